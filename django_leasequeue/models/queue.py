@@ -1,0 +1,95 @@
+"""Queue: a topic with its options as typed columns."""
+
+from __future__ import annotations
+
+import pgtrigger
+from django.db import models
+from django.db.models import Q
+
+from .enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, QueueType, Requeue
+from .guard import Guard
+
+#: The value of ``dead_letter`` that keeps a dead job in its own queue (state dead).
+DEAD_LETTER_SELF = "self"
+
+
+class Queue(models.Model):
+    """A topic of type queue or log, owned by a project (tenant). DESIGN section 5 explains each option."""
+
+    project = models.CharField(max_length=256, default="", blank=True)
+    name = models.CharField(max_length=255)
+    type = models.CharField(max_length=8, choices=QueueType.choices, default=QueueType.QUEUE)
+
+    requeue = models.CharField(max_length=8, choices=Requeue.choices, default=Requeue.ORIGINAL)
+    priority_order = models.CharField(max_length=4, choices=PriorityOrder.choices, default=PriorityOrder.DESC)
+    priority_min = models.SmallIntegerField(default=0)
+    priority_max = models.SmallIntegerField(default=9)
+    lease_ms = models.IntegerField(default=30_000)
+    late_ack = models.CharField(max_length=6, choices=LateAck.choices, default=LateAck.REJECT)
+    leases_durable = models.BooleanField(default=False)
+    claim_jitter_ms = models.IntegerField(default=0)
+
+    max_deliveries = models.IntegerField(default=0)
+    exhaust_at = models.CharField(max_length=7, choices=ExhaustAt.choices, default=ExhaustAt.CLAIM)
+    dead_letter = models.CharField(max_length=255, null=True, blank=True)
+    dead_ttl_ms = models.BigIntegerField(default=0)
+    backoff = models.CharField(max_length=16, choices=Backoff.choices, default=Backoff.NONE)
+    backoff_base_ms = models.IntegerField(default=1_000)
+    backoff_max_ms = models.IntegerField(default=3_600_000)
+
+    result_ttl_ms = models.BigIntegerField(default=0)
+    dedup_until = models.CharField(max_length=10, choices=DedupUntil.choices, default=DedupUntil.TERMINAL)
+    ttl_ms = models.BigIntegerField(default=0)
+    cap_records = models.BigIntegerField(default=0)
+    cap_bytes = models.BigIntegerField(default=0)
+    discard = models.CharField(max_length=6, choices=Discard.choices, default=Discard.OLD)
+    durability = models.CharField(max_length=9, choices=Durability.choices, default=Durability.DISK)
+    idempotency_window_ms = models.IntegerField(default=120_000)
+    log_enqueued = models.BooleanField(default=True)
+    serializer = models.CharField(max_length=64, default="json")
+    metadata = models.JSONField(default=dict, blank=True)
+
+    dead_lettered = models.BigIntegerField(default=0, editable=False)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name"], name="leasequeue_queue_name"),
+            models.CheckConstraint(condition=Q(lease_ms__range=(100, 86_400_000)), name="leasequeue_queue_lease_ms"),
+            models.CheckConstraint(
+                condition=Q(priority_min__lte=models.F("priority_max")) & Q(priority_min__gt=-32768),
+                name="leasequeue_queue_priority_range",
+            ),
+            models.CheckConstraint(
+                condition=Q(max_deliveries__gte=0)
+                & Q(claim_jitter_ms__range=(0, 5_000))
+                & Q(result_ttl_ms__gte=0)
+                & Q(ttl_ms__gte=0)
+                & Q(dead_ttl_ms__gte=0)
+                & Q(cap_records__gte=0)
+                & Q(cap_bytes__gte=0)
+                & Q(backoff_base_ms__gte=0)
+                & Q(backoff_max_ms__gte=0)
+                & Q(idempotency_window_ms__gte=0),
+                name="leasequeue_queue_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(dead_letter__isnull=True) | ~Q(dead_letter=models.F("name")),
+                name="leasequeue_queue_dead_letter_other",
+            ),
+        ]
+        triggers = [
+            Guard(
+                name="type_immutable",
+                when=pgtrigger.Before,
+                operation=pgtrigger.Update,
+                condition=pgtrigger.Condition("OLD.type IS DISTINCT FROM NEW.type"),
+                constraint="leasequeue_queue_type_immutable",
+                message="the type of a queue cannot change: delete the queue and create it anew",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.project}/{self.name}" if self.project else self.name

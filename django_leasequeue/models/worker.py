@@ -1,0 +1,33 @@
+"""Worker: presence and figures of a running worker process."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+
+class Worker(models.Model):
+    """A worker process. A row whose ``seen_at`` is old belongs to one that died; the reaper removes it."""
+
+    node = models.TextField(unique=True)
+    host = models.TextField()
+    pid = models.IntegerField()
+    project = models.CharField(max_length=256, default="", blank=True)
+    queues = ArrayField(models.TextField(), default=list)
+    concurrency = models.IntegerField()
+    state = models.CharField(max_length=16, default="running")
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    completed = models.BigIntegerField(default=0)
+    failed = models.BigIntegerField(default=0)
+    retried = models.BigIntegerField(default=0)
+    lost = models.BigIntegerField(default=0)
+    running = models.JSONField(default=list)
+    info = models.JSONField(default=dict)
+    stop_requested_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["seen_at"], name="leasequeue_worker_seen")]
+
+    def __str__(self) -> str:
+        return self.node
