@@ -1,0 +1,46 @@
+"""The server's configuration: what is set, and where its socket is."""
+
+import hashlib
+import re
+from pathlib import Path
+
+PORT = 5432
+SUPERUSER = "postgres"
+
+# A Unix socket's path holds 107 bytes on Linux and 103 on macOS.
+_LONGEST_SOCKET = 100
+# The directory is written into a comma-separated list in the configuration and in connection strings.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+~-]+")
+
+_COMMON = {
+    "listen_addresses": "",
+    "port": str(PORT),
+    "cluster_name": "leasequeue",
+    "max_connections": "200",
+    "max_wal_size": "4GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+}
+_DURABLE = {"shared_buffers": "256MB"}
+# Loses data when the machine fails (not when PostgreSQL does): for clusters that are thrown away. synchronous_commit
+# stays on, so that what a transaction says about its own durability can still be seen and tested.
+_THROWAWAY = {"shared_buffers": "64MB", "fsync": "off", "full_page_writes": "off"}
+
+
+def socket_dir(data_dir: Path) -> Path:
+    """Say where the socket of the server on this data is: in the data, or in ``/tmp`` where that path is too long.
+
+    The answer depends on the path alone, so settings can name the socket before the server was ever started.
+    """
+    path = str(data_dir)
+    if len(f"{path}/.s.PGSQL.{PORT}".encode()) <= _LONGEST_SOCKET and _PLAIN_PATH.fullmatch(path):
+        return data_dir
+    return Path("/tmp") / f"leasequeue-{hashlib.sha256(path.encode()).hexdigest()[:16]}"
+
+
+def configuration(data_dir: Path, *, durable: bool) -> str:
+    """Make the text of the file that ``postgresql.conf`` includes (``ALTER SYSTEM`` still overrides it)."""
+    values = {"unix_socket_directories": str(socket_dir(data_dir)), **_COMMON, **(_DURABLE if durable else _THROWAWAY)}
+    lines = [f"{name} = '{value}'" for name, value in values.items()]
+    return "\n".join(["# Written by django_leasequeue.devdb at every start; use ALTER SYSTEM for changes.", *lines, ""])

@@ -1,0 +1,5 @@
+"""What can go wrong with the embedded PostgreSQL."""
+
+
+class DevDBError(RuntimeError):
+    """The embedded PostgreSQL cannot do what was asked; the message says why and what to do."""

@@ -1,0 +1,301 @@
+"""One embedded PostgreSQL server on one data directory: initialise, start, probe, stop."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from django_leasequeue.devdb import config
+from django_leasequeue.devdb.account import Account, account_for, open_path, open_programs, run
+from django_leasequeue.devdb.binaries import find_binaries
+from django_leasequeue.devdb.database_url import ENGINE, url_from_database
+from django_leasequeue.devdb.errors import DevDBError
+from django_leasequeue.devdb.locking import exclusive
+from django_leasequeue.devdb.processes import is_alive
+
+DATABASE = "leasequeue"
+StopMode = Literal["smart", "fast", "immediate"]
+
+_START_SECONDS = 15.0
+_LARGEST_LOG = 10_000_000
+_LOG_TAIL = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """What can be said about a server from outside."""
+
+    running: bool
+    data_dir: Path
+    pid: int | None = None
+    version: str = ""
+    connections: int = 0
+    """Clients connected now, without the one that asked."""
+
+
+class Server:
+    """A PostgreSQL server on a data directory of its own, reached through a Unix socket.
+
+    Args:
+        data_dir: the data directory; made on first start. Every directory above it is opened for passing through when
+            root starts the server.
+        durable: False turns fsync off: faster, and the data is lost when the machine (not PostgreSQL) fails.
+        bin_dir: where PostgreSQL's programs are; by default :func:`~django_leasequeue.devdb.binaries.find_binaries`
+            looks for them when they are needed.
+    """
+
+    def __init__(self, data_dir: Path | str, *, durable: bool = True, bin_dir: Path | None = None) -> None:
+        self.data_dir = Path(data_dir).expanduser().resolve()
+        self.durable = durable
+        self._bin_dir = bin_dir
+
+    @property
+    def bin_dir(self) -> Path:
+        """PostgreSQL's programs. Raises DevDBError when there are none."""
+        if self._bin_dir is None:
+            self._bin_dir = find_binaries()
+        return self._bin_dir
+
+    @property
+    def log_file(self) -> Path:
+        """The server's log."""
+        return self.data_dir / "server.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process number, or None when no server runs on this data."""
+        pid = _first_number(self.data_dir / "postmaster.pid")
+        return pid if pid is not None and is_alive(pid) else None
+
+    def django_database(self, name: str = DATABASE) -> dict[str, Any]:
+        """An entry of ``DATABASES`` for a database on this server. Needs no running server."""
+        host, port = str(config.socket_dir(self.data_dir)), str(config.PORT)
+        return {"ENGINE": ENGINE, "NAME": name, "USER": config.SUPERUSER, "PASSWORD": "", "HOST": host, "PORT": port}
+
+    def conninfo(self, name: str = DATABASE) -> str:
+        """A libpq connection string for a database on this server. Needs no running server."""
+        host = str(config.socket_dir(self.data_dir))
+        return make_conninfo(host=host, port=config.PORT, user=config.SUPERUSER, dbname=name)
+
+    def url(self, name: str = DATABASE) -> str:
+        """A ``DATABASE_URL`` for a database on this server. Needs no running server."""
+        return url_from_database(self.django_database(name))
+
+    def connect(self, name: str = DATABASE, *, timeout: int = 5) -> psycopg.Connection:
+        """Open an autocommit connection. ``timeout`` in seconds. Raises psycopg.OperationalError."""
+        return psycopg.connect(self.conninfo(name), connect_timeout=timeout, autocommit=True)
+
+    def is_ready(self, name: str = "postgres") -> bool:
+        """Say whether a connection to the database can be made now; the pid file alone does not tell."""
+        # Without its pid file a server is on its way out: its data was deleted, and it ends itself within a minute.
+        if not (self.data_dir / "postmaster.pid").exists():
+            return False
+        try:
+            self.connect(name).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def start(self) -> bool:
+        """Start the server, on first use with a new cluster and the database ``leasequeue``, and wait until it answers.
+
+        Any number of processes may call this at once.
+
+        Returns:
+            True if this call started it, False if it was running.
+
+        Raises:
+            DevDBError: it cannot be started; the message says why.
+        """
+        if self.is_ready(DATABASE):
+            return False
+        with exclusive(self.data_dir.with_name(f"{self.data_dir.name}.lock")):
+            if self.is_ready():
+                self._create_database()
+                return False
+            account = account_for(self.data_dir) if self.data_dir.exists() else account_for(self.data_dir.parent)
+            open_programs(account, self.bin_dir)
+            if not (self.data_dir / "PG_VERSION").exists():
+                self._initialise(account)
+            self._check_version()
+            self._prepare(account)
+            self._launch(account)
+            self._create_database()
+        return True
+
+    def stop(self, mode: StopMode = "fast", *, timeout: int = 30) -> bool:
+        """Stop the server and wait for its end.
+
+        Args:
+            mode: ``smart`` waits for clients to leave, ``fast`` disconnects them, ``immediate`` ends without a
+                checkpoint (the next start recovers). One that takes longer than the timeout is ended by ``immediate``.
+            timeout: seconds.
+
+        Returns:
+            True if it was running.
+
+        Raises:
+            DevDBError: it does not stop.
+        """
+        with exclusive(self.data_dir.with_name(f"{self.data_dir.name}.lock")):
+            if self.pid is None:
+                return False
+            account = account_for(self.data_dir)
+            for attempt in dict.fromkeys([mode, "immediate"]):
+                command = [self.bin_dir / "pg_ctl", "stop", "-D", self.data_dir, "-m", attempt, "-t", str(timeout)]
+                if run(command, account, timeout + 30).returncode == 0 or self.pid is None:
+                    return True
+        raise DevDBError(f"PostgreSQL (process {self.pid}) on {self.data_dir} does not stop.{self._log_tail()}")
+
+    def status(self) -> ServerStatus:
+        """Ask the server how it is."""
+        try:
+            with self.connect("postgres") as connection:
+                row = connection.execute(
+                    "SELECT current_setting('server_version'),"
+                    " (SELECT count(*) FROM pg_stat_activity"
+                    "  WHERE backend_type = 'client backend' AND pid <> pg_backend_pid())"
+                ).fetchone()
+        except psycopg.OperationalError:
+            return ServerStatus(running=False, data_dir=self.data_dir)
+        assert row is not None
+        return ServerStatus(running=True, data_dir=self.data_dir, pid=self.pid, version=row[0], connections=row[1])
+
+    def _initialise(self, account: Account | None) -> None:
+        self._end_orphan()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        if any(self.data_dir.iterdir()):
+            raise DevDBError(f"{self.data_dir} is not empty and holds no PostgreSQL data: name another directory.")
+        self.data_dir.chmod(0o700)
+        open_path(account, self.data_dir)
+        if account:
+            os.chown(self.data_dir, account.uid, account.gid)
+        options = ["-D", self.data_dir, "-U", config.SUPERUSER, "--auth=trust", *self._locale()]
+        result = run([self.bin_dir / "initdb", *options], account, 120)
+        if result.returncode != 0:
+            raise DevDBError(f"PostgreSQL's initdb failed on {self.data_dir}:\n{result.stdout.strip()}")
+        with (self.data_dir / "postgresql.conf").open("a") as file:
+            file.write("\ninclude_if_exists = 'leasequeue.conf'\n")
+
+    def _locale(self) -> list[str]:
+        # The same order and the same upper case on every machine; built in since 17.
+        if self._program_version() >= 17:
+            return ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        return ["--encoding=UTF8", "--no-locale"]
+
+    def _program_version(self) -> int:
+        words = run([self.bin_dir / "postgres", "--version"], None).stdout.split()
+        return int(words[2].partition(".")[0])
+
+    def _check_version(self) -> None:
+        data, program = int((self.data_dir / "PG_VERSION").read_text()), self._program_version()
+        if data != program:
+            raise DevDBError(
+                f"The data in {self.data_dir} was made by PostgreSQL {data}, and the programs in {self.bin_dir} are "
+                f"{program}. Delete the directory to begin with an empty database, or install PostgreSQL {data}."
+            )
+
+    def _prepare(self, account: Account | None) -> None:
+        open_path(account, self.data_dir)
+        sockets = config.socket_dir(self.data_dir)
+        owner = account.uid if account else os.geteuid()
+        if sockets != self.data_dir:
+            sockets.mkdir(mode=0o700, exist_ok=True)
+            if os.geteuid() == 0 and account:
+                os.chown(sockets, account.uid, account.gid)
+            if sockets.is_symlink() or sockets.stat().st_uid != owner:
+                raise DevDBError(f"{sockets} belongs to somebody else: delete it, or name another data directory.")
+        (self.data_dir / "leasequeue.conf").write_text(config.configuration(self.data_dir, durable=self.durable))
+        if self.log_file.exists() and self.log_file.stat().st_size > _LARGEST_LOG:
+            self.log_file.replace(self.log_file.with_suffix(".log.1"))
+
+    def _launch(self, account: Account | None) -> None:
+        command = [self.bin_dir / "pg_ctl", "start", "-D", self.data_dir, "-l", self.log_file, "-w", "-t", "60"]
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            self._forget_zombie()
+            result = run(command, account, 90)
+            if result.returncode == 0 and self.is_ready():
+                return
+            # A killed server's children take a moment to notice and to let go of the shared memory.
+            if time.monotonic() > deadline:
+                raise DevDBError(
+                    f"PostgreSQL does not start on {self.data_dir}: {result.stdout.strip()}.{self._log_tail()}"
+                )
+            time.sleep(0.2)
+
+    def _forget_zombie(self) -> None:
+        pid_file = self.data_dir / "postmaster.pid"
+        pid = _first_number(pid_file)
+        if pid is not None and _exists(pid) and not is_alive(pid):
+            pid_file.unlink(missing_ok=True)
+
+    def _end_orphan(self) -> None:
+        """End a server whose data was deleted under it, and which still sits on a socket outside of the data."""
+        pid = _first_number(config.socket_dir(self.data_dir) / f".s.PGSQL.{config.PORT}.lock")
+        if pid is None or not is_alive(pid):
+            return
+        os.kill(pid, signal.SIGQUIT)
+        deadline = time.monotonic() + _START_SECONDS
+        while is_alive(pid):
+            if time.monotonic() > deadline:
+                raise DevDBError(f"PostgreSQL (process {pid}) does not end; its data in {self.data_dir} was deleted.")
+            time.sleep(0.05)
+
+    def _create_database(self) -> None:
+        with self.connect("postgres") as connection:
+            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+            if known is None:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+
+    def _log_tail(self) -> str:
+        try:
+            text = self.log_file.read_text(errors="replace")
+        except OSError:
+            return ""
+        return f"\nThe end of {self.log_file}:\n{text[-_LOG_TAIL:]}"
+
+
+def default_data_dir(project_dir: Path | str) -> Path:
+    """The data directory of a project's development database."""
+    return Path(project_dir).resolve() / ".leasequeue" / "pg"
+
+
+def ensure_running(data_dir: Path | str) -> Server:
+    """Start the development database on this data if it does not run; it goes on running when the caller ends.
+
+    Args:
+        data_dir: the data directory, usually :func:`default_data_dir`.
+
+    Returns:
+        The server, which answers.
+
+    Raises:
+        DevDBError: it cannot be started, or no PostgreSQL is installed.
+    """
+    server = Server(data_dir)
+    server.start()
+    return server
+
+
+def _first_number(path: Path) -> int | None:
+    try:
+        return int(path.read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return None
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

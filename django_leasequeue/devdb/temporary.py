@@ -1,0 +1,109 @@
+"""Throwaway servers: one per test process, started in a fraction of a second, never left behind."""
+
+import atexit
+import os
+import secrets
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from django_leasequeue.devdb.account import account_for, open_path, open_programs, run
+from django_leasequeue.devdb.config import socket_dir
+from django_leasequeue.devdb.errors import DevDBError
+from django_leasequeue.devdb.locking import exclusive, try_exclusive
+from django_leasequeue.devdb.server import Server
+
+
+class TemporaryServer(Server):
+    """A server with data of its own that is stopped and deleted with the process that made it.
+
+    The data is a copy of a template that is made once. Its directory holds a lock file that this process keeps locked:
+    the operating system lets go of it however the process ends, and the next temporary server finds what is not locked,
+    stops that server and deletes its data.
+
+    Use it as a context manager, or call :meth:`start` and :meth:`close`.
+
+    Args:
+        home: where templates and temporary servers live, usually ``<project>/.leasequeue``.
+        bin_dir: where PostgreSQL's programs are, as for :class:`Server`.
+    """
+
+    def __init__(self, home: Path | str, *, bin_dir: Path | None = None) -> None:
+        self.home = Path(home).resolve() / "temporary"
+        self._directory = self.home / secrets.token_hex(4)
+        self._owner: int | None = None
+        self._owner_pid = os.getpid()
+        super().__init__(self._directory / "data", durable=False, bin_dir=bin_dir)
+
+    def start(self) -> bool:
+        if self._owner is None:
+            with exclusive(self.home / "lock"):
+                self._sweep()
+                template = self._template()
+                self._directory.mkdir()
+                self._owner = try_exclusive(self._directory / "owner")
+            atexit.register(self.close)
+            self._copy(template)
+        return super().start()
+
+    def close(self) -> None:
+        """Stop the server and delete its data. Does nothing in a forked child, and nothing the second time."""
+        if self._owner is None or os.getpid() != self._owner_pid:
+            return
+        _delete(self._directory, self)
+        os.close(self._owner)
+        self._owner = None
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _sweep(self) -> None:
+        for directory in self.home.iterdir():
+            if not directory.is_dir() or directory.name.startswith("template-"):
+                continue
+            owner = try_exclusive(directory / "owner")
+            if owner is not None:
+                try:
+                    _delete(directory, Server(directory / "data", bin_dir=self._bin_dir))
+                finally:
+                    os.close(owner)
+
+    def _template(self) -> Path:
+        version = run([self.bin_dir / "postgres", "--version"], None).stdout.split()[2]
+        template = self.home / f"template-{version}"
+        if not template.exists():
+            unfinished = Server(self.home / f"template-{version}.new", durable=False, bin_dir=self.bin_dir)
+            _delete(unfinished.data_dir, unfinished)
+            unfinished.start()
+            unfinished.stop()
+            unfinished.data_dir.rename(template)
+            _delete(unfinished.data_dir, unfinished)
+        return template
+
+    def _copy(self, template: Path) -> None:
+        account = account_for(template)
+        open_programs(account, self.bin_dir)
+        self.data_dir.mkdir(mode=0o700)
+        open_path(account, self.data_dir)
+        if account:
+            os.chown(self.data_dir, account.uid, account.gid)
+        result = run(["cp", "-R", f"{template}/.", self.data_dir], account)
+        if result.returncode != 0:
+            raise DevDBError(f"Could not copy {template} to {self.data_dir}: {result.stdout.strip()}")
+
+
+def _delete(directory: Path, server: Server) -> None:
+    """Stop the server and delete the directory and what it keeps elsewhere."""
+    server.stop("immediate")
+    shutil.rmtree(directory, ignore_errors=True)
+    if (sockets := socket_dir(server.data_dir)) != server.data_dir:
+        shutil.rmtree(sockets, ignore_errors=True)
+    server.data_dir.with_name(f"{server.data_dir.name}.lock").unlink(missing_ok=True)

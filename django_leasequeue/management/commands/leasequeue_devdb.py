@@ -1,0 +1,71 @@
+"""``manage.py leasequeue_devdb``: the embedded PostgreSQL of a project under development."""
+
+import argparse
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_leasequeue.devdb import DevDBError, Server, default_data_dir
+
+
+class Command(BaseCommand):
+    help = "Start, stop, look at or open the embedded PostgreSQL of a project under development."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        project = getattr(settings, "BASE_DIR", None) or Path.cwd()
+        shared = argparse.ArgumentParser(add_help=False)
+        shared.add_argument(
+            "--data", type=Path, default=default_data_dir(project), metavar="DIR", help="data directory (%(default)s)"
+        )
+        actions = parser.add_subparsers(dest="action", required=True, metavar="start|stop|status|psql")
+        start = actions.add_parser("start", parents=[shared], help="start it and print its DATABASE_URL")
+        start.add_argument("--no-fsync", action="store_true", help="faster; a failing machine loses the data")
+        stop = actions.add_parser("stop", parents=[shared], help="stop it")
+        stop.add_argument("--if-idle", action="store_true", help="leave it running when anybody is connected")
+        actions.add_parser("status", parents=[shared], help="say whether it runs; exit code 3 when it does not")
+        psql = actions.add_parser("psql", parents=[shared], help="open a psql session, starting it if needed")
+        psql.add_argument("-c", "--command", help="run this and end")
+        psql.add_argument("arguments", nargs="*", metavar="-- ARGS", help="passed on to psql")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        server = Server(options["data"], durable=not options.get("no_fsync"))
+        try:
+            getattr(self, f"_{options['action']}")(server, options)
+        except DevDBError as error:
+            raise CommandError(str(error)) from error
+
+    def _start(self, server: Server, options: dict[str, Any]) -> None:
+        state = "started" if server.start() else "was already running"
+        self.stdout.write(f"PostgreSQL {server.status().version} {state}, data in {server.data_dir}")
+        self.stdout.write(f"DATABASE_URL={server.url()}")
+
+    def _stop(self, server: Server, options: dict[str, Any]) -> None:
+        if options["if_idle"] and (connections := server.status().connections):
+            self.stdout.write(f"PostgreSQL goes on: {connections} connected")
+        else:
+            self.stdout.write("PostgreSQL stopped" if server.stop() else "PostgreSQL was not running")
+
+    def _status(self, server: Server, options: dict[str, Any]) -> None:
+        status = server.status()
+        if not status.running:
+            raise CommandError(f"PostgreSQL is not running, data in {server.data_dir}", returncode=3)
+        self.stdout.write(
+            f"PostgreSQL {status.version} is running, process {status.pid}, {status.connections} connected, "
+            f"data in {status.data_dir}"
+        )
+        self.stdout.write(f"DATABASE_URL={server.url()}")
+
+    def _psql(self, server: Server, options: dict[str, Any]) -> None:
+        program = server.bin_dir / "psql"
+        if not program.is_file():
+            raise CommandError(f"There is no psql in {server.bin_dir}.")
+        server.start()
+        self.stdout.flush()
+        command = ["--command", options["command"]] if options["command"] else []
+        finished = subprocess.run([program, *command, *options["arguments"], server.url()], check=False)
+        if finished.returncode:
+            raise CommandError(f"psql ended with code {finished.returncode}", returncode=finished.returncode)

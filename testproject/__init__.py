@@ -1,0 +1,1 @@
+"""The project that the demo, the tests and the benchmarks run in."""

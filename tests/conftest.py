@@ -1,0 +1,92 @@
+"""Database plumbing for the whole suite.
+
+Every run has a database of its own, so any number of runs go on at once and none touches a running demo:
+
+* without ``DATABASE_URL`` a PostgreSQL server of its own, started when the first test asks for the database;
+* with it a database ``test_<name>_<random>`` on that server.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.db import connections
+
+from django_leasequeue.devdb import TemporaryServer, url_from_database
+from tests.support.databases import OwnDatabase
+
+HOME = Path(settings.BASE_DIR) / ".leasequeue"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _children_find_no_other_database() -> Iterator[None]:
+    """Point child processes at nothing until there is a test database: none ever opens the demo's or a real one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATABASE_URL", "postgresql:///use_the_fixture_subprocess_env?host=/nonexistent")
+        yield
+
+
+@pytest.fixture(scope="session")
+def database_server() -> Iterator[TemporaryServer | None]:
+    """The PostgreSQL server of this run, or None when ``DATABASE_URL`` names one that others use as well."""
+    if settings.DATABASE_URL is not None:
+        yield None
+        return
+    with TemporaryServer(HOME) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    _children_find_no_other_database: None,
+    database_server: TemporaryServer | None,
+) -> Iterator[None]:
+    # One dictionary for the settings, the handler and the connections; pytest-django makes the test database from it.
+    database = connections.settings["default"]
+    if database_server is not None:
+        database.update(database_server.django_database())
+        database["TEST"]["NAME"] = f"test_{database['NAME']}"
+        os.environ["DATABASE_URL"] = url_from_database({**database, "NAME": database["TEST"]["NAME"]})
+        yield
+        return
+    with OwnDatabase(database) as own:
+        database["TEST"]["NAME"] = own.name
+        os.environ["DATABASE_URL"] = url_from_database({**database, "NAME": own.name})
+        yield
+
+
+@pytest.fixture(scope="session")
+def test_database_url(django_db_setup: None) -> str:
+    """The URL of the migrated test database."""
+    return url_from_database(connections["default"].settings_dict)
+
+
+@pytest.fixture
+def test_dsn(transactional_db: None, test_database_url: str) -> str:
+    """A libpq connection string of the test database, for real connections beside Django's.
+
+    They do not see what Django's connection has not committed, so the test runs without the transaction that would undo
+    it; the tables are emptied afterwards.
+    """
+    return test_database_url
+
+
+@pytest.fixture
+def subprocess_env(transactional_db: None, test_database_url: str) -> dict[str, str]:
+    """The environment for child processes: this one's, with ``DATABASE_URL`` naming the test database."""
+    return child_environment(test_database_url)
+
+
+@pytest.fixture
+def private_server() -> Iterator[TemporaryServer]:
+    """A PostgreSQL server for one test alone, for tests that stop, kill or reconfigure it. Its database is empty."""
+    with TemporaryServer(HOME) as server:
+        yield server
+
+
+def child_environment(database_url: str) -> dict[str, str]:
+    """This process's environment for a child that is to use another database."""
+    python_path = os.pathsep.join(filter(None, [str(settings.BASE_DIR), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "DATABASE_URL": database_url, "PYTHONPATH": python_path, "PYTHONUNBUFFERED": "1"}
