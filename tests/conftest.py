@@ -20,6 +20,11 @@ from tests.support.databases import OwnDatabase
 HOME = Path(settings.BASE_DIR) / ".leasequeue"
 
 
+def pytest_report_header() -> str:
+    own = "a PostgreSQL of its own" if settings.DATABASE_URL is None else "on the server that DATABASE_URL names"
+    return f"database: {own}"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _children_find_no_other_database() -> Iterator[None]:
     """Point child processes at nothing until there is a test database: none ever opens the demo's or a real one."""
@@ -89,4 +94,10 @@ def private_server() -> Iterator[TemporaryServer]:
 def child_environment(database_url: str) -> dict[str, str]:
     """This process's environment for a child that is to use another database."""
     python_path = os.pathsep.join(filter(None, [str(settings.BASE_DIR), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "DATABASE_URL": database_url, "PYTHONPATH": python_path, "PYTHONUNBUFFERED": "1"}
+    return {
+        **os.environ,
+        "DATABASE_URL": database_url,
+        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
+        "PYTHONPATH": python_path,
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -35,7 +35,7 @@ def account_for(data_dir: Path) -> Account | None:
     """Choose the account that a server on this data runs as.
 
     Args:
-        data_dir: the data directory; if it holds a cluster already, its owner is the account.
+        data_dir: the data directory; if it exists, its owner is the account.
 
     Returns:
         The account, or None when the caller is not root and PostgreSQL runs as the caller.
@@ -44,7 +44,10 @@ def account_for(data_dir: Path) -> Account | None:
         DevDBError: the data belongs to somebody else, or root has no account to run PostgreSQL as.
     """
     caller = os.geteuid()
-    owner = data_dir.stat().st_uid if (data_dir / "PG_VERSION").exists() else None
+    try:
+        owner = data_dir.stat().st_uid
+    except FileNotFoundError:
+        owner = None
     if caller != 0:
         if owner is not None and owner != caller:
             raise DevDBError(
@@ -112,10 +115,9 @@ def run(
         timeout: seconds to wait.
 
     Returns:
-        The finished process; its output and its errors are both in ``stdout``. A program that could not be started at
-        all counts as finished with code 126.
+        The finished process; its output and its errors are both in ``stdout``. A program that may not be started counts
+        as finished with code 126, and one that was ended for taking too long with code 124.
     """
-    identity = {"user": account.uid, "group": account.gid, "extra_groups": []} if account else {}
     # PG* variables (PGPORT, PGDATA) change what the programs do; messages are read by people and searched by us.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     environment["LC_MESSAGES"] = "C"
@@ -132,10 +134,14 @@ def run(
             timeout=timeout,
             cwd="/",
             env=environment,
-            **identity,  # type: ignore[call-overload]  # the stubs know no dictionary of keyword arguments here
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
         )
     except PermissionError as error:
         return subprocess.CompletedProcess(arguments, 126, stdout=str(error))
+    except subprocess.TimeoutExpired as error:
+        return subprocess.CompletedProcess(arguments, 124, stdout=str(error))
 
 
 def _create_account() -> bool:

@@ -1,6 +1,8 @@
 """Where PostgreSQL's programs are."""
 
 import os
+import re
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,3 +45,18 @@ def find_binaries() -> Path:
         )
     # The package brings several: pginstall is 16, pginstall18 is 18.
     return max(installed, key=lambda path: path.parent.name).resolve()
+
+
+def program_version(bin_dir: Path) -> str:
+    """The version of the programs in a directory, such as ``18.4``.
+
+    Raises:
+        DevDBError: they do not run, or do not say.
+    """
+    try:
+        answer = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise DevDBError(f"PostgreSQL's programs in {bin_dir} do not run: {error}") from error
+    if found := re.search(r"\d+(\.\d+)*", answer):
+        return found.group()
+    raise DevDBError(f"PostgreSQL's programs in {bin_dir} do not say their version.")

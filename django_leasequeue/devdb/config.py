@@ -39,6 +39,14 @@ def socket_dir(data_dir: Path) -> Path:
     return Path("/tmp") / f"leasequeue-{hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
 
+def initdb_options(version: str) -> list[str]:
+    """The options of ``initdb`` for a version of PostgreSQL: the same order and upper case on every machine."""
+    options = ["--username", SUPERUSER, "--auth=trust", "--encoding=UTF8"]
+    if int(version.partition(".")[0]) >= 17:
+        return [*options, "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    return [*options, "--no-locale"]
+
+
 def configuration(data_dir: Path, *, durable: bool) -> str:
     """Make the text of the file that ``postgresql.conf`` includes (``ALTER SYSTEM`` still overrides it)."""
     values = {"unix_socket_directories": str(socket_dir(data_dir)), **_COMMON, **(_DURABLE if durable else _THROWAWAY)}

@@ -6,12 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from django_leasequeue.devdb.errors import DevDBError
+
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file for the length of the block, waiting for it as long as needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Hold the lock file for the length of the block, waiting for it as long as needed.
+
+    Raises:
+        DevDBError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError as error:
+        raise DevDBError(
+            f"{error.filename} cannot be written: it belongs to another account. Run this as that account or as root, "
+            "or delete the directory."
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from django_leasequeue.devdb import config
 from django_leasequeue.devdb.account import Account, account_for, open_path, open_programs, run
-from django_leasequeue.devdb.binaries import find_binaries
+from django_leasequeue.devdb.binaries import find_binaries, program_version
 from django_leasequeue.devdb.database_url import ENGINE, url_from_database
 from django_leasequeue.devdb.errors import DevDBError
 from django_leasequeue.devdb.locking import exclusive
@@ -68,6 +69,10 @@ class Server:
         return self.data_dir / "server.log"
 
     @property
+    def _lock_file(self) -> Path:
+        return self.data_dir.with_name(f"{self.data_dir.name}.lock")
+
+    @property
     def pid(self) -> int | None:
         """The postmaster's process number, or None when no server runs on this data."""
         pid = _first_number(self.data_dir / "postmaster.pid")
@@ -94,7 +99,7 @@ class Server:
     def is_ready(self, name: str = "postgres") -> bool:
         """Say whether a connection to the database can be made now; the pid file alone does not tell."""
         # Without its pid file a server is on its way out: its data was deleted, and it ends itself within a minute.
-        if not (self.data_dir / "postmaster.pid").exists():
+        if _first_number(self.data_dir / "postmaster.pid") is None:
             return False
         try:
             self.connect(name).close()
@@ -113,13 +118,13 @@ class Server:
         Raises:
             DevDBError: it cannot be started; the message says why.
         """
+        account = account_for(self.data_dir)
         if self.is_ready(DATABASE):
             return False
-        with exclusive(self.data_dir.with_name(f"{self.data_dir.name}.lock")):
+        with exclusive(self._lock_file):
             if self.is_ready():
                 self._create_database()
                 return False
-            account = account_for(self.data_dir) if self.data_dir.exists() else account_for(self.data_dir.parent)
             open_programs(account, self.bin_dir)
             if not (self.data_dir / "PG_VERSION").exists():
                 self._initialise(account)
@@ -143,13 +148,13 @@ class Server:
         Raises:
             DevDBError: it does not stop.
         """
-        with exclusive(self.data_dir.with_name(f"{self.data_dir.name}.lock")):
-            if self.pid is None:
-                return False
-            account = account_for(self.data_dir)
+        account = account_for(self.data_dir)
+        if self._is_gone():
+            return False
+        with exclusive(self._lock_file):
             for attempt in dict.fromkeys([mode, "immediate"]):
-                command = [self.bin_dir / "pg_ctl", "stop", "-D", self.data_dir, "-m", attempt, "-t", str(timeout)]
-                if run(command, account, timeout + 30).returncode == 0 or self.pid is None:
+                self._pg_ctl(account, "stop", "-m", attempt, "-t", str(timeout), timeout=timeout + 30)
+                if self._is_gone():
                     return True
         raise DevDBError(f"PostgreSQL (process {self.pid}) on {self.data_dir} does not stop.{self._log_tail()}")
 
@@ -167,6 +172,9 @@ class Server:
         assert row is not None
         return ServerStatus(running=True, data_dir=self.data_dir, pid=self.pid, version=row[0], connections=row[1])
 
+    def _is_gone(self) -> bool:
+        return self.pid is None
+
     def _initialise(self, account: Account | None) -> None:
         self._end_orphan()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -176,25 +184,16 @@ class Server:
         open_path(account, self.data_dir)
         if account:
             os.chown(self.data_dir, account.uid, account.gid)
-        options = ["-D", self.data_dir, "-U", config.SUPERUSER, "--auth=trust", *self._locale()]
-        result = run([self.bin_dir / "initdb", *options], account, 120)
+        options = config.initdb_options(program_version(self.bin_dir))
+        result = run([self.bin_dir / "initdb", "-D", self.data_dir, *options], account, 120)
         if result.returncode != 0:
             raise DevDBError(f"PostgreSQL's initdb failed on {self.data_dir}:\n{result.stdout.strip()}")
         with (self.data_dir / "postgresql.conf").open("a") as file:
             file.write("\ninclude_if_exists = 'leasequeue.conf'\n")
 
-    def _locale(self) -> list[str]:
-        # The same order and the same upper case on every machine; built in since 17.
-        if self._program_version() >= 17:
-            return ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-        return ["--encoding=UTF8", "--no-locale"]
-
-    def _program_version(self) -> int:
-        words = run([self.bin_dir / "postgres", "--version"], None).stdout.split()
-        return int(words[2].partition(".")[0])
-
     def _check_version(self) -> None:
-        data, program = int((self.data_dir / "PG_VERSION").read_text()), self._program_version()
+        data = (self.data_dir / "PG_VERSION").read_text().strip()
+        program = program_version(self.bin_dir).partition(".")[0]
         if data != program:
             raise DevDBError(
                 f"The data in {self.data_dir} was made by PostgreSQL {data}, and the programs in {self.bin_dir} are "
@@ -216,11 +215,10 @@ class Server:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 
     def _launch(self, account: Account | None) -> None:
-        command = [self.bin_dir / "pg_ctl", "start", "-D", self.data_dir, "-l", self.log_file, "-w", "-t", "60"]
         deadline = time.monotonic() + _START_SECONDS
         while True:
             self._forget_zombie()
-            result = run(command, account, 90)
+            result = self._pg_ctl(account, "start", "-l", str(self.log_file), "-t", "60", timeout=90)
             if result.returncode == 0 and self.is_ready():
                 return
             # A killed server's children take a moment to notice and to let go of the shared memory.
@@ -229,6 +227,9 @@ class Server:
                     f"PostgreSQL does not start on {self.data_dir}: {result.stdout.strip()}.{self._log_tail()}"
                 )
             time.sleep(0.2)
+
+    def _pg_ctl(self, account: Account | None, *arguments: str, timeout: int) -> subprocess.CompletedProcess[str]:
+        return run([self.bin_dir / "pg_ctl", "-D", self.data_dir, "-w", *arguments], account, timeout)
 
     def _forget_zombie(self) -> None:
         pid_file = self.data_dir / "postmaster.pid"

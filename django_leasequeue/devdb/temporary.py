@@ -1,6 +1,7 @@
 """Throwaway servers: one per test process, started in a fraction of a second, never left behind."""
 
 import atexit
+import hashlib
 import os
 import secrets
 import shutil
@@ -8,8 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from django_leasequeue.devdb import config
 from django_leasequeue.devdb.account import account_for, open_path, open_programs, run
-from django_leasequeue.devdb.config import socket_dir
+from django_leasequeue.devdb.binaries import program_version
 from django_leasequeue.devdb.errors import DevDBError
 from django_leasequeue.devdb.locking import exclusive, try_exclusive
 from django_leasequeue.devdb.server import Server
@@ -77,10 +79,11 @@ class TemporaryServer(Server):
                     os.close(owner)
 
     def _template(self) -> Path:
-        version = run([self.bin_dir / "postgres", "--version"], None).stdout.split()[2]
-        template = self.home / f"template-{version}"
+        version = program_version(self.bin_dir)
+        options = hashlib.sha256(" ".join(config.initdb_options(version)).encode()).hexdigest()[:8]
+        template = self.home / f"template-{version}-{options}"
         if not template.exists():
-            unfinished = Server(self.home / f"template-{version}.new", durable=False, bin_dir=self.bin_dir)
+            unfinished = Server(template.with_suffix(".new"), durable=False, bin_dir=self.bin_dir)
             _delete(unfinished.data_dir, unfinished)
             unfinished.start()
             unfinished.stop()
@@ -104,6 +107,6 @@ def _delete(directory: Path, server: Server) -> None:
     """Stop the server and delete the directory and what it keeps elsewhere."""
     server.stop("immediate")
     shutil.rmtree(directory, ignore_errors=True)
-    if (sockets := socket_dir(server.data_dir)) != server.data_dir:
+    if (sockets := config.socket_dir(server.data_dir)) != server.data_dir:
         shutil.rmtree(sockets, ignore_errors=True)
     server.data_dir.with_name(f"{server.data_dir.name}.lock").unlink(missing_ok=True)

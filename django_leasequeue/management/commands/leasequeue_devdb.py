@@ -1,6 +1,5 @@
 """``manage.py leasequeue_devdb``: the embedded PostgreSQL of a project under development."""
 
-import argparse
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         project = getattr(settings, "BASE_DIR", None) or Path.cwd()
-        shared = argparse.ArgumentParser(add_help=False)
+        shared = CommandParser(add_help=False)
         shared.add_argument(
             "--data", type=Path, default=default_data_dir(project), metavar="DIR", help="data directory (%(default)s)"
         )

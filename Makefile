@@ -1,0 +1,56 @@
+# Everything runs in .venv, which the first command makes. `make help` lists the commands.
+#
+#   PYTHON=...     the interpreter for .venv (default: the first on PATH that is 3.11 or newer)
+#   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo serve lint format bench clean
+
+export PYTHON
+PY := .venv/bin/python
+PORT ?= 8000
+ARGS ?=
+
+help:  ## list the commands
+	@echo "make test    run the test suite                 (ARGS='tests/unit -k url' passes arguments to pytest)"
+	@echo "make demo    real work on real files            (DEMO_PATH=directory, DEMO_EXIT=1 ends by itself)"
+	@echo "make serve   the demo's admin and HTTP doors    (PORT=8000)"
+	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
+	@echo "make lint    ruff and mypy"
+	@echo "make format  let ruff format and sort"
+	@echo "make clean   stop the demo's PostgreSQL; delete its data, .venv, builds and caches"
+
+# A second run is instant: the stamps are as old as the last installation, and only a change to pyproject.toml outdates them.
+.venv/.installed-test: pyproject.toml scripts/make-venv
+	@scripts/make-venv .venv test
+	@touch $@
+
+.venv/.installed-dev: pyproject.toml scripts/make-venv
+	@scripts/make-venv .venv dev
+	@touch $@ .venv/.installed-test
+
+test: .venv/.installed-test
+	@$(PY) -m pytest $(ARGS)
+
+demo: .venv/.installed-test
+	@scripts/with-devdb $(PY) manage.py demo $(ARGS)
+
+serve: .venv/.installed-test
+	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py runserver $(PORT)'
+
+bench: .venv/.installed-test
+	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py leasequeue_bench $(ARGS)'
+
+lint: .venv/.installed-dev
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+format: .venv/.installed-dev
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+clean:
+	@if [ -x $(PY) ]; then $(PY) manage.py leasequeue_devdb stop || true; fi
+	rm -rf .venv .venv-* .leasequeue build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

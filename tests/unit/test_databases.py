@@ -1,0 +1,57 @@
+"""The plumbing of the suite itself: every run has a database of its own."""
+
+import os
+import subprocess
+import sys
+
+import psycopg
+from django.conf import settings
+from django.db import connection
+
+from django_leasequeue.devdb import TemporaryServer, database_from_url
+from tests.support.databases import OwnDatabase
+
+
+def names(server: TemporaryServer) -> set[str]:
+    with server.connect() as admin:
+        return {row[0] for row in admin.execute("SELECT datname FROM pg_database WHERE datname LIKE 'test%'")}
+
+
+def test_a_run_drops_what_killed_runs_left_and_nothing_else(private_server: TemporaryServer) -> None:
+    entry = private_server.django_database()
+    with OwnDatabase(entry) as living, private_server.connect() as admin:
+        admin.execute(f'CREATE DATABASE "{living.name}"')
+        admin.execute('CREATE DATABASE "test_leasequeue_0123abcd"')
+        admin.execute('CREATE DATABASE "test_leasequeue_by_hand"')
+        with OwnDatabase(entry) as own:
+            assert own.name != living.name
+            assert names(private_server) == {living.name, "test_leasequeue_by_hand"}
+    with OwnDatabase(entry):
+        assert names(private_server) == {"test_leasequeue_by_hand"}
+
+
+def test_real_connections_see_committed_rows(test_dsn: str) -> None:
+    with psycopg.connect(test_dsn) as beside:
+        assert beside.info.dbname == connection.settings_dict["NAME"]
+        assert beside.info.dbname.startswith("test_")
+
+
+def test_children_use_the_test_database(subprocess_env: dict[str, str]) -> None:
+    code = (
+        "import django; django.setup(); from django.db import connection as c; print(c.cursor().connection.info.dbname)"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        env=subprocess_env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert child.stdout.strip() == connection.settings_dict["NAME"]
+
+
+def test_children_that_inherit_the_environment_never_find_another_database() -> None:
+    name = database_from_url(os.environ["DATABASE_URL"])["NAME"]
+    assert name.startswith("test_") or name == "use_the_fixture_subprocess_env"
+    assert os.environ["DATABASE_URL"] != settings.DATABASE_URL

