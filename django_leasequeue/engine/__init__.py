@@ -1,0 +1,98 @@
+"""The engine: the only code that changes jobs. Every operation runs in sync code (``run``) and in async code (``arun``)."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from .. import conf
+from .cancel import cancel, purge
+from .claim import claim
+from .deadletter import Redriven, redrive, redrive_home
+from .enqueue import enqueue
+from .floor import advance_floors
+from .operation import Operation
+from .queues import QueueInfo, configure, create, delete, get, list_queues, pause
+from .rows import (
+    Ending,
+    Enqueued,
+    EnqueueStatus,
+    Failure,
+    LeasedJob,
+    NewJob,
+    Outcome,
+    Release,
+    Released,
+    Settled,
+    Swept,
+    make_token,
+    parse_token,
+)
+from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor
+from .settle import ack, extend, finish, nack, release
+from .sweep import expire, expire_results, promote, sweep
+
+T = TypeVar("T")
+
+
+def run(operation: Operation[T], using: str | None = None) -> T:
+    """Run an operation on Django's connection, in the caller's transaction if there is one.
+
+    Args:
+        operation: what an engine function returned.
+        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
+    """
+    return DjangoExecutor(using or conf.settings.DATABASE).run(operation)
+
+
+async def arun(operation: Operation[T], using: str | None = None) -> T:
+    """Run an operation from async code, on async connections of our own (setting ``ASYNC``)."""
+    from .pool import arun as run_async
+
+    return await run_async(operation, using or conf.settings.DATABASE)
+
+
+__all__ = [
+    "AsyncConnectionExecutor",
+    "ConnectionExecutor",
+    "DjangoExecutor",
+    "Ending",
+    "EnqueueStatus",
+    "Enqueued",
+    "Failure",
+    "LeasedJob",
+    "NewJob",
+    "Operation",
+    "Outcome",
+    "QueueInfo",
+    "Redriven",
+    "Release",
+    "Released",
+    "Settled",
+    "Swept",
+    "ack",
+    "advance_floors",
+    "arun",
+    "cancel",
+    "claim",
+    "configure",
+    "create",
+    "delete",
+    "enqueue",
+    "expire",
+    "expire_results",
+    "extend",
+    "finish",
+    "get",
+    "list_queues",
+    "make_token",
+    "nack",
+    "parse_token",
+    "pause",
+    "promote",
+    "purge",
+    "redrive",
+    "redrive_home",
+    "release",
+    "run",
+    "sweep",
+]

@@ -1,0 +1,37 @@
+"""Array parameters as PostgreSQL literals: one type whatever the values, and several times faster than adapting lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+EMPTY = "{}"
+
+
+def integers(values: Iterable[int | None]) -> str:
+    """Return ``values`` as the literal of an integer array, null for ``None``."""
+    return "{" + ",".join(["NULL" if value is None else str(int(value)) for value in values]) + "}"
+
+
+def _quote(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def texts(values: Iterable[str | None]) -> str:
+    """Return ``values`` as the literal of a text array, null for ``None``."""
+    return "{" + ",".join(["NULL" if value is None else _quote(value) for value in values]) + "}"
+
+
+def binaries(values: Iterable[bytes | None]) -> str:
+    """Return ``values`` as the literal of a bytea array (hex format), null for ``None``."""
+    return "{" + ",".join(["NULL" if value is None else '"\\\\x' + value.hex() + '"' for value in values]) + "}"
+
+
+def times(values: Iterable[datetime | None]) -> str:
+    """Return aware datetimes as the literal of a timestamptz array, null for ``None``."""
+    return "{" + ",".join(["NULL" if value is None else '"' + value.isoformat() + '"' for value in values]) + "}"
+
+
+def absent(values: Sequence[object]) -> bool:
+    """Whether nothing is given: the column is then sent as an empty array, which means null for every row."""
+    return all(value is None for value in values)

@@ -1,0 +1,129 @@
+"""Leasing jobs to a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..exceptions import InvalidOption, NotAQueue, QueueNotFound
+from . import arrays, deadletter, sweep
+from .limits import MAX_BATCH, check_count, check_node, clamp_lease
+from .operation import Steps, operation
+from .queues import find
+from .rows import LeasedJob
+
+#: Queues of one claim call.
+MAX_QUEUES = 100
+
+_LEASES, _DELAYED, _EXPIRED = 1, 2, 4
+
+
+@dataclass(slots=True)
+class _Round:
+    """What a claim call has so far."""
+
+    jobs: list[LeasedJob] = field(default_factory=list)
+    spent: int = 0
+    due: int = 0
+
+
+@operation
+def claim(
+    queues: str | Sequence[str],
+    node: str,
+    size: int = 1,
+    *,
+    project: str = "",
+    lease_ms: int | None = None,
+    grace_ms: int | None = None,
+    tag: str | None = None,
+    connection: str | None = None,
+    strict: bool = True,
+) -> Steps[list[LeasedJob]]:
+    """Lease up to ``size`` ready jobs to ``node``.
+
+    In order of the queues given, then rank (priority), then position; jobs whose lease expired come again in their old
+    place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside and
+    the claim goes on, so a batch never shrinks because of them (seed 000, dead-lettering).
+
+    Args:
+        queues: one name, or several in order of preference (at most 100).
+        node: the worker's identity, 1 to 128 bytes.
+        size: how many at most, cut to 1,000.
+        project: the tenant.
+        lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
+        grace_ms: how long a message with a TTL outlives the lease at least.
+        tag: only jobs with this tag.
+        connection: mark of a stream, to release what it holds when it drops.
+        strict: whether a missing queue is an error (workers of several queues go on without it).
+
+    Returns:
+        The leased jobs in claim order; fewer than ``size``, or none, when no more are ready.
+
+    Raises:
+        QueueNotFound, NotAQueue: with ``strict``, for a single queue.
+        InvalidOption: an argument is not allowed.
+    """
+    names = [queues] if isinstance(queues, str) else list(queues)
+    if not names or len(names) > MAX_QUEUES:
+        raise InvalidOption(f"a claim names 1 to {MAX_QUEUES} queues; there are {len(names)}.")
+    size = check_count(size, "the number of jobs to claim", MAX_BATCH)
+    params = {
+        "project": project,
+        "queues": arrays.texts(names),
+        "node": check_node(node),
+        "lease_ms": clamp_lease(lease_ms),
+        "grace_ms": grace_ms,
+        "tag": tag,
+        "connection": connection,
+    }
+    found = _Round()
+    if size:
+        yield from _claim_some(params, size, found, force=False)
+    if found.due or found.spent:
+        yield from _clear_the_way(params, names, project, size, found)
+    if strict and not found.jobs and len(names) == 1:
+        info = yield from find(project, names[0])
+        if info is None:
+            raise QueueNotFound(names[0], project)
+        if info.type != "queue":
+            raise NotAQueue(names[0])
+    return found.jobs
+
+
+def _claim_some(params: dict[str, object], size: int, found: _Round, *, force: bool) -> Steps[None]:
+    rows = yield "claim", {**params, "size": size, "force": force}
+    found.due, found.spent = rows[0][:2]
+    if rows[0][2] is not None:
+        found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
+
+
+def _clear_the_way(
+    params: dict[str, object], names: list[str], project: str, size: int, found: _Round
+) -> Steps[None]:
+    """Bring back what expired or is due, move aside what is used up, and claim what is missing.
+
+    Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
+    """
+    ids = []
+    for name in names:
+        info = yield from find(project, name)
+        if info is not None:
+            ids.append(info.id)
+    for _ in range(20):
+        if found.due & _LEASES:
+            yield from sweep.sweep_steps(ids)
+        if found.due & _DELAYED:
+            yield from sweep.promote_steps(ids)
+        if found.due & _EXPIRED:
+            yield from sweep.expire_steps(ids)
+        if found.spent:
+            yield from deadletter.spent_steps(ids)
+        missing = size - len(found.jobs)
+        if not missing:
+            return
+        before = len(found.jobs)
+        yield from _claim_some(params, missing, found, force=True)
+        if not found.spent and (len(found.jobs) == before or len(found.jobs) == size):
+            return
+        found.due = 0

@@ -1,0 +1,202 @@
+"""Adding jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import conf
+from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
+from ..models.enums import JobState, ResultState
+from . import arrays, codec
+from .announce import announce
+from .limits import MAX_KEY_BYTES, MAX_TAG_BYTES
+from .operation import Rows, Steps, operation
+from .queues import make_declared
+from .rows import Enqueued, EnqueueStatus, NewJob
+
+_STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
+_COMPLETED = 10 + ResultState.COMPLETED
+
+
+def _short(value: str | None, what: str, high: int) -> None:
+    if value is not None and (not value or "\x00" in value or len(value.encode(errors="replace")) > high):
+        raise InvalidOption(f"{what} must be 1 to {high} bytes of text without NUL; it is {value[:80]!r}.")
+
+
+def _positive(value: int | None, what: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**50):
+        raise InvalidOption(f"{what} must be a positive integer; it is {value!r}.")
+
+
+def _check(job: NewJob) -> None:
+    _short(job.key, "key", MAX_KEY_BYTES)
+    _short(job.tag, "tag", MAX_TAG_BYTES)
+    _positive(job.ttl_ms, "ttl_ms")
+    _positive(job.result_ttl_ms, "result_ttl_ms")
+    if job.max_deliveries is not None and not 0 <= job.max_deliveries < 2**31:
+        raise InvalidOption(f"max_deliveries must be an integer from 0; it is {job.max_deliveries!r}.")
+    if job.run_at is not None and job.run_at.tzinfo is None:
+        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
+    if job.delay_ms is not None and (isinstance(job.delay_ms, bool) or not 0 <= job.delay_ms < 2**50):
+        raise InvalidOption(f"delay_ms must be an integer from 0; it is {job.delay_ms!r}.")
+    if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
+        raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
+
+
+def _payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
+    limit = conf.settings.MAX_PAYLOAD_BYTES
+    datas: list[str | None] = []
+    metas: list[str | None] = []
+    for job in jobs:
+        data = None if job.data is None else codec.dumps(job.data)
+        meta = None if job.meta is None else codec.dumps(job.meta, "meta")
+        # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
+        size = len(data or "") + len(meta or "") + len(job.body or b"")
+        if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
+            raise PayloadTooLarge(
+                f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference, or"
+                " raise LEASEQUEUE['MAX_PAYLOAD_BYTES']."
+            )
+        datas.append(data)
+        metas.append(meta)
+    return datas, metas
+
+
+def _bytes(text: str | None) -> int:
+    return len(text.encode()) if text else 0
+
+
+def _column(jobs: Sequence[NewJob], name: str, literal: Any) -> str:
+    values = [getattr(job, name) for job in jobs]
+    return arrays.EMPTY if arrays.absent(values) else str(literal(values))
+
+
+def _parameters(jobs: Sequence[NewJob], project: str, queue: str, origin: str | None) -> dict[str, Any]:
+    for job in jobs:
+        _check(job)
+    datas, metas = _payloads(jobs)
+    return {
+        "project": project,
+        "queue": queue,
+        "origin": origin,
+        "size": len(jobs),
+        "keys": _column(jobs, "key", arrays.texts),
+        "names": _column(jobs, "name", arrays.texts),
+        "tags": _column(jobs, "tag", arrays.texts),
+        "priorities": _column(jobs, "priority", lambda values: arrays.integers(_narrow(values))),
+        "datas": arrays.EMPTY if arrays.absent(datas) else arrays.texts(datas),
+        "metas": arrays.EMPTY if arrays.absent(metas) else arrays.texts(metas),
+        "bodies": _column(jobs, "body", arrays.binaries),
+        "run_at": _column(jobs, "run_at", arrays.times),
+        "delays": _column(jobs, "delay_ms", arrays.integers),
+        "ttls": _column(jobs, "ttl_ms", arrays.integers),
+        "reply_to": _column(jobs, "reply_to", arrays.texts),
+        "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
+        "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
+    }
+
+
+def _narrow(values: list[int | None]) -> list[int | None]:
+    return [None if value is None else max(-(2**31), min(value, 2**31 - 1)) for value in values]
+
+
+def _answer(row: tuple[Any, ...]) -> Enqueued | None:
+    seq, state, created_at, existing, existing_state = row[:5]
+    if seq is not None:
+        return Enqueued(seq, EnqueueStatus.QUEUED, _STATES[state], created_at)
+    if existing is None:
+        return None
+    status = EnqueueStatus.COMPLETED if existing_state == _COMPLETED else EnqueueStatus.DUPLICATE
+    return Enqueued(existing, status, _STATES[existing_state], None)
+
+
+@operation
+def enqueue(
+    queue: str, jobs: Sequence[NewJob], *, project: str = "", origin: str | None = None, create: bool = True
+) -> Steps[list[Enqueued]]:
+    """Add jobs to a queue, or records to a log: all or none, in the caller's transaction if there is one.
+
+    A job with a ``key`` that is taken is not added again: the answer names the existing one (option ``dedup_until``).
+
+    Args:
+        queue: name of the queue.
+        jobs: 1 to ``MAX_ENQUEUE`` jobs.
+        project: the tenant.
+        origin: the producing node or client.
+        create: whether a missing queue is made (as declared in the settings, or with the default preset).
+
+    Returns:
+        One answer per job, in order.
+
+    Raises:
+        QueueNotFound: there is no such queue and it may not be made.
+        InvalidOption, PayloadTooLarge, BatchTooLarge: a job was refused; nothing was added.
+    """
+    if not jobs:
+        return []
+    if len(jobs) > conf.settings.MAX_ENQUEUE:
+        raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
+    params = _parameters(jobs, project, queue, origin)
+    rows: Rows = yield "enqueue", params
+    if not rows:
+        if not create:
+            raise QueueNotFound(queue, project)
+        yield from make_declared(project, queue)
+        rows = yield "enqueue", params
+        if not rows:
+            raise QueueNotFound(queue, project)
+    if any(row[5] for row in rows if row[0] is None):
+        rows = yield from _retry_over(jobs, rows, project, queue, params)
+    answers = [_answer(row) for row in rows]
+    if None in answers:
+        answers = yield from _look_again(jobs, answers, project, queue)
+    complete = [answer for answer in answers if answer is not None]
+    for job, answer in zip(jobs, complete, strict=True):
+        if answer.status is EnqueueStatus.QUEUED:
+            yield from announce(
+                "enqueued", queue=queue, project=project, seq=answer.seq, key=job.key, name=job.name, status=answer.status
+            )
+    return complete
+
+
+def _retry_over(
+    jobs: Sequence[NewJob], rows: Rows, project: str, queue: str, params: dict[str, Any]
+) -> Steps[Rows]:
+    """Dead jobs past their time hold these keys: remove them and enqueue their successors."""
+    over = [index for index, row in enumerate(rows) if row[0] is None and row[5]]
+    yield "drop_over", {"seqs": arrays.integers([rows[index][3] for index in over])}
+    again = yield "enqueue", _parameters([jobs[index] for index in over], project, queue, params["origin"])
+    merged = list(rows)
+    for index, row in zip(over, again, strict=True):
+        merged[index] = row
+    return merged
+
+
+def _look_again(
+    jobs: Sequence[NewJob], answers: list[Enqueued | None], project: str, queue: str
+) -> Steps[list[Enqueued | None]]:
+    """A concurrent call, or an earlier job of this one, took the key while the statement ran: say what is there now."""
+    for _ in range(5):
+        open_keys = [jobs[index].key for index, answer in enumerate(answers) if answer is None]
+        if not open_keys:
+            return answers
+        found = yield "find_keys", {"project": project, "queue": queue, "keys": arrays.texts(open_keys)}
+        there: dict[str, tuple[int, int]] = {}
+        for key, seq, state in found:
+            if state != 10 + ResultState.CANCELLED:
+                there.setdefault(key, (seq, state))
+        for index, answer in enumerate(answers):
+            key = jobs[index].key
+            if answer is None and key in there:
+                seq, state = there[key]
+                answers[index] = _answer((None, None, None, seq, state))
+        missing = [index for index, answer in enumerate(answers) if answer is None]
+        if missing:
+            # The job that took the key has been cancelled or finished meanwhile: it is free again.
+            rows = yield "enqueue", _parameters([jobs[index] for index in missing], project, queue, None)
+            for index, row in zip(missing, rows, strict=True):
+                answers[index] = _answer(row)
+    if None in answers:
+        raise LeaseQueueError("A key was taken and freed again five times in a row; try the call again.")
+    return answers

@@ -1,0 +1,41 @@
+"""An engine operation: a generator that yields statements, so that sync and async callers share one implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Generic, ParamSpec, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Rows = list[tuple[Any, ...]]
+Step = tuple[str, Mapping[str, Any]]
+#: What the body of an operation is: it yields (name of a statement, parameters) and gets the rows.
+Steps = Generator[Step, Rows, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """A piece of work for the database, not yet run.
+
+    Give it to ``engine.run(operation, using=alias)``, ``await engine.arun(...)`` or an executor's ``run``. Every statement
+    of an operation leaves the tables right by itself, so that an operation needs no transaction of its own; inside the
+    caller's ``atomic`` block it becomes part of it.
+    """
+
+    steps: Callable[[], Steps[T]]
+
+
+def operation(body: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
+    """Turn a generator function into a function that returns an ``Operation``.
+
+    Arguments are checked by the body when it starts; nothing reaches the database before that.
+    """
+
+    @wraps(body)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+        return Operation(lambda: body(*args, **kwargs))
+
+    return make

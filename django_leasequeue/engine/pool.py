@@ -1,0 +1,101 @@
+"""Async connections of our own, one pool per event loop and alias."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from asgiref.sync import sync_to_async
+from django.db import connections
+from django.test import utils as test_utils
+from psycopg_pool import AsyncConnectionPool
+
+from .. import conf
+from .operation import Operation
+from .runner import AsyncConnectionExecutor, DjangoExecutor
+
+T = TypeVar("T")
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncConnectionPool[Any]]] = WeakKeyDictionary()
+
+
+def connection_parameters(using: str) -> dict[str, Any]:
+    """Return libpq parameters of a Django alias, for connections that are not Django's."""
+    wrapper = connections[using]
+    params = dict(wrapper.get_connection_params())
+    for ours in ("cursor_factory", "context", "prepare_threshold"):
+        params.pop(ours, None)
+    return params
+
+
+def prepares(using: str) -> bool:
+    """Whether statements may be prepared on this alias (not behind a pooler in transaction mode)."""
+    return not connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False)
+
+
+def connect(using: str, *, dsn: str | None = None) -> psycopg.Connection[Any]:
+    """Open a sync connection in autocommit mode to an alias (or to ``dsn``), prepared statements as the alias allows."""
+    if not prepares(using) and not dsn:
+        return psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=None)
+    connection = (
+        psycopg.connect(dsn, autocommit=True, prepare_threshold=2)
+        if dsn
+        else psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=2)
+    )
+    connection.execute(STEADY_PLANS)
+    return connection
+
+
+#: A queue goes from empty to a million rows between two analyzes: a plan made for the empty table must not scan the full one.
+STEADY_PLANS = "SET enable_seqscan = off; SET jit = off"
+
+
+def _in_thread() -> bool:
+    mode = conf.settings.ASYNC
+    if mode == "auto":
+        # Tests hold everything in a transaction of Django's own connection: only that one sees what they did.
+        return hasattr(test_utils._TestState, "saved_data")
+    return mode == "thread"
+
+
+async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.execute(STEADY_PLANS)
+
+
+async def pool(using: str) -> AsyncConnectionPool[Any]:
+    """Return this event loop's pool for an alias, opened."""
+    loop = asyncio.get_running_loop()
+    found = _pools.setdefault(loop, {})
+    if using not in found:
+        made: AsyncConnectionPool[Any] = AsyncConnectionPool(
+            kwargs={
+                **connection_parameters(using),
+                "autocommit": True,
+                "prepare_threshold": 2 if prepares(using) else None,
+            },
+            min_size=0,
+            max_size=conf.settings.ASYNC_POOL_SIZE,
+            timeout=conf.settings.ASYNC_POOL_TIMEOUT,
+            configure=_configure if prepares(using) else None,
+            open=False,
+            name=f"leasequeue-{using}",
+        )
+        found[using] = made
+        await made.open()
+    return found[using]
+
+
+async def close_pools() -> None:
+    """Close this event loop's pools (at shutdown, and between tests)."""
+    for made in _pools.pop(asyncio.get_running_loop(), {}).values():
+        await made.close()
+
+
+async def arun(operation: Operation[T], using: str) -> T:
+    """Run an operation from async code: on a pool of async connections, or in Django's thread (setting ``ASYNC``)."""
+    if _in_thread():
+        return await sync_to_async(DjangoExecutor(using).run)(operation)
+    async with (await pool(using)).connection() as connection:
+        return await AsyncConnectionExecutor(connection).run(operation)

@@ -1,0 +1,212 @@
+"""What the engine takes and gives: immutable values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from ..exceptions import InvalidOption
+from . import codec
+
+_TOKEN = re.compile(r"lease_([0-9a-f]{16})([0-9a-f]{16})\Z")
+
+
+def make_token(claim: int, seq: int) -> str:
+    """Return the lease token of one delivery: ``lease_`` and 32 hex digits (seed 000, claimed[].lease_id)."""
+    return f"lease_{claim:016x}{seq:016x}"
+
+
+def parse_token(token: str) -> tuple[int, int]:
+    """Return (claim, seq) of a lease token.
+
+    Raises:
+        InvalidOption: it is not a token of ours.
+    """
+    match = _TOKEN.match(token) if isinstance(token, str) else None
+    if match is None:
+        raise InvalidOption(f"a lease token is 'lease_' and 32 hex digits, as the claim gave it; it is {token!r}.")
+    return int(match[1], 16), int(match[2], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to enqueue. Times in ms; ``run_at`` (aware) wins over ``delay_ms``.
+
+    ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
+    """
+
+    data: Any = None
+    body: bytes | None = None
+    key: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    priority: int | None = None
+    meta: dict[str, Any] | None = None
+    run_at: datetime | None = None
+    delay_ms: int | None = None
+    ttl_ms: int | None = None
+    reply_to: str | None = None
+    result_ttl_ms: int | None = None
+    max_deliveries: int | None = None
+
+
+class EnqueueStatus(StrEnum):
+    """What became of a job given to enqueue."""
+
+    QUEUED = "queued"
+    DUPLICATE = "duplicate"
+    COMPLETED = "completed"
+
+
+class Enqueued(NamedTuple):
+    """The answer to one job given to enqueue.
+
+    ``status`` is ``queued`` for a new job; ``duplicate`` or ``completed`` when its key is taken: ``seq`` is then the
+    existing job's and ``state`` where that one is (``ready``, ``delayed``, ``leased``, ``dead``, ``completed``, ``failed``).
+    """
+
+    seq: int
+    status: EnqueueStatus
+    state: str
+    created_at: datetime | None
+
+
+class LeasedJob(NamedTuple):
+    """One job as a claim gives it: immutable, with its lease token. JSON columns stay text until somebody asks."""
+
+    seq: int
+    queue_id: int
+    queue: str
+    claim: int
+    deadline: datetime
+    created_at: datetime
+    claimed_at: datetime
+    deliveries: int
+    max_deliveries: int
+    rank: int
+    key: str | None
+    name: str | None
+    tag: str | None
+    data_json: str | None
+    meta_json: str | None
+    body: bytes | None
+    reply_to: str | None
+    errors_json: str | None
+    first_claimed_at: datetime
+    progress_json: str | None
+
+    @property
+    def token(self) -> str:
+        """The lease token of this delivery."""
+        return make_token(self.claim, self.seq)
+
+    @property
+    def data(self) -> Any:
+        """The payload."""
+        return None if self.data_json is None else codec.loads(self.data_json)
+
+    @property
+    def meta(self) -> Any:
+        """The producer's metadata."""
+        return None if self.meta_json is None else codec.loads(self.meta_json)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts before this one, oldest first, at most 20."""
+        return [] if self.errors_json is None else codec.loads(self.errors_json)
+
+    @property
+    def progress(self) -> Any:
+        """What an earlier attempt reported last."""
+        return None if self.progress_json is None else codec.loads(self.progress_json)
+
+
+class Outcome(StrEnum):
+    """What became of one job of a settle call (DESIGN section 5)."""
+
+    OK = "ok"
+    NOT_FOUND = "not_found"
+    NOT_HELD = "not_held"
+    STALE_TOKEN = "stale_token"  # noqa: S105
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed: what is kept on the job, and what groups dead letters.
+
+    ``fingerprint`` is equal for failures of one cause; ``traceback`` may be long and is cut to 16 KiB.
+    """
+
+    type: str
+    message: str = ""
+    traceback: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one leased job ends: completed, or failed for good by the worker's word."""
+
+    seq: int
+    claim: int | None = None
+    result: Any = None
+    result_json: str | None = None
+    body: bytes | None = None
+    failure: Failure | None = None
+    result_ttl_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One leased job to give back. ``delay_ms`` ``None`` means the queue's backoff."""
+
+    seq: int
+    claim: int | None = None
+    delay_ms: int | None = None
+    failure: Failure | None = None
+
+
+class Released(NamedTuple):
+    """Where a released job went: ``ready``, ``delayed`` or ``dead``."""
+
+    state: str
+    available_at: datetime | None
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answer to a settle call: an outcome per seq, in the order asked.
+
+    ``deadlines`` is filled by extend, ``released`` by release.
+    """
+
+    outcomes: dict[int, Outcome]
+    deadlines: dict[int, datetime] = field(default_factory=dict)
+    released: dict[int, Released] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> list[int]:
+        """The seqs that were settled."""
+        return [seq for seq, outcome in self.outcomes.items() if outcome is Outcome.OK]
+
+    @property
+    def skipped(self) -> list[int]:
+        """The seqs that were not, in the order asked."""
+        return [seq for seq, outcome in self.outcomes.items() if outcome is not Outcome.OK]
+
+
+class Swept(NamedTuple):
+    """One job whose lease had expired: its state now is ``ready`` or ``dead``."""
+
+    seq: int
+    queue_id: int
+    state: str
+    key: str | None
+    name: str | None
+    node: str | None
+    deliveries: int

@@ -1,0 +1,107 @@
+"""Bringing back what time has changed: expired leases, due delayed jobs, messages past their TTL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..models.enums import JobState
+from . import arrays
+from .announce import announce
+from .deadletter import retire_steps
+from .operation import Steps, operation
+from .rows import Swept
+
+#: Claims (sweep) or jobs (promote, expire) of one queue in one statement.
+BATCH = 1_000
+CLAIMS = 200
+
+_MOVE = -1
+
+
+def sweep_steps(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
+    """Steps that bring back every expired lease of these queues, batch by batch."""
+    swept: list[Swept] = []
+    while True:
+        rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS}
+        claims_read = rows[0][2]
+        used_up: dict[int, list[int]] = {}
+        for seq, queue_id, outcome, key, name, node, deliveries, _ in rows[1:]:
+            if outcome == _MOVE:
+                used_up.setdefault(queue_id, []).append(seq)
+                continue
+            state = JobState(outcome).label
+            swept.append(Swept(seq, queue_id, state, key, name, node, deliveries))
+            yield from announce(
+                "stalled",
+                queue=queue_id,
+                project=None,
+                seq=seq,
+                key=key,
+                name=name,
+                node=node,
+                deliveries=deliveries,
+                state=state,
+            )
+        moved = 0
+        for queue_id, seqs in used_up.items():
+            moved += yield from _move(queue_id, seqs)
+        progressed = moved + len(rows) - 1 - sum(map(len, used_up.values()))
+        if claims_read < CLAIMS or not progressed:
+            return swept
+
+
+def _move(queue_id: int, seqs: Sequence[int]) -> Steps[int]:
+    rows = yield "queue_by_id", {"queue": queue_id}
+    if not rows:
+        return 0
+    project, _, dead_letter = rows[0]
+    return (yield from retire_steps(queue_id, project, dead_letter, seqs)) if dead_letter else 0
+
+
+def promote_steps(queue_ids: Sequence[int]) -> Steps[int]:
+    """Steps that make due delayed jobs ready; return how many."""
+    total = 0
+    while True:
+        rows = yield "promote", {"queues": arrays.integers(queue_ids), "size": BATCH}
+        total += len(rows)
+        if len(rows) < BATCH:
+            return total
+
+
+def expire_steps(queue_ids: Sequence[int]) -> Steps[int]:
+    """Steps that remove messages past their TTL and dead jobs past their retention; return how many."""
+    total = 0
+    while True:
+        rows = yield "expire", {"queues": arrays.integers(queue_ids), "size": BATCH}
+        total += len(rows)
+        if len(rows) < BATCH:
+            return total
+
+
+@operation
+def sweep(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
+    """Bring back every expired lease of these queues (by id): ready again, or dead where deliveries end at release.
+
+    Returns:
+        The jobs brought back. Jobs that moved to a dead-letter topic are announced by the signal ``dead_lettered``.
+    """
+    return (yield from sweep_steps(queue_ids))
+
+
+@operation
+def promote(queue_ids: Sequence[int]) -> Steps[int]:
+    """Make the due delayed jobs of these queues ready; return how many."""
+    return (yield from promote_steps(queue_ids))
+
+
+@operation
+def expire(queue_ids: Sequence[int]) -> Steps[int]:
+    """Remove messages, records and dead jobs of these queues whose time is over; return how many."""
+    return (yield from expire_steps(queue_ids))
+
+
+@operation
+def expire_results(size: int = 1_000) -> Steps[int]:
+    """Remove at most ``size`` results whose time is over; return how many."""
+    rows = yield "expire_results", {"size": size}
+    return len(rows)

@@ -1,0 +1,71 @@
+"""The errors. Everything that this app raises on purpose is a ``LeaseQueueError``."""
+
+from __future__ import annotations
+
+
+class LeaseQueueError(Exception):
+    """Base of all errors of django_leasequeue."""
+
+
+class InvalidOption(LeaseQueueError, ValueError):
+    """An argument or an option has a value that is not allowed; the message says which are."""
+
+
+class PayloadTooLarge(InvalidOption):
+    """A payload or a result is larger than the settings allow."""
+
+
+class BatchTooLarge(InvalidOption):
+    """A call names more jobs than one call may."""
+
+
+class QueueNotFound(LeaseQueueError):
+    """There is no such queue."""
+
+    def __init__(self, queue: str, project: str = "") -> None:
+        self.queue = queue
+        self.project = project
+        where = f" in project {project!r}" if project else ""
+        super().__init__(
+            f"There is no queue {queue!r}{where}. Declare it in LEASEQUEUE['QUEUES'] and run migrate, or let its first"
+            " job make it (LEASEQUEUE['AUTO_CREATE'] = True)."
+        )
+
+
+class NotAQueue(LeaseQueueError):
+    """The topic is a log: its records are read, never leased."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        super().__init__(f"{queue!r} is a log, not a queue: its records can be read but not claimed.")
+
+
+class QueueConflict(LeaseQueueError):
+    """The queue exists with a property that cannot change."""
+
+
+class QueueFull(LeaseQueueError):
+    """The queue is at its cap and rejects new jobs (option ``discard``)."""
+
+
+class JobNotFound(LeaseQueueError):
+    """There is no such job, or it is not held by the caller any more."""
+
+    def __init__(self, job_id: object, message: str | None = None) -> None:
+        self.job_id = job_id
+        super().__init__(message or f"Job {job_id} is not there: it was finished, cancelled or has expired.")
+
+
+class LeaseLost(JobNotFound):
+    """The caller's lease is over: it expired, or somebody else holds the job now."""
+
+    def __init__(self, job_id: object) -> None:
+        super().__init__(job_id, f"The lease of job {job_id} is lost: it expired or another worker holds the job now.")
+
+
+class StorageError(LeaseQueueError):
+    """The database could not be reached or broke off; ``cause`` is its own error."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        self.cause = cause
+        super().__init__(message)

@@ -1,0 +1,22 @@
+-- Purpose: take jobs out that nobody has started: ready or delayed ones leave, others stay.
+-- Parameters: project, queue, keys or seqs (the other one empty); now.
+-- Index: leasequeue_job_key, leasequeue_job_pkey. Waits for a concurrent claim and then sees its lease: never both.
+-- Returns: seq, key, reply_to told or not.
+WITH t AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), q AS MATERIALIZED (
+    SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+), d AS MATERIALIZED (
+    SELECT j.seq FROM leasequeue_job j, q WHERE j.queue_id = q.id AND j.state IN (0, 1)
+        AND (j.seq = ANY (%(seqs)s::bigint[]) OR j.key = ANY (%(keys)s::text[]))
+    FOR UPDATE OF j
+), gone AS (
+    DELETE FROM leasequeue_job j USING t WHERE j.seq = ANY (ARRAY(SELECT seq FROM d)) AND j.state IN (0, 1)
+    RETURNING j.seq, j.queue_id, j.key, j.name, j.deliveries, j.created_at, j.reply_to, t.now
+), events AS (
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, deliveries, enqueued_at, name)
+    SELECT pg_current_xact_id()::text::bigint, g.now, g.queue_id, g.seq, 10, g.deliveries, g.created_at, g.name FROM gone g
+)
+SELECT g.seq, g.key, CASE WHEN g.reply_to IS NOT NULL
+    THEN pg_notify(g.reply_to, g.seq || ':3:' || COALESCE(g.key, ''))::text END
+FROM gone g

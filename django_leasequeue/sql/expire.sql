@@ -1,0 +1,21 @@
+-- Purpose: remove messages past their TTL, records past theirs, and dead jobs past their retention; a live lease protects.
+-- Parameters: queues (ids), size (rows per queue), now.
+-- Index: leasequeue_job_expires, leasequeue_job_pkey.
+-- Returns: seq, queue id, state before, key, reply_to sent or not.
+WITH t AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), d AS MATERIALIZED (
+    SELECT d.* FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (
+        SELECT j.seq FROM leasequeue_job j
+        WHERE j.queue_id = q.id AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t)
+        ORDER BY j.expires_at LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) d
+), gone AS (
+    DELETE FROM leasequeue_job j USING t WHERE j.seq = ANY (ARRAY(SELECT seq FROM d))
+    RETURNING j.seq, j.queue_id, j.state, j.key, j.created_at, j.name, j.deliveries, t.now
+), events AS (
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, deliveries, enqueued_at, name, detail)
+    SELECT pg_current_xact_id()::text::bigint, g.now, g.queue_id, g.seq, 10, g.deliveries, g.created_at, g.name,
+        '{"reason": "ttl"}'::jsonb
+    FROM gone g WHERE g.state <> 4
+)
+SELECT seq, queue_id, state, key FROM gone

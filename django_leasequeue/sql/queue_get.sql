@@ -1,0 +1,7 @@
+-- Purpose: one queue with its options.
+-- Parameters: project, name.
+-- Index: leasequeue_queue_name.
+-- Returns: id, name, paused_at, dead_lettered, created_at, then the options as one json object.
+SELECT q.id, q.name, q.paused_at, q.dead_lettered, q.created_at, (to_jsonb(q)
+    - '{id,project,name,paused_at,dead_lettered,created_at,updated_at}'::text[])::text
+FROM leasequeue_queue q WHERE q.project = %(project)s AND q.name = %(name)s

@@ -1,0 +1,79 @@
+-- Purpose: expired leases become ready again (or dead, where deliveries end at release); claims that are over go.
+-- Parameters: queues (ids), size (claims per queue), now, autocommit.
+-- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_floor_place.
+-- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
+--   name, node, deliveries; one row of nulls with the number of claims read comes first.
+WITH t AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), q AS MATERIALIZED (
+    SELECT q.*, 'epoch'::timestamptz + COALESCE(f.value, 0) * interval '1 us' AS since
+    FROM leasequeue_queue q LEFT JOIN leasequeue_queuefloor f ON f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
+    WHERE q.id = ANY (%(queues)s::bigint[])
+), c AS MATERIALIZED (
+    SELECT c.* FROM q CROSS JOIN LATERAL (
+        SELECT c.id, c.seqs FROM leasequeue_claim c
+        WHERE c.queue_id = q.id AND c.deadline >= q.since AND c.deadline < (SELECT now FROM t)
+        ORDER BY c.deadline LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) c
+), held AS MATERIALIZED (
+    SELECT j.seq, j.claim, j.deadline FROM leasequeue_job j JOIN c ON c.id = j.claim
+    WHERE j.seq = ANY (ARRAY(SELECT unnest(seqs) FROM c)) AND j.state = 2
+), x AS MATERIALIZED (
+    SELECT j.seq, j.queue_id, j.node, j.claim, j.deadline, q.requeue, q.dead_letter, q.dead_ttl_ms, q.leases_durable,
+        q.exhaust_at = 'release' AND q.dead_letter IS NOT NULL
+            AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND j.deliveries AS spent
+    FROM leasequeue_job j JOIN q ON q.id = j.queue_id, t
+    WHERE j.seq = ANY (ARRAY(SELECT held.seq FROM held, t WHERE held.deadline < t.now))
+        AND j.state = 2 AND j.deadline < t.now
+    ORDER BY j.seq FOR UPDATE OF j SKIP LOCKED
+), r AS (
+    UPDATE leasequeue_job j SET
+        state = CASE WHEN x.spent THEN 3 ELSE 0 END,
+        position = CASE WHEN x.requeue = 'back' THEN nextval('leasequeue_job_seq_seq') ELSE j.position END,
+        node = NULL, claim = NULL, deadline = NULL,
+        dead_at = CASE WHEN x.spent THEN t.now END,
+        expires_at = CASE WHEN x.spent AND x.dead_ttl_ms > 0 THEN t.now + x.dead_ttl_ms * interval '1 ms'
+            WHEN NOT x.spent THEN j.expires_at END,
+        errors = (CASE WHEN jsonb_array_length(COALESCE(j.errors, '[]')) >= 20 THEN j.errors - 0
+            ELSE COALESCE(j.errors, '[]') END) || jsonb_build_object('at', t.now, 'node', x.node, 'deliveries',
+            j.deliveries, 'type', 'LEASE_EXPIRED', 'message', 'the lease expired: the worker died, hung or lost its database'),
+        error_type = 'LEASE_EXPIRED',
+        error = 'the lease expired: the worker died, hung or lost its database',
+        fingerprint = 'lease_expired'
+    FROM x, t WHERE j.seq = x.seq AND NOT (x.spent AND x.dead_letter <> 'self')
+    RETURNING j.seq, j.queue_id, j.rank, j.position, j.state, j.deliveries, j.created_at, j.key, j.name, x.node, x.claim,
+        x.deadline, t.now
+), floors AS (
+    UPDATE leasequeue_queuefloor f SET value = LEAST(f.value, m.low), candidate = LEAST(f.candidate, m.low)
+    FROM (SELECT queue_id, rank, min(position) AS low FROM r WHERE state = 0 GROUP BY queue_id, rank) m
+    WHERE f.queue_id = m.queue_id AND f.kind = 0 AND f.rank = m.rank AND (f.value > m.low OR f.candidate > m.low)
+), remain AS MATERIALIZED (
+    SELECT held.claim, min(held.deadline) AS deadline FROM held
+    WHERE NOT EXISTS (SELECT FROM r WHERE r.seq = held.seq) GROUP BY held.claim
+), over AS (
+    DELETE FROM leasequeue_claim WHERE id = ANY (ARRAY(SELECT id FROM c EXCEPT SELECT claim FROM remain))
+), moved AS (
+    UPDATE leasequeue_claim k SET deadline = remain.deadline FROM remain
+    WHERE k.id = remain.claim AND k.deadline <> remain.deadline
+), deadened AS (
+    UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + n.n
+    FROM (SELECT queue_id, count(*) AS n FROM r WHERE state = 3 GROUP BY queue_id) n WHERE q.id = n.queue_id
+), events AS (
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at,
+        deadline, name, detail)
+    SELECT pg_current_xact_id()::text::bigint, r.now, r.queue_id, r.seq, k.kind, r.node, r.deliveries, r.claim,
+        r.created_at, r.deadline, r.name,
+        CASE WHEN r.state = 3 THEN '{"error_type": "LEASE_EXPIRED", "fingerprint": "lease_expired"}'::jsonb END
+    FROM r, LATERAL (SELECT 7 AS kind UNION ALL SELECT 8 WHERE r.state = 3) k
+), wake AS MATERIALIZED (
+    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
+        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
+        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
+)
+SELECT NULL::bigint AS seq, NULL::bigint AS queue_id, (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key,
+    NULL::text AS name, NULL::text AS node, (SELECT count(sent)::int FROM wake) AS deliveries,
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
+        THEN set_config('synchronous_commit', 'off', true) END FROM x)
+UNION ALL
+SELECT x.seq, x.queue_id, COALESCE(r.state::int, -1), r.key, r.name, x.node, r.deliveries, NULL
+FROM x LEFT JOIN r ON r.seq = x.seq
