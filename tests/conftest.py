@@ -7,6 +7,8 @@ Every run has a database of its own, so any number of runs go on at once and non
 """
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +91,15 @@ def private_server() -> Iterator[TemporaryServer]:
     """A PostgreSQL server for one test alone, for tests that stop, kill or reconfigure it. Its database is empty."""
     with TemporaryServer(HOME) as server:
         yield server
+
+
+@pytest.fixture
+def private_env(private_server: TemporaryServer) -> dict[str, str]:
+    """The environment for child processes that work on the migrated database of :func:`private_server`."""
+    environment = child_environment(private_server.url())
+    migrate = [sys.executable, "-m", "django", "migrate", "--verbosity=0"]
+    subprocess.run(migrate, env=environment, check=True)
+    return environment
 
 
 def child_environment(database_url: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except PermissionError as error:
         raise DevDBError(
             f"{error.filename} cannot be written: it belongs to another account. Run this as that account or as root, "
@@ -37,7 +37,7 @@ def try_exclusive(path: Path) -> int | None:
     Returns:
         A descriptor that holds the lock until it is closed, or None when another process holds it.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

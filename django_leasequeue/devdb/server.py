@@ -210,7 +210,10 @@ class Server:
                 os.chown(sockets, account.uid, account.gid)
             if sockets.is_symlink() or sockets.stat().st_uid != owner:
                 raise DevDBError(f"{sockets} belongs to somebody else: delete it, or name another data directory.")
-        (self.data_dir / "leasequeue.conf").write_text(config.configuration(self.data_dir, durable=self.durable))
+        file = self.data_dir / "leasequeue.conf"
+        # Never written over: root and the data's owner may take turns.
+        file.unlink(missing_ok=True)
+        file.write_text(config.configuration(self.data_dir, durable=self.durable))
         if self.log_file.exists() and self.log_file.stat().st_size > _LARGEST_LOG:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 

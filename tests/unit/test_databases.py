@@ -51,6 +51,18 @@ def test_children_use_the_test_database(subprocess_env: dict[str, str]) -> None:
     assert child.stdout.strip() == connection.settings_dict["NAME"]
 
 
+def test_a_private_server_can_be_stopped_under_its_children(
+    private_server: TemporaryServer, private_env: dict[str, str]
+) -> None:
+    assert private_env["DATABASE_URL"] == private_server.url()
+    private_server.stop("immediate")
+    private_server.start()
+    with private_server.connect() as connection:
+        row = connection.execute("SELECT count(*) FROM django_migrations WHERE app = 'leasequeue'").fetchone()
+    assert row is not None
+    assert row[0] > 0
+
+
 def test_children_that_inherit_the_environment_never_find_another_database() -> None:
     name = database_from_url(os.environ["DATABASE_URL"])["NAME"]
     assert name.startswith("test_") or name == "use_the_fixture_subprocess_env"
