@@ -20,6 +20,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
+    "django.contrib.postgres",
     "django.contrib.staticfiles",
     # The backport that Django 5.2 needs for @task; Django 6 has it in core.
     *(["django_tasks"] if django.VERSION < (6, 0) else []),
