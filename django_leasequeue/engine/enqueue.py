@@ -8,10 +8,10 @@ from typing import Any
 from .. import conf
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
 from ..models.enums import JobState, ResultState
-from . import arrays, codec
+from . import arrays, bulk, codec
 from .announce import announce
 from .limits import MAX_KEY_BYTES, MAX_TAG_BYTES
-from .operation import Rows, Steps, operation
+from .operation import BEGIN, Rows, Steps, operation
 from .queues import make_declared
 from .rows import Enqueued, EnqueueStatus, NewJob
 
@@ -113,7 +113,13 @@ def _answer(row: tuple[Any, ...]) -> Enqueued | None:
 
 @operation
 def enqueue(
-    queue: str, jobs: Sequence[NewJob], *, project: str = "", origin: str | None = None, create: bool = True
+    queue: str,
+    jobs: Sequence[NewJob],
+    *,
+    project: str = "",
+    origin: str | None = None,
+    create: bool = True,
+    fresh: bool = False,
 ) -> Steps[list[Enqueued]]:
     """Add jobs to a queue, or records to a log: all or none, in the caller's transaction if there is one.
 
@@ -124,6 +130,8 @@ def enqueue(
         jobs: 1 to ``MAX_ENQUEUE`` jobs.
         project: the tenant.
         origin: the producing node or client.
+        fresh: the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken after
+            all refuses the whole call with an ``IntegrityError``. Jobs without keys need no such word.
         create: whether a missing queue is made (as declared in the settings, or with the default preset).
 
     Returns:
@@ -137,12 +145,47 @@ def enqueue(
         return []
     if len(jobs) > conf.settings.MAX_ENQUEUE:
         raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
+    if len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs)):
+        complete = yield from _in_bulk(queue, jobs, project, origin, create)
+    else:
+        complete = yield from _in_one_statement(queue, jobs, project, origin, create)
+    for job, answer in zip(jobs, complete, strict=True):
+        if answer.status is EnqueueStatus.QUEUED:
+            yield from announce(
+                "enqueued", queue=queue, project=project, seq=answer.seq, key=job.key, name=job.name, status=answer.status
+            )
+    return complete
+
+
+def _make_missing(queue: str, project: str, create: bool) -> Steps[None]:
+    if not create:
+        raise QueueNotFound(queue, project)
+    yield from make_declared(project, queue)
+
+
+def _in_bulk(
+    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
+) -> Steps[list[Enqueued]]:
+    for job in jobs:
+        _check(job)
+    datas, metas = _payloads(jobs)
+    yield BEGIN, {}
+    answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
+    if answers is None:
+        yield from _make_missing(queue, project, create)
+        answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
+    if answers is None:
+        raise QueueNotFound(queue, project)
+    return answers
+
+
+def _in_one_statement(
+    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
+) -> Steps[list[Enqueued]]:
     params = _parameters(jobs, project, queue, origin)
     rows: Rows = yield "enqueue", params
     if not rows:
-        if not create:
-            raise QueueNotFound(queue, project)
-        yield from make_declared(project, queue)
+        yield from _make_missing(queue, project, create)
         rows = yield "enqueue", params
         if not rows:
             raise QueueNotFound(queue, project)
@@ -151,13 +194,7 @@ def enqueue(
     answers = [_answer(row) for row in rows]
     if None in answers:
         answers = yield from _look_again(jobs, answers, project, queue)
-    complete = [answer for answer in answers if answer is not None]
-    for job, answer in zip(jobs, complete, strict=True):
-        if answer.status is EnqueueStatus.QUEUED:
-            yield from announce(
-                "enqueued", queue=queue, project=project, seq=answer.seq, key=job.key, name=job.name, status=answer.status
-            )
-    return complete
+    return [answer for answer in answers if answer is not None]
 
 
 def _retry_over(

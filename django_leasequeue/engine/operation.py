@@ -15,14 +15,18 @@ Step = tuple[str, Mapping[str, Any]]
 #: What the body of an operation is: it yields (name of a statement, parameters) and gets the rows.
 Steps = Generator[Step, Rows, T]
 
+#: Steps that are not statements: the rest of the operation in one transaction; the text of a COPY.
+BEGIN = "begin"
+COPY = "copy:"
+
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
     """A piece of work for the database, not yet run.
 
     Give it to ``engine.run(operation, using=alias)``, ``await engine.arun(...)`` or an executor's ``run``. Every statement
-    of an operation leaves the tables right by itself, so that an operation needs no transaction of its own; inside the
-    caller's ``atomic`` block it becomes part of it.
+    of an operation leaves the tables right by itself, or the operation begins a transaction; inside the caller's ``atomic``
+    block it becomes part of it.
     """
 
     steps: Callable[[], Steps[T]]

@@ -49,7 +49,7 @@ def connect(using: str, *, dsn: str | None = None) -> psycopg.Connection[Any]:
 
 
 #: A queue goes from empty to a million rows between two analyzes: a plan made for the empty table must not scan the full one.
-STEADY_PLANS = "SET enable_seqscan = off; SET jit = off"
+STEADY_PLANS = "SET enable_seqscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan"
 
 
 def _in_thread() -> bool:

@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
-from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import connections, transaction
 from django.utils.asyncio import async_unsafe
 
 from .. import signals
 from ..sql import statement
 from . import clock
-from .announce import PREFIX
-from .operation import Operation, Rows
+from .announce import PREFIX as SIGNAL
+from .operation import BEGIN, COPY, Operation, Rows
 
 T = TypeVar("T")
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
+_Announced = list[tuple[str, dict[str, Any]]]
 
 
 def _parameters(params: Mapping[str, Any], autocommit: bool) -> dict[str, Any]:
     return {"now": clock.current(), "autocommit": autocommit, **params}
+
+
+class Executor(Protocol):
+    """What can carry out the steps of an operation in sync code."""
+
+    #: The Django alias whose transaction the steps may be part of.
+    using: str | None
+
+    def fetch(self, name: str, params: Mapping[str, Any]) -> Rows: ...
+
+    def copy(self, name: str, text: str) -> None: ...
+
+    def transaction(self) -> Any: ...
+
+
+def drive(executor: Executor, operation: Operation[T]) -> T:
+    """Feed an operation's steps to a sync executor until it returns, then send what it announced."""
+    steps = operation.steps()
+    announced: _Announced = []
+    try:
+        with ExitStack() as stack:
+            try:
+                name, params = next(steps)
+                while True:
+                    rows: Rows = []
+                    if name.startswith(SIGNAL):
+                        announced.append((name.removeprefix(SIGNAL), dict(params)))
+                    elif name == BEGIN:
+                        stack.enter_context(executor.transaction())
+                    elif name.startswith(COPY):
+                        executor.copy(name.removeprefix(COPY), params["text"])
+                    else:
+                        rows = executor.fetch(name, params)
+                    name, params = steps.send(rows)
+            except StopIteration as stop:
+                value: T = stop.value
+        return value
+    finally:
+        if announced:
+            signals.dispatch(announced, executor.using)
 
 
 class DjangoExecutor:
@@ -36,29 +77,47 @@ class DjangoExecutor:
     def __init__(self, using: str) -> None:
         self.using: str | None = using
         self.alias = using
+        self._ours = False
+
+    @contextmanager
+    def _cursor(self) -> Iterator[tuple[psycopg.Cursor[tuple[Any, ...]], bool]]:
+        connection = connections[self.alias]
+        connection.ensure_connection()
+        connection.validate_no_broken_transaction()
+        autocommit = self._ours or (connection.get_autocommit() and not connection.in_atomic_block)
+        raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
+        before = raw.prepare_threshold
+        if before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
+            raw.prepare_threshold = 2
+        try:
+            with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+                yield cursor, autocommit
+        finally:
+            raw.prepare_threshold = before
 
     @async_unsafe
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
-        connection = connections[self.alias]
-        connection.ensure_connection()
-        connection.validate_no_broken_transaction()
-        autocommit = connection.get_autocommit() and not connection.in_atomic_block
-        with connection.wrap_database_errors:
-            return self._fetch(connection, statement(name), _parameters(params, autocommit))
+        with self._cursor() as (cursor, autocommit):
+            cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
+            return cursor.fetchall()
 
-    def _fetch(self, connection: BaseDatabaseWrapper, text: str, params: dict[str, Any]) -> Rows:
-        raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
-        prepare = not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False)
-        before = raw.prepare_threshold
-        if prepare and before is None:
-            raw.prepare_threshold = 2
+    @async_unsafe
+    def copy(self, name: str, text: str) -> None:
+        """Send ``text`` through the COPY statement ``name``."""
+        with self._cursor() as (cursor, _), cursor.copy(statement(name)) as stream:
+            stream.write(text)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction around the rest of the operation (a savepoint in the caller's)."""
+        connection = connections[self.alias]
+        self._ours = connection.get_autocommit() and not connection.in_atomic_block
         try:
-            with psycopg.Cursor(raw) as cursor:
-                cursor.execute(text, params)
-                return cursor.fetchall()
+            with transaction.atomic(using=self.alias):
+                yield
         finally:
-            raw.prepare_threshold = before
+            self._ours = False
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end and return its value."""
@@ -73,14 +132,33 @@ class ConnectionExecutor:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
+        self._ours = False
+
+    def _autocommit(self) -> bool:
+        connection = self.connection
+        return self._ours or (connection.autocommit and connection.info.transaction_status == _IDLE)
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
-        connection = self.connection
-        autocommit = connection.autocommit and connection.info.transaction_status == _IDLE
-        with psycopg.Cursor(connection) as cursor:
-            cursor.execute(statement(name), _parameters(params, autocommit))
+        autocommit = self._autocommit()
+        with psycopg.Cursor(self.connection) as cursor:
+            cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
             return cursor.fetchall()
+
+    def copy(self, name: str, text: str) -> None:
+        """Send ``text`` through the COPY statement ``name``."""
+        with psycopg.Cursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:
+            stream.write(text)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction around the rest of the operation."""
+        self._ours = self._autocommit()
+        try:
+            with self.connection.transaction():
+                yield
+        finally:
+            self._ours = False
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end and return its value."""
@@ -92,50 +170,56 @@ class AsyncConnectionExecutor:
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self.connection = connection
+        self._ours = False
+
+    def _autocommit(self) -> bool:
+        connection = self.connection
+        return self._ours or (connection.autocommit and connection.info.transaction_status == _IDLE)
 
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
-        connection = self.connection
-        autocommit = connection.autocommit and connection.info.transaction_status == _IDLE
-        async with psycopg.AsyncCursor(connection) as cursor:
-            await cursor.execute(statement(name), _parameters(params, autocommit))
+        autocommit = self._autocommit()
+        async with psycopg.AsyncCursor(self.connection) as cursor:
+            await cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
             return await cursor.fetchall()
+
+    async def copy(self, name: str, text: str) -> None:
+        """Send ``text`` through the COPY statement ``name``."""
+        async with psycopg.AsyncCursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:
+            await stream.write(text)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A transaction around the rest of the operation."""
+        self._ours = self._autocommit()
+        try:
+            async with self.connection.transaction():
+                yield
+        finally:
+            self._ours = False
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end and return its value."""
         steps = operation.steps()
-        announced: list[tuple[str, dict[str, Any]]] = []
+        announced: _Announced = []
         try:
-            name, params = next(steps)
-            while True:
-                if name.startswith(PREFIX):
-                    announced.append((name.removeprefix(PREFIX), dict(params)))
-                    name, params = steps.send([])
-                else:
-                    name, params = steps.send(await self.fetch(name, params))
-        except StopIteration as stop:
-            value: T = stop.value
+            async with AsyncExitStack() as stack:
+                try:
+                    name, params = next(steps)
+                    while True:
+                        rows: Rows = []
+                        if name.startswith(SIGNAL):
+                            announced.append((name.removeprefix(SIGNAL), dict(params)))
+                        elif name == BEGIN:
+                            await stack.enter_async_context(self.transaction())
+                        elif name.startswith(COPY):
+                            await self.copy(name.removeprefix(COPY), params["text"])
+                        else:
+                            rows = await self.fetch(name, params)
+                        name, params = steps.send(rows)
+                except StopIteration as stop:
+                    value: T = stop.value
             return value
         finally:
             if announced:
                 await sync_to_async(signals.dispatch)(announced, None)
-
-
-def drive(executor: DjangoExecutor | ConnectionExecutor, operation: Operation[T]) -> T:
-    """Feed an operation's statements to a sync executor until it returns, then send what it announced."""
-    steps = operation.steps()
-    announced: list[tuple[str, dict[str, Any]]] = []
-    try:
-        name, params = next(steps)
-        while True:
-            if name.startswith(PREFIX):
-                announced.append((name.removeprefix(PREFIX), dict(params)))
-                name, params = steps.send([])
-            else:
-                name, params = steps.send(executor.fetch(name, params))
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    finally:
-        if announced:
-            signals.dispatch(announced, executor.using)

@@ -1,0 +1,100 @@
+"""Adding many jobs at once through COPY: three times the speed of a statement with arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..models.enums import JobState
+from . import arrays
+from .operation import COPY, Steps
+from .rows import Enqueued, EnqueueStatus, NewJob
+
+#: From this many jobs on COPY is faster than one statement.
+THRESHOLD = 100
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def _text(value: str | None) -> str:
+    return "\\N" if value is None else value.translate(_ESCAPES)
+
+
+def _json(value: str | None) -> str:
+    # JSON text holds no control characters: only its backslashes need escaping.
+    return "\\N" if value is None else value.replace("\\", "\\\\")
+
+
+def _number(value: int | None) -> str:
+    return "\\N" if value is None else str(value)
+
+
+def rank_of(priority: int | None, order: str, low: int, high: int) -> int:
+    """Return the rank of a priority: ascending means earlier (the same rule as in enqueue.sql)."""
+    if order == "none":
+        return 0
+    clamped = min(max(priority or 0, low), high)
+    return clamped if order == "asc" else -clamped
+
+
+def enqueue_steps(
+    queue: str,
+    jobs: Sequence[NewJob],
+    datas: Sequence[str | None],
+    metas: Sequence[str | None],
+    project: str,
+    origin: str | None,
+) -> Steps[list[Enqueued] | None]:
+    """Steps that add the jobs to a queue; ``None`` if the queue is missing. They need a transaction around them.
+
+    Keys must be new: one that is taken refuses the whole batch.
+    """
+    rows = yield "bulk_open", {"project": project, "queue": queue, "size": len(jobs)}
+    if not rows:
+        return None
+    queue_id, kind, order, low, high, queue_ttl, log, durability, now, seqs = rows[0]
+    created = now.isoformat()
+    tail = _text(origin)
+    ready = JobState.RECORD if kind == "log" else JobState.READY
+    lines: list[str] = []
+    states: list[int] = []
+    ranks: set[int] = set()
+    for seq, job, data, meta in zip(seqs, jobs, datas, metas, strict=True):
+        rank = rank_of(job.priority, order, low, high)
+        ranks.add(rank)
+        state: int = ready
+        available: str = "\\N"
+        if job.run_at is not None or job.delay_ms:
+            at: datetime = job.run_at or now + timedelta(milliseconds=job.delay_ms or 0)
+            if at > now:
+                available = at.isoformat()
+                state = ready if kind == "log" else JobState.DELAYED
+        ttl = queue_ttl if job.ttl_ms is None else job.ttl_ms
+        expires = (now + timedelta(milliseconds=ttl)).isoformat() if ttl else "\\N"
+        states.append(state)
+        body = "\\N" if job.body is None else "\\\\x" + job.body.hex()
+        lines.append(
+            f"{seq}\t{queue_id}\t{seq}\t{rank}\t{state:d}\t{available}\t{expires}\t{created}\t0\t{_text(job.key)}\t"
+            f"{_text(job.name)}\t{_text(job.tag)}\t{_json(data)}\t{_json(meta)}\t{body}\t{_text(job.reply_to)}\t"
+            f"{_number(job.result_ttl_ms)}\t{_number(job.max_deliveries)}\t{tail}\n"
+        )
+    yield COPY + "bulk_copy", {"text": "".join(lines)}
+    names = {job.name for job in jobs}
+    yield (
+        "bulk_close",
+        {
+            "queue": queue_id,
+            "ranks": arrays.EMPTY if kind == "log" else arrays.integers(ranks),
+            "seqs": arrays.integers(seqs),
+            "name": next(iter(names)) if len(names) == 1 else None,
+            "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
+            "log": log and kind != "log",
+            "wake": any(state != JobState.DELAYED for state in states),
+            "relax": durability != "fsync",
+            "at": now,
+        },
+    )
+    return [
+        Enqueued(seq, EnqueueStatus.QUEUED, JobState(state).label, now) for seq, state in zip(seqs, states, strict=True)
+    ]
