@@ -17,17 +17,13 @@ THRESHOLD = 100
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-def _text(value: str | None) -> str:
-    return "\\N" if value is None else value.translate(_ESCAPES)
+_NULL = "\\N"
+_BACKSLASH, _ESCAPED = "\\", "\\\\"
+_LABELS = {int(state): state.label for state in JobState}
 
 
-def _json(value: str | None) -> str:
-    # JSON text holds no control characters: only its backslashes need escaping.
-    return "\\N" if value is None else value.replace("\\", "\\\\")
-
-
-def _number(value: int | None) -> str:
-    return "\\N" if value is None else str(value)
+def _text(value: str) -> str:
+    return value.translate(_ESCAPES)
 
 
 def rank_of(priority: int | None, order: str, low: int, high: int) -> int:
@@ -55,29 +51,36 @@ def enqueue_steps(
         return None
     queue_id, kind, order, low, high, queue_ttl, log, durability, now, seqs = rows[0]
     created = now.isoformat()
-    tail = _text(origin)
-    ready = JobState.RECORD if kind == "log" else JobState.READY
+    tail = _NULL if origin is None else _text(origin)
+    log_queue = kind == "log"
+    ready, delayed = int(JobState.RECORD if log_queue else JobState.READY), int(JobState.DELAYED)
     lines: list[str] = []
     states: list[int] = []
     ranks: set[int] = set()
     for seq, job, data, meta in zip(seqs, jobs, datas, metas, strict=True):
         rank = rank_of(job.priority, order, low, high)
         ranks.add(rank)
-        state: int = ready
-        available: str = "\\N"
+        state, available, expires = ready, _NULL, _NULL
         if job.run_at is not None or job.delay_ms:
             at: datetime = job.run_at or now + timedelta(milliseconds=job.delay_ms or 0)
             if at > now:
                 available = at.isoformat()
-                state = ready if kind == "log" else JobState.DELAYED
+                state = ready if log_queue else delayed
         ttl = queue_ttl if job.ttl_ms is None else job.ttl_ms
-        expires = (now + timedelta(milliseconds=ttl)).isoformat() if ttl else "\\N"
+        if ttl:
+            expires = (now + timedelta(milliseconds=ttl)).isoformat()
         states.append(state)
-        body = "\\N" if job.body is None else "\\\\x" + job.body.hex()
         lines.append(
-            f"{seq}\t{queue_id}\t{seq}\t{rank}\t{state:d}\t{available}\t{expires}\t{created}\t0\t{_text(job.key)}\t"
-            f"{_text(job.name)}\t{_text(job.tag)}\t{_json(data)}\t{_json(meta)}\t{body}\t{_text(job.reply_to)}\t"
-            f"{_number(job.result_ttl_ms)}\t{_number(job.max_deliveries)}\t{tail}\n"
+            f"{seq}\t{queue_id}\t{seq}\t{rank}\t{state}\t{available}\t{expires}\t{created}\t0\t"
+            f"{_NULL if job.key is None else _text(job.key)}\t{_NULL if job.name is None else _text(job.name)}\t"
+            f"{_NULL if job.tag is None else _text(job.tag)}\t"
+            # JSON text holds no control characters: only its backslashes need escaping.
+            f"{_NULL if data is None else data.replace(_BACKSLASH, _ESCAPED)}\t"
+            f"{_NULL if meta is None else meta.replace(_BACKSLASH, _ESCAPED)}\t"
+            f"{_NULL if job.body is None else _ESCAPED + 'x' + job.body.hex()}\t"
+            f"{_NULL if job.reply_to is None else _text(job.reply_to)}\t"
+            f"{_NULL if job.result_ttl_ms is None else job.result_ttl_ms}\t"
+            f"{_NULL if job.max_deliveries is None else job.max_deliveries}\t{tail}\n"
         )
     yield COPY + "bulk_copy", {"text": "".join(lines)}
     names = {job.name for job in jobs}
@@ -85,16 +88,14 @@ def enqueue_steps(
         "bulk_close",
         {
             "queue": queue_id,
-            "ranks": arrays.EMPTY if kind == "log" else arrays.integers(ranks),
+            "ranks": arrays.EMPTY if log_queue else arrays.integers(ranks),
             "seqs": arrays.integers(seqs),
             "name": next(iter(names)) if len(names) == 1 else None,
             "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
-            "log": log and kind != "log",
-            "wake": any(state != JobState.DELAYED for state in states),
+            "log": log and not log_queue,
+            "wake": any(state != delayed for state in states),
             "relax": durability != "fsync",
             "at": now,
         },
     )
-    return [
-        Enqueued(seq, EnqueueStatus.QUEUED, JobState(state).label, now) for seq, state in zip(seqs, states, strict=True)
-    ]
+    return [Enqueued(seq, EnqueueStatus.QUEUED, _LABELS[state], now) for seq, state in zip(seqs, states, strict=True)]

@@ -98,9 +98,7 @@ def _claim_some(params: dict[str, object], size: int, found: _Round, *, force: b
         found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
 
 
-def _clear_the_way(
-    params: dict[str, object], names: list[str], project: str, size: int, found: _Round
-) -> Steps[None]:
+def _clear_the_way(params: dict[str, object], names: list[str], project: str, size: int, found: _Round) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
 
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.

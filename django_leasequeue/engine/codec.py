@@ -8,7 +8,16 @@ from typing import Any
 from ..exceptions import InvalidOption
 
 loads = json.loads
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _refuse(value: object) -> Any:
+    raise TypeError(f"an object of type {type(value).__name__} is not JSON")
+
+
+# JSONEncoder.encode builds this C encoder anew on every call, which takes longer than the encoding of a small payload.
+_chunks = json.encoder.c_make_encoder(
+    None, _refuse, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
 
 
 def dumps(value: Any, what: str = "data") -> str:
@@ -18,7 +27,7 @@ def dumps(value: Any, what: str = "data") -> str:
         InvalidOption: it is not JSON (NaN and infinity are not), or holds the character U+0000 or a lone surrogate.
     """
     try:
-        text = _encode(value)
+        text = "".join(_chunks(value, 0))
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidOption(f"{what} must be JSON: {error}.") from error

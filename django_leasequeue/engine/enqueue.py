@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from .. import conf
+from .. import conf, signals
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
 from ..models.enums import JobState, ResultState
 from . import arrays, bulk, codec
@@ -19,29 +20,45 @@ _STATES = {int(state): state.label for state in JobState} | {10 + int(state): st
 _COMPLETED = 10 + ResultState.COMPLETED
 
 
-def _short(value: str | None, what: str, high: int) -> None:
-    if value is not None and (not value or "\x00" in value or len(value.encode(errors="replace")) > high):
+def _short(value: str, what: str, high: int) -> None:
+    if not isinstance(value, str):
+        raise InvalidOption(f"{what} must be text; it is a {type(value).__name__}.")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= high or "\x00" in value:
         raise InvalidOption(f"{what} must be 1 to {high} bytes of text without NUL; it is {value[:80]!r}.")
 
 
-def _positive(value: int | None, what: str) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**50):
-        raise InvalidOption(f"{what} must be a positive integer; it is {value!r}.")
+def _integer(value: int, what: str, low: int, high: int = 2**50) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidOption(f"{what} must be an integer from {low} to {high}; it is {value!r}.")
 
 
 def _check(job: NewJob) -> None:
-    _short(job.key, "key", MAX_KEY_BYTES)
-    _short(job.tag, "tag", MAX_TAG_BYTES)
-    _positive(job.ttl_ms, "ttl_ms")
-    _positive(job.result_ttl_ms, "result_ttl_ms")
-    if job.max_deliveries is not None and not 0 <= job.max_deliveries < 2**31:
-        raise InvalidOption(f"max_deliveries must be an integer from 0; it is {job.max_deliveries!r}.")
-    if job.run_at is not None and job.run_at.tzinfo is None:
-        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
-    if job.delay_ms is not None and (isinstance(job.delay_ms, bool) or not 0 <= job.delay_ms < 2**50):
-        raise InvalidOption(f"delay_ms must be an integer from 0; it is {job.delay_ms!r}.")
+    if job.key is not None:
+        _short(job.key, "key", MAX_KEY_BYTES)
+    if job.tag is not None:
+        _short(job.tag, "tag", MAX_TAG_BYTES)
+    if job.name is not None:
+        _short(job.name, "name", MAX_KEY_BYTES)
     if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
         raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
+    if job.run_at is not None and (not isinstance(job.run_at, datetime) or job.run_at.tzinfo is None):
+        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
+    if job.delay_ms is not None:
+        _integer(job.delay_ms, "delay_ms", 0)
+    if job.ttl_ms is not None:
+        _integer(job.ttl_ms, "ttl_ms", 1)
+    if job.result_ttl_ms is not None:
+        _integer(job.result_ttl_ms, "result_ttl_ms", 1)
+    if job.max_deliveries is not None:
+        _integer(job.max_deliveries, "max_deliveries", 0, 2**31 - 1)
+    if job.body is not None and not isinstance(job.body, bytes):
+        raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
+    if job.reply_to is not None:
+        _short(job.reply_to, "reply_to", 63)
 
 
 def _payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
@@ -149,10 +166,16 @@ def enqueue(
         complete = yield from _in_bulk(queue, jobs, project, origin, create)
     else:
         complete = yield from _in_one_statement(queue, jobs, project, origin, create)
-    for job, answer in zip(jobs, complete, strict=True):
+    for job, answer in zip(jobs, complete, strict=True) if signals.enqueued.receivers else ():
         if answer.status is EnqueueStatus.QUEUED:
             yield from announce(
-                "enqueued", queue=queue, project=project, seq=answer.seq, key=job.key, name=job.name, status=answer.status
+                "enqueued",
+                queue=queue,
+                project=project,
+                seq=answer.seq,
+                key=job.key,
+                name=job.name,
+                status=answer.status,
             )
     return complete
 
@@ -197,9 +220,7 @@ def _in_one_statement(
     return [answer for answer in answers if answer is not None]
 
 
-def _retry_over(
-    jobs: Sequence[NewJob], rows: Rows, project: str, queue: str, params: dict[str, Any]
-) -> Steps[Rows]:
+def _retry_over(jobs: Sequence[NewJob], rows: Rows, project: str, queue: str, params: dict[str, Any]) -> Steps[Rows]:
     """Dead jobs past their time hold these keys: remove them and enqueue their successors."""
     over = [index for index, row in enumerate(rows) if row[0] is None and row[5]]
     yield "drop_over", {"seqs": arrays.integers([rows[index][3] for index in over])}

@@ -108,7 +108,9 @@ def configure(name: str, *, project: str = "", preset: str | None = None, **opti
     if info is None:
         raise QueueNotFound(name, project)
     if config["type"] != info.type:
-        raise QueueConflict(f"{name!r} is a {info.type}; the type of a topic cannot change. Delete it and make it anew.")
+        raise QueueConflict(
+            f"{name!r} is a {info.type}; the type of a topic cannot change. Delete it and make it anew."
+        )
     yield "queue_update", {"project": project, "name": name, "config": codec.dumps(config, "options")}
     return (yield from require(project, name, leases=False))
 

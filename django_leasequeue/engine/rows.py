@@ -31,8 +31,7 @@ def parse_token(token: str) -> tuple[int, int]:
     return int(match[1], 16), int(match[2], 16)
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job to enqueue. Times in ms; ``run_at`` (aware) wins over ``delay_ms``.
 
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
@@ -147,8 +146,7 @@ class Failure:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How one leased job ends: completed, or failed for good by the worker's word."""
 
     seq: int
@@ -160,8 +158,7 @@ class Ending:
     result_ttl_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """One leased job to give back. ``delay_ms`` ``None`` means the queue's backoff."""
 
     seq: int
