@@ -1,7 +1,7 @@
 """Signals of the life of a job. Receivers are called robustly: one that raises is logged and changes nothing.
 
-Each carries ``queue`` (name or id), ``project``, ``seq``, ``key`` and ``name``; what it adds is said beside it. Inside a
-transaction they are sent when it commits.
+Each carries ``queue`` (name or id), ``project``, ``seq``, ``key`` and ``name``; what it adds is said beside it. Inside
+a transaction they are sent when it commits.
 """
 
 from __future__ import annotations

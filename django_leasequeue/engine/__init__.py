@@ -1,4 +1,4 @@
-"""The engine: the only code that changes jobs. Every operation runs in sync code (``run``) and in async code (``arun``)."""
+"""The engine: the only code that changes jobs. Operations run in sync code (``run``) and in async code (``arun``)."""
 
 from __future__ import annotations
 

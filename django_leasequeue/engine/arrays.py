@@ -1,4 +1,4 @@
-"""Array parameters as PostgreSQL literals: one type whatever the values, and several times faster than adapting lists."""
+"""Array parameters as PostgreSQL literals: one type whatever the values, and much faster than adapting lists."""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ _STATES = {state.label: int(state) for state in JobState}
 def cancel(
     queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = ""
 ) -> Steps[list[tuple[int, str | None]]]:
-    """Take out the named jobs that nobody has started (ready or delayed); a claim that runs at the same time wins or loses.
+    """Take out the named jobs that nobody has started (ready or delayed).
+
+    A claim that runs at the same time wins or loses, never both.
 
     Returns:
         (seq, key) of the jobs that were taken out. What is missing was started, finished or never there.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..exceptions import InvalidOption, NotAQueue, QueueNotFound
@@ -43,8 +43,8 @@ def claim(
     """Lease up to ``size`` ready jobs to ``node``.
 
     In order of the queues given, then rank (priority), then position; jobs whose lease expired come again in their old
-    place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside and
-    the claim goes on, so a batch never shrinks because of them (seed 000, dead-lettering).
+    place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside
+    and the claim goes on, so a batch never shrinks because of them (seed 000, dead-lettering).
 
     Args:
         queues: one name, or several in order of preference (at most 100).
@@ -64,7 +64,7 @@ def claim(
         QueueNotFound, NotAQueue: with ``strict``, for a single queue.
         InvalidOption: an argument is not allowed.
     """
-    names = [queues] if isinstance(queues, str) else list(queues)
+    names = [queues] if isinstance(queues, str) else list(dict.fromkeys(queues))
     if not names or len(names) > MAX_QUEUES:
         raise InvalidOption(f"a claim names 1 to {MAX_QUEUES} queues; there are {len(names)}.")
     size = check_count(size, "the number of jobs to claim", MAX_BATCH)
@@ -91,14 +91,16 @@ def claim(
     return found.jobs
 
 
-def _claim_some(params: dict[str, object], size: int, found: _Round, *, force: bool) -> Steps[None]:
+def _claim_some(params: Mapping[str, object], size: int, found: _Round, *, force: bool) -> Steps[None]:
     rows = yield "claim", {**params, "size": size, "force": force}
     found.due, found.spent = rows[0][:2]
     if rows[0][2] is not None:
         found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
 
 
-def _clear_the_way(params: dict[str, object], names: list[str], project: str, size: int, found: _Round) -> Steps[None]:
+def _clear_the_way(
+    params: Mapping[str, object], names: list[str], project: str, size: int, found: _Round
+) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
 
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..exceptions import InvalidOption
@@ -15,7 +16,7 @@ def _refuse(value: object) -> Any:
 
 
 # JSONEncoder.encode builds this C encoder anew on every call, which takes longer than the encoding of a small payload.
-_chunks = json.encoder.c_make_encoder(
+_chunks: Callable[[object, int], Iterable[str]] = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # not in typeshed
     None, _refuse, json.encoder.encode_basestring, None, ":", ",", False, False, False
 )
 

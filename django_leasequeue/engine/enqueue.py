@@ -72,8 +72,8 @@ def _payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None
         size = len(data or "") + len(meta or "") + len(job.body or b"")
         if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
             raise PayloadTooLarge(
-                f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference, or"
-                " raise LEASEQUEUE['MAX_PAYLOAD_BYTES']."
+                f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference,"
+                " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']."
             )
         datas.append(data)
         metas.append(meta)
@@ -147,8 +147,8 @@ def enqueue(
         jobs: 1 to ``MAX_ENQUEUE`` jobs.
         project: the tenant.
         origin: the producing node or client.
-        fresh: the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken after
-            all refuses the whole call with an ``IntegrityError``. Jobs without keys need no such word.
+        fresh: the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken
+            after all refuses the whole call with an ``IntegrityError``. Jobs without keys need no such word.
         create: whether a missing queue is made (as declared in the settings, or with the default preset).
 
     Returns:

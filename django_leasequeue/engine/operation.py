@@ -24,9 +24,9 @@ COPY = "copy:"
 class Operation(Generic[T]):
     """A piece of work for the database, not yet run.
 
-    Give it to ``engine.run(operation, using=alias)``, ``await engine.arun(...)`` or an executor's ``run``. Every statement
-    of an operation leaves the tables right by itself, or the operation begins a transaction; inside the caller's ``atomic``
-    block it becomes part of it.
+    Give it to ``engine.run(operation, using=alias)``, ``await engine.arun(...)`` or an executor's ``run``. Every
+    statement of an operation leaves the tables right by itself, or the operation begins a transaction; inside the
+    caller's ``atomic`` block it becomes part of it.
     """
 
     steps: Callable[[], Steps[T]]

@@ -32,11 +32,11 @@ def connection_parameters(using: str) -> dict[str, Any]:
 
 def prepares(using: str) -> bool:
     """Whether statements may be prepared on this alias (not behind a pooler in transaction mode)."""
-    return not connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False)
+    return not bool(connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False))
 
 
 def connect(using: str, *, dsn: str | None = None) -> psycopg.Connection[Any]:
-    """Open a sync connection in autocommit mode to an alias (or to ``dsn``), prepared statements as the alias allows."""
+    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows."""
     if not prepares(using) and not dsn:
         return psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=None)
     connection = (
@@ -48,12 +48,12 @@ def connect(using: str, *, dsn: str | None = None) -> psycopg.Connection[Any]:
     return connection
 
 
-#: A queue goes from empty to a million rows between two analyzes: a plan made for the empty table must not scan the full one.
+#: A queue goes from empty to a million rows between two analyzes: a plan made for the empty table must not scan it.
 STEADY_PLANS = "SET enable_seqscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan"
 
 
 def _in_thread() -> bool:
-    mode = conf.settings.ASYNC
+    mode: str = conf.settings.ASYNC
     if mode == "auto":
         # Tests hold everything in a transaction of Django's own connection: only that one sees what they did.
         return hasattr(test_utils._TestState, "saved_data")

@@ -64,7 +64,8 @@ class Enqueued(NamedTuple):
     """The answer to one job given to enqueue.
 
     ``status`` is ``queued`` for a new job; ``duplicate`` or ``completed`` when its key is taken: ``seq`` is then the
-    existing job's and ``state`` where that one is (``ready``, ``delayed``, ``leased``, ``dead``, ``completed``, ``failed``).
+    existing job's and ``state`` where that one is (``ready``, ``delayed``, ``leased``, ``dead``, ``completed``,
+    ``failed``).
     """
 
     seq: int
@@ -129,7 +130,7 @@ class Outcome(StrEnum):
     OK = "ok"
     NOT_FOUND = "not_found"
     NOT_HELD = "not_held"
-    STALE_TOKEN = "stale_token"  # noqa: S105
+    STALE_TOKEN = "stale_token"
     EXPIRED = "expired"
 
 

@@ -70,8 +70,8 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
 class DjangoExecutor:
     """Runs operations on Django's own connection: in the caller's transaction, if there is one.
 
-    Statements are prepared on the server unless the alias says ``DISABLE_SERVER_SIDE_CURSORS`` (Django's documented mark of
-    a pooler in transaction mode).
+    Statements are prepared on the server unless the alias says ``DISABLE_SERVER_SIDE_CURSORS`` (Django's documented
+    mark of a pooler in transaction mode).
     """
 
     def __init__(self, using: str) -> None:

@@ -50,10 +50,10 @@ def _failure_columns(failures: Sequence[Failure | None], node: str) -> dict[str,
     if arrays.absent(failures):
         return dict.fromkeys(("error_types", "errors", "records", "fingerprints"), arrays.EMPTY)
     return {
-        "error_types": arrays.texts([f and _clean(f.type)[:256] for f in failures]),
-        "errors": arrays.texts([f and _clean(f.message)[:MAX_MESSAGE] for f in failures]),
-        "records": arrays.texts([f and _record(f, node) for f in failures]),
-        "fingerprints": arrays.texts([f and _clean(f.fingerprint)[:256] for f in failures]),
+        "error_types": arrays.texts([_clean(f.type)[:256] if f else None for f in failures]),
+        "errors": arrays.texts([_clean(f.message)[:MAX_MESSAGE] if f else None for f in failures]),
+        "records": arrays.texts([_record(f, node) if f else None for f in failures]),
+        "fingerprints": arrays.texts([_clean(f.fingerprint)[:256] if f else None for f in failures]),
     }
 
 

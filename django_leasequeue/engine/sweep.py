@@ -23,7 +23,7 @@ def sweep_steps(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
     swept: list[Swept] = []
     while True:
         rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS}
-        claims_read = rows[0][2]
+        claims_cleared, _, claims_read = rows[0][:3]
         used_up: dict[int, list[int]] = {}
         for seq, queue_id, outcome, key, name, node, deliveries, _ in rows[1:]:
             if outcome == _MOVE:
@@ -45,7 +45,8 @@ def sweep_steps(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
         moved = 0
         for queue_id, seqs in used_up.items():
             moved += yield from _move(queue_id, seqs)
-        progressed = moved + len(rows) - 1 - sum(map(len, used_up.values()))
+        # Claims whose jobs were all finished count as well: behind them there may be one whose worker died.
+        progressed = claims_cleared + moved + len(rows) - 1 - sum(map(len, used_up.values()))
         if claims_read < CLAIMS or not progressed:
             return swept
 

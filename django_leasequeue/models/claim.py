@@ -11,7 +11,7 @@ from .queue import Queue
 class Claim(models.Model):
     """One successful claim call: its jobs, its node, and the earliest deadline among its jobs.
 
-    ``id`` is the root of the fencing tokens. The row may outlive its jobs: the sweep removes it when its deadline passes.
+    ``id`` is the root of the fencing tokens. The row may outlive its jobs: the sweep removes it after its deadline.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -13,8 +13,8 @@ class QueueFloor(models.Model):
 
     ``value`` is what readers add to their condition. The sweep proposes a ``candidate``, a tick later notes a ``mark``
     (the next transaction id), and applies the candidate when every transaction below the mark has ended. Whoever makes
-    something readable below ``value`` or ``candidate`` lowers both. A wrong floor delays a job until ``rechecked_at`` is
-    a minute old; it never loses one.
+    something readable below ``value`` or ``candidate`` lowers both. A wrong floor delays a job until ``rechecked_at``
+    is a minute old; it never loses one.
     """
 
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")

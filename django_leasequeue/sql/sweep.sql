@@ -2,7 +2,7 @@
 -- Parameters: queues (ids), size (claims per queue), now, autocommit.
 -- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_floor_place.
 -- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
---   name, node, deliveries; one row of nulls with the number of claims read comes first.
+--   name, node, deliveries; first one row with the number of claims removed or moved on (seq) and read (outcome).
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), q AS MATERIALIZED (
@@ -50,10 +50,10 @@ WITH t AS MATERIALIZED (
     SELECT held.claim, min(held.deadline) AS deadline FROM held
     WHERE NOT EXISTS (SELECT FROM r WHERE r.seq = held.seq) GROUP BY held.claim
 ), over AS (
-    DELETE FROM leasequeue_claim WHERE id = ANY (ARRAY(SELECT id FROM c EXCEPT SELECT claim FROM remain))
+    DELETE FROM leasequeue_claim WHERE id = ANY (ARRAY(SELECT id FROM c EXCEPT SELECT claim FROM remain)) RETURNING id
 ), moved AS (
     UPDATE leasequeue_claim k SET deadline = remain.deadline FROM remain
-    WHERE k.id = remain.claim AND k.deadline <> remain.deadline
+    WHERE k.id = remain.claim AND k.deadline <> remain.deadline RETURNING k.id
 ), deadened AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + n.n
     FROM (SELECT queue_id, count(*) AS n FROM r WHERE state = 3 GROUP BY queue_id) n WHERE q.id = n.queue_id
@@ -70,7 +70,7 @@ WITH t AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
     FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
 )
-SELECT NULL::bigint AS seq, NULL::bigint AS queue_id, (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key,
+SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::bigint AS queue_id, (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key,
     NULL::text AS name, NULL::text AS node, (SELECT count(sent)::int FROM wake) AS deliveries,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM x)
