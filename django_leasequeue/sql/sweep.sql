@@ -70,8 +70,8 @@ WITH t AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
     FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
 )
-SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::bigint AS queue_id, (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key,
-    NULL::text AS name, NULL::text AS node, (SELECT count(sent)::int FROM wake) AS deliveries,
+SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::bigint AS queue_id,
+    (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key, NULL::text AS name, NULL::text AS node, (SELECT count(sent)::int FROM wake) AS deliveries,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM x)
 UNION ALL

@@ -1,0 +1,107 @@
+"""Short words for what nearly every engine test does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from django_leasequeue import engine
+from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, LeasedJob, NewJob
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.models import EventKind, Job, JobResult, JobState, LeaseEvent, Queue, QueueFloor
+
+NODE = "worker-1"
+OTHER = "worker-2"
+
+
+def make(name: str = "work", **options: Any) -> int:
+    """Make a queue and return its id."""
+    project = options.get("project", "")
+    engine.run(engine.create(name, **options))
+    return Queue.objects.get(project=project, name=name).pk
+
+
+def enqueue(*jobs: NewJob, queue: str = "work", **call: Any) -> list[Enqueued]:
+    return engine.run(engine.enqueue(queue, list(jobs), **call))
+
+
+def put(count: int = 1, queue: str = "work", project: str = "", **fields: Any) -> list[int]:
+    """Enqueue jobs numbered in ``data``; return their seqs."""
+    jobs = [NewJob(data=number, **fields) for number in range(count)]
+    return [answer.seq for answer in engine.run(engine.enqueue(queue, jobs, project=project))]
+
+
+def claim(size: int = 1, queue: str | Sequence[str] = "work", node: str = NODE, **call: Any) -> list[LeasedJob]:
+    return engine.run(engine.claim(queue, node, size, **call))
+
+
+def one(queue: str = "work", node: str = NODE, **call: Any) -> LeasedJob:
+    """Claim exactly one job."""
+    (job,) = claim(1, queue, node, **call)
+    return job
+
+
+def seqs(jobs: Sequence[LeasedJob]) -> list[int]:
+    return [job.seq for job in jobs]
+
+
+def outcomes(settled: engine.Settled) -> list[str]:
+    return [outcome.value for outcome in settled.outcomes.values()]
+
+
+def state(seq: int) -> str | None:
+    """Where a job is now: a job state, or how it ended, or None when nothing is known of it."""
+    job = Job.objects.filter(pk=seq).first()
+    if job is not None:
+        return JobState(job.state).label
+    result = JobResult.objects.filter(pk=seq).first()
+    return None if result is None else result.get_state_display()
+
+
+def kinds(seq: int) -> list[str]:
+    """The words of a job's events, oldest first."""
+    return [
+        EventKind(kind).label
+        for kind in LeaseEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
+    ]
+
+
+def last_event(seq: int) -> LeaseEvent:
+    return LeaseEvent.objects.filter(seq=seq).latest("id")
+
+
+def fetch(name: str, **params: Any) -> list[tuple[Any, ...]]:
+    """Run one statement on Django's connection."""
+    return DjangoExecutor("default").fetch(name, params)
+
+
+def counts(queue: str = "work", project: str = "", cap: int = 10_000) -> dict[str, Any]:
+    row = fetch("counts", project=project, queue=queue, cap=cap)[0]
+    return dict(zip(("ready", "delayed", "leased", "dead", "records", "dead_lettered", "oldest_at"), row, strict=False))
+
+
+def floors(queue_id: int) -> dict[tuple[int, int], QueueFloor]:
+    return {(floor.kind, floor.rank): floor for floor in QueueFloor.objects.filter(queue_id=queue_id)}
+
+
+@contextmanager
+def own_connection() -> Iterator[ConnectionExecutor]:
+    """A connection beside Django's, in autocommit mode, as a worker has it."""
+    connection = connect("default")
+    try:
+        yield ConnectionExecutor(connection)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def open_transaction() -> Iterator[ConnectionExecutor]:
+    """A connection beside Django's with a transaction open; it rolls back at the end unless the test committed it."""
+    with own_connection() as executor:
+        executor.connection.autocommit = False
+        yield executor
+        if executor.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            executor.connection.rollback()
