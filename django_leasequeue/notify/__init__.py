@@ -1,0 +1,19 @@
+"""Waiting without polling: one LISTEN connection a process and database, fanned out to threads and to asyncio."""
+
+from __future__ import annotations
+
+from .channels import reply_channel
+from .listener import Listener, Subscription, Watch
+from .registry import close_listeners, get_listener
+from .waiter import AsyncWaiter, Waiter
+
+__all__ = [
+    "AsyncWaiter",
+    "Listener",
+    "Subscription",
+    "Waiter",
+    "Watch",
+    "close_listeners",
+    "get_listener",
+    "reply_channel",
+]

@@ -1,0 +1,371 @@
+"""The listener: who waits for what, and the thread that keeps one connection listening for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+import psycopg
+
+from .. import conf
+from ..engine import pool
+from .channels import JOBS
+from .session import Bell, Session
+
+logger = logging.getLogger("django_leasequeue.notify")
+
+#: Seconds that a lock is kept after its last waiter left: taking and giving it for each job would cost more.
+LINGER = 0.5
+#: Seconds without anybody who waits, after which the connection is closed.
+IDLE_CLOSE = 10.0
+#: Seconds between two signs of life on a silent connection.
+HEARTBEAT = 20.0
+#: Seconds between looks while transactions run that began before the lock was held: doubled from, up to.
+FIRST_LOOK, LAST_LOOK = 0.005, 0.25
+#: Seconds between attempts to connect: doubled from, up to, and spread by a random half.
+FIRST_RETRY, LAST_RETRY = 0.1, 5.0
+
+
+class _Entry:
+    """Something that is to be in effect on the connection, and who is told what it brings."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        #: Done when this is in effect (True), or when it is not and one has to poll for now (False).
+        self.ready: Future[bool] = Future()
+
+    def wait_ready(self, timeout: float) -> bool:
+        """Wait until this is in effect; return False if one has to poll: no connection now, or none is wanted."""
+        try:
+            return self.ready.result(timeout)
+        except FutureTimeoutError:
+            return False
+
+    async def async_ready(self, timeout: float) -> bool:  # noqa: ASYNC109  (the same call as the thread's)
+        """The same for coroutines."""
+        if self.ready.done():
+            return self.ready.result()
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self.ready)), timeout)
+        except TimeoutError:
+            return False
+
+
+class Subscription(_Entry):
+    """Somebody who hears a channel, until ``close``."""
+
+    def __init__(self, listener: Listener, channel: str, callback: Callable[[str | None], None]) -> None:
+        super().__init__(listener)
+        self.channel = channel
+        self.callback = callback
+
+    @property
+    def live(self) -> bool:
+        """Whether notifications of this channel reach us now."""
+        return self.channel in self._listener._listening
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._listener._forget_subscription(self)
+
+
+class Watch(_Entry):
+    """Somebody who waits for jobs of queues, until ``close``."""
+
+    def __init__(self, listener: Listener, queue_ids: Sequence[int], callback: Callable[[], None]) -> None:
+        super().__init__(listener)
+        self.queue_ids = tuple(dict.fromkeys(queue_ids))
+        self.callback = callback
+
+    @property
+    def live(self) -> bool:
+        """Whether producers know that somebody waits; while it is False one has to poll."""
+        held = self._listener._held
+        return all(queue_id in held for queue_id in self.queue_ids)
+
+    def close(self) -> None:
+        """Wait no more."""
+        self._listener._forget_watch(self)
+
+
+class Listener:
+    """One LISTEN connection for everybody in this process who waits on one database.
+
+    It connects when somebody waits, comes back by itself when the connection is lost (everybody who waits is then woken
+    to look again), and closes when nobody has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
+    where the alias goes through a pooler in transaction mode; ``""`` means that everybody polls.
+
+    Args:
+        using: alias of the database.
+    """
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self._lock = threading.Lock()
+        self._bell = Bell()
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._watches: dict[int, set[Watch]] = {}
+        self._waiting_ready: list[_Entry] = []
+        # What is in effect on the connection; changed by the thread only, under the lock.
+        self._listening: set[str] = set()
+        #: Locks: queue id -> mark, None when every transaction that does not know of the lock has ended.
+        self._held: dict[int, int | None] = {}
+        self._left: dict[int, float] = {}
+
+    @property
+    def polls(self) -> bool:
+        """Whether this database is not listened to: everybody polls."""
+        dsn = conf.settings.LISTEN_DSN
+        return dsn == "" or (dsn is None and not pool.prepares(self.using))
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection listens now."""
+        return bool(self._listening)
+
+    def subscribe(self, channel: str, callback: Callable[[str | None], None]) -> Subscription:
+        """Hear a channel.
+
+        Wait for ``ready`` (``wait_ready``, ``async_ready``) before you cause what you want to hear of.
+
+        Args:
+            channel: its name, up to 63 bytes.
+            callback: called with each payload, and with ``None`` when the connection came back after a loss: something
+                may have been missed, look yourself. Runs in the listener's thread: it must be quick and must not block.
+        """
+        if not channel or len(channel.encode()) > 63:
+            raise ValueError(f"a channel is a name of 1 to 63 bytes; it is {channel!r}.")
+        entry = Subscription(self, channel, callback)
+        with self._lock:
+            self._subscriptions.setdefault(channel, set()).add(entry)
+            self._admit(entry, entry.live)
+        return entry
+
+    def watch(self, queue_ids: Sequence[int], callback: Callable[[], None]) -> Watch:
+        """Wait for jobs: ``callback`` is called whenever looking may be worth it.
+
+        Wait for ``ready``, then look once; after that look whenever the callback comes, and now and then as a backstop.
+
+        Args:
+            queue_ids: ids of queues.
+            callback: runs in the listener's thread: it must be quick and must not block.
+        """
+        entry = Watch(self, queue_ids, callback)
+        with self._lock:
+            for queue_id in entry.queue_ids:
+                self._watches.setdefault(queue_id, set()).add(entry)
+                self._left.pop(queue_id, None)
+            self._admit(entry, entry.live)
+        return entry
+
+    def _admit(self, entry: _Entry, live: bool) -> None:
+        if live or self.polls or self._closing.is_set():
+            entry.ready.set_result(live)
+            return
+        self._waiting_ready.append(entry)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"leasequeue-listen-{self.using}", daemon=True)
+            self._thread.start()
+        self._bell.ring()
+
+    def _forget_subscription(self, entry: Subscription) -> None:
+        with self._lock:
+            found = self._subscriptions.get(entry.channel, set())
+            found.discard(entry)
+            if not found:
+                self._subscriptions.pop(entry.channel, None)
+                self._bell.ring()
+
+    def _forget_watch(self, entry: Watch) -> None:
+        with self._lock:
+            for queue_id in entry.queue_ids:
+                found = self._watches.get(queue_id, set())
+                found.discard(entry)
+                if not found and self._watches.pop(queue_id, None) is not None:
+                    self._left[queue_id] = time.monotonic()
+            self._bell.ring()
+
+    def close(self) -> None:
+        """Close the connection and wait for the thread; who still waits has to poll."""
+        with self._lock:
+            self._closing.set()
+            thread = self._thread
+            self._bell.ring()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(10)
+
+    # What follows runs in the listener's thread.
+
+    def _run(self) -> None:
+        retry = FIRST_RETRY
+        lost = False
+        while True:
+            try:
+                session = Session(self.using, conf.settings.LISTEN_DSN, self._bell)
+                try:
+                    self._reconcile(session)
+                    if lost:
+                        logger.info("LISTEN connection is back", extra={"database": self.using})
+                        self._wake_all()
+                    retry, lost = FIRST_RETRY, False
+                    self._serve(session)
+                finally:
+                    session.close()
+            except (psycopg.Error, OSError) as error:
+                lost = True
+                logger.warning("LISTEN connection lost: %s", error, extra={"database": self.using})
+            self._drop()
+            if self._may_end():
+                return
+            if lost:
+                self._closing.wait(retry * random.uniform(0.5, 1))
+                retry = min(retry * 2, LAST_RETRY)
+
+    def _drop(self) -> None:
+        with self._lock:
+            self._listening.clear()
+            self._held.clear()
+            self._left.clear()
+            waiting, self._waiting_ready = self._waiting_ready, []
+        for entry in waiting:
+            entry.ready.set_result(False)
+
+    def _may_end(self) -> bool:
+        with self._lock:
+            if (self._subscriptions or self._watches) and not self._closing.is_set():
+                return False
+            self._thread = None
+            return True
+
+    def _serve(self, session: Session) -> None:
+        """Pass on what comes in, until nobody has waited for a while."""
+        look, step = 0.0, FIRST_LOOK
+        quiet_since = heard = time.monotonic()
+        while not self._closing.is_set():
+            fresh = self._reconcile(session)
+            now = time.monotonic()
+            if fresh:
+                step, look = FIRST_LOOK, now + FIRST_LOOK
+            if self._unsettled() and now >= look:
+                self._look(session)
+                step = min(step * 2, LAST_LOOK)
+                look = now + step
+            if not self._quiet():
+                quiet_since = now
+            elif now - quiet_since >= IDLE_CLOSE and self._retire():
+                return
+            if now - heard >= HEARTBEAT:
+                session.oldest()
+                heard = now
+            for channel, payload in session.read(self._pause(now, look, heard, quiet_since)):
+                self._deliver(channel, payload)
+
+    def _pause(self, now: float, look: float, heard: float, quiet_since: float) -> float:
+        ends = [heard + HEARTBEAT]
+        if self._unsettled():
+            ends.append(look)
+        if self._quiet():
+            ends.append(quiet_since + IDLE_CLOSE)
+        with self._lock:
+            ends.extend(left + LINGER for left in self._left.values())
+        return max(0.0, min(ends) - now)
+
+    def _quiet(self) -> bool:
+        return not (self._subscriptions or self._watches or self._held)
+
+    def _retire(self) -> bool:
+        """Take no more entries as in effect on this connection, if there are still none."""
+        with self._lock:
+            if self._quiet():
+                self._listening.clear()
+                return True
+            return False
+
+    def _unsettled(self) -> bool:
+        return any(mark is not None for mark in self._held.values())
+
+    def _reconcile(self, session: Session) -> bool:
+        """Make channels and locks what they are to be; return whether there are new locks that have not settled yet."""
+        now = time.monotonic()
+        with self._lock:
+            wanted = set(self._subscriptions)
+            if self._watches or self._held:
+                wanted.add(JOBS)
+            listen, unlisten = wanted - self._listening, self._listening - wanted
+            self._listening -= unlisten
+            hold = [queue_id for queue_id in self._watches if queue_id not in self._held]
+            over = [queue_id for queue_id, left in self._left.items() if now - left >= LINGER]
+            release = [queue_id for queue_id in over if queue_id in self._held]
+            for queue_id in over:
+                del self._left[queue_id]
+                self._held.pop(queue_id, None)
+        session.unlisten(unlisten)
+        session.listen(listen)
+        if release:
+            session.release(release)
+        mark = session.hold(hold) if hold else None
+        with self._lock:
+            self._listening |= listen
+            self._held.update(dict.fromkeys(hold, mark))
+            for queue_id in hold:
+                if queue_id not in self._watches:
+                    self._left.setdefault(queue_id, now)
+            done, self._waiting_ready = self._waiting_ready, []
+            for entry in done:
+                assert isinstance(entry, Subscription | Watch)
+                if not entry.live:
+                    self._waiting_ready.append(entry)
+        for entry in done:
+            if entry not in self._waiting_ready:
+                entry.ready.set_result(True)
+        return mark is not None
+
+    def _look(self, session: Session) -> None:
+        """Jobs of transactions that did not see our lock come without a word: let those who wait look."""
+        oldest = session.oldest()
+        unsettled = [queue_id for queue_id, mark in self._held.items() if mark is not None]
+        with self._lock:
+            for queue_id in unsettled:
+                mark = self._held[queue_id]
+                if mark is not None and oldest >= mark:
+                    self._held[queue_id] = None
+        for queue_id in unsettled:
+            self._wake(queue_id)
+
+    def _deliver(self, channel: str, payload: str) -> None:
+        if channel == JOBS and payload[:1] == "q" and payload[1:].isdigit():
+            self._wake(int(payload[1:]))
+        with self._lock:
+            hearers = list(self._subscriptions.get(channel, ()))
+        for hearer in hearers:
+            _call(hearer.callback, payload)
+
+    def _wake(self, queue_id: int) -> None:
+        with self._lock:
+            watches = list(self._watches.get(queue_id, ()))
+        for watch in watches:
+            _call(watch.callback)
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            hearers = [hearer for found in self._subscriptions.values() for hearer in found]
+            watches = {watch for found in self._watches.values() for watch in found}
+        for hearer in hearers:
+            _call(hearer.callback, None)
+        for watch in watches:
+            _call(watch.callback)
+
+
+def _call(callback: Callable[..., None], *args: str | None) -> None:
+    try:
+        callback(*args)
+    except Exception:  # one bad callback must not silence the others
+        logger.exception("A callback of the listener raised")

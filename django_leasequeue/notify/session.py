@@ -1,0 +1,115 @@
+"""What a listener says on its connection: LISTEN, the locks of those who wait, and reading what comes in."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections import deque
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from ..engine import ConnectionExecutor, arrays, pool
+
+
+class Bell:
+    """Ends a ``select`` of another thread."""
+
+    def __init__(self) -> None:
+        self.reading, self._writing = os.pipe()
+        os.set_blocking(self.reading, False)
+        os.set_blocking(self._writing, False)
+
+    def ring(self) -> None:
+        """End the current or the next wait."""
+        with suppress(BlockingIOError):  # full of rings that nobody has heard yet
+            os.write(self._writing, b"x")
+
+    def silence(self) -> None:
+        """Forget the rings so far."""
+        with suppress(BlockingIOError):
+            while len(os.read(self.reading, 4096)) == 4096:
+                pass
+
+    def __del__(self) -> None:
+        os.close(self.reading)
+        os.close(self._writing)
+
+
+class Session:
+    """One connection that listens. Used by the listener's thread only.
+
+    Raises:
+        psycopg.Error: from every method, when the connection is lost.
+    """
+
+    def __init__(self, using: str, dsn: str | None, bell: Bell) -> None:
+        self._connection = pool.connect(using, dsn=dsn)
+        self._executor = ConnectionExecutor(self._connection)
+        self._inbox: deque[tuple[str, str]] = deque()
+        self._bell = bell
+        # Notifications that arrive together with the answer to a statement come this way.
+        self._connection.add_notify_handler(self._keep)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._connection.fileno(), selectors.EVENT_READ)
+        self._selector.register(bell.reading, selectors.EVENT_READ)
+
+    def _keep(self, notify: psycopg.Notify) -> None:
+        self._inbox.append((notify.channel, notify.payload))
+
+    def close(self) -> None:
+        """Close the connection: PostgreSQL then forgets its locks and channels."""
+        self._selector.close()
+        self._connection.close()
+
+    def listen(self, channels: Collection[str]) -> None:
+        """LISTEN; a channel is a name, so it cannot be a parameter of a statement file."""
+        for channel in channels:
+            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+
+    def unlisten(self, channels: Collection[str]) -> None:
+        """UNLISTEN."""
+        for channel in channels:
+            self._connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)))
+
+    def hold(self, queue_ids: Collection[int]) -> int | None:
+        """Take the locks of queues.
+
+        Returns:
+            The mark that the oldest transaction must reach before silence means that nothing came; ``None`` if it has.
+        """
+        self._fetch("notify_hold", queues=arrays.integers(queue_ids))
+        oldest, mark = self._fetch("notify_mark")[0]
+        return None if oldest >= mark else int(mark)
+
+    def release(self, queue_ids: Collection[int]) -> None:
+        """Give the locks of queues back."""
+        self._fetch("notify_release", queues=arrays.integers(queue_ids))
+
+    def oldest(self) -> int:
+        """Return the oldest transaction that still runs."""
+        return int(self._fetch("notify_oldest")[0][0])
+
+    def _fetch(self, name: str, **params: Any) -> list[tuple[Any, ...]]:
+        return self._executor.fetch(name, params)
+
+    def read(self, timeout: float | None) -> list[tuple[str, str]]:
+        """Wait for notifications or the bell, at most ``timeout`` seconds; return (channel, payload) of what came."""
+        if not self._inbox:
+            for key, _ in self._selector.select(timeout):
+                if key.fd == self._bell.reading:
+                    self._bell.silence()
+                else:
+                    self._consume()
+        found = list(self._inbox)
+        self._inbox.clear()
+        return found
+
+    def _consume(self) -> None:
+        pgconn = self._connection.pgconn
+        pgconn.consume_input()
+        while (notify := pgconn.notifies()) is not None:
+            self._inbox.append((notify.relname.decode(), notify.extra.decode()))

@@ -1,0 +1,4 @@
+-- Purpose: nobody of this session waits for these queues any more.
+-- Parameters: queues (ids), each held by notify_hold.
+-- Index: none, memory only.
+SELECT pg_advisory_unlock_shared(1280657731, u.id::int) FROM unnest(%(queues)s::bigint[]) AS u(id)

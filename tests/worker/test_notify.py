@@ -1,0 +1,257 @@
+"""Waiting: wake-ups that come, none that is lost, and what happens when the connection is."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.test import override_settings
+
+from django_leasequeue import engine
+from django_leasequeue.notify import AsyncWaiter, Listener, Waiter, get_listener, reply_channel
+
+LOCK = 1280657731
+
+
+@pytest.fixture
+def other(test_dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(test_dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def queue_id(test_dsn: str) -> int:
+    engine.run(engine.create("mail", preset="django"))
+    info = engine.run(engine.get("mail"))
+    assert info is not None
+    return info.id
+
+
+def enqueue(connection: psycopg.Connection[Any], count: int = 1) -> None:
+    engine.ConnectionExecutor(connection).run(engine.enqueue("mail", [engine.NewJob(data=1)] * count))
+
+
+def held(connection: psycopg.Connection[Any], queue_id: int) -> bool:
+    row = connection.execute(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s", [LOCK, queue_id]
+    ).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def listeners(connection: psycopg.Connection[Any]) -> list[int]:
+    return [
+        row[0]
+        for row in connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND query ~ '^(LISTEN|UNLISTEN|SELECT pg_)'"
+        )
+    ]
+
+
+def eventually(check: Callable[[], bool], what: str) -> None:
+    for _ in range(500):
+        if check():
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError(f"never: {what}")
+
+
+def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Connection[Any], queue_id: int) -> None:
+    engine.run(engine.create("idle"))
+    idle = engine.run(engine.get("idle"))
+    assert idle is not None
+    with (
+        Waiter(get_listener(), [queue_id]) as first,
+        Waiter(get_listener(), [queue_id]) as second,
+        Waiter(get_listener(), [idle.id]) as uninterested,
+    ):
+        assert first._watch.live
+        enqueue(other)
+        assert first.wait(10)
+        assert second.wait(10)
+        assert not uninterested.wait(0.05)
+
+
+def test_the_lock_is_held_while_any_waiter_is_left_and_given_back_afterwards(
+    other: psycopg.Connection[Any], queue_id: int
+) -> None:
+    with Waiter(get_listener(), [queue_id]):
+        with Waiter(get_listener(), [queue_id, queue_id]):
+            assert held(other, queue_id)
+        assert held(other, queue_id)
+    eventually(lambda: not held(other, queue_id), "the lock is given back")
+
+
+def test_a_job_of_a_transaction_that_began_before_the_wait_is_found(test_dsn: str, queue_id: int) -> None:
+    """Its statement tested the lock before anybody held it, so it notifies nobody."""
+    with psycopg.connect(test_dsn) as writer:
+        enqueue(writer)
+        with Waiter(get_listener(), [queue_id]) as waiter:
+            assert engine.run(engine.claim("mail", "w")) == []
+            writer.commit()
+            jobs: list[engine.LeasedJob] = []
+            while not jobs:
+                assert waiter.wait(10), "nobody said that a look was worth it"
+                jobs = engine.run(engine.claim("mail", "w"))
+    assert len(jobs) == 1
+
+
+def test_looks_end_when_no_old_transaction_is_left(
+    test_dsn: str, other: psycopg.Connection[Any], queue_id: int
+) -> None:
+    listener = get_listener()
+    with psycopg.connect(test_dsn) as writer:
+        writer.execute("SELECT pg_current_xact_id()")
+        with Waiter(listener, [queue_id]) as waiter:
+            assert waiter.wait(10)
+            assert listener._unsettled()
+            writer.commit()
+            eventually(lambda: not listener._unsettled(), "the locks settle")
+            waiter.wait(0)
+            assert not waiter.wait(0.3)
+
+
+def test_a_lost_connection_comes_back_and_wakes_everybody(other: psycopg.Connection[Any], queue_id: int) -> None:
+    heard: queue.Queue[str | None] = queue.Queue()
+    listener = get_listener()
+    subscription = listener.subscribe("news", heard.put)
+    with Waiter(listener, [queue_id]) as waiter:
+        assert subscription.wait_ready(10)
+        pids = listeners(other)
+        assert len(pids) == 1, "one connection for everything"
+        other.execute("SELECT pg_terminate_backend(%s)", pids)
+        assert heard.get(timeout=10) is None
+        assert waiter.wait(10)
+        assert waiter._watch.live
+        enqueue(other)
+        assert waiter.wait(10)
+        other.execute("SELECT pg_notify('news', 'again')")
+        assert heard.get(timeout=10) == "again"
+    subscription.close()
+
+
+def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(other: psycopg.Connection[Any]) -> None:
+    first: queue.Queue[str | None] = queue.Queue()
+    second: queue.Queue[str | None] = queue.Queue()
+    channel = reply_channel()
+    one = get_listener().subscribe(channel, first.put)
+    two = get_listener().subscribe(channel, second.put)
+    assert one.wait_ready(10)
+    assert two.wait_ready(10)
+    other.execute("SELECT pg_notify(%s, '1')", [channel])
+    assert first.get(timeout=10) == second.get(timeout=10) == "1"
+    one.close()
+    other.execute("SELECT pg_notify(%s, '2')", [channel])
+    assert second.get(timeout=10) == "2"
+    assert first.empty()
+    two.close()
+    three = get_listener().subscribe("another", second.put)
+    assert three.wait_ready(10)
+    assert get_listener()._listening == {"another"}
+
+
+def test_a_callback_that_raises_does_not_silence_the_others(
+    other: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: queue.Queue[str | None] = queue.Queue()
+
+    def bad(_: str | None) -> None:
+        raise ZeroDivisionError
+
+    bad_one = get_listener().subscribe("news", bad)
+    good_one = get_listener().subscribe("news", heard.put)
+    assert bad_one.wait_ready(10)
+    assert good_one.wait_ready(10)
+    for word in ("1", "2"):
+        other.execute("SELECT pg_notify('news', %s)", [word])
+        assert heard.get(timeout=10) == word
+    assert "A callback of the listener raised" in caplog.text
+
+
+def test_the_connection_closes_when_nobody_waits_and_opens_again(
+    other: psycopg.Connection[Any], queue_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_leasequeue.notify.listener.IDLE_CLOSE", 0.05)
+    monkeypatch.setattr("django_leasequeue.notify.listener.LINGER", 0.05)
+    listener = get_listener()
+    for _ in range(3):
+        with Waiter(listener, [queue_id]) as waiter:
+            enqueue(other)
+            assert waiter.wait(10)
+        eventually(lambda: listener._thread is None, "the thread ends")
+        assert listeners(other) == []
+
+
+def test_without_a_connection_one_polls(queue_id: int) -> None:
+    with override_settings(LEASEQUEUE={"LISTEN_DSN": ""}):
+        listener = Listener("default")
+        assert listener.polls
+        with Waiter(listener, [queue_id]) as waiter:
+            assert not waiter._watch.live
+            assert not waiter.wait(3_600), "a poll, far below the time asked for"
+        assert listener._thread is None
+
+
+def test_an_address_that_does_not_answer_makes_one_poll(queue_id: int) -> None:
+    with override_settings(LEASEQUEUE={"LISTEN_DSN": "postgresql:///nothing?host=/nonexistent"}):
+        listener = Listener("default")
+        with Waiter(listener, [queue_id]) as waiter:
+            assert not waiter._watch.live
+            assert not waiter.wait(3_600)
+        listener.close()
+
+
+def test_a_bad_channel_is_refused() -> None:
+    for channel in ("", "x" * 64):
+        with pytest.raises(ValueError, match="1 to 63 bytes"):
+            get_listener().subscribe(channel, lambda _: None)
+
+
+async def test_coroutines_wait_on_the_same_connection(test_dsn: str, queue_id: int) -> None:
+    async with await psycopg.AsyncConnection.connect(test_dsn, autocommit=True) as other:
+        executor = engine.AsyncConnectionExecutor(other)
+        listener = get_listener()
+
+        async def one() -> bool:
+            async with AsyncWaiter(listener, [queue_id]) as waiter:
+                assert waiter._watch.live
+                entered.release()
+                return await waiter.wait(10)
+
+        entered = asyncio.Semaphore(0)
+        waiting = [asyncio.create_task(one()) for _ in range(20)]
+        for _ in waiting:
+            await entered.acquire()
+        await executor.run(engine.enqueue("mail", [engine.NewJob(data=1)]))
+        assert await asyncio.gather(*waiting) == [True] * 20
+        async with AsyncWaiter(listener, [queue_id]) as waiter:
+            assert not await waiter.wait(0.02)
+
+
+def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
+    """Jobs come one by one from several connections; the backstop is far away, so a lost wake-up would hang."""
+    total, writers = 200, 4
+
+    def write() -> None:
+        with psycopg.connect(test_dsn, autocommit=True) as connection:
+            for _ in range(total // writers):
+                enqueue(connection)
+
+    threads = [threading.Thread(target=write) for _ in range(writers)]
+    found = 0
+    with psycopg.connect(test_dsn, autocommit=True) as own:
+        executor = engine.ConnectionExecutor(own)
+        for thread in threads:
+            thread.start()
+        while found < total:
+            with Waiter(get_listener(), [queue_id]) as waiter:
+                while not (jobs := executor.run(engine.claim("mail", "w", 3))):
+                    assert waiter.wait(30), "a wake-up was lost"
+            found += len(jobs)
+    for thread in threads:
+        thread.join()
+    assert found == total
