@@ -41,7 +41,7 @@ def retire_steps(
     """
     if dead_letter == DEAD_LETTER_SELF:
         rows = yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs)}
-        for seq, key, name, deliveries in rows:
+        for seq, key, name, deliveries, _ in rows:
             yield from announce(
                 "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
             )
@@ -60,7 +60,7 @@ def retire_steps(
             "claims": arrays.integers(claims),
         },
     )
-    for seq, _, key, name, deliveries, _ in rows:
+    for seq, _, key, name, deliveries, *_ in rows:
         yield from announce(
             "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
         )

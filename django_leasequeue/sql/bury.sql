@@ -15,7 +15,7 @@ WITH t AS MATERIALIZED (
         expires_at = CASE WHEN q.dead_ttl_ms > 0 THEN t.now + q.dead_ttl_ms * interval '1 ms' END,
         error_type = COALESCE(j.error_type, 'MAX_ATTEMPTS'), fingerprint = COALESCE(j.fingerprint, '')
     FROM q, t WHERE j.seq = ANY (ARRAY(SELECT seq FROM d))
-    RETURNING j.seq, j.queue_id, j.key, j.name, j.deliveries, j.created_at, j.error_type, j.fingerprint, t.now
+    RETURNING j.seq, j.queue_id, j.key, j.name, j.reply_to, j.deliveries, j.created_at, j.error_type, j.fingerprint, t.now
 ), deadened AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM r)
     WHERE q.id = %(queue)s AND EXISTS (SELECT FROM r)
@@ -25,4 +25,6 @@ WITH t AS MATERIALIZED (
         jsonb_build_object('error_type', r.error_type, 'fingerprint', r.fingerprint)
     FROM r
 )
-SELECT seq, key, name, deliveries FROM r
+SELECT seq, key, name, deliveries,
+    CASE WHEN reply_to IS NOT NULL THEN pg_notify(reply_to, seq || ':2:' || COALESCE(key, ''))::text END
+FROM r

@@ -11,11 +11,14 @@ WITH t AS MATERIALIZED (
         ORDER BY j.expires_at LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) d
 ), gone AS (
     DELETE FROM leasequeue_job j USING t WHERE j.seq = ANY (ARRAY(SELECT seq FROM d))
-    RETURNING j.seq, j.queue_id, j.state, j.key, j.created_at, j.name, j.deliveries, t.now
+    RETURNING j.seq, j.queue_id, j.state, j.key, j.reply_to, j.created_at, j.name, j.deliveries, t.now
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, deliveries, enqueued_at, name, detail)
     SELECT pg_current_xact_id()::text::bigint, g.now, g.queue_id, g.seq, 10, g.deliveries, g.created_at, g.name,
         '{"reason": "ttl"}'::jsonb
     FROM gone g WHERE g.state <> 4
 )
-SELECT seq, queue_id, state, key FROM gone
+SELECT seq, queue_id, state, key,
+    CASE WHEN reply_to IS NOT NULL AND state <> 3
+        THEN pg_notify(reply_to, seq || ':3:' || COALESCE(key, ''))::text END
+FROM gone

@@ -52,4 +52,6 @@ WITH t AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
     FROM target WHERE EXISTS (SELECT FROM new)
 )
-SELECT n.seq, n.new_seq, n.key, n.name, n.deliveries, (SELECT sent FROM wake) FROM numbered n
+SELECT n.seq, n.new_seq, n.key, n.name, n.deliveries, (SELECT sent FROM wake),
+    CASE WHEN n.reply_to IS NOT NULL THEN pg_notify(n.reply_to, n.seq || ':2:' || COALESCE(n.key, ''))::text END
+FROM numbered n

@@ -50,7 +50,8 @@ WITH t AS MATERIALIZED (
         error = COALESCE(h.new_error, j.error),
         fingerprint = COALESCE(h.new_fingerprint, j.fingerprint, CASE WHEN h.spent THEN '' END)
     FROM h, t WHERE j.seq = h.seq AND NOT (h.spent AND h.dead_letter <> 'self')
-    RETURNING j.seq, j.queue_id, j.rank, j.position, j.state, j.available_at, j.deliveries, j.created_at, j.name,
+    RETURNING j.seq, j.queue_id, j.rank, j.position, j.state, j.available_at, j.deliveries, j.created_at, j.name, j.key,
+        j.reply_to,
         h.node, h.claim, h.deliveries AS delivery, h.new_error_type, h.new_fingerprint, t.now
 ), floors AS (
     UPDATE leasequeue_queuefloor f SET value = LEAST(f.value, m.low), candidate = LEAST(f.candidate, m.low)
@@ -73,6 +74,8 @@ WITH t AS MATERIALIZED (
     FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
 )
 SELECT h.seq, COALESCE(r.state::int, -1), r.available_at, h.deliveries, h.queue_id, (SELECT count(sent) FROM wake),
+    CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
+        THEN pg_notify(r.reply_to, r.seq || ':2:' || COALESCE(r.key, ''))::text END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM h)
 FROM h LEFT JOIN r ON r.seq = h.seq

@@ -40,8 +40,8 @@ WITH t AS MATERIALIZED (
         error = 'the lease expired: the worker died, hung or lost its database',
         fingerprint = 'lease_expired'
     FROM x, t WHERE j.seq = x.seq AND NOT (x.spent AND x.dead_letter <> 'self')
-    RETURNING j.seq, j.queue_id, j.rank, j.position, j.state, j.deliveries, j.created_at, j.key, j.name, x.node, x.claim,
-        x.deadline, t.now
+    RETURNING j.seq, j.queue_id, j.rank, j.position, j.state, j.deliveries, j.created_at, j.key, j.name, j.reply_to,
+        x.node, x.claim, x.deadline, t.now
 ), floors AS (
     UPDATE leasequeue_queuefloor f SET value = LEAST(f.value, m.low), candidate = LEAST(f.candidate, m.low)
     FROM (SELECT queue_id, rank, min(position) AS low FROM r WHERE state = 0 GROUP BY queue_id, rank) m
@@ -75,5 +75,7 @@ SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM x)
 UNION ALL
-SELECT x.seq, x.queue_id, COALESCE(r.state::int, -1), r.key, r.name, x.node, r.deliveries, NULL
+SELECT x.seq, x.queue_id, COALESCE(r.state::int, -1), r.key, r.name, x.node, r.deliveries,
+    CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
+        THEN pg_notify(r.reply_to, r.seq || ':2:' || COALESCE(r.key, ''))::text END
 FROM x LEFT JOIN r ON r.seq = x.seq
