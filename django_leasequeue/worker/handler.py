@@ -1,0 +1,176 @@
+"""The seam between the worker, which runs jobs, and what a job is: a Django task, a consumer's function."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, Protocol
+
+from ..engine import Failure, LeasedJob
+from ..exceptions import LeaseQueueError
+
+#: Why a running job is to stop; "" while it is not.
+Reason = Literal["", "lease_lost", "timeout", "stopping"]
+#: What became of a job: done, failed for good, failed and to be tried again, dead after its last try.
+EndingName = Literal["completed", "failed", "failing", "dead"]
+
+
+class JobAborted(LeaseQueueError):
+    """The job was told to stop; ``reason`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"The job was told to stop: {reason}.")
+
+
+class JobTimeout(JobAborted):
+    """The job ran longer than its soft timeout. Raised into the running handler."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__("timeout")
+        if seconds is not None:
+            self.args = (f"The job ran longer than its timeout of {seconds:g} s.",)
+
+
+_guard = threading.Lock()
+
+
+class JobControl:
+    """What a running job can know and say. One per run, made by the worker.
+
+    Args:
+        job: the job.
+        node: the worker's identity.
+    """
+
+    __slots__ = ("_event", "_progress", "_reason", "_waiters", "job", "node", "result_body", "result_ttl_ms")
+
+    def __init__(self, job: LeasedJob, node: str) -> None:
+        self.job = job
+        self.node = node
+        self._reason: Reason = ""
+        # Made when somebody asks: most jobs end before anybody does.
+        self._event: threading.Event | None = None
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
+        self._progress: list[Any] | None = None
+        #: A handler may set these: bytes to keep with the result, and how long the result is kept (the job's or queue's).
+        self.result_body: bytes | None = None
+        self.result_ttl_ms: int | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether to stop: the lease is gone (expired, taken), or a timeout or the stop of the worker came."""
+        return bool(self._reason)
+
+    @property
+    def reason(self) -> Reason:
+        """Why to stop: ``lease_lost``, ``timeout``, ``stopping``; empty while there is no reason."""
+        return self._reason
+
+    @property
+    def event(self) -> threading.Event:
+        """Set when the job is to stop: for handlers that wait."""
+        with _guard:
+            if self._event is None:
+                self._event = threading.Event()
+                if self._reason:
+                    self._event.set()
+            return self._event
+
+    async def wait_aborted(self) -> Reason:
+        """Wait until the job is to stop, in a coroutine; return the reason."""
+        waiting = (asyncio.get_running_loop(), asyncio.Event())
+        with _guard:
+            if self._reason:
+                return self._reason
+            if self._waiters is None:
+                self._waiters = []
+            self._waiters.append(waiting)
+        await waiting[1].wait()
+        return self._reason
+
+    def raise_if_aborted(self) -> None:
+        """Raise ``JobAborted`` (``JobTimeout`` after a soft timeout) if the job is to stop."""
+        if self._reason:
+            raise JobTimeout if self._reason == "timeout" else JobAborted(self._reason)
+
+    def set_progress(self, value: Any) -> None:
+        """Say how far the job is: any JSON. The last value counts; it is stored with the next renewal of leases."""
+        self._progress = [value]
+
+    def take_progress(self) -> list[Any] | None:
+        """Return the progress that was said since the last call, in a list, or ``None``. For the worker."""
+        said, self._progress = self._progress, None
+        return said
+
+    def abort(self, reason: Reason) -> None:
+        """Tell the job to stop; the first reason stays. For the worker."""
+        with _guard:
+            if self._reason:
+                return
+            self._reason = reason
+            event, waiters = self._event, self._waiters or ()
+        if event is not None:
+            event.set()
+        for loop, waiting in waiters:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(waiting.set)
+
+
+class Retry(NamedTuple):
+    """Try the job again after ``delay_ms`` (``None``: the queue's backoff), as long as it has deliveries left."""
+
+    delay_ms: int | None = None
+
+
+class GiveUp(NamedTuple):
+    """Fail the job for good, with its result kept: no more tries."""
+
+
+class Handler(Protocol):
+    """What the worker needs to know about jobs. One instance a process; called from many threads at once."""
+
+    def is_async(self, job: LeasedJob) -> bool:
+        """Whether the job runs in the event loop (``arun``) or in a thread (``run``). Must not raise."""
+        ...
+
+    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
+        """Return the soft and the hard timeout of the job in seconds, ``None`` for none. Must not raise."""
+        ...
+
+    def run(self, job: LeasedJob, control: JobControl) -> str | None:
+        """Run the job, in a thread of the worker; return its result as JSON text (``None``: null)."""
+        ...
+
+    async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
+        """Run the job in the worker's event loop; return its result as JSON text (``None``: null)."""
+        ...
+
+    def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
+        """Say what is kept of an error and whether the job is tried again. Runs in the thread of the job."""
+        ...
+
+    def settled(
+        self,
+        job: LeasedJob,
+        ending: EndingName,
+        *,
+        result_json: str | None = None,
+        failure: Failure | None = None,
+        available_at: datetime | None = None,
+    ) -> None:
+        """Hear what the database has accepted: here signals are sent.
+
+        Called once a run, from the worker's acknowledging thread, for every job: it must cost nothing when nobody
+        listens.
+
+        Args:
+            job: the job.
+            ending: ``completed``; ``failed`` (for good, by ``GiveUp``); ``failing`` (it will be tried again);
+                ``dead`` (it was, for the last time).
+            result_json: what ``run`` returned.
+            failure: what ``failed`` made of the error.
+            available_at: of a job that is failing: when it is due again, ``None`` for at once.
+        """
+        ...
