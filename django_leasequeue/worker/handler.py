@@ -54,7 +54,7 @@ class JobControl:
         self._event: threading.Event | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
         self._progress: list[Any] | None = None
-        #: A handler may set these: bytes to keep with the result, and how long the result is kept (the job's or queue's).
+        #: A handler may set these: bytes to keep with the result, and how long to keep it (else the job's or the queue's).
         self.result_body: bytes | None = None
         self.result_ttl_ms: int | None = None
 
