@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .exceptions import InvalidOption
-from .models.enums import (
+from .enums import (
     Backoff,
     DedupUntil,
     Discard,
@@ -18,6 +17,7 @@ from .models.enums import (
     QueueType,
     Requeue,
 )
+from .exceptions import InvalidOption
 
 #: A name of a queue or log (spec/topics L1).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")

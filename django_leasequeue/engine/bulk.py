@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from ..models.enums import JobState
+from ..enums import JobState
 from . import arrays
 from .operation import COPY, Steps
 from .rows import Enqueued, EnqueueStatus, NewJob

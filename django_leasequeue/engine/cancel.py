@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..enums import JobState
 from ..exceptions import BatchTooLarge, InvalidOption
-from ..models.enums import JobState
 from . import arrays
 from .announce import announce
 from .limits import MAX_BATCH, check_count, check_seqs

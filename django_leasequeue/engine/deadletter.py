@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..enums import DEAD_LETTER_SELF
 from ..exceptions import InvalidOption, QueueNotFound
-from ..models.queue import DEAD_LETTER_SELF
 from . import arrays
 from .announce import announce
 from .limits import check_seqs, clamp_delay

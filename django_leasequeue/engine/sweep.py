@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..models.enums import JobState
+from ..enums import JobState
 from . import arrays
 from .announce import announce
 from .deadletter import retire_steps

@@ -2,6 +2,7 @@
 
 from .claim import Claim
 from .enums import (
+    DEAD_LETTER_SELF,
     Backoff,
     DedupUntil,
     Discard,
@@ -19,7 +20,7 @@ from .enums import (
 from .event import LeaseEvent
 from .floor import QueueFloor
 from .job import Job
-from .queue import DEAD_LETTER_SELF, Queue
+from .queue import Queue
 from .recurring import RecurringTask
 from .result import JobResult
 from .stat import QueueStat

@@ -1,115 +1,35 @@
-"""The numbers that stand for states and kinds in the tables, and the words that stand for them everywhere else."""
+"""The words of the tables; they live outside of this package so that code which loads no model can use them."""
 
-from django.db.models import IntegerChoices, TextChoices
+from ..enums import (
+    DEAD_LETTER_SELF,
+    Backoff,
+    DedupUntil,
+    Discard,
+    Durability,
+    EventKind,
+    ExhaustAt,
+    FloorKind,
+    JobState,
+    LateAck,
+    PriorityOrder,
+    QueueType,
+    Requeue,
+    ResultState,
+)
 
-
-class QueueType(TextChoices):
-    """What a topic is: a queue leases its jobs, a log only keeps records."""
-
-    QUEUE = "queue", "queue"
-    LOG = "log", "log"
-
-
-class JobState(IntegerChoices):
-    """Where a live job is. A finished job has no row in the job table (DESIGN section 3)."""
-
-    READY = 0, "ready"
-    DELAYED = 1, "delayed"
-    LEASED = 2, "leased"
-    DEAD = 3, "dead"
-    RECORD = 4, "record"
-
-
-class ResultState(IntegerChoices):
-    """How a job ended."""
-
-    COMPLETED = 1, "completed"
-    FAILED = 2, "failed"
-    CANCELLED = 3, "cancelled"
-
-
-class EventKind(IntegerChoices):
-    """What happened to a job: one row of the lease log each."""
-
-    ENQUEUED = 1, "enqueued"
-    CLAIMED = 2, "claimed"
-    EXTENDED = 3, "extended"
-    RELEASED = 4, "released"
-    ACKED = 5, "acked"
-    FAILED = 6, "failed"
-    EXPIRED = 7, "expired"
-    DEAD_LETTERED = 8, "dead_lettered"
-    REDRIVEN = 9, "redriven"
-    CANCELLED = 10, "cancelled"
-
-
-class FloorKind(IntegerChoices):
-    """Which index a floor bounds from below (DESIGN section 4, point 3)."""
-
-    READY = 0, "ready position"
-    DELAYED = 1, "available_at of delayed jobs, microseconds"
-    CLAIM = 2, "deadline of claims, microseconds"
-
-
-class Requeue(TextChoices):
-    """Place of a job after its lease expired or was released."""
-
-    ORIGINAL = "original", "original place"
-    BACK = "back", "back of its priority"
-
-
-class PriorityOrder(TextChoices):
-    """How a priority becomes a rank."""
-
-    DESC = "desc", "higher first"
-    ASC = "asc", "lower first"
-    NONE = "none", "no priorities"
-
-
-class ExhaustAt(TextChoices):
-    """When a job that used up its deliveries is taken out."""
-
-    CLAIM = "claim", "when the next delivery would start"
-    RELEASE = "release", "when the last delivery ends"
-
-
-class Backoff(TextChoices):
-    """Delay of a retry for which nobody named one (seed 002; formulas in spec/library Q6)."""
-
-    NONE = "none", "none"
-    FIXED = "fixed", "fixed"
-    LINEAR = "linear", "linear"
-    EXPONENTIAL = "exponential", "exponential"
-    EXP_EQUAL_JITTER = "exp_equal_jitter", "exponential, equal jitter"
-    EXP_FULL_JITTER = "exp_full_jitter", "exponential, full jitter"
-
-
-class LateAck(TextChoices):
-    """What a settle call gets after the deadline while nobody else claimed the job."""
-
-    REJECT = "reject", "reject"
-    ACCEPT = "accept", "accept"
-
-
-class DedupUntil(TextChoices):
-    """How long a job's key refuses a second job."""
-
-    TERMINAL = "terminal", "until the job is finished"
-    CLAIMED = "claimed", "until the job is claimed"
-    RESULT_TTL = "result_ttl", "until its result expires"
-
-
-class Durability(TextChoices):
-    """What a commit of enqueue and ack waits for."""
-
-    EPHEMERAL = "ephemeral", "ephemeral"
-    MEMORY = "memory", "memory"
-    DISK = "disk", "disk"
-    FSYNC = "fsync", "fsync"
-
-
-class Discard(TextChoices):
-    """What a full topic does with a write."""
-
-    OLD = "old", "drop the oldest"
-    REJECT = "reject", "reject the write"
+__all__ = [
+    "DEAD_LETTER_SELF",
+    "Backoff",
+    "DedupUntil",
+    "Discard",
+    "Durability",
+    "EventKind",
+    "ExhaustAt",
+    "FloorKind",
+    "JobState",
+    "LateAck",
+    "PriorityOrder",
+    "QueueType",
+    "Requeue",
+    "ResultState",
+]

@@ -9,9 +9,6 @@ from django.db.models import Q
 from .enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, QueueType, Requeue
 from .guard import Guard
 
-#: The value of ``dead_letter`` that keeps a dead job in its own queue (state dead).
-DEAD_LETTER_SELF = "self"
-
 
 class Queue(models.Model):
     """A topic of type queue or log, owned by a project (tenant). DESIGN section 5 explains each option."""
