@@ -12,6 +12,20 @@ from .enqueue import enqueue
 from .floor import advance_floors
 from .operation import Operation
 from .queues import QueueInfo, configure, create, delete, get, list_queues, pause
+from .read import (
+    Found,
+    JobRow,
+    Page,
+    QueueState,
+    StoredResult,
+    Waiting,
+    find,
+    get_job,
+    get_results,
+    list_jobs,
+    peek,
+    state,
+)
 from .rows import (
     Ending,
     Enqueued,
@@ -29,6 +43,7 @@ from .rows import (
 )
 from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor
 from .settle import ack, extend, finish, nack, release
+from .stats import Counts, Sampled, Totals, counts, counts_of, sample, totals
 from .sweep import expire, expire_results, promote, sweep
 
 T = TypeVar("T")
@@ -54,45 +69,64 @@ async def arun(operation: Operation[T], using: str | None = None) -> T:
 __all__ = [
     "AsyncConnectionExecutor",
     "ConnectionExecutor",
+    "Counts",
     "DjangoExecutor",
     "Ending",
     "EnqueueStatus",
     "Enqueued",
     "Failure",
+    "Found",
+    "JobRow",
     "LeasedJob",
     "NewJob",
     "Operation",
     "Outcome",
+    "Page",
     "QueueInfo",
+    "QueueState",
     "Redriven",
     "Release",
     "Released",
+    "Sampled",
     "Settled",
+    "StoredResult",
     "Swept",
+    "Totals",
+    "Waiting",
     "ack",
     "advance_floors",
     "arun",
     "cancel",
     "claim",
     "configure",
+    "counts",
+    "counts_of",
     "create",
     "delete",
     "enqueue",
     "expire",
     "expire_results",
     "extend",
+    "find",
     "finish",
     "get",
+    "get_job",
+    "get_results",
+    "list_jobs",
     "list_queues",
     "make_token",
     "nack",
     "parse_token",
     "pause",
+    "peek",
     "promote",
     "purge",
     "redrive",
     "redrive_home",
     "release",
     "run",
+    "sample",
+    "state",
     "sweep",
+    "totals",
 ]

@@ -1,0 +1,385 @@
+"""Reading jobs without changing them: by number, by key, page by page. Every read is bounded in rows and in bytes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from .. import conf
+from ..enums import JobState, ResultState
+from ..exceptions import BatchTooLarge, InvalidOption
+from . import arrays, codec
+from .limits import MAX_BATCH, check_count, check_seqs
+from .operation import Steps, operation
+from .queues import require
+
+#: Bytes of the payloads of one page; the first job of a page always fits.
+MAX_PAGE_BYTES = 16_777_216
+#: Statements that one page of leased jobs may take (each reads 100 claims).
+_ROUNDS = 10
+
+#: The parameters that make the cursor of a state's listing, in the order in which its statement returns them.
+_CURSORS: dict[str, tuple[str, ...]] = {
+    "ready": ("rank", "position"),
+    "delayed": ("at", "seq"),
+    "leased": ("deadline", "claim", "seq"),
+    "dead": ("after_fingerprint", "at", "seq"),
+    "record": ("seq",),
+}
+
+
+class JobRow(NamedTuple):
+    """A live job or record as it is in the table. JSON columns stay text until somebody asks."""
+
+    seq: int
+    queue_id: int
+    queue: str
+    state_number: int
+    rank: int
+    position: int
+    created_at: datetime
+    available_at: datetime | None
+    expires_at: datetime | None
+    key: str | None
+    name: str | None
+    tag: str | None
+    origin: str | None
+    reply_to: str | None
+    deliveries: int
+    max_deliveries: int | None
+    node: str | None
+    claim: int | None
+    deadline: datetime | None
+    first_claimed_at: datetime | None
+    claimed_at: datetime | None
+    dead_at: datetime | None
+    source_queue: int | None
+    source_seq: int | None
+    error_type: str | None
+    error: str | None
+    fingerprint: str | None
+    data_json: str | None
+    meta_json: str | None
+    body: bytes | None
+    progress_json: str | None
+    errors_json: str | None
+
+    @property
+    def state(self) -> str:
+        """``ready``, ``delayed``, ``leased``, ``dead`` or ``record``."""
+        return str(JobState(self.state_number).label)
+
+    @property
+    def data(self) -> Any:
+        """The payload; ``None`` as well where the page was read without payloads."""
+        return None if self.data_json is None else codec.loads(self.data_json)
+
+    @property
+    def meta(self) -> Any:
+        """The producer's metadata."""
+        return None if self.meta_json is None else codec.loads(self.meta_json)
+
+    @property
+    def progress(self) -> Any:
+        """What an attempt reported last."""
+        return None if self.progress_json is None else codec.loads(self.progress_json)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts so far, oldest first, at most 20."""
+        return [] if self.errors_json is None else codec.loads(self.errors_json)
+
+
+class Page(NamedTuple):
+    """One page of jobs; ``next`` is the cursor of the page behind it, ``None`` at the end."""
+
+    jobs: list[JobRow]
+    next: str | None
+
+
+class Found(NamedTuple):
+    """What is known of a key: the number and the state of its job or result.
+
+    ``state`` is ``ready``, ``delayed``, ``leased``, ``dead``, ``record``, ``completed``, ``failed`` or ``cancelled``.
+    """
+
+    key: str
+    seq: int
+    state: str
+
+
+class StoredResult(NamedTuple):
+    """The remembered end of a job. JSON columns stay text until somebody asks."""
+
+    seq: int
+    queue_id: int
+    queue: str
+    state_number: int
+    key: str | None
+    name: str | None
+    tag: str | None
+    node: str | None
+    claim: int | None
+    deliveries: int
+    created_at: datetime
+    first_claimed_at: datetime | None
+    claimed_at: datetime | None
+    finished_at: datetime
+    expires_at: datetime
+    result_json: str | None
+    result_body: bytes | None
+    data_json: str | None
+    meta_json: str | None
+    body: bytes | None
+    progress_json: str | None
+    errors_json: str | None
+    error_type: str | None
+    error: str | None
+    fingerprint: str | None
+
+    @property
+    def state(self) -> str:
+        """``completed``, ``failed`` or ``cancelled``."""
+        return str(ResultState(self.state_number).label)
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned."""
+        return None if self.result_json is None else codec.loads(self.result_json)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts, oldest first, at most 20."""
+        return [] if self.errors_json is None else codec.loads(self.errors_json)
+
+
+class Waiting(NamedTuple):
+    """A job in a picture of a queue. ``node``, ``claim`` and ``deadline`` are set where it is leased."""
+
+    seq: int
+    key: str | None
+    name: str | None
+    created_at: datetime
+    deliveries: int
+    node: str | None
+    claim: int | None
+    deadline: datetime | None
+
+
+class QueueState(NamedTuple):
+    """A picture of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
+
+    ``version`` is equal in two pictures only if nothing changed in between; it grows. ``oldest_at`` is when the oldest
+    of the ready jobs shown was made.
+    """
+
+    version: int
+    at: datetime
+    ready: list[Waiting]
+    in_progress: list[Waiting]
+    oldest_at: datetime | None
+
+
+def _encode(state: str, values: Sequence[Any]) -> str:
+    return base64.urlsafe_b64encode(codec.dumps([state, *values]).encode()).decode().rstrip("=")
+
+
+def _decode(state: str, cursor: str | None) -> dict[str, Any]:
+    """Return the cursor's parameters for the listing of ``state``.
+
+    Raises:
+        InvalidOption: it is not a cursor that this listing gave.
+    """
+    names = _CURSORS[state]
+    if cursor is None:
+        return dict.fromkeys(names)
+    try:
+        found, *values = codec.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise InvalidOption(f"the cursor {cursor!r} is not one that a listing gave.") from error
+    wanted = [str if name == "after_fingerprint" else int for name in names]
+    if found != state or [type(value) for value in values] != wanted:
+        raise InvalidOption(f"the cursor {cursor!r} is not one of a listing of {state} jobs.")
+    if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
+        raise InvalidOption(f"the cursor {cursor!r} is out of range.")
+    return dict(zip(names, values, strict=True))
+
+
+def _listing(state: str, params: Mapping[str, Any]) -> Steps[tuple[list[tuple[Any, ...]], bool]]:
+    """Steps that read one page of numbers with their cursors, and whether there may be more behind it."""
+    size = params["size"]
+    if state != "leased":
+        rows = yield f"list_{state}", params
+        return rows, len(rows) == size
+    found: list[tuple[Any, ...]] = []
+    place = dict(params)
+    for _ in range(_ROUNDS):
+        rows = yield "list_leased", {**place, "size": size - len(found)}
+        last = rows.pop(0) if rows and rows[0][0] is None else None
+        found += rows
+        if last is None or len(found) == size:
+            return found, len(found) == size
+        place.update(zip(_CURSORS["leased"], last[1:], strict=True))
+    # Claims whose jobs are all done: go on behind them next time, even if this page stays empty.
+    assert last is not None
+    return [*found, last], True
+
+
+@operation
+def list_jobs(
+    queue: str,
+    state: str = "ready",
+    *,
+    project: str = "",
+    after: str | None = None,
+    size: int = 100,
+    payload: bool = True,
+    fingerprint: str | None = None,
+) -> Steps[Page]:
+    """List the jobs of a queue that are in one state, a page at a time.
+
+    Order: ``ready`` as a claim takes them; ``delayed`` the next due first; ``leased`` by the end of their claims;
+    ``dead`` by fingerprint and time of death; ``record`` (of a log) by number. Jobs that change their state between two
+    pages may be missing or come again: the listing holds no lock.
+
+    Args:
+        queue: name of the queue.
+        state: ``ready``, ``delayed``, ``leased``, ``dead`` or ``record``.
+        after: ``next`` of the page before; ``None`` for the first page.
+        size: jobs of the page, at most ``MAX_PAGE``; a page may be shorter (16 MiB of payload, leases that have ended)
+            and still have a ``next``.
+        payload: whether data, meta and body are wanted.
+        fingerprint: for ``dead``: only this group.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+        InvalidOption: the state or the cursor is not one.
+    """
+    if state not in _CURSORS:
+        raise InvalidOption(f"a state is one of {', '.join(_CURSORS)}; it is {state!r}.")
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    place = _decode(state, after)
+    params = {"project": project, "queue": queue, "size": size, **place}
+    if state == "dead":
+        params["fingerprint"] = fingerprint
+    listed, more = yield from _listing(state, params)
+    seqs = [row[0] for row in listed if row[0] is not None]
+    if not seqs:
+        yield from require(project, queue, leases=False)
+    rows = yield from _rows(project, queue, seqs, payload, [JobState[state.upper()]])
+    jobs = [JobRow._make(row[2:]) for row in rows if row[1]]
+    if len(jobs) < len(rows):
+        cut = next(row[2] for row in rows if not row[1])
+        last = listed[seqs.index(cut) - 1]
+        return Page(jobs, _encode(state, last[1:]))
+    return Page(jobs, _encode(state, listed[-1][1:]) if more else None)
+
+
+def _rows(
+    project: str, queue: str | None, seqs: Sequence[int], payload: bool, states: Sequence[int] | None
+) -> Steps[list[tuple[Any, ...]]]:
+    if not seqs:
+        return []
+    return (
+        yield (
+            "jobs",
+            {
+                "project": project,
+                "queue": queue,
+                "seqs": arrays.integers(seqs),
+                "states": None if states is None else arrays.integers(states),
+                "payload": payload,
+                "bytes": MAX_PAGE_BYTES,
+            },
+        )
+    )
+
+
+@operation
+def peek(queue: str, size: int = 1, *, project: str = "") -> Steps[list[JobRow]]:
+    """Return the next jobs that a claim would take, at most ``size``, without taking them.
+
+    Expired leases and due delayed jobs that nobody has brought back yet are not among them.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+    """
+    page = yield from list_jobs(queue, project=project, size=size).steps()
+    return page.jobs
+
+
+@operation
+def get_job(seq: int, *, project: str = "") -> Steps[JobRow | None]:
+    """Return one live job or record by its number, ``None`` if it is not there (never was, or has ended)."""
+    rows = yield from _rows(project, None, check_seqs([seq]), True, None)
+    return JobRow._make(rows[0][2:]) if rows else None
+
+
+@operation
+def find(keys: Sequence[str], *, queue: str | None = None, project: str = "") -> Steps[dict[str, Found]]:
+    """Return what is known of clients' job ids; unknown ones are left out. A live job wins over a remembered result.
+
+    Args:
+        keys: at most 1,000.
+        queue: only this queue; ``None`` for any of the project.
+    """
+    rows = yield "find_keys", {"project": project, "queue": queue, "keys": arrays.texts(_keys(keys))}
+    found: dict[str, Found] = {}
+    for key, seq, number in rows:
+        state = JobState(number).label if number < 10 else ResultState(number - 10).label
+        found.setdefault(key, Found(key, seq, str(state)))
+    return found
+
+
+@operation
+def get_results(
+    *, seqs: Sequence[int] = (), keys: Sequence[str] = (), queue: str | None = None, project: str = ""
+) -> Steps[list[StoredResult]]:
+    """Return remembered results by number or by key, in order of number; what is not remembered (any more) is left out.
+
+    Args:
+        seqs: at most 1,000 numbers.
+        keys: at most 1,000 keys.
+        queue: only of this queue; ``None`` for any of the project.
+    """
+    rows = yield (
+        "results",
+        {
+            "project": project,
+            "queue": queue,
+            "seqs": arrays.integers(check_seqs(seqs)),
+            "keys": arrays.texts(_keys(keys)),
+        },
+    )
+    # A row that both a number and a key name comes twice.
+    return list({row[0]: StoredResult._make(row) for row in rows}.values())
+
+
+def _keys(keys: Sequence[str]) -> list[str]:
+    if len(keys) > MAX_BATCH:
+        raise BatchTooLarge(f"one call asks for at most {MAX_BATCH} keys; there are {len(keys)}. Split them.")
+    return list(dict.fromkeys(keys))
+
+
+@operation
+def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState]:
+    """Return a cheap picture of a queue, of one instant and without locks: what is next, and what is in progress.
+
+    Args:
+        queue: name of the queue.
+        size: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+    """
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    rows = yield "queue_state", {"project": project, "queue": queue, "size": size}
+    (_, version, _, _, at, *_), *jobs = rows
+    if not jobs:
+        yield from require(project, queue, leases=False)
+    ready = [Waiting._make(row[1:]) for row in jobs if row[0] == JobState.READY]
+    leased = [Waiting._make(row[1:]) for row in jobs if row[0] == JobState.LEASED]
+    return QueueState(version, at, ready, leased, min((job.created_at for job in ready), default=None))

@@ -1,0 +1,196 @@
+"""Figures of queues: exact up to a cap when somebody asks, sampled beyond it (DESIGN section 4, point 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from .. import conf
+from ..exceptions import QueueNotFound
+from . import arrays
+from .limits import check_count
+from .operation import Steps, operation
+
+#: Pages of the job table that one sample reads at most.
+SAMPLE_PAGES = 2_000
+#: Queues whose figures are taken in one statement.
+PAGE = 200
+
+
+class Counts(NamedTuple):
+    """Figures of one queue.
+
+    ``ready`` holds what a claim could take now: expired leases and due delayed jobs count, swept or not, and messages
+    past their TTL do not (spec/topics D3). ``exact`` is false when a figure is above ``COUNT_CAP``: it is then the
+    newest sample's (``sampled_at``), and above the cap in any case. ``oldest_at`` is when the oldest job was made among
+    those that come next, one of each priority.
+    """
+
+    queue_id: int
+    project: str
+    queue: str
+    type: str
+    paused_at: datetime | None
+    ready: int
+    delayed: int
+    in_flight: int
+    dead: int
+    records: int
+    dead_lettered: int
+    oldest_at: datetime | None
+    exact: bool
+    sampled_at: datetime | None
+
+
+class Totals(NamedTuple):
+    """Figures of a project: the sums of its queues' newest samples.
+
+    ``sampled_at`` is the oldest of them; ``None`` while a queue has no sample yet.
+    """
+
+    project: str
+    queues: int
+    ready: int
+    delayed: int
+    in_flight: int
+    dead: int
+    records: int
+    dead_lettered: int
+    sampled_at: datetime | None
+
+
+class Sampled(NamedTuple):
+    """What a sampling round did: queues looked at, samples written, and queues that are gone but still have jobs."""
+
+    queues: int
+    written: int
+    orphans: list[int]
+
+
+class _Estimate(NamedTuple):
+    ready: int
+    delayed: int
+    leased: int
+    dead: int
+    records: int
+
+
+def _beyond(counted: int, over: bool, estimate: int) -> int:
+    """Return the figure: what was counted, unless it goes on behind the cap and the estimate knows of more."""
+    return max(counted, estimate) if over else counted
+
+
+def _merge(row: Sequence[Any], cap: int, estimate: _Estimate | None, sampled_at: datetime | None) -> Counts:
+    (queue_id, project, name, kind, paused_at, dead_lettered) = row[:6]
+    (ready, expired, delayed, due, leased, over, claimed, dead, letters, records, oldest) = row[6:17]
+    known = estimate or _Estimate(0, 0, 0, 0, 0)
+    # What claims hold is read newest first, twice the cap: beyond it are mostly jobs that are done.
+    many = leased > cap or (claimed > 2 * cap and known.leased > cap)
+    return Counts(
+        queue_id,
+        project,
+        name,
+        kind,
+        paused_at,
+        _beyond(max(ready - expired, 0) + due + over, ready > cap or due > cap, known.ready),
+        _beyond(delayed - due, delayed > cap, known.delayed),
+        _beyond(leased - over, many, known.leased),
+        _beyond(dead, letters > cap, known.dead) if dead else 0,
+        _beyond(records, records > cap, known.records),
+        dead_lettered,
+        oldest,
+        not (ready > cap or delayed > cap or claimed > 2 * cap or (letters > cap and dead) or records > cap),
+        sampled_at,
+    )
+
+
+def _read(project: str, names: Sequence[str], ids: Sequence[int]) -> Steps[list[tuple[Any, ...]]]:
+    return (
+        yield (
+            "queue_counts",
+            {
+                "project": project,
+                "names": arrays.texts(names),
+                "ids": arrays.integers(ids),
+                "cap": conf.settings.COUNT_CAP,
+            },
+        )
+    )
+
+
+def _from_samples(rows: Sequence[tuple[Any, ...]]) -> Iterator[Counts]:
+    for row in rows:
+        sampled_at = row[17]
+        yield _merge(row, conf.settings.COUNT_CAP, None if sampled_at is None else _Estimate(*row[18:23]), sampled_at)
+
+
+@operation
+def counts(queue: str, *, project: str = "") -> Steps[Counts]:
+    """Count the jobs of one queue or log: exact up to ``COUNT_CAP`` each, beyond it from the newest sample.
+
+    Reads some thousand index entries at most, whatever the backlog.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+    """
+    rows = yield from _read(project, [queue], [])
+    if not rows:
+        raise QueueNotFound(queue, project)
+    return next(_from_samples(rows))
+
+
+@operation
+def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Counts]]:
+    """Count the jobs of several queues of one project; names that are not there are left out.
+
+    Args:
+        queues: at most ``MAX_PAGE`` names; further ones are not looked at.
+    """
+    rows = yield from _read(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
+    return {found.queue: found for found in _from_samples(rows)}
+
+
+@operation
+def totals(*, project: str | None = None, after: str | None = None, size: int = 100) -> Steps[list[Totals]]:
+    """Sum the newest samples of the queues of one project, or of each project (behind ``after``, a page at a time)."""
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    rows = yield "stat_totals", {"project": project, "after": after, "size": size}
+    return [Totals._make(row) for row in rows]
+
+
+@operation
+def sample() -> Steps[Sampled]:
+    """Write a ``QueueStat`` of every queue whose figures have changed (and of the others every ten minutes).
+
+    The cost is bounded by the number of queues, not of jobs: up to ``COUNT_CAP`` index entries of each kind are counted
+    in a queue, and what lies behind the cap is estimated from at most 2,000 pages of the job table, read at random
+    for all queues together. With n of a queue's jobs on those pages the estimate is off by about 1/sqrt(n): some
+    percent for a queue that holds a fair share of a large table.
+    """
+    pages = yield "stat_pages", {"pages": SAMPLE_PAGES}
+    estimates = {row[0]: _Estimate(*row[2:]) for row in pages}
+    looked_at = written = after = 0
+    while True:
+        found = yield "queue_page", {"after": after, "size": PAGE}
+        ids = [row[0] for row in found]
+        if ids:
+            after = ids[-1]
+            rows = yield from _read("", [], ids)
+            taken = [_merge(row, conf.settings.COUNT_CAP, estimates.get(row[0]), None) for row in rows]
+            looked_at += len(taken)
+            answer = yield (
+                "stat_insert",
+                {
+                    "queues": arrays.integers(counts.queue_id for counts in taken),
+                    "ready": arrays.integers(counts.ready for counts in taken),
+                    "delayed": arrays.integers(counts.delayed for counts in taken),
+                    "leased": arrays.integers(counts.in_flight for counts in taken),
+                    "dead": arrays.integers(counts.dead for counts in taken),
+                    "records": arrays.integers(counts.records for counts in taken),
+                    "oldest": arrays.times(counts.oldest_at for counts in taken),
+                },
+            )
+            written += len(answer)
+        if len(ids) < PAGE:
+            return Sampled(looked_at, written, [row[0] for row in pages if not row[1]])

@@ -1,0 +1,269 @@
+"""Reading without changing: pages in order, cursors, bounds, projects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, NewJob, Release, read
+from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, QueueNotFound
+from django_leasequeue.models import Claim, Job, Queue
+
+from .helpers import NODE, OTHER, claim, enqueue, make, one, put
+
+pytestmark = pytest.mark.usefixtures("queue")
+
+
+def pages(state: str = "ready", queue: str = "work", **options: Any) -> Iterator[list[int]]:
+    """The numbers of every page."""
+    cursor = None
+    while True:
+        page = engine.run(engine.list_jobs(queue, state, after=cursor, **options))
+        yield [job.seq for job in page.jobs]
+        if (cursor := page.next) is None:
+            return
+
+
+def listed(state: str = "ready", queue: str = "work", **options: Any) -> list[int]:
+    return [seq for page in pages(state, queue, **options) for seq in page]
+
+
+def test_a_job_is_read_as_it_is(clock) -> None:
+    (made,) = enqueue(
+        NewJob(data={"a": 1}, meta={"m": 2}, body=b"\x00b", key="k", name="app.task", tag="t", priority=3), origin="me"
+    )
+    job = engine.run(engine.get_job(made.seq))
+    assert job is not None
+    assert (job.state, job.queue, job.key, job.name, job.tag, job.rank) == ("ready", "work", "k", "app.task", "t", -3)
+    assert (job.data, job.meta, job.body, job.progress, job.errors) == ({"a": 1}, {"m": 2}, b"\x00b", None, [])
+    assert (job.origin, job.created_at, job.node) == ("me", clock.now, None)
+    leased = one()
+    job = engine.run(engine.get_job(made.seq))
+    assert job is not None
+    assert (job.state, job.node, job.claim, job.deadline) == ("leased", NODE, leased.claim, leased.deadline)
+
+
+def test_another_project_sees_no_job_of_ours() -> None:
+    make("work", project="b")
+    (seq,) = put(1, key="k")
+    assert engine.run(engine.get_job(seq, project="b")) is None
+    assert engine.run(engine.find(["k"], project="b")) == {}
+    assert listed(project="b") == []
+    engine.run(engine.finish([Ending(one().seq)], NODE))
+    assert engine.run(engine.get_results(seqs=[seq], project="b")) == []
+
+
+def test_ready_jobs_are_listed_in_claim_order() -> None:
+    low = put(3, priority=1)
+    high = put(3, priority=9)
+    assert listed() == high + low
+    assert list(pages(size=2)) == [high[:2], [high[2], low[0]], low[1:], []]
+    assert [job.seq for job in engine.run(engine.peek("work", 4))] == [*high, low[0]]
+    assert [job.seq for job in claim(6)] == high + low
+
+
+def test_a_page_goes_on_where_the_last_one_ended_although_its_jobs_are_gone() -> None:
+    seqs = put(6)
+    first = engine.run(engine.list_jobs("work", size=2))
+    claim(3)
+    assert [job.seq for job in engine.run(engine.list_jobs("work", after=first.next)).jobs] == seqs[3:]
+
+
+def test_messages_past_their_ttl_are_not_listed(clock) -> None:
+    put(2, ttl_ms=1_000)
+    keep = put(1)
+    clock.advance(seconds=2)
+    assert listed() == keep
+
+
+def test_delayed_jobs_are_listed_by_time(clock) -> None:
+    late = put(2, delay_ms=60_000)
+    soon = put(1, delay_ms=5_000)
+    assert list(pages("delayed", size=1)) == [soon, late[:1], late[1:], []]
+
+
+def test_leased_jobs_are_listed_by_the_end_of_their_claims(clock) -> None:
+    seqs = put(6)
+    first = claim(2, lease_ms=60_000)
+    second = claim(3, lease_ms=10_000, node=OTHER)
+    engine.run(engine.ack([second[1].seq], OTHER))
+    assert listed("leased") == [seqs[2], seqs[4], *[job.seq for job in first]]
+    assert list(pages("leased", size=1)) == [[seqs[2]], [seqs[4]], [seqs[0]], [seqs[1]], []]
+    assert [job.node for job in engine.run(engine.list_jobs("work", "leased")).jobs] == [OTHER, OTHER, NODE, NODE]
+
+
+def test_leased_jobs_are_found_behind_many_claims_that_are_done(clock) -> None:
+    queue = Queue.objects.get()
+    (seq,) = put(1)
+    claim(1)
+    last = Claim.objects.get()
+    Claim.objects.bulk_create(
+        Claim(queue=queue, deadline=clock.now, created_at=clock.now, ttl_ms=1, node="x", seqs=[seq])
+        for _ in range(1_250)
+    )
+    found = list(pages("leased"))
+    assert found == [[], [seq]]
+    assert last.deadline > clock.now
+
+
+def test_a_job_claimed_twice_is_listed_once(clock) -> None:
+    (seq,) = put(1)
+    one(lease_ms=60_000)
+    engine.run(engine.nack([seq], NODE))
+    one(lease_ms=90_000)
+    assert Claim.objects.count() == 2
+    assert listed("leased") == [seq]
+
+
+def test_dead_jobs_are_listed_by_fingerprint_and_time(clock) -> None:
+    make("mortal", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    seqs = put(5, queue="mortal")
+    for group in ("b", "a", "b", "a", "a"):
+        job = one("mortal")
+        engine.run(engine.release([Release(job.seq, failure=Failure("E", fingerprint=group))], NODE))
+        clock.advance(seconds=1)
+    order = [seqs[1], seqs[3], seqs[4], seqs[0], seqs[2]]
+    assert listed("dead", "mortal") == order
+    assert list(pages("dead", "mortal", size=2)) == [order[:2], order[2:4], order[4:]]
+    assert listed("dead", "mortal", fingerprint="b") == [seqs[0], seqs[2]]
+    assert listed("ready", "mortal") == []
+
+
+def test_records_of_a_log_are_listed_by_number() -> None:
+    make("log", type="log")
+    seqs = put(5, queue="log")
+    assert list(pages("record", "log", size=2)) == [seqs[:2], seqs[2:4], seqs[4:]]
+
+
+def test_jobs_that_moved_between_the_two_statements_are_left_out(monkeypatch) -> None:
+    seqs = put(3)
+    steps = engine.list_jobs("work").steps()
+    name, params = next(steps)
+    rows = engine.DjangoExecutor("default").fetch(name, params)
+    one()
+    name, params = steps.send(rows)
+    with pytest.raises(StopIteration) as stop:
+        steps.send(engine.DjangoExecutor("default").fetch(name, params))
+    assert [job.seq for job in stop.value.value.jobs] == seqs[1:]
+
+
+def test_a_page_ends_where_its_payloads_get_too_large(monkeypatch) -> None:
+    monkeypatch.setattr(read, "MAX_PAGE_BYTES", 1_000)
+    seqs = [put(1, body=b"x" * size)[0] for size in (5_000, 10, 600, 600, 300, 2_000)]
+    assert list(pages()) == [seqs[:1], seqs[1:3], seqs[3:5], seqs[5:]]
+    assert list(pages(payload=False)) == [seqs]
+    assert engine.run(engine.list_jobs("work", payload=False)).jobs[0].body is None
+    assert engine.run(engine.get_job(seqs[0])).body == b"x" * 5_000
+
+
+def test_pages_are_bounded(settings) -> None:
+    settings.LEASEQUEUE = {"MAX_PAGE": 2}
+    seqs = put(3)
+    assert list(pages(size=1_000)) == [seqs[:2], seqs[2:]]
+    with pytest.raises(InvalidOption, match="size must be an integer from 1"):
+        engine.run(engine.list_jobs("work", size=0))
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "?",
+        "bm90IGpzb24",
+        read._encode("delayed", [1, 2]),
+        read._encode("ready", [1]),
+        read._encode("ready", ["1", 2]),
+        read._encode("ready", [True, 2]),
+        read._encode("ready", [2**63, 2]),
+        "e30",
+        "MQ",
+    ],
+)
+def test_a_cursor_that_no_page_gave_is_refused(cursor) -> None:
+    put(1)
+    with pytest.raises(InvalidOption, match="cursor"):
+        engine.run(engine.list_jobs("work", after=cursor))
+
+
+def test_what_is_not_there_is_said() -> None:
+    for operation in (engine.list_jobs("missing"), engine.peek("missing"), engine.state("missing")):
+        with pytest.raises(QueueNotFound):
+            engine.run(operation)
+    with pytest.raises(InvalidOption, match="a state is one of"):
+        engine.run(engine.list_jobs("work", "sleeping"))
+    assert engine.run(engine.get_job(10**9)) is None
+    assert engine.run(engine.peek("work")) == []
+    with pytest.raises(InvalidOption, match="seq"):
+        engine.run(engine.get_job(-1))
+
+
+def test_keys_are_found_wherever_their_jobs_are(clock) -> None:
+    make("kept", result_ttl_ms=60_000)
+    (ready,) = put(1, key="a")
+    (leased,) = put(1, queue="kept", key="b")
+    (done,) = put(1, queue="kept", key="c")
+    jobs = claim(2, queue="kept")
+    engine.run(engine.finish([Ending(jobs[1].seq, result={"answer": 42})], NODE))
+    found = engine.run(engine.find(["a", "b", "c", "unknown", "a"]))
+    assert {key: (item.seq, item.state) for key, item in found.items()} == {
+        "a": (ready, "ready"),
+        "b": (leased, "leased"),
+        "c": (done, "completed"),
+    }
+    assert list(engine.run(engine.find(["a", "b"], queue="work"))) == ["a"]
+    (result,) = engine.run(engine.get_results(keys=["c"], seqs=[done]))
+    assert (result.seq, result.state, result.result, result.key) == (done, "completed", {"answer": 42}, "c")
+    assert (result.node, result.deliveries, result.queue, result.finished_at) == (NODE, 1, "kept", clock.now)
+    assert engine.run(engine.get_results(keys=["c"], queue="work")) == []
+    clock.advance(seconds=61)
+    assert engine.run(engine.get_results(seqs=[done])) == []
+    assert "c" not in engine.run(engine.find(["c"]))
+
+
+def test_lists_of_keys_are_bounded() -> None:
+    keys = [str(number) for number in range(1_001)]
+    with pytest.raises(BatchTooLarge):
+        engine.run(engine.find(keys))
+    with pytest.raises(BatchTooLarge):
+        engine.run(engine.get_results(keys=keys))
+
+
+def test_a_picture_of_a_queue(clock) -> None:
+    seqs = put(4)
+    put(1, delay_ms=10_000)
+    first = clock.now
+    clock.advance(seconds=5)
+    (job,) = claim(1)
+    picture = engine.run(engine.state("work"))
+    assert [item.seq for item in picture.ready] == seqs[1:]
+    assert [(item.seq, item.node, item.deadline) for item in picture.in_progress] == [(job.seq, NODE, job.deadline)]
+    assert (picture.at, picture.oldest_at) == (clock.now, first)
+    assert engine.run(engine.state("work", size=2)).ready == picture.ready[:2]
+
+
+def test_a_picture_has_a_new_version_when_something_changed(transactional_db) -> None:
+    put(1)
+    before = engine.run(engine.state("work"))
+    assert engine.run(engine.state("work")).version == before.version
+    one()
+    assert engine.run(engine.state("work")).version > before.version
+
+
+def test_reading_from_async_code() -> None:
+    put(2)
+    page = async_to_sync(engine.arun)(engine.list_jobs("work"))
+    assert len(page.jobs) == 2
+
+
+def test_a_listing_of_ready_jobs_starts_at_the_floor(clock) -> None:
+    seqs = put(3)
+    claim(1)
+    for _ in range(4):
+        clock.advance(seconds=2)
+        engine.run(engine.advance_floors())
+    Job.objects.filter(pk=seqs[0]).update(state=0, node=None, claim=None, deadline=None)
+    assert listed() == seqs[1:]
