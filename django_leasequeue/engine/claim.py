@@ -7,10 +7,22 @@ from dataclasses import dataclass, field
 
 from ..exceptions import InvalidOption, NotAQueue, QueueNotFound
 from . import arrays, deadletter, sweep
-from .limits import MAX_BATCH, check_count, check_node, clamp_lease
+from .limits import (
+    MAX_BATCH,
+    MAX_KEY_BYTES,
+    MAX_TAG_BYTES,
+    check_count,
+    check_list,
+    check_node,
+    check_place,
+    check_text,
+    clamp_grace,
+    clamp_lease,
+)
 from .operation import Steps, operation
 from .queues import find
 from .rows import LeasedJob
+from .trail import NO_TRAIL, Trail
 
 #: Queues of one claim call.
 MAX_QUEUES = 100
@@ -38,6 +50,7 @@ def claim(
     grace_ms: int | None = None,
     tag: str | None = None,
     connection: str | None = None,
+    trail: Trail | None = None,
     strict: bool = True,
 ) -> Steps[list[LeasedJob]]:
     """Lease up to ``size`` ready jobs to ``node``.
@@ -52,9 +65,10 @@ def claim(
         size: how many at most, cut to 1,000.
         project: the tenant.
         lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
-        grace_ms: how long a message with a TTL outlives the lease at least.
+        grace_ms: how long a message with a TTL outlives the lease at least, clamped to 0..86,400,000.
         tag: only jobs with this tag.
         connection: mark of a stream, to release what it holds when it drops.
+        trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
         strict: whether a missing queue is an error (workers of several queues go on without it).
 
     Returns:
@@ -64,24 +78,35 @@ def claim(
         QueueNotFound, NotAQueue: with ``strict``, for a single queue.
         InvalidOption: an argument is not allowed.
     """
-    names = [queues] if isinstance(queues, str) else list(dict.fromkeys(queues))
+    wanted = [queues] if isinstance(queues, str) else check_list(queues, "what to claim from, the names of queues,")
+    check_place(project, *wanted)
+    names = list(dict.fromkeys(wanted))
     if not names or len(names) > MAX_QUEUES:
         raise InvalidOption(f"a claim names 1 to {MAX_QUEUES} queues; there are {len(names)}.")
     size = check_count(size, "the number of jobs to claim", MAX_BATCH)
+    if tag is not None:
+        check_text(tag, "tag", MAX_TAG_BYTES)
+    if connection is not None:
+        check_text(connection, "connection", MAX_KEY_BYTES)
     params = {
         "project": project,
         "queues": arrays.texts(names),
         "node": check_node(node),
         "lease_ms": clamp_lease(lease_ms),
-        "grace_ms": grace_ms,
+        "grace_ms": clamp_grace(grace_ms),
         "tag": tag,
         "connection": connection,
     }
     found = _Round()
+    started = {} if trail is None else trail.parameters()
     if size:
-        yield from _claim_some(params, size, found, force=False)
+        yield from _claim_some({**params, **started}, size, found, force=False)
+        if started and len(found.jobs) < size and not found.due:
+            yield from _claim_some(params, size - len(found.jobs), found, force=False)
     if found.due or found.spent:
         yield from _clear_the_way(params, names, project, size, found)
+    if trail is not None:
+        trail.note(found.jobs, full=len(found.jobs) == size)
     if strict and not found.jobs and len(names) == 1:
         info = yield from find(project, names[0])
         if info is None:
@@ -92,7 +117,7 @@ def claim(
 
 
 def _claim_some(params: Mapping[str, object], size: int, found: _Round, *, force: bool) -> Steps[None]:
-    rows = yield "claim", {**params, "size": size, "force": force}
+    rows = yield "claim", {**NO_TRAIL, **params, "size": size, "force": force}
     found.due, found.spent = rows[0][:2]
     if rows[0][2] is not None:
         found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)

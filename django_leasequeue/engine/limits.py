@@ -16,7 +16,41 @@ MIN_LEASE_MS = 100
 MAX_DELAY_MS = 86_400_000
 MAX_KEY_BYTES = 1_024
 MAX_TAG_BYTES = 256
+MAX_PROJECT_BYTES = 1_024
+MAX_QUEUE_BYTES = 255
+#: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones, and nobody would be told).
+MAX_CHANNEL_BYTES = 63
 MAX_SEQ = 2**63 - 1
+#: The longest delay, message TTL and retention: a hundred years. What is longer leaves the range of ``datetime``.
+MAX_SPAN_MS = 100 * 366 * 86_400_000
+
+
+def check_text(value: Any, what: str, high: int, low: int = 1) -> str:
+    """Return ``value``, ``low`` to ``high`` bytes of text that PostgreSQL can store.
+
+    Raises:
+        InvalidOption: it is something else, or holds NUL or a lone surrogate.
+    """
+    if not isinstance(value, str):
+        raise InvalidOption(f"{what} must be text; it is a {type(value).__name__}.")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        size = -1
+    if not low <= size <= high or "\x00" in value:
+        raise InvalidOption(f"{what} must be {low} to {high} bytes of text without NUL; it is {value[:80]!r}.")
+    return value
+
+
+def check_place(project: Any, *queues: Any) -> None:
+    """Check the project and the names of the queues to look for there.
+
+    Raises:
+        InvalidOption: no project or queue can have that name.
+    """
+    check_text(project, "the project", MAX_PROJECT_BYTES, 0)
+    for queue in queues:
+        check_text(queue, "the name of a queue", MAX_QUEUE_BYTES)
 
 
 def check_node(node: Any) -> str:
@@ -25,9 +59,29 @@ def check_node(node: Any) -> str:
     Raises:
         InvalidOption: it is something else.
     """
-    if not isinstance(node, str) or not node or "\x00" in node or len(node.encode(errors="replace")) > MAX_NODE_BYTES:
-        raise InvalidOption(f"the node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes of text; it is {node!r}.")
-    return node
+    return check_text(node, "the node (the worker's name)", MAX_NODE_BYTES)
+
+
+def check_list(values: Any, what: str) -> Sequence[Any]:
+    """Return ``values`` if they are a list, tuple or the like, and neither text nor a single named tuple.
+
+    Raises:
+        InvalidOption: they are something else.
+    """
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes) or hasattr(values, "_fields"):
+        raise InvalidOption(f"{what} must be a list; it is a {type(values).__name__}.")
+    return values
+
+
+def check_integer(value: Any, what: str, low: int, high: int) -> int:
+    """Return ``value``, an integer from ``low`` to ``high``.
+
+    Raises:
+        InvalidOption: it is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidOption(f"{what} must be an integer from {low} to {high}; it is {str(value)[:80]!r}.")
+    return value
 
 
 def check_seqs(seqs: Sequence[int]) -> list[int]:
@@ -37,12 +91,34 @@ def check_seqs(seqs: Sequence[int]) -> list[int]:
         BatchTooLarge: there are more than 1,000.
         InvalidOption: one is not the number of a job.
     """
-    if len(seqs) > MAX_BATCH:
+    if len(check_list(seqs, "the seqs")) > MAX_BATCH:
         raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(seqs)}. Split them.")
     for seq in seqs:
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
-            raise InvalidOption(f"a seq is the number of a job, 0 to {MAX_SEQ}; it is {seq!r}.")
+            raise InvalidOption(f"a seq is the number of a job, 0 to {MAX_SEQ}; it is {str(seq)[:80]!r}.")
     return list(dict.fromkeys(seqs))
+
+
+def check_claim(claim: Any) -> int | None:
+    """Return the number of a claim, ``None`` for a call without a fence.
+
+    Raises:
+        InvalidOption: it is something else.
+    """
+    if claim is not None:
+        return check_integer(claim, "the claim of a lease token", 0, MAX_SEQ)
+    return None
+
+
+def check_ids(queue_ids: Sequence[int]) -> Sequence[int]:
+    """Return the ids of queues.
+
+    Raises:
+        InvalidOption: one is not an id.
+    """
+    for queue_id in check_list(queue_ids, "the ids of queues"):
+        check_integer(queue_id, "the id of a queue", 0, MAX_SEQ)
+    return queue_ids
 
 
 def check_count(size: Any, what: str, high: int, low: int = 0) -> int:
@@ -52,7 +128,7 @@ def check_count(size: Any, what: str, high: int, low: int = 0) -> int:
         InvalidOption: it is not an integer, or below ``low``.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < low:
-        raise InvalidOption(f"{what} must be an integer from {low}; it is {size!r}.")
+        raise InvalidOption(f"{what} must be an integer from {low}; it is {str(size)[:80]!r}.")
     return min(size, high)
 
 
@@ -63,6 +139,15 @@ def clamp_lease(lease_ms: int | None) -> int | None:
     if isinstance(lease_ms, bool) or not isinstance(lease_ms, int):
         raise InvalidOption(f"lease_ms must be an integer of milliseconds; it is {lease_ms!r}.")
     return min(max(lease_ms, MIN_LEASE_MS), MAX_LEASE_MS)
+
+
+def clamp_grace(grace_ms: int | None) -> int | None:
+    """Return how long a message outlives its claim, within 0..86,400,000 ms; ``None`` for not at all."""
+    if grace_ms is None:
+        return None
+    if isinstance(grace_ms, bool) or not isinstance(grace_ms, int):
+        raise InvalidOption(f"grace_ms must be an integer of milliseconds; it is {grace_ms!r}.")
+    return min(max(grace_ms, 0), MAX_LEASE_MS)
 
 
 def clamp_delay(delay_ms: int | None) -> int | None:

@@ -97,6 +97,7 @@ class LeasedJob(NamedTuple):
     errors_json: str | None
     first_claimed_at: datetime
     progress_json: str | None
+    position: int
 
     @property
     def token(self) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
+_QUOTED = re.compile(r"('[^']*')")
+_AROUND = re.compile(r" ?([,()=<>]) ?")
 
 
 @cache
@@ -17,8 +19,10 @@ def statement(name: str) -> str:
 
     Short texts matter: psycopg caches the parsed form of statements up to 4,096 characters only.
     """
-    text = (_HERE / f"{name}.sql").read_text(encoding="utf-8")
-    return _SPACE.sub(" ", _COMMENT.sub("", text)).strip()
+    text = _SPACE.sub(" ", _COMMENT.sub("", (_HERE / f"{name}.sql").read_text(encoding="utf-8"))).strip()
+    parts = _QUOTED.split(text)
+    parts[::2] = [_AROUND.sub(r"\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def names() -> list[str]:

@@ -1,6 +1,6 @@
 -- Purpose: lease up to n ready jobs of the named queues, in order of queue, rank, position, to one node.
 -- Parameters: project, queues (names in order), node, size, lease_ms and grace_ms (null: the queue's, 0), tag (null: any),
---   connection (null or a stream's mark), force (take jobs although expired leases or due jobs wait), now, autocommit.
+--   connection (null or a stream's mark), trail_queues, trail_ranks, trail (positions not to look at again), force (take jobs although expired leases or due jobs wait), now, autocommit.
 -- Index: leasequeue_job_ready from the floor on, leasequeue_job_pkey; probes leasequeue_claim_deadline,
 --   leasequeue_job_delayed, leasequeue_job_expires.
 -- Returns: on every row due (1 expired leases, 2 due delayed jobs, 4 expired messages: nothing was claimed, sweep first),
@@ -12,11 +12,14 @@ WITH t AS MATERIALIZED (
     JOIN leasequeue_queue q ON q.project = %(project)s AND q.name = u.name
     WHERE q.type = 'queue' AND q.paused_at IS NULL
 ), f AS MATERIALIZED (
-    SELECT q.id, q.ord, l.kind, l.rank, l.value,
+    SELECT q.id, q.ord, l.kind, l.rank, GREATEST(l.value, h.past + 1) AS value,
         'epoch'::timestamptz + (CASE WHEN l.kind = 0 THEN 0 ELSE l.value END) * interval '1 us' AS since,
         CASE WHEN q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL THEN q.max_deliveries ELSE 0 END AS max,
         q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL AS exhausts
-    FROM q JOIN leasequeue_queuefloor l ON l.queue_id = q.id ORDER BY q.ord, l.rank
+    FROM q JOIN leasequeue_queuefloor l ON l.queue_id = q.id
+    LEFT JOIN unnest(%(trail_queues)s::text[], %(trail_ranks)s::smallint[], %(trail)s::bigint[]) AS h(queue, rank, past)
+        ON l.kind = 0 AND h.queue = q.name AND h.rank = l.rank
+    ORDER BY q.ord, l.rank
 ), due AS MATERIALIZED (
     SELECT
         (EXISTS (SELECT FROM f, LATERAL (SELECT FROM leasequeue_claim c WHERE c.queue_id = f.id
@@ -69,5 +72,5 @@ WITH t AS MATERIALIZED (
 )
 SELECT due.flags, (SELECT count(*) FROM p WHERE spent), l.seq, l.queue_id, l.queue, l.claim, l.deadline, l.created_at,
     l.claimed_at, l.deliveries, COALESCE(l.max_deliveries, l.queue_max_deliveries), l.rank, l.key, l.name, l.tag,
-    l.data::text, l.meta::text, l.body, l.reply_to, l.errors::text, l.first_claimed_at, l.progress::text
+    l.data::text, l.meta::text, l.body, l.reply_to, l.errors::text, l.first_claimed_at, l.progress::text, l.position
 FROM due LEFT JOIN l ON true ORDER BY l.ord, l.rank, l.position
