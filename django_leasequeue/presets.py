@@ -21,6 +21,9 @@ from .exceptions import InvalidOption
 
 #: A name of a queue or log (spec/topics L1).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+_WORD = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+#: Text that PostgreSQL can store: neither NUL nor lone surrogates.
+_STORABLE = re.compile(r"[^\x00\ud800-\udfff]*\Z")
 
 DAY_MS = 86_400_000
 
@@ -146,8 +149,8 @@ def _mapping(option: str, value: Any) -> Any:
 
 
 def _text(option: str, value: Any) -> Any:
-    if not isinstance(value, str) or not 0 < len(value) <= 64:
-        raise InvalidOption(f"{option} must be a name of 1 to 64 characters; it is {value!r}.")
+    if not isinstance(value, str) or not _WORD.match(value):
+        raise InvalidOption(f"{option} must be a name of 1 to 64 letters, digits, '.', '_' or '-'; it is {value!r}.")
     return value
 
 
@@ -205,7 +208,7 @@ def check_project(project: Any) -> str:
     Raises:
         InvalidOption: it is something else.
     """
-    if not isinstance(project, str) or len(project) > 256 or "\x00" in project:
+    if not isinstance(project, str) or len(project) > 256 or not _STORABLE.match(project):
         raise InvalidOption(f"the project must be a string of at most 256 characters; it is {project!r}.")
     return project
 
@@ -232,7 +235,7 @@ def complete(preset: str | None = None, name: str | None = None, **options: Any)
     Raises:
         InvalidOption: the preset or an option is not allowed.
     """
-    if preset is not None and preset not in PRESETS:
+    if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise InvalidOption(f"{preset!r} is not a preset; the presets are {', '.join(PRESETS)}.")
     full = {**DEFAULTS, **(PRESETS[preset] if preset else {}), **check_options(options)}
     if full["priority_min"] > full["priority_max"]:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..enums import JobState
 from ..exceptions import BatchTooLarge, InvalidOption
 from . import arrays
 from .announce import announce
-from .limits import MAX_BATCH, check_count, check_seqs
+from .limits import (
+    MAX_BATCH,
+    MAX_KEY_BYTES,
+    MAX_SEQ,
+    MAX_TAG_BYTES,
+    check_count,
+    check_integer,
+    check_list,
+    check_place,
+    check_seqs,
+    check_text,
+)
 from .operation import Steps, operation
 from .queues import require
 
 _STATES = {state.label: int(state) for state in JobState}
+
+
+def _number(state: str) -> int:
+    if not isinstance(state, str) or state not in _STATES:
+        raise InvalidOption(f"a state is one of {', '.join(_STATES)}; it is {state!r}.")
+    return _STATES[state]
 
 
 @operation
@@ -29,8 +46,11 @@ def cancel(
     Raises:
         BatchTooLarge: more than 1,000 jobs.
     """
-    if len(keys) > MAX_BATCH:
+    check_place(project, queue)
+    if len(check_list(keys, "the keys")) > MAX_BATCH:
         raise BatchTooLarge(f"one call cancels at most {MAX_BATCH} jobs; there are {len(keys)}.")
+    for key in keys:
+        check_text(key, "a key", MAX_KEY_BYTES)
     params = {
         "project": project,
         "queue": queue,
@@ -47,7 +67,7 @@ def cancel(
 def purge(
     queue: str,
     *,
-    states: Iterable[str] = ("ready", "delayed"),
+    states: Sequence[str] = ("ready", "delayed"),
     before: int | None = None,
     tag: str | None = None,
     tag_prefix: str | None = None,
@@ -68,11 +88,14 @@ def purge(
     Raises:
         QueueNotFound, InvalidOption: nothing was removed.
     """
-    numbers = []
-    for state in states:
-        if state not in _STATES:
-            raise InvalidOption(f"a state is one of {', '.join(_STATES)}; it is {state!r}.")
-        numbers.append(_STATES[state])
+    numbers = [_number(state) for state in check_list(states, "the states")]
+    if tag is not None:
+        check_text(tag, "tag", MAX_TAG_BYTES)
+    if tag_prefix is not None:
+        check_text(tag_prefix, "tag_prefix", MAX_TAG_BYTES)
+    if before is not None:
+        check_integer(before, "before", 0, MAX_SEQ)
+    size = check_count(size, "size", 10_000, 1)
     info = yield from require(project, queue, leases=False)
     rows = yield (
         "purge",
@@ -82,7 +105,7 @@ def purge(
             "before": before,
             "tag": tag,
             "tag_prefix": tag_prefix,
-            "size": check_count(size, "size", 10_000, 1),
+            "size": size,
         },
     )
     return len(rows)

@@ -9,7 +9,7 @@ from ..enums import DEAD_LETTER_SELF
 from ..exceptions import InvalidOption, QueueNotFound
 from . import arrays
 from .announce import announce
-from .limits import check_seqs, clamp_delay
+from .limits import check_list, check_place, check_seqs, clamp_delay
 from .operation import Steps, operation
 from .queues import find, make, require
 
@@ -101,8 +101,12 @@ def redrive(
     Raises:
         QueueNotFound, InvalidOption, BatchTooLarge: nothing was redriven.
     """
+    check_place(project, queue, to or queue)
     wanted = check_seqs(seqs)
-    delays = [delay_ms] * len(wanted) if delay_ms is None or isinstance(delay_ms, int) else list(delay_ms)
+    if delay_ms is None or isinstance(delay_ms, int):
+        delays: Sequence[int | None] = [delay_ms] * len(wanted)
+    else:
+        delays = check_list(delay_ms, "delay_ms")
     if len(delays) != len(wanted):
         raise InvalidOption("delay_ms must be one number, or one per seq.")
     yield from require(project, queue, leases=False)
@@ -130,6 +134,7 @@ def redrive_home(queue: str, seqs: Sequence[int], *, project: str = "") -> Steps
     Raises:
         QueueNotFound: the topic, or a queue that a letter came from, is not there.
     """
+    check_place(project, queue)
     wanted = check_seqs(seqs)
     rows = yield "sources", {"project": project, "queue": queue, "seqs": arrays.integers(wanted)}
     homes: dict[str, list[int]] = {}

@@ -7,58 +7,69 @@ from datetime import datetime
 from typing import Any
 
 from .. import conf, signals
+from ..enums import JobState, ResultState
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
-from ..models.enums import JobState, ResultState
 from . import arrays, bulk, codec
 from .announce import announce
-from .limits import MAX_KEY_BYTES, MAX_TAG_BYTES
+from .limits import (
+    MAX_CHANNEL_BYTES,
+    MAX_KEY_BYTES,
+    MAX_NODE_BYTES,
+    MAX_SPAN_MS,
+    MAX_TAG_BYTES,
+    check_integer,
+    check_list,
+    check_place,
+    check_text,
+)
 from .operation import BEGIN, Rows, Steps, operation
 from .queues import make_declared
 from .rows import Enqueued, EnqueueStatus, NewJob
 
 _STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
 _COMPLETED = 10 + ResultState.COMPLETED
+#: A later time would not be a ``datetime`` in every time zone.
+MAX_YEAR = 9_000
 
 
-def _short(value: str, what: str, high: int) -> None:
-    if not isinstance(value, str):
-        raise InvalidOption(f"{what} must be text; it is a {type(value).__name__}.")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        size = 0
-    if not 0 < size <= high or "\x00" in value:
-        raise InvalidOption(f"{what} must be 1 to {high} bytes of text without NUL; it is {value[:80]!r}.")
-
-
-def _integer(value: int, what: str, low: int, high: int = 2**50) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidOption(f"{what} must be an integer from {low} to {high}; it is {value!r}.")
+def _check_time(run_at: Any) -> None:
+    if not isinstance(run_at, datetime) or run_at.utcoffset() is None:
+        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
+    if run_at.year > MAX_YEAR:
+        raise InvalidOption(f"run_at must not be after the year {MAX_YEAR}; it is {run_at}.")
 
 
 def _check(job: NewJob) -> None:
+    if not isinstance(job, NewJob):
+        raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
     if job.key is not None:
-        _short(job.key, "key", MAX_KEY_BYTES)
+        check_text(job.key, "key", MAX_KEY_BYTES)
     if job.tag is not None:
-        _short(job.tag, "tag", MAX_TAG_BYTES)
+        check_text(job.tag, "tag", MAX_TAG_BYTES)
     if job.name is not None:
-        _short(job.name, "name", MAX_KEY_BYTES)
-    if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
-        raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
-    if job.run_at is not None and (not isinstance(job.run_at, datetime) or job.run_at.tzinfo is None):
-        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
-    if job.delay_ms is not None:
-        _integer(job.delay_ms, "delay_ms", 0)
-    if job.ttl_ms is not None:
-        _integer(job.ttl_ms, "ttl_ms", 1)
-    if job.result_ttl_ms is not None:
-        _integer(job.result_ttl_ms, "result_ttl_ms", 1)
-    if job.max_deliveries is not None:
-        _integer(job.max_deliveries, "max_deliveries", 0, 2**31 - 1)
+        check_text(job.name, "name", MAX_KEY_BYTES)
+    if job.reply_to is not None:
+        check_text(job.reply_to, "reply_to", MAX_CHANNEL_BYTES)
+    if job.meta is not None and not isinstance(job.meta, dict):
+        raise InvalidOption(f"meta must be a dict; it is a {type(job.meta).__name__}.")
     if job.body is not None and not isinstance(job.body, bytes):
         raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
-    if job.reply_to is not None:
-        _short(job.reply_to, "reply_to", 63)
+    _check_numbers(job)
+
+
+def _check_numbers(job: NewJob) -> None:
+    if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
+        raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
+    if job.run_at is not None:
+        _check_time(job.run_at)
+    if job.delay_ms is not None:
+        check_integer(job.delay_ms, "delay_ms", 0, MAX_SPAN_MS)
+    if job.ttl_ms is not None:
+        check_integer(job.ttl_ms, "ttl_ms", 1, MAX_SPAN_MS)
+    if job.result_ttl_ms is not None:
+        check_integer(job.result_ttl_ms, "result_ttl_ms", 1, MAX_SPAN_MS)
+    if job.max_deliveries is not None:
+        check_integer(job.max_deliveries, "max_deliveries", 0, 2**31 - 1)
 
 
 def _payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
@@ -158,8 +169,11 @@ def enqueue(
         QueueNotFound: there is no such queue and it may not be made.
         InvalidOption, PayloadTooLarge, BatchTooLarge: a job was refused; nothing was added.
     """
-    if not jobs:
+    check_place(project, queue)
+    if not check_list(jobs, "what to enqueue, NewJob values,"):
         return []
+    if origin is not None:
+        check_text(origin, "origin", MAX_NODE_BYTES, 0)
     if len(jobs) > conf.settings.MAX_ENQUEUE:
         raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
     if len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs)):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from . import arrays
+from .limits import check_ids
 from .operation import Steps, operation
 
 
@@ -26,5 +27,5 @@ def advance_floors(queue_ids: Sequence[int] | None = None) -> Steps[list[Floor]]
     Returns:
         The floors that changed.
     """
-    rows = yield "floor", {"queues": None if queue_ids is None else arrays.integers(queue_ids)}
+    rows = yield "floor", {"queues": None if queue_ids is None else arrays.integers(check_ids(queue_ids))}
     return [Floor._make(row) for row in rows]

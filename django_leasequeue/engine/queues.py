@@ -8,8 +8,9 @@ from typing import Any
 
 from .. import conf, presets
 from ..exceptions import InvalidOption, NotAQueue, QueueConflict, QueueNotFound
+from ..models.enums import QueueType
 from . import codec
-from .limits import check_count
+from .limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
 from .operation import Steps, operation
 
 
@@ -33,6 +34,7 @@ class QueueInfo:
 
 def find(project: str, name: str) -> Steps[QueueInfo | None]:
     """Steps that read one queue; ``None`` if it is not there."""
+    check_place(project, name)
     rows = yield "queue_get", {"project": project, "name": name}
     if not rows:
         return None
@@ -55,7 +57,7 @@ def make(project: str, name: str, preset: str | None, options: dict[str, Any]) -
     presets.check_project(project)
     presets.check_name(name)
     config = presets.complete(preset, name, **options)
-    rows = yield "queue_create", {"project": project, "name": name, "config": codec.dumps(config, "options")}
+    rows = yield "queue_create", {"project": project, "name": name, "config": codec.dumps(config, "metadata")}
     return bool(rows)
 
 
@@ -103,6 +105,7 @@ def configure(name: str, *, project: str = "", preset: str | None = None, **opti
         QueueConflict: the type would change.
         InvalidOption: an option is not allowed.
     """
+    check_place(project, name)
     config = presets.complete(preset, name, **options)
     info = yield from find(project, name)
     if info is None:
@@ -111,7 +114,7 @@ def configure(name: str, *, project: str = "", preset: str | None = None, **opti
         raise QueueConflict(
             f"{name!r} is a {info.type}; the type of a topic cannot change. Delete it and make it anew."
         )
-    yield "queue_update", {"project": project, "name": name, "config": codec.dumps(config, "options")}
+    yield "queue_update", {"project": project, "name": name, "config": codec.dumps(config, "metadata")}
     return (yield from require(project, name, leases=False))
 
 
@@ -138,6 +141,11 @@ def list_queues(
 ) -> Steps[list[QueueLine]]:
     """List queues by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``)."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    check_place(project)
+    check_text(after, "after", MAX_QUEUE_BYTES, 0)
+    check_text(prefix, "prefix", MAX_QUEUE_BYTES, 0)
+    if type not in (None, *QueueType.values):
+        raise InvalidOption(f"type must be one of {', '.join(QueueType.values)}, or None for any; it is {type!r}.")
     rows = yield (
         "queue_list",
         {"project": project, "after": after, "prefix": prefix, "type": type, "size": size},
@@ -155,6 +163,7 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
     Raises:
         InvalidOption: ``if_empty`` is set and there are jobs.
     """
+    check_place(project, name)
     rows = yield "queue_delete", {"project": project, "name": name, "if_empty": if_empty}
     gone, busy, queue_id = rows[0]
     if busy:
@@ -173,6 +182,7 @@ def pause(name: str, *, project: str = "", paused: bool = True) -> Steps[None]:
     Raises:
         QueueNotFound: there is no such queue.
     """
+    check_place(project, name)
     rows = yield "queue_pause", {"project": project, "name": name, "paused": paused}
     if not rows:
         raise QueueNotFound(name, project)

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from .. import conf
+from ..enums import JobState, ResultState
 from ..exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
-from ..models.enums import JobState, ResultState
 from . import arrays, clock, codec
 from .deadletter import retire_steps
-from .limits import MAX_BATCH, check_node, check_seqs, clamp_delay, clamp_lease
+from .limits import (
+    MAX_BATCH,
+    MAX_SPAN_MS,
+    check_claim,
+    check_integer,
+    check_list,
+    check_node,
+    check_place,
+    check_seqs,
+    clamp_delay,
+    clamp_lease,
+)
 from .operation import Rows, Steps, operation
 from .rows import Ending, Failure, Outcome, Release, Released, Settled
 
-#: Characters of a traceback, of a message that are kept.
+#: Characters of a traceback, of a message, of a type or fingerprint that are kept.
 MAX_TRACEBACK = 16_384
 MAX_MESSAGE = 1_024
+MAX_TYPE = 256
 
 _MOVE = -1
 
@@ -29,7 +40,7 @@ def _record(failure: Failure, node: str) -> str:
         {
             "at": at.isoformat(),
             "node": node,
-            "type": failure.type,
+            "type": _clean(failure.type)[:MAX_TYPE],
             "message": _clean(failure.message)[:MAX_MESSAGE],
             "traceback": _clean(failure.traceback)[-MAX_TRACEBACK:],
         }
@@ -41,19 +52,32 @@ def _clean(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _check_batch(items: Sequence[Any]) -> None:
-    if len(items) > MAX_BATCH:
+def _check_call(node: str, project: str, queue: str | None) -> None:
+    check_node(node)
+    check_place(project, *(() if queue is None else (queue,)))
+
+
+def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
+    if len(check_list(items, f"what to settle, {kind.__name__} values,")) > MAX_BATCH:
         raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(items)}. Split them.")
+    for item in items:
+        if not isinstance(item, kind):
+            raise InvalidOption(f"this call takes {kind.__name__} values; there is a {type(item).__name__}.")
+        if item.claim is not None:
+            check_claim(item.claim)
+        if item.failure is not None and not isinstance(item.failure, Failure):
+            raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
+    check_seqs([item.seq for item in items])
 
 
 def _failure_columns(failures: Sequence[Failure | None], node: str) -> dict[str, str]:
     if arrays.absent(failures):
         return dict.fromkeys(("error_types", "errors", "records", "fingerprints"), arrays.EMPTY)
     return {
-        "error_types": arrays.texts([_clean(f.type)[:256] if f else None for f in failures]),
+        "error_types": arrays.texts([_clean(f.type)[:MAX_TYPE] if f else None for f in failures]),
         "errors": arrays.texts([_clean(f.message)[:MAX_MESSAGE] if f else None for f in failures]),
         "records": arrays.texts([_record(f, node) if f else None for f in failures]),
-        "fingerprints": arrays.texts([_clean(f.fingerprint)[:256] if f else None for f in failures]),
+        "fingerprints": arrays.texts([_clean(f.fingerprint)[:MAX_TYPE] if f else None for f in failures]),
     }
 
 
@@ -70,11 +94,27 @@ def _result(ending: Ending) -> str | None:
         text = codec.dumps(ending.result, "the result")
     limit = conf.settings.MAX_RESULT_BYTES
     if len(text) * 4 > limit and len(text.encode()) > limit:
-        raise PayloadTooLarge(
-            f"A result of more than {limit} bytes was refused. Keep it elsewhere and return a reference, or raise"
-            " LEASEQUEUE['MAX_RESULT_BYTES']."
-        )
+        raise _too_large(limit)
     return text
+
+
+def _body(body: bytes) -> bytes:
+    if not isinstance(body, bytes):
+        raise InvalidOption(f"the body of a result must be bytes; it is a {type(body).__name__}.")
+    if len(body) > conf.settings.MAX_RESULT_BYTES:
+        raise _too_large(conf.settings.MAX_RESULT_BYTES)
+    return body
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"A result of more than {limit} bytes was refused. Keep it elsewhere and return a reference, or raise"
+        " LEASEQUEUE['MAX_RESULT_BYTES']."
+    )
+
+
+def _ttl(result_ttl_ms: int) -> int:
+    return check_integer(result_ttl_ms, "result_ttl_ms", 0, MAX_SPAN_MS)
 
 
 @operation
@@ -95,15 +135,15 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     Raises:
         BatchTooLarge, InvalidOption, PayloadTooLarge: nothing was ended.
     """
-    _check_batch(endings)
-    check_node(node)
+    _check_call(node, project, queue)
+    _check_batch(endings, Ending)
     unique = {ending.seq: ending for ending in endings}
-    check_seqs(list(unique))
     ordered = sorted(unique.values(), key=lambda ending: ending.seq)
     if not ordered:
         return Settled({})
     results = [_result(ending) for ending in ordered]
-    bodies = [ending.body for ending in ordered]
+    bodies = [None if ending.body is None else _body(ending.body) for ending in ordered]
+    ttls = [None if ending.result_ttl_ms is None else _ttl(ending.result_ttl_ms) for ending in ordered]
     rows = yield (
         "finish",
         {
@@ -117,7 +157,7 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
             ),
             "results": arrays.EMPTY if arrays.absent(results) else arrays.texts(results),
             "bodies": arrays.EMPTY if arrays.absent(bodies) else arrays.binaries(bodies),
-            "ttls": _optional([ending.result_ttl_ms for ending in ordered]),
+            "ttls": _optional(ttls),
             **_failure_columns([ending.failure for ending in ordered], node),
         },
     )
@@ -136,8 +176,7 @@ def ack(
     queue: str | None = None,
 ) -> Steps[Settled]:
     """Complete jobs without a result: ``finish`` for those who have only numbers (seed 000, ack)."""
-    tokens = _tokens(seqs, claims)
-    endings = [Ending(seq, tokens.get(seq)) for seq in check_seqs(seqs)]
+    endings = [Ending(seq, claim) for seq, claim in _tokens(seqs, claims).items()]
     return (yield from finish(endings, node, project=project, queue=queue).steps())
 
 
@@ -165,10 +204,9 @@ def release(
     Raises:
         BatchTooLarge, InvalidOption: nothing was released.
     """
-    _check_batch(releases)
-    check_node(node)
+    _check_call(node, project, queue)
+    _check_batch(releases, Release)
     unique = {item.seq: item for item in releases}
-    check_seqs(list(unique))
     ordered = sorted(unique.values(), key=lambda item: item.seq)
     if not ordered:
         return Settled({})
@@ -218,8 +256,7 @@ def nack(
     queue: str | None = None,
 ) -> Steps[Settled]:
     """Give jobs back with one delay: ``release`` for those who have only numbers (seed 000, nack)."""
-    tokens = _tokens(seqs, claims)
-    releases = [Release(seq, tokens.get(seq), delay_ms) for seq in check_seqs(seqs)]
+    releases = [Release(seq, claim, delay_ms) for seq, claim in _tokens(seqs, claims).items()]
     return (yield from release(releases, node, project=project, queue=queue).steps())
 
 
@@ -241,9 +278,9 @@ def extend(
     Raises:
         BatchTooLarge, InvalidOption: nothing was extended.
     """
-    check_node(node)
+    _check_call(node, project, queue)
     tokens = _tokens(seqs, claims)
-    wanted = sorted(check_seqs(seqs))
+    wanted = sorted(tokens)
     if not wanted:
         return Settled({})
     rows = yield (
@@ -254,20 +291,21 @@ def extend(
             "node": node,
             "lease_ms": clamp_lease(lease_ms),
             "seqs": arrays.integers(wanted),
-            "claims": _optional([tokens.get(seq) for seq in wanted]),
+            "claims": _optional([tokens[seq] for seq in wanted]),
         },
     )
     deadlines = {row[0]: row[1] for row in rows}
-    order = {seq: tokens.get(seq) for seq in check_seqs(seqs)}
-    return Settled((yield from _outcomes(order, set(deadlines), node, project, queue)), deadlines=deadlines)
+    return Settled((yield from _outcomes(tokens, set(deadlines), node, project, queue)), deadlines=deadlines)
 
 
-def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int]:
+def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int | None]:
+    """Each seq once, in the order asked, with its fence if there is one."""
+    wanted = check_seqs(seqs)
     if claims is None:
-        return {}
-    if len(claims) != len(seqs):
-        raise InvalidOption(f"there must be one token per seq; there are {len(claims)} for {len(seqs)}.")
-    return dict(zip(seqs, claims, strict=True))
+        return dict.fromkeys(wanted)
+    if len(check_list(claims, "the claims")) != len(seqs):
+        raise InvalidOption(f"there must be one token per seq in claims; there are {len(claims)} for {len(seqs)}.")
+    return dict(zip(seqs, map(check_claim, claims), strict=True))
 
 
 def _outcomes(

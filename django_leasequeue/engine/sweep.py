@@ -8,12 +8,15 @@ from ..enums import JobState
 from . import arrays
 from .announce import announce
 from .deadletter import retire_steps
+from .limits import check_count, check_ids
 from .operation import Steps, operation
 from .rows import Swept
 
 #: Claims (sweep) or jobs (promote, expire) of one queue in one statement.
 BATCH = 1_000
 CLAIMS = 200
+#: Results removed by one call.
+MAX_RESULTS = 10_000
 
 _MOVE = -1
 
@@ -86,23 +89,23 @@ def sweep(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
     Returns:
         The jobs brought back. Jobs that moved to a dead-letter topic are announced by the signal ``dead_lettered``.
     """
-    return (yield from sweep_steps(queue_ids))
+    return (yield from sweep_steps(check_ids(queue_ids)))
 
 
 @operation
 def promote(queue_ids: Sequence[int]) -> Steps[int]:
     """Make the due delayed jobs of these queues ready; return how many."""
-    return (yield from promote_steps(queue_ids))
+    return (yield from promote_steps(check_ids(queue_ids)))
 
 
 @operation
 def expire(queue_ids: Sequence[int]) -> Steps[int]:
     """Remove messages, records and dead jobs of these queues whose time is over; return how many."""
-    return (yield from expire_steps(queue_ids))
+    return (yield from expire_steps(check_ids(queue_ids)))
 
 
 @operation
 def expire_results(size: int = 1_000) -> Steps[int]:
     """Remove at most ``size`` results whose time is over; return how many."""
-    rows = yield "expire_results", {"size": size}
+    rows = yield "expire_results", {"size": check_count(size, "size", MAX_RESULTS, 1)}
     return len(rows)
