@@ -1,1 +1,21 @@
 """The worker: claims jobs in batches, runs them in threads and in an event loop, and settles them in batches."""
+
+from __future__ import annotations
+
+from .exits import ExitCode
+from .handler import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
+from .options import WorkerOptions, load_options
+from .worker import Worker
+
+__all__ = [
+    "ExitCode",
+    "GiveUp",
+    "Handler",
+    "JobAborted",
+    "JobControl",
+    "JobTimeout",
+    "Retry",
+    "Worker",
+    "WorkerOptions",
+    "load_options",
+]

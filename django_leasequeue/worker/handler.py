@@ -29,6 +29,8 @@ class JobTimeout(JobAborted):
 
     def __init__(self, seconds: float | None = None) -> None:
         super().__init__("timeout")
+        #: The timeout; ``None`` while it is not known, in the handler it was raised into.
+        self.seconds = seconds
         if seconds is not None:
             self.args = (f"The job ran longer than its timeout of {seconds:g} s.",)
 
@@ -54,7 +56,7 @@ class JobControl:
         self._event: threading.Event | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
         self._progress: list[Any] | None = None
-        #: A handler may set these: bytes to keep with the result, and how long to keep it (else the job's or the queue's).
+        #: A handler may set these: bytes to keep with the result, and how long to keep it.
         self.result_body: bytes | None = None
         self.result_ttl_ms: int | None = None
 

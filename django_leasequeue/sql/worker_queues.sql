@@ -1,0 +1,8 @@
+-- Purpose: the queues that a worker takes, with their ids.
+-- Parameters: project, names (null: all queues of the project), size (at most so many).
+-- Index: leasequeue_queue_name.
+-- Returns: id, name, in order of name.
+SELECT q.id, q.name FROM leasequeue_queue q
+WHERE q.project = %(project)s AND q.type = 'queue'
+    AND (%(names)s::text[] IS NULL OR q.name = ANY (%(names)s::text[]))
+ORDER BY q.name LIMIT %(size)s::int

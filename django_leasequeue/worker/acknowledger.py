@@ -1,0 +1,257 @@
+"""The acknowledger: tells the database how runs ended, many with one statement."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import psycopg
+
+from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
+from ..exceptions import LeaseQueueError
+from .bell import Bell
+from .buffer import JobBuffer, take_from
+from .handler import EndingName
+from .link import Link, LinkClosed
+from .run import COMPLETED, FAILED, RETRY, STOPPED, UNSTARTED, Entry, plain_failure
+from .state import WorkerState
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+
+class Acknowledger:
+    """Settles what is in ``done``. ``run`` is the body of a thread.
+
+    While threads have more to do it collects for a few milliseconds, or until a statement's worth is there; as soon as
+    nothing more is to be started it goes at once, so that who waits for an answer has it.
+
+    Args:
+        state: the worker's.
+        buffer: of the threads: whether there is more to start.
+    """
+
+    def __init__(self, state: WorkerState, buffer: JobBuffer) -> None:
+        self.done: deque[Entry] = deque()
+        self.bell = Bell()
+        self._state = state
+        self._buffer = buffer
+        self.link = Link(state.options.database, "ack")
+        self._closing = False
+        #: Entries whose end is being told, for the count of what is left when the database does not answer.
+        self.settling = 0
+
+    def close(self) -> None:
+        """Settle what is there, then end."""
+        self._closing = True
+        self.bell.ring()
+
+    def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool) -> None:
+        """Release jobs without a failure.
+
+        Args:
+            jobs: that we hold.
+            unstarted: they never ran: the delivery does not count.
+        """
+        kind = UNSTARTED if unstarted else STOPPED
+        self.done.extend([(kind, job, None, None, 0) for job in jobs])
+        self.bell.ring()
+
+    def run(self) -> None:
+        """Settle until the worker closes."""
+        try:
+            while self._gather():
+                self._settle(self._take())
+        except LinkClosed:
+            pass
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
+            self._state.broke("acknowledger", error)
+        finally:
+            self.link.close()
+
+    def _gather(self) -> bool:
+        """Wait until it is time for a statement; return False when there will be none."""
+        while not self.done:
+            if self._closing:
+                return False
+            self.bell.sleeping = True
+            if not self.done and not self._closing:
+                self.bell.wait()
+            self.bell.sleeping = False
+        options = self._state.options
+        if options.ack_ms and len(self.done) < options.ack_batch and self._buffer.jobs:
+            # Rung when a thread finds nothing more to start.
+            self.bell.wait(options.ack_ms / 1_000)
+        return True
+
+    def _take(self) -> list[Entry]:
+        """Take out what is ours to settle; what was lost or given back meanwhile is left alone."""
+        held, done = self._state.held, self.done
+        entries = []
+        for _ in range(min(len(done), self._state.options.ack_batch)):
+            entry = done.popleft()
+            if take_from(entry[1], held):
+                entries.append(entry)
+            else:
+                self._state.figures.lost += 1
+                _log_lost(entry[1], "the lease was gone")
+        return entries
+
+    def _settle(self, entries: list[Entry]) -> None:
+        self.settling = len(entries)
+        ended = [entry for entry in entries if entry[0] <= FAILED]
+        if ended:
+            self._isolate(ended, self._finish)
+        if len(ended) < len(entries):
+            self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release)
+            self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return)
+        self.settling = 0
+        fetcher = self._buffer.fetcher
+        if fetcher.sleeping or (not self._state.held and self._wants_end):
+            fetcher.ring()
+
+    @property
+    def _wants_end(self) -> bool:
+        options = self._state.options
+        return options.burst or options.max_jobs > 0 or self._state.draining.is_set()
+
+    def _isolate(self, entries: list[Entry], settle: Callable[[list[Entry]], None]) -> None:
+        """Settle entries; when the database refuses them for their content, find the one it refuses."""
+        if not entries:
+            return
+        try:
+            settle(entries)
+        except (psycopg.Error, LeaseQueueError) as error:
+            if len(entries) > 1:
+                middle = len(entries) // 2
+                self._isolate(entries[:middle], settle)
+                self._isolate(entries[middle:], settle)
+            else:
+                self._refused(entries[0], error)
+
+    def _refused(self, entry: Entry, error: Exception) -> None:
+        kind, job, *_ = entry
+        extra = {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
+        if kind in (COMPLETED, FAILED):
+            logger.error("The end of a job was refused: it is tried again", exc_info=error, extra=extra)
+            retry: Entry = (RETRY, job, entry[2], plain_failure(error), None)
+            self._isolate([retry], self._release)
+        else:
+            logger.error("A job could not be given back: its lease will expire", exc_info=error, extra=extra)
+
+    def _finish(self, entries: list[Entry]) -> None:
+        endings = []
+        for kind, job, control, value, _ in entries:
+            body = None if control is None else control.result_body
+            ttl = None if control is None else control.result_ttl_ms
+            if kind == COMPLETED:
+                endings.append(Ending(job.seq, job.claim, None, value, body, None, ttl))
+            else:
+                endings.append(Ending(job.seq, job.claim, None, None, body, value, ttl))
+        losses = self.link.losses
+        settled = self.link.run(finish(endings, self._state.node, project=self._state.options.project))
+        again = self.link.losses > losses
+        figures, tell = self._state.figures, self._tell
+        outcomes = settled.outcomes
+        for kind, job, _, value, _ in entries:
+            outcome = outcomes[job.seq]
+            # With the connection the answer was lost, not the commit: the job is finished, and not there any more.
+            if outcome is not Outcome.OK and not (again and outcome is Outcome.NOT_FOUND):
+                figures.lost += 1
+                _log_lost(job, outcome)
+            elif kind == COMPLETED:
+                figures.completed += 1
+                tell(job, "completed", value)
+            else:
+                figures.failed += 1
+                self._log_failure("Job failed for good", job, value)
+                tell(job, "failed", None, value)
+
+    def _release(self, entries: list[Entry]) -> None:
+        losses = self.link.losses
+        settled = self.link.run(
+            release(
+                [Release(job.seq, job.claim, delay, failure) for _, job, _, failure, delay in entries],
+                self._state.node,
+                project=self._state.options.project,
+            )
+        )
+        again = self.link.losses > losses
+        figures = self._state.figures
+        for kind, job, _, failure, _ in entries:
+            place = settled.released.get(job.seq)
+            if place is None:
+                # With the connection the answer was lost, not the commit.
+                if not again:
+                    self._lost(job, settled)
+                continue
+            if kind == STOPPED:
+                figures.returned += 1
+                continue
+            dead = place.state == "dead"
+            ending: EndingName = "dead" if dead else "failing"
+            if dead:
+                figures.failed += 1
+                self._log_failure("Job is dead after its last try", job, failure)
+            else:
+                figures.retried += 1
+                self._log_failure("Job failed and will be tried again", job, failure, warning=True)
+            self._tell(job, ending, None, failure, place.available_at)
+
+    def _tell(
+        self,
+        job: LeasedJob,
+        ending: EndingName,
+        result_json: str | None = None,
+        failure: Failure | None = None,
+        available_at: datetime | None = None,
+    ) -> None:
+        try:
+            self._state.handler.settled(
+                job, ending, result_json=result_json, failure=failure, available_at=available_at
+            )
+        except Exception:
+            logger.exception("The handler raised when it was told of a job's end", extra={"seq": job.seq})
+
+    def _return(self, entries: list[Entry]) -> None:
+        settled = self.link.run(
+            release(
+                [Release(job.seq, job.claim, 0) for _, job, *_ in entries],
+                self._state.node,
+                project=self._state.options.project,
+                unstarted=True,
+            )
+        )
+        for _, job, *_ in entries:
+            if not self._lost(job, settled):
+                self._state.figures.returned += 1
+
+    def _lost(self, job: LeasedJob, settled: Settled) -> bool:
+        outcome = settled.outcomes[job.seq]
+        if outcome is Outcome.OK:
+            return False
+        self._state.figures.lost += 1
+        _log_lost(job, outcome)
+        return True
+
+    def _log_failure(self, message: str, job: LeasedJob, failure: Failure, *, warning: bool = False) -> None:
+        logger.log(
+            logging.WARNING if warning else logging.ERROR,
+            message,
+            extra={
+                "seq": job.seq,
+                "queue": job.queue,
+                "job": job.name,
+                "key": job.key,
+                "delivery": job.deliveries,
+                "error": f"{failure.type}: {failure.message}",
+            },
+        )
+
+
+def _log_lost(job: LeasedJob, why: str) -> None:
+    logger.warning(
+        "Lease lost: what the job did does not count, it will run again",
+        extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, "why": why},
+    )

@@ -1,0 +1,97 @@
+"""Jobs that were claimed and wait for a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ..engine import LeasedJob
+from .bell import Bell
+
+
+class JobBuffer:
+    """A queue for threads without a lock on the way: an idle thread parks, and new jobs wake as many as there are jobs.
+
+    The thread that parked last is woken first: few threads stay warm, and few open database connections.
+    """
+
+    def __init__(self) -> None:
+        #: Threads take from the left themselves, and park when it is empty.
+        self.jobs: deque[LeasedJob] = deque()
+        #: At this length and below, whoever takes a job rings for more if the fetcher sleeps.
+        self.low = 0
+        self.fetcher = Bell()
+        self.closed = False
+        self._parked: list[threading.Lock] = []
+
+    @property
+    def idle(self) -> int:
+        """How many threads wait."""
+        return len(self._parked)
+
+    def put(self, jobs: Sequence[LeasedJob]) -> None:
+        """Add jobs, in order."""
+        self.jobs.extend(jobs)
+        self._wake(len(jobs))
+
+    def _wake(self, count: int) -> None:
+        parked = self._parked
+        while count and parked:
+            try:
+                parked.pop().release()
+            except IndexError:  # they woke by themselves
+                return
+            count -= 1
+
+    def park(self, parker: threading.Lock) -> bool:
+        """Sleep until there are jobs (or somebody else took them already); return False when the buffer is closed.
+
+        Args:
+            parker: the thread's own lock, held.
+        """
+        self._parked.append(parker)
+        if self.fetcher.sleeping:
+            self.fetcher.ring()
+        if self.jobs or self.closed:
+            try:
+                self._parked.remove(parker)
+            except ValueError:
+                parker.acquire()  # it is released, or about to be
+        else:
+            parker.acquire()
+        return bool(self.jobs) or not self.closed
+
+    def take_all(self) -> list[LeasedJob]:
+        """Take every job out."""
+        return self.take_back(len(self.jobs))
+
+    def take_back(self, count: int) -> list[LeasedJob]:
+        """Take up to ``count`` jobs from the end, those that would start last."""
+        taken = []
+        for _ in range(count):
+            try:
+                taken.append(self.jobs.pop())
+            except IndexError:
+                break
+        return taken
+
+    def close(self) -> None:
+        """Let every thread end that finds no job."""
+        self.closed = True
+        self._wake(len(self._parked))
+
+
+def remove_from(jobs: Iterable[LeasedJob], held: dict[int, LeasedJob]) -> list[LeasedJob]:
+    """Take jobs out of those that are held; return the ones that still were."""
+    return [job for job in jobs if take_from(job, held)]
+
+
+def take_from(job: LeasedJob, held: dict[int, LeasedJob]) -> bool:
+    """Take one job out of those that are held; False if it is not, or if it is held again by a later claim."""
+    found = held.pop(job.seq, None)
+    if found is job:
+        return True
+    if found is not None:
+        held[job.seq] = found
+    return False

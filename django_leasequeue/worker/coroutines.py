@@ -1,0 +1,168 @@
+"""The event loop that runs async jobs, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+import time
+from collections import deque
+
+from asgiref.sync import sync_to_async
+
+from ..engine import LeasedJob
+from ..engine.pool import close_pools
+from .bell import Bell
+from .handler import JobControl, JobTimeout
+from .run import COMPLETED, Entry, TaskAlarm, failed
+from .state import WorkerState
+from .threads import connected_threads, tidy_connections
+from .timekeeper import Timekeeper
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Seconds without an async job after which the fetcher claims nothing for coroutines.
+RECENT = 10.0
+
+
+class CoroutinePool:
+    """Runs async jobs, each as a task of its own, a bounded number at once. The loop starts with the first of them.
+
+    Args:
+        state: the worker's.
+        done: where the ends of the runs go.
+        acknowledger: rung when it sleeps, and when there is nothing left to start.
+        fetcher: rung when more jobs can be taken.
+        timekeeper: watches over timeouts.
+    """
+
+    def __init__(
+        self, state: WorkerState, done: deque[Entry], acknowledger: Bell, fetcher: Bell, timekeeper: Timekeeper
+    ) -> None:
+        self._state = state
+        self._done = done
+        self._acknowledger = acknowledger
+        self._fetcher = fetcher
+        self._timekeeper = timekeeper
+        self.jobs: deque[LeasedJob] = deque()
+        #: The running jobs and when they started (monotonic). Changed by the loop only.
+        self.running: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
+        self._most = state.options.coroutines
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._used_at = float("-inf")
+        #: The thread in which asgiref runs the sync parts of coroutines (the ORM's among them).
+        self._sync_thread = 0
+
+    def idle(self) -> int:
+        """How many async jobs could start now; 0 if there were none lately."""
+        if time.monotonic() - self._used_at > RECENT:
+            return 0
+        return self._most - len(self.running)
+
+    def ready(self) -> int:
+        """How many jobs wait."""
+        return len(self.jobs)
+
+    def put(self, jobs: list[LeasedJob]) -> None:
+        """Add jobs, in order. For the fetcher's thread."""
+        self._used_at = time.monotonic()
+        self.jobs.extend(jobs)
+        if self._loop is None:
+            self._start()
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._pump)
+
+    def take_all(self) -> list[LeasedJob]:
+        """Take out every job that has not started."""
+        taken = []
+        while True:
+            try:
+                taken.append(self.jobs.popleft())
+            except IndexError:
+                return taken
+
+    def _start(self) -> None:
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,))
+        self._state.start_thread("coroutines", self._thread)
+        self._loop = loop
+
+    def stop(self, timeout: float) -> bool:
+        """End the loop; return whether it ended within ``timeout`` seconds."""
+        if self._loop is None or self._thread is None:
+            return True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            self._sync_thread = loop.run_until_complete(sync_to_async(threading.get_ident)())
+            loop.run_forever()
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(self._wind_up())
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
+            self._state.broke("event loop", error)
+        finally:
+            loop.close()
+
+    async def _wind_up(self) -> None:
+        # Cancelled tasks get a moment to end; one that does not is left to the end of the process.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=1)
+        await close_pools()
+        await asyncio.get_running_loop().shutdown_asyncgens()
+
+    def _pump(self) -> None:
+        """Start jobs while there is room. In the loop."""
+        loop, held = self._loop, self._state.held
+        assert loop is not None
+        while self.jobs and len(self.running) < self._most:
+            try:
+                job = self.jobs.popleft()
+            except IndexError:
+                return
+            if job.seq not in held:
+                continue
+            control = JobControl(job, self._state.node)
+            task = loop.create_task(self._one(job, control), context=contextvars.Context())
+            self.running[task] = (control, time.monotonic())
+            task.add_done_callback(self._ended)
+        if not self.jobs and self._fetcher.sleeping:
+            self._fetcher.ring()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self.running[task]
+        if self.jobs:
+            self._pump()
+        elif self._fetcher.sleeping:
+            self._fetcher.ring()
+        if self._acknowledger.sleeping or not self.jobs:
+            self._acknowledger.ring()
+
+    async def _one(self, job: LeasedJob, control: JobControl) -> None:
+        handler = self._state.handler
+        soft, hard = handler.timeout(job)
+        alarm = None
+        if soft is not None or hard is not None:
+            now = time.monotonic()
+            alarm = TaskAlarm(control, None if soft is None else now + soft, None if hard is None else now + hard)
+            self._timekeeper.expect(alarm)
+        try:
+            entry: Entry = (COMPLETED, job, control, await handler.arun(job, control), None)
+        except BaseException as caught:  # noqa: BLE001  (a job may raise anything)
+            error = caught
+            if isinstance(caught, asyncio.CancelledError) and control.reason == "timeout":
+                error = JobTimeout(soft).with_traceback(caught.__traceback__)
+            entry = failed(handler, job, control, error)
+        finally:
+            if alarm is not None:
+                self._timekeeper.forget(alarm)
+        self._done.append(entry)
+        if self._sync_thread in connected_threads:
+            await sync_to_async(tidy_connections)()

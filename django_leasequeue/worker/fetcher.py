@@ -1,0 +1,265 @@
+"""The fetcher: claims jobs ahead of those who run them, as many as will start soon, and waits for new ones."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from .. import conf
+from ..engine import LeasedJob, claim
+from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
+from ..engine.limits import MAX_BATCH
+from ..notify import Watch, get_listener
+from .buffer import JobBuffer
+from .link import Link, LinkClosed
+from .state import WorkerState
+from .statements import make_queues, read_queues, until_due
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: What is claimed ahead is what would start in so many seconds.
+HORIZON = 0.25
+#: Seconds of work without a pause after which producers need not tell us of new jobs.
+BUSY = 1.0
+#: Seconds between readings of the list of queues.
+REREAD = 5.0
+#: Seconds that an idle worker sleeps at least because of a lease that expires: sweeping is also done by the reaper.
+SWEEP_EVERY = 1.0
+#: Seconds between readings of when the next delayed job is due.
+DUE_EVERY = 0.25
+#: Queues of one such reading.
+MAX_DUE = 1_000
+#: Queues of which an idle worker is told at most (each is a lock in shared memory); with more it looks as often as this.
+MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
+#: Seconds between looks while nobody tells us of new jobs: doubled from, up to.
+FIRST_LOOK, LAST_LOOK = 0.025, 0.5
+
+
+class QueueNames:
+    """The queues that are claimed from: as the options name them, or all of the project in turn."""
+
+    def __init__(self, state: WorkerState, link: Link) -> None:
+        self._state = state
+        self._link = link
+        self._read_at = float("-inf")
+        self._turn = 0
+        self.names: list[str] = []
+        self.ids: list[int] = []
+
+    def refresh(self) -> None:
+        """Read the list anew, if the last reading is some seconds old."""
+        if time.monotonic() - self._read_at < REREAD:
+            return
+        options = self._state.options
+        wanted = None if options.all_queues else list(dict.fromkeys(options.queues))
+        found = self._link.run(read_queues(options.project, wanted))
+        missing = [name for name in wanted or () if name not in found]
+        if missing and (conf.settings.AUTO_CREATE or conf.settings.QUEUES):
+            self._link.run(make_queues(options.project, missing))
+            found = self._link.run(read_queues(options.project, wanted))
+        self._read_at = time.monotonic()
+        self.names = [name for name in (wanted or found) if name in found]
+        self.ids = [found[name] for name in self.names]
+        self._state.queues = self.names
+
+    def outdated(self) -> None:
+        """Make the next ``refresh`` read."""
+        self._read_at = float("-inf")
+
+    def chunks(self) -> list[list[str]]:
+        """Return the names for claims, at most 100 each; all queues of a project take turns at being first."""
+        names = self.names
+        if self._state.options.all_queues and len(names) > 1:
+            self._turn = (self._turn + 1) % len(names)
+            names = names[self._turn :] + names[: self._turn]
+        return [names[at : at + MAX_CLAIM_QUEUES] for at in range(0, len(names), MAX_CLAIM_QUEUES)]
+
+
+class Fetcher:
+    """Claims jobs for the buffers. ``run`` is the body of a thread.
+
+    Args:
+        state: the worker's.
+        buffer: of the threads.
+        pool_idle: how many coroutines could start a job now.
+        pool_ready: how many jobs wait for a coroutine.
+        pool_put: takes jobs for coroutines.
+    """
+
+    def __init__(
+        self,
+        state: WorkerState,
+        buffer: JobBuffer,
+        pool_idle: Callable[[], int],
+        pool_ready: Callable[[], int],
+        pool_put: Callable[[list[LeasedJob]], None],
+    ) -> None:
+        self.bell = buffer.fetcher
+        self._state = state
+        self._buffer = buffer
+        self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
+        self.link = Link(state.options.database, "claim")
+        self._queues = QueueNames(state, self.link)
+        self._ahead = min(state.options.concurrency, state.options.prefetch)
+        self._measured = (time.monotonic(), 0)
+        self._watch: Watch | None = None
+        self._news: object = None
+        self._busy_since = time.monotonic()
+        self._look = FIRST_LOOK
+        self._due_at = self._due_read_at = -math.inf
+        self._most_held = 2 * state.options.prefetch + state.options.concurrency + state.options.coroutines + MAX_BATCH
+
+    def run(self) -> None:
+        """Fetch until the worker drains."""
+        try:
+            self._subscribe()
+            while not self._state.draining.is_set():
+                self._queues.refresh()
+                self._step()
+        except LinkClosed:
+            pass
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
+            self._state.broke("fetcher", error)
+        finally:
+            if self._watch is not None:
+                self._watch.close()
+            self.link.close()
+
+    def _subscribe(self) -> None:
+        # A new queue is announced on the jobs' channel: who takes all queues need not wait for the next reading.
+        def hear(payload: str | None) -> None:
+            if payload == "n" or payload is None:
+                self._queues.outdated()
+                self.bell.ring()
+
+        if self._state.options.all_queues:
+            self._news = get_listener(self._state.options.database).subscribe("leasequeue", hear)
+
+    def _step(self) -> None:
+        want = self._want()
+        if want <= 0:
+            self._rest()
+            return
+        jobs = self._claim(want)
+        if len(jobs) == want:
+            if self._watch is not None and time.monotonic() - self._busy_since > BUSY:
+                self._watch.close()
+                self._watch = None
+            return
+        self._idle()
+        self._busy_since = time.monotonic()
+
+    def _want(self) -> int:
+        """How many jobs to claim now."""
+        options = self._state.options
+        ready = len(self._buffer.jobs) + self._pool_ready()
+        want = self._buffer.idle + self._pool_idle() - ready
+        if options.prefetch:
+            ahead = self._measure(ready)
+            self._buffer.low = ahead // 2
+            if want > 0 or ready <= self._buffer.low:
+                want += ahead
+        limits = [want, MAX_BATCH, self._most_held - len(self._state.held)]
+        if options.max_jobs:
+            figures = self._state.figures
+            left = options.max_jobs - figures.claimed + figures.returned
+            if left <= 0:
+                if not self._state.held:
+                    self._state.finish()
+                return 0
+            limits.append(left)
+        return min(limits)
+
+    def _measure(self, ready: int) -> int:
+        """How many jobs to have ready beyond those that can start at once: what will start soon, at most doubled."""
+        now = time.monotonic()
+        left = self._state.figures.claimed - ready
+        before, left_before = self._measured
+        if now - before >= 0.001:
+            self._measured = (now, left)
+            soon = int((left - left_before) / (now - before) * HORIZON)
+            self._ahead = min(self._state.options.prefetch, max(soon, 1), 2 * self._ahead + 1)
+        return self._ahead
+
+    def shrink(self, ahead: int) -> None:
+        """Claim less ahead: jobs turned out longer than they were. For the thread that gives surplus jobs back."""
+        self._ahead = min(self._ahead, ahead)
+
+    def _claim(self, want: int) -> list[LeasedJob]:
+        options = self._state.options
+        jobs: list[LeasedJob] = []
+        for names in self._queues.chunks():
+            found = self.link.run(
+                claim(names, self._state.node, want - len(jobs), project=options.project, strict=False)
+            )
+            if found:
+                self._dispatch(found)
+                jobs.extend(found)
+            if len(jobs) == want:
+                break
+        return jobs
+
+    def _dispatch(self, jobs: list[LeasedJob]) -> None:
+        state = self._state
+        state.held.update({job.seq: job for job in jobs})
+        state.figures.claimed += len(jobs)
+        is_async = state.handler.is_async
+        threads = [job for job in jobs if not is_async(job)]
+        if threads:
+            self._buffer.put(threads)
+        if len(threads) < len(jobs):
+            self._pool_put([job for job in jobs if is_async(job)])
+
+    def _rest(self) -> None:
+        """Sleep until a thread or a coroutine can take another job."""
+        self.bell.sleeping = True
+        try:
+            if self._want() <= 0 and not self._state.draining.is_set():
+                self.bell.wait(self._state.options.poll)
+        finally:
+            self.bell.sleeping = False
+
+    def _idle(self) -> None:
+        """Sleep until there may be new jobs."""
+        state = self._state
+        if state.options.burst:
+            if not state.held:
+                state.finish()
+            # Whoever settles the last job rings: it may have enqueued others.
+            self.bell.wait(state.options.poll)
+            return
+        watched = self._queues.ids[:MAX_WATCHED]
+        if self._watch is None or self._watch.queue_ids != tuple(watched):
+            self._watch_queues(watched)
+            return
+        ends = [state.options.poll, self._until_due()]
+        if len(watched) < len(self._queues.ids):
+            ends.append(UNWATCHED_POLL)
+        if self._watch.live:
+            self._look = FIRST_LOOK
+        else:
+            ends.append(self._look)
+            self._look = min(self._look * 2, LAST_LOOK)
+        if self.bell.wait(min(ends)):
+            self._look = FIRST_LOOK
+
+    def _until_due(self) -> float:
+        now = time.monotonic()
+        if now - self._due_read_at >= DUE_EVERY:
+            delayed, lease = self.link.run(until_due(self._queues.ids[:MAX_DUE]))
+            now = self._due_read_at = time.monotonic()
+            self._due_at = now + min(
+                math.inf if delayed is None else max(0.001, delayed),
+                math.inf if lease is None else max(SWEEP_EVERY, lease),
+            )
+        return max(self._due_at - now, 0.001)
+
+    def _watch_queues(self, queue_ids: list[int]) -> None:
+        """Let producers tell us from now on; the next claim sees what came before."""
+        before = self._watch
+        self._watch = get_listener(self._state.options.database).watch(queue_ids, self.bell.ring)
+        if before is not None:
+            before.close()
+        self._watch.wait_ready(5)

@@ -1,0 +1,206 @@
+"""The keeper: renews leases, stores progress, says that the worker lives, and gives surplus jobs back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import django
+import psycopg
+
+from .. import __version__
+from ..engine import LeasedJob, Outcome, extend
+from ..engine.limits import MAX_BATCH
+from ..exceptions import LeaseQueueError
+from .bell import Bell
+from .buffer import take_from
+from .handler import JobControl
+from .link import Link, LinkClosed
+from .state import WorkerState
+from .statements import Presence, say_goodbye, say_presence, say_progress
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Seconds between signs of life.
+PRESENCE = 5.0
+#: Running jobs of a sign of life.
+MOST_RUNNING = 50
+#: A job that waits in the buffer is given back if it would not start within so many seconds.
+PATIENCE = 4.0
+
+Running = Callable[[], list[tuple[JobControl, float]]]
+
+
+class Keeper:
+    """Keeps what the worker holds. ``run`` is the body of a thread.
+
+    A lease is renewed when a third of it has passed, all that are due with one statement.
+
+    Args:
+        state: the worker's.
+        running: the controls of running jobs and when they started.
+        surplus: called now and then with the number of jobs that may wait in the buffer; gives the others back.
+    """
+
+    def __init__(self, state: WorkerState, running: Running, surplus: Callable[[int], None]) -> None:
+        self.bell = Bell()
+        self._state = state
+        self._running = running
+        self._surplus = surplus
+        self.link = Link(state.options.database, "keep")
+        self._closing = False
+        #: When the lease of each held job began, as far as we know: (the job, monotonic seconds).
+        self._since: dict[int, tuple[LeasedJob, float]] = {}
+        self._shortest = 60.0
+        self._said_at = float("-inf")
+        self._settled_then = (time.monotonic(), 0)
+        #: When the last round ended well (monotonic): the worker's health.
+        self.well_at = time.monotonic()
+
+    def close(self) -> None:
+        """Say goodbye, then end."""
+        self._closing = True
+        self.bell.ring()
+
+    def run(self) -> None:
+        """Keep until the worker closes."""
+        try:
+            while not self._closing:
+                try:
+                    self._round()
+                except (psycopg.Error, LeaseQueueError):
+                    logger.exception("Keeping leases failed, trying again", extra={"node": self._state.node})
+                self.bell.wait(min(PRESENCE, self._shortest / 6))
+            self.link.run(say_goodbye(self._state.node))
+        except LinkClosed:
+            pass
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
+            self._state.broke("keeper", error)
+        finally:
+            self.link.close()
+
+    def _round(self) -> None:
+        self._renew()
+        self._store_progress()
+        if time.monotonic() - self._said_at >= PRESENCE:
+            self._give_back_surplus()
+            self.say("draining" if self._state.draining.is_set() else "running")
+        self.well_at = time.monotonic()
+
+    def _due(self) -> list[LeasedJob]:
+        """The held jobs of whose lease a third has passed."""
+        now = time.monotonic()
+        since: dict[int, tuple[LeasedJob, float]] = {}
+        due = []
+        shortest = 60.0
+        for job in list(self._state.held.values()):
+            lease = (job.deadline - job.claimed_at).total_seconds()
+            shortest = min(shortest, lease)
+            known = self._since.get(job.seq)
+            began = known[1] if known is not None and known[0] is job else now
+            since[job.seq] = (job, began)
+            # Rounds come at every sixth: what is due before the next one is due now.
+            if now - began >= lease / 6:
+                due.append(job)
+        self._since, self._shortest = since, max(0.05, shortest)
+        return due
+
+    def _renew(self) -> None:
+        due = self._due()
+        state = self._state
+        for at in range(0, len(due), MAX_BATCH):
+            jobs = due[at : at + MAX_BATCH]
+            began = time.monotonic()
+            settled = self.link.run(
+                extend(
+                    [job.seq for job in jobs],
+                    state.node,
+                    claims=[job.claim for job in jobs],
+                    project=state.options.project,
+                )
+            )
+            for job in jobs:
+                if settled.outcomes[job.seq] is Outcome.OK:
+                    self._since[job.seq] = (job, began)
+                elif take_from(job, state.held):
+                    self._lose(job, settled.outcomes[job.seq])
+
+    def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
+        """Tell a running job that its lease is gone; one that has not started is not started any more."""
+        logger.warning(
+            "Lease lost",
+            extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, "why": outcome.value},
+        )
+        for control, _ in self._running():
+            if control.job is job:
+                control.abort("lease_lost")
+                return
+        self._state.figures.lost += 1
+
+    def _store_progress(self) -> None:
+        said = [(control.job, progress) for control, progress in self._said()]
+        for at in range(0, len(said), MAX_BATCH):
+            self.link.run(say_progress(said[at : at + MAX_BATCH], self._state.node))
+
+    def _said(self) -> Iterator[tuple[JobControl, Any]]:
+        for control, _ in self._running():
+            progress = control.take_progress()
+            if progress is not None:
+                yield control, progress[0]
+
+    def _give_back_surplus(self) -> None:
+        """Jobs claimed when jobs were short may wait long when they are not: others can have them."""
+        now, figures = time.monotonic(), self._state.figures
+        then, settled_then = self._settled_then
+        self._settled_then = (now, figures.settled)
+        if now - then < PRESENCE / 2:
+            return
+        options = self._state.options
+        rate = (figures.settled - settled_then) / (now - then)
+        self._surplus(int(rate * PATIENCE) + options.concurrency + options.coroutines)
+
+    def say(self, word: str) -> None:
+        """Write the worker's row."""
+        state, options, figures = self._state, self._state.options, self._state.figures
+        now = time.monotonic()
+        presence = Presence(
+            node=state.node,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            project=options.project,
+            queues=list(state.queues[:1_000]),
+            concurrency=options.concurrency,
+            state=word,
+            age=now - state.started_at,
+            completed=figures.completed,
+            failed=figures.failed,
+            retried=figures.retried,
+            lost=figures.lost,
+            running=[
+                {
+                    "seq": control.job.seq,
+                    "queue": control.job.queue,
+                    "name": control.job.name,
+                    "seconds": round(now - since, 3),
+                }
+                for control, since in self._running()[:MOST_RUNNING]
+            ],
+            info={
+                "version": __version__,
+                "django": django.get_version(),
+                "python": platform.python_version(),
+                "held": len(state.held),
+                "claimed": figures.claimed,
+                "returned": figures.returned,
+                "async_concurrency": options.coroutines,
+                "prefetch": options.prefetch,
+            },
+        )
+        self._said_at = now
+        if self.link.run(say_presence(presence)):
+            state.ask_stop("an operator asked for it")

@@ -1,0 +1,130 @@
+"""One run of a job: what is watched from outside while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+import time
+from typing import Any, Protocol
+
+from ..engine import Failure, LeasedJob
+from .handler import GiveUp, Handler, JobControl, JobTimeout, Retry
+
+_set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
+_set_async_exc.restype = ctypes.c_int
+
+#: How runs end, for the acknowledger.
+COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED = range(5)
+#: (how it ended, the job, its control, the result as JSON or the failure, the delay of a retry in ms)
+Entry = tuple[int, LeasedJob, JobControl | None, Any, int | None]
+
+
+class Alarm(Protocol):
+    """The end of one run's time."""
+
+    control: JobControl
+    soft_at: float | None
+    hard_at: float | None
+
+    def fire(self) -> None:
+        """Break the run off, from any thread; nothing happens if it has ended."""
+        ...
+
+
+class ThreadAlarm:
+    """The timeouts of one run in a thread: raises ``JobTimeout`` into the thread, at most once, and never later.
+
+    Both sides take the only token first: the thread when the run ends, the timekeeper when the time is over.
+
+    Args:
+        control: of the run.
+        soft_at, hard_at: when the time is over (monotonic seconds), ``None`` for never.
+    """
+
+    __slots__ = ("_fired", "_thread", "_token", "control", "hard_at", "soft_at")
+
+    def __init__(self, control: JobControl, soft_at: float | None, hard_at: float | None) -> None:
+        self.control = control
+        self.soft_at = soft_at
+        self.hard_at = hard_at
+        self._thread = threading.get_ident()
+        self._token = [True]
+        self._fired = False
+
+    def fire(self) -> None:
+        """Raise into the thread, from another."""
+        try:
+            self._token.pop()
+        except IndexError:
+            return
+        self.control.abort("timeout")
+        _set_async_exc(self._thread, ctypes.py_object(JobTimeout))
+        self._fired = True
+
+    def end(self) -> None:
+        """The run has ended: nothing may come any more. In the thread itself; may raise what just came."""
+        try:
+            self._token.pop()
+        except IndexError:
+            while not self._fired:
+                time.sleep(0)
+            # Takes back what has not been raised yet.
+            _set_async_exc(self._thread, None)
+
+
+class TaskAlarm:
+    """The timeouts of one run in the event loop: cancels its task.
+
+    Args:
+        control: of the run.
+        soft_at, hard_at: when the time is over (monotonic seconds), ``None`` for never.
+    """
+
+    __slots__ = ("_loop", "_task", "control", "hard_at", "soft_at")
+
+    def __init__(self, control: JobControl, soft_at: float | None, hard_at: float | None) -> None:
+        self.control = control
+        self.soft_at = soft_at
+        self.hard_at = hard_at
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+
+    def fire(self) -> None:
+        """Cancel the task, from another thread."""
+        self.control.abort("timeout")
+        if self._task is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+class Slot:
+    """What one thread runs now. Others read it; only its thread changes it."""
+
+    __slots__ = ("control", "since")
+
+    def __init__(self) -> None:
+        #: Of the running job; ``None`` between jobs.
+        self.control: JobControl | None = None
+        #: When it started (monotonic).
+        self.since = 0.0
+
+
+def failed(handler: Handler, job: LeasedJob, control: JobControl, error: BaseException) -> Entry:
+    """Ask the handler what an error means; an error of the handler itself is kept as the failure."""
+    failure: Failure
+    decision: Retry | GiveUp
+    try:
+        failure, decision = handler.failed(job, error)
+    except Exception as own:  # noqa: BLE001  (a handler's error must not cost a thread)
+        failure, decision = plain_failure(own), Retry()
+    if isinstance(decision, GiveUp):
+        return (FAILED, job, control, failure, None)
+    return (RETRY, job, control, failure, decision.delay_ms)
+
+
+def plain_failure(error: BaseException) -> Failure:
+    """Return a failure with an error's type and message, without the handler's help."""
+    kind = type(error)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return Failure(type=name, message=str(error), fingerprint=name)

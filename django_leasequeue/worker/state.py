@@ -1,0 +1,82 @@
+"""What the parts of a worker share."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from ..engine import LeasedJob
+from .bell import Bell
+from .figures import Figures
+from .handler import Handler
+from .options import WorkerOptions
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+
+class WorkerState:
+    """The worker's identity, what it holds, and what is to become of it. Made once, passed to every part.
+
+    Args:
+        options: the worker's options.
+        node: its name.
+        handler: what runs the jobs.
+    """
+
+    def __init__(self, options: WorkerOptions, node: str, handler: Handler) -> None:
+        self.options = options
+        self.node = node
+        self.handler = handler
+        self.figures = Figures()
+        self.started_at = time.monotonic()
+        #: Every job whose lease is ours, from the claim to the moment its end is sent. Who takes a job out answers for
+        #: it: whoever comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
+        self.held: dict[int, LeasedJob] = {}
+        #: Wakes the main thread.
+        self.main = Bell()
+        #: No more claims.
+        self.draining = threading.Event()
+        #: Burst or ``max_jobs``: all is done.
+        self.finished = False
+        #: Why to stop, from signals and operators; "" while nobody asked.
+        self.stop_asked = ""
+        #: The second signal: do not wait for running jobs.
+        self.hurry = False
+        #: The process has to go: a job does not end, or a part of the worker broke.
+        self.recycle = ""
+        self.broken: BaseException | None = None
+        #: Names of the queues taken now.
+        self.queues: list[str] = []
+
+    def finish(self) -> None:
+        """Say that there is nothing left to do."""
+        self.finished = True
+        self.main.ring()
+
+    def ask_stop(self, why: str) -> None:
+        """Ask for a graceful stop. Safe in a signal handler."""
+        self.stop_asked = self.stop_asked or why
+        self.main.ring()
+
+    def ask_hurry(self, why: str) -> None:
+        """Ask for a stop that does not wait for running jobs. Safe in a signal handler."""
+        self.hurry = True
+        self.ask_stop(why)
+
+    def ask_recycle(self, why: str) -> None:
+        """Say that the process has to be replaced."""
+        self.recycle = self.recycle or why
+        self.main.ring()
+
+    def start_thread(self, part: str, target: threading.Thread) -> None:
+        """Start a thread of the worker."""
+        target.daemon = True
+        target.name = f"leasequeue-{part}"
+        target.start()
+
+    def broke(self, part: str, error: BaseException) -> None:
+        """Note that a part of the worker ended by an error of its own: the worker stops and gives its leases back."""
+        logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
+        self.broken = self.broken or error
+        self.main.ring()

@@ -1,0 +1,95 @@
+"""What only a worker asks of the database, as operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .. import conf
+from ..engine import LeasedJob, arrays, codec
+from ..engine.operation import Steps, operation
+from ..engine.queues import make_declared
+
+#: Queues that a worker of all queues takes at most.
+MAX_QUEUES = 10_000
+
+
+@operation
+def read_queues(project: str, names: Sequence[str] | None) -> Steps[dict[str, int]]:
+    """Read the ids of queues by name; ``None`` for all of the project. Names that are no queue are left out."""
+    rows = yield (
+        "worker_queues",
+        {"project": project, "names": None if names is None else arrays.texts(names), "size": MAX_QUEUES},
+    )
+    return {name: queue_id for queue_id, name in rows}
+
+
+@operation
+def make_queues(project: str, names: Sequence[str]) -> Steps[None]:
+    """Make queues that are not there, as their first job would; without ``AUTO_CREATE`` only the declared ones."""
+    for name in names:
+        if conf.settings.AUTO_CREATE or (not project and name in conf.settings.QUEUES):
+            yield from make_declared(project, name)
+
+
+@operation
+def until_due(queue_ids: Sequence[int]) -> Steps[tuple[float | None, float | None]]:
+    """Read how many seconds are left until the first delayed job is due, and until the first lease expires."""
+    rows = yield "worker_due", {"queues": arrays.integers(queue_ids)}
+    return rows[0][0], rows[0][1]
+
+
+@operation
+def name_session(name: str) -> Steps[None]:
+    """Name the connection for ``pg_stat_activity``."""
+    yield "worker_session", {"name": name}
+
+
+@operation
+def say_progress(said: Sequence[tuple[LeasedJob, Any]], node: str) -> Steps[None]:
+    """Store how far running jobs are: (job, any JSON) each."""
+    yield (
+        "worker_progress",
+        {
+            "node": node,
+            "seqs": arrays.integers([job.seq for job, _ in said]),
+            "claims": arrays.integers([job.claim for job, _ in said]),
+            "progress": arrays.texts([codec.dumps(value, "progress") for _, value in said]),
+        },
+    )
+
+
+class Presence(NamedTuple):
+    """What a worker says of itself."""
+
+    node: str
+    host: str
+    pid: int
+    project: str
+    queues: Sequence[str]
+    concurrency: int
+    state: str
+    age: float
+    completed: int
+    failed: int
+    retried: int
+    lost: int
+    running: list[dict[str, Any]]
+    info: dict[str, Any]
+
+
+@operation
+def say_presence(presence: Presence) -> Steps[bool]:
+    """Write the worker's row; return whether an operator asked it to stop."""
+    values = presence._asdict()
+    values["queues"] = arrays.texts(presence.queues)
+    values["running"] = codec.dumps(presence.running)
+    values["info"] = codec.dumps(presence.info)
+    rows = yield "worker_seen", values
+    return rows[0][0] is not None
+
+
+@operation
+def say_goodbye(node: str) -> Steps[None]:
+    """Remove the worker's row."""
+    yield "worker_gone", {"node": node}

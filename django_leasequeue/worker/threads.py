@@ -1,0 +1,146 @@
+"""The threads that run sync jobs."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections import deque
+
+from django.db import close_old_connections, connections
+from django.db.backends.signals import connection_created
+
+from .bell import Bell
+from .buffer import JobBuffer
+from .handler import JobControl, JobTimeout
+from .run import COMPLETED, Entry, Slot, ThreadAlarm, failed
+from .state import WorkerState
+from .timekeeper import Timekeeper
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Idents of the threads in which Django has opened a connection that may have to be closed.
+connected_threads: set[int] = set()
+
+
+def _note_connection(**_: object) -> None:
+    connected_threads.add(threading.get_ident())
+
+
+connection_created.connect(_note_connection, dispatch_uid="django_leasequeue.worker.threads")
+
+
+def tidy_connections() -> None:
+    """Do at a job's edge what Django does at a request's: close connections that are broken or too old."""
+    close_old_connections()
+    if all(connection.connection is None for connection in connections.all(initialized_only=True)):
+        connected_threads.discard(threading.get_ident())
+
+
+class ThreadPool:
+    """Runs sync jobs from a buffer, one at a time in each thread.
+
+    Args:
+        state: the worker's.
+        buffer: where the jobs come from.
+        done: where the ends of the runs go.
+        acknowledger: rung when it sleeps, and when there is nothing left to start.
+        timekeeper: watches over timeouts.
+    """
+
+    def __init__(
+        self,
+        state: WorkerState,
+        buffer: JobBuffer,
+        done: deque[Entry],
+        acknowledger: Bell,
+        timekeeper: Timekeeper,
+    ) -> None:
+        self._state = state
+        self._buffer = buffer
+        self._done = done
+        self._acknowledger = acknowledger
+        self._timekeeper = timekeeper
+        self.slots = [Slot() for _ in range(state.options.concurrency)]
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads."""
+        for number, slot in enumerate(self.slots):
+            thread = threading.Thread(target=self._run, args=(slot,))
+            self._threads.append(thread)
+            self._state.start_thread(f"job-{number}", thread)
+
+    def stop(self, timeout: float) -> bool:
+        """End the threads that are idle; return whether all ended within ``timeout`` seconds."""
+        self._buffer.close()
+        end = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self, slot: Slot) -> None:
+        try:
+            self._work(slot)
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
+            self._state.broke("job thread", error)
+        finally:
+            connections.close_all()
+
+    def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
+        # Everything that is looked up once instead of for every job.
+        state, buffer, node = self._state, self._buffer, self._state.node
+        handler, held = state.handler, state.held
+        timeout, run = handler.timeout, handler.run
+        jobs, take, append = buffer.jobs, buffer.jobs.popleft, self._done.append
+        fetcher, acknowledger = buffer.fetcher, self._acknowledger
+        monotonic, new_context = time.monotonic, contextvars.Context
+        ident = threading.get_ident()
+        parker = threading.Lock()
+        parker.acquire()
+        while True:
+            try:
+                job = take()
+            except IndexError:
+                if self._done:
+                    acknowledger.ring()
+                if not buffer.park(parker):
+                    return
+                continue
+            if fetcher.sleeping and len(jobs) <= buffer.low:
+                fetcher.ring()
+            if job.seq not in held:
+                continue  # lost or given back before it started
+            if ident in connected_threads:
+                tidy_connections()
+            control = JobControl(job, node)
+            soft, hard = timeout(job)
+            slot.since = monotonic()
+            slot.control = control
+            try:
+                if soft is None and hard is None:
+                    entry: Entry = (COMPLETED, job, control, new_context().run(run, job, control), None)
+                else:
+                    entry = self._run_timed(slot, control, soft, hard)
+            except BaseException as error:  # noqa: BLE001  (a job may raise anything)
+                if isinstance(error, JobTimeout) and error.seconds is None:
+                    error = JobTimeout(soft)
+                entry = failed(handler, job, control, error)
+            slot.control = None
+            append(entry)
+            if acknowledger.sleeping:
+                acknowledger.ring()
+            if ident in connected_threads:
+                tidy_connections()
+
+    def _run_timed(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None) -> Entry:
+        since = slot.since
+        alarm = ThreadAlarm(control, None if soft is None else since + soft, None if hard is None else since + hard)
+        self._timekeeper.expect(alarm)
+        try:
+            result = contextvars.Context().run(self._state.handler.run, control.job, control)
+            return (COMPLETED, control.job, control, result, None)
+        finally:
+            alarm.end()
+            self._timekeeper.forget(alarm)

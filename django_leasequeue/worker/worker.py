@@ -1,0 +1,238 @@
+"""The worker: puts its parts together, and stops them in the right order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from ..engine import LeasedJob
+from .acknowledger import Acknowledger
+from .buffer import JobBuffer
+from .coroutines import CoroutinePool
+from .exits import ExitCode
+from .fetcher import Fetcher
+from .handler import Handler, JobControl
+from .keeper import Keeper
+from .options import WorkerOptions, node_name
+from .run import RETRY, plain_failure
+from .state import WorkerState
+from .threads import ThreadPool
+from .timekeeper import Timekeeper
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Seconds that the other jobs get when the process has to go because of one that does not end.
+RECYCLE_DRAIN = 5.0
+#: Seconds that a job gets to end by itself after it was told to.
+ABORT_GRACE = 1.0
+#: Seconds that the database gets to hear of the last ends and of jobs given back.
+FLUSH = 10.0
+
+
+class HardTimeout(Exception):
+    """A job outlived its hard timeout; its process was replaced."""
+
+
+class Worker:
+    """A worker process: claims jobs, runs them, settles them, until it is asked to stop.
+
+    Args:
+        options: what to do.
+        node: its name; by default made from host, process and chance.
+        handler: what runs the jobs; by default the one that the options name.
+    """
+
+    def __init__(self, options: WorkerOptions, *, node: str = "", handler: Handler | None = None) -> None:
+        made: Handler = handler if handler is not None else import_string(options.handler)()
+        self.state = state = WorkerState(options, node or options.node or node_name(), made)
+        self._buffer = JobBuffer()
+        self._timekeeper = Timekeeper(state)
+        self._acknowledger = Acknowledger(state, self._buffer)
+        done, ring = self._acknowledger.done, self._acknowledger.bell
+        self._threads = ThreadPool(state, self._buffer, done, ring, self._timekeeper)
+        self._coroutines = CoroutinePool(state, done, ring, self._buffer.fetcher, self._timekeeper)
+        self._fetcher = Fetcher(
+            state, self._buffer, self._coroutines.idle, self._coroutines.ready, self._coroutines.put
+        )
+        self._keeper = Keeper(state, self.running, self._give_back_surplus)
+        self._service: dict[str, threading.Thread] = {}
+        self._reaper: Any = None
+
+    def running(self) -> list[tuple[JobControl, float]]:
+        """Return the controls of the running jobs and when they started (monotonic)."""
+        found = [(slot.control, slot.since) for slot in self._threads.slots]
+        return [(control, since) for control, since in found if control is not None] + list(
+            self._coroutines.running.copy().values()
+        )
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the worker's own threads live and the database was reached lately."""
+        return (
+            self.state.broken is None
+            and all(thread.is_alive() for thread in self._service.values())
+            and time.monotonic() - self._keeper.well_at < 30
+        )
+
+    def run(self) -> ExitCode:
+        """Work until there is a reason to stop; return the exit code of the process.
+
+        Signal handlers call ``state.ask_stop`` and ``state.ask_hurry``.
+        """
+        state = self.state
+        self._start()
+        logger.info(
+            "Worker started",
+            extra={
+                "node": state.node,
+                "queues": ",".join(state.options.queues) or "*",
+                "concurrency": state.options.concurrency,
+                "async_concurrency": state.options.coroutines,
+            },
+        )
+        while not (state.stop_asked or state.finished or state.recycle or state.broken):
+            self._wait()
+        return self._stop()
+
+    def _wait(self) -> None:
+        self.state.main.wait(min(1.0, self._timekeeper.next_at - time.monotonic()))
+        self._timekeeper.check()
+
+    def _start(self) -> None:
+        self._threads.start()
+        for part, body in (
+            ("fetcher", self._fetcher.run),
+            ("acknowledger", self._acknowledger.run),
+            ("keeper", self._keeper.run),
+        ):
+            self._service[part] = threading.Thread(target=body)
+            self.state.start_thread(part, self._service[part])
+        if self.state.options.reaper:
+            self._start_reaper()
+
+    def _start_reaper(self) -> None:
+        from ..reaper import Reaper
+
+        self._reaper = Reaper(self.state.options.database)
+        self._reaper.start()
+
+    def _give_back_surplus(self, allowed: int) -> None:
+        surplus = self._buffer.take_back(len(self._buffer.jobs) - allowed)
+        if surplus:
+            self._fetcher.shrink(allowed // 2)
+            self._acknowledger.give_back(surplus, unstarted=True)
+
+    # The end
+
+    def _stop(self) -> ExitCode:
+        state, began = self.state, time.monotonic()
+        why = state.recycle or state.stop_asked or ("a part of it broke" if state.broken else "nothing left to do")
+        logger.info("Worker stops", extra={"node": state.node, "why": why, "held": len(state.held)})
+        self._stop_claiming()
+        overdue = [control.job for control in self._timekeeper.overdue]
+        patience = state.options.drain_timeout
+        if state.recycle:
+            patience = min(patience, RECYCLE_DRAIN)
+        drained = self._drain(began + patience, overdue)
+        if not drained:
+            self._abandon(overdue)
+        told = self._flush()
+        clean = self._close()
+        code = self._exit_code(drained and told)
+        logger.info(
+            "Worker stopped",
+            extra={"node": state.node, "exit_code": int(code), "clean": clean, **state.figures.as_dict()},
+        )
+        return code
+
+    def _stop_claiming(self) -> None:
+        self.state.draining.set()
+        self._buffer.fetcher.ring()
+        self._fetcher.link.give_up()
+        # A claim that is under way hands over what it gets, and that is given back below.
+        fetcher = self._service["fetcher"]
+        fetcher.join(2)
+        if fetcher.is_alive():
+            self._fetcher.link.cancel()
+            fetcher.join(2)
+        self._return_unstarted()
+        if self._reaper is not None:
+            self._reaper.stop()
+        self._keeper.bell.ring()
+
+    def _return_unstarted(self) -> None:
+        unstarted = self._buffer.take_all() + self._coroutines.take_all()
+        if unstarted:
+            self._acknowledger.give_back(unstarted, unstarted=True)
+
+    def _drain(self, deadline: float, overdue: list[LeasedJob]) -> bool:
+        """Wait for running jobs; return whether all ended."""
+        state = self.state
+        while True:
+            self._return_unstarted()
+            waited_for = len(state.held) - sum(job.seq in state.held for job in overdue)
+            if waited_for <= 0 or state.broken:
+                return not overdue and not state.held
+            left = deadline - time.monotonic()
+            if left <= 0 or state.hurry:
+                return False
+            state.main.wait(min(left, 0.05))
+            self._timekeeper.check()
+            overdue[:] = [control.job for control in self._timekeeper.overdue]
+
+    def _abandon(self, overdue: list[LeasedJob]) -> None:
+        """Give the jobs back that did not end: first they are told, and get a moment."""
+        state = self.state
+        running = self.running()
+        for control, _ in running:
+            control.abort("stopping")
+        deadline = time.monotonic() + ABORT_GRACE
+        while len(state.held) > len(overdue) and time.monotonic() < deadline and not state.broken:
+            state.main.wait(0.02)
+        late = {job.seq: job for job in overdue}
+        for job in list(state.held.values()):
+            if job.seq in late:
+                failure = plain_failure(HardTimeout("It did not end at its hard timeout; the process was replaced."))
+                self._acknowledger.done.append((RETRY, job, None, failure, None))
+            else:
+                logger.warning(
+                    "Job given back while it ran", extra={"seq": job.seq, "queue": job.queue, "job": job.name}
+                )
+                self._acknowledger.give_back([job], unstarted=False)
+        self._acknowledger.bell.ring()
+
+    def _flush(self) -> bool:
+        """Let the acknowledger tell what is left; return whether the database heard all."""
+        acknowledger, thread = self._acknowledger, self._service["acknowledger"]
+        acknowledger.close()
+        thread.join(FLUSH)
+        if not thread.is_alive():
+            return not acknowledger.done and not acknowledger.settling
+        acknowledger.link.give_up()
+        thread.join(2)
+        left = len(acknowledger.done) + acknowledger.settling
+        logger.error("The database did not hear of the end of jobs: they will run again", extra={"jobs": left})
+        return False
+
+    def _close(self) -> bool:
+        """End the threads; return whether all did."""
+        self._keeper.close()
+        keeper = self._service["keeper"]
+        keeper.join(2)
+        if keeper.is_alive():
+            self._keeper.link.give_up()
+            keeper.join(2)
+        threads = self._threads.stop(0.2)
+        coroutines = self._coroutines.stop(2.0)
+        return threads and coroutines and not keeper.is_alive()
+
+    def _exit_code(self, drained: bool) -> ExitCode:
+        if self.state.broken is not None:
+            return ExitCode.BROKEN
+        if self.state.recycle:
+            return ExitCode.RECYCLE
+        return ExitCode.OK if drained else ExitCode.GIVEN_BACK
