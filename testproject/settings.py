@@ -27,6 +27,7 @@ INSTALLED_APPS = [
     "pgtrigger",
     "rest_framework",
     "django_leasequeue",
+    "testproject.demo",
 ]
 
 MIDDLEWARE = [
@@ -65,6 +66,25 @@ DATABASES = {
     "default": EMBEDDED_DATABASE.django_database() if DATABASE_URL is None else devdb.database_from_url(DATABASE_URL),
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+TASKS = {
+    "default": {
+        "BACKEND": "django_leasequeue.tasks.LeaseQueueBackend",
+        # Any name: tests and benchmarks have queues of their own.
+        "QUEUES": [],
+        "OPTIONS": {
+            "queues": {
+                # Short tries, so that what cannot succeed is a dead letter before a visitor's coffee is cold.
+                "demo": {
+                    "max_deliveries": 3,
+                    "backoff": "exponential",
+                    "backoff_base_ms": 500,
+                    "backoff_max_ms": 4_000,
+                },
+            },
+        },
+    },
+}
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

@@ -1,0 +1,187 @@
+"""Who is told of a task's run: receivers of Django's task signals and of ours, and Django's log lines.
+
+Everything here is skipped when nobody listens, and nothing that a receiver does changes what becomes of a job.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import Any
+
+from .. import signals as job_signals
+from ..engine import Failure, LeasedJob, clock, codec
+from ..worker.handler import EndingName, JobControl
+from . import signals
+from .api import Task, TaskResult, TaskResultStatus
+from .backend import LeaseQueueBackend
+from .registry import Entry, copy_with
+from .results import error_of, errors_of, local, make_result, workers_of
+
+_OURS = {
+    "completed": job_signals.completed,
+    "failed": job_signals.failed,
+    "failing": job_signals.failing,
+    "dead": job_signals.failed,
+}
+
+#: Errors on their way from the task's thread to the signal; only jobs whose lease was lost in between stay longer.
+_MAX_KEPT = 256
+
+
+class _LogLine:
+    """As much of a ``TaskResult`` as Django's log lines use."""
+
+    __slots__ = ("backend", "id", "status", "task")
+
+    def __init__(self, entry: Entry, job: LeasedJob, status: TaskResultStatus) -> None:
+        self.task = entry.task
+        self.id = job.key or ""
+        self.status = status
+        self.backend = entry.alias
+
+
+class Announcer:
+    """Tells who listens; makes the ``TaskResult`` that they get.
+
+    Args:
+        project: the tenant whose jobs these are.
+    """
+
+    def __init__(self, project: str) -> None:
+        self._project = project
+        self._node = ""
+        self._errors: dict[tuple[int, int], BaseException] = {}
+
+    def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> None:
+        """A task is about to run, in this thread."""
+        self._node = control.node
+        if job_signals.started.receivers:
+            job_signals.send(job_signals.started, **self._about(job), job=job, node=control.node)
+        if signals.started.heard():
+            signals.started.send(LeaseQueueBackend, self.running_result(entry, job, control.node))
+        elif signals.started.logged():
+            signals.started.log(sender=LeaseQueueBackend, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
+
+    async def astarted(self, entry: Entry, job: LeasedJob, control: JobControl) -> None:
+        """A task is about to run, in this event loop."""
+        self._node = control.node
+        if job_signals.started.receivers:
+            await job_signals.started.asend_robust(sender=None, **self._about(job), job=job, node=control.node)
+        if signals.started.heard():
+            await signals.started.asend(LeaseQueueBackend, self.running_result(entry, job, control.node))
+        elif signals.started.logged():
+            signals.started.log(sender=LeaseQueueBackend, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
+
+    def keep_error(self, job: LeasedJob, error: BaseException) -> None:
+        """Keep a task's last error until its end is settled: receivers look for it as the current exception."""
+        if not signals.finished.heard() and not signals.finished.logged(logging.ERROR):
+            return
+        if len(self._errors) >= _MAX_KEPT:
+            self._errors.pop(next(iter(self._errors), (0, 0)), None)
+        self._errors[job.seq, job.claim] = error
+
+    def anybody(self, ending: EndingName) -> bool:
+        """Whether anybody wants to hear of this ending."""
+        if _OURS[ending].receivers:
+            return True
+        if ending == "failing":
+            return False
+        level = logging.INFO if ending == "completed" else logging.ERROR
+        return signals.finished.heard() or signals.finished.logged(level)
+
+    def settled(
+        self,
+        entry: Entry | None,
+        job: LeasedJob,
+        ending: EndingName,
+        result_json: str | None,
+        failure: Failure | None,
+        available_at: datetime | None,
+    ) -> None:
+        """The end of a run has been stored."""
+        error = self._errors.pop((job.seq, job.claim), None)
+        if _OURS[ending].receivers:
+            self._send_ours(job, ending, result_json, failure, available_at)
+        if ending == "failing" or entry is None:
+            return
+        if signals.finished.heard():
+            result = self._finished_result(entry, job, ending, result_json, failure)
+            _within(error, lambda: signals.finished.send(LeaseQueueBackend, result))
+        elif signals.finished.logged(logging.INFO if ending == "completed" else logging.ERROR):
+            line = _LogLine(entry, job, _status(ending))
+            _within(error, lambda: signals.finished.log(sender=LeaseQueueBackend, task_result=line))
+
+    def running_result(self, entry: Entry, job: LeasedJob, node: str) -> TaskResult[Any]:
+        """Make the result of a task that runs."""
+        return self._result(entry, job, TaskResultStatus.RUNNING, workers_of(job.errors, node, job.deliveries))
+
+    def failed_result(self, entry: Entry, job: LeasedJob, failure: Failure) -> TaskResult[Any]:
+        """Make the result of a task whose attempt has just failed."""
+        result = self._result(entry, job, TaskResultStatus.FAILED, workers_of(job.errors, self._node, job.deliveries))
+        result.errors.append(error_of(failure.type, failure.message, failure.traceback))
+        return result
+
+    def _finished_result(
+        self, entry: Entry, job: LeasedJob, ending: EndingName, result_json: str | None, failure: Failure | None
+    ) -> TaskResult[Any]:
+        result = self._result(entry, job, _status(ending), workers_of(job.errors, self._node, job.deliveries))
+        object.__setattr__(result, "finished_at", local(clock.now()))
+        if failure is not None:
+            result.errors.append(error_of(failure.type, failure.message, failure.traceback))
+        if result_json is not None:
+            object.__setattr__(result, "_return_value", codec.loads(result_json))
+        return result
+
+    def _result(self, entry: Entry, job: LeasedJob, status: TaskResultStatus, worker_ids: list[str]) -> TaskResult[Any]:
+        data = job.data
+        return make_result(
+            self._task(entry, job),
+            job.key or "",
+            status,
+            data=data if isinstance(data, dict) else None,
+            backend=entry.alias,
+            errors=errors_of(job.errors),
+            worker_ids=worker_ids,
+            enqueued_at=job.created_at,
+            started_at=job.first_claimed_at,
+            last_attempted_at=job.claimed_at,
+        )
+
+    def _task(self, entry: Entry, job: LeasedJob) -> Task[..., Any]:
+        return copy_with(entry.task, {"priority": -job.rank, "queue_name": job.queue, "backend": entry.alias})
+
+    def _about(self, job: LeasedJob) -> dict[str, Any]:
+        return {"queue": job.queue, "project": self._project, "seq": job.seq, "key": job.key, "name": job.name}
+
+    def _send_ours(
+        self,
+        job: LeasedJob,
+        ending: EndingName,
+        result_json: str | None,
+        failure: Failure | None,
+        available_at: datetime | None,
+    ) -> None:
+        more: dict[str, Any] = {"job": job}
+        if ending == "completed":
+            more["result"] = None if result_json is None else codec.loads(result_json)
+        else:
+            more["failure"] = failure
+        if ending == "failing":
+            more["available_at"] = available_at
+        job_signals.send(_OURS[ending], **self._about(job), **more)
+
+
+def _status(ending: EndingName) -> TaskResultStatus:
+    return TaskResultStatus.SUCCESSFUL if ending == "completed" else TaskResultStatus.FAILED
+
+
+def _within(error: BaseException | None, call: Any) -> None:
+    """Call with ``error`` as the current exception, as Django's own backends do when a task has failed."""
+    if error is None:
+        call()
+        return
+    try:
+        raise error
+    except BaseException:  # noqa: BLE001  (it is the task's own, raised again only to be the current one)
+        call()

@@ -1,0 +1,105 @@
+"""Django's Tasks API under one name: ``django.tasks`` on Django 6, the ``django_tasks`` backport on Django 5.2.
+
+Nothing here, and nothing that ``django_leasequeue.tasks`` imports at its top, loads a model: tasks are declared while
+Django is still loading its apps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+
+import django
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+if TYPE_CHECKING or django.VERSION < (6, 0):
+    from django_tasks import task_backends
+    from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import (
+        DEFAULT_TASK_BACKEND_ALIAS,
+        DEFAULT_TASK_PRIORITY,
+        DEFAULT_TASK_QUEUE_NAME,
+        Task,
+        TaskContext,
+        TaskError,
+        TaskResult,
+        TaskResultStatus,
+    )
+    from django_tasks.base import Task as GenericTask
+    from django_tasks.exceptions import (
+        InvalidTaskError as InvalidTask,
+    )
+    from django_tasks.exceptions import (
+        TaskResultDoesNotExist,
+    )
+    from django_tasks.signals import (
+        log_task_enqueued,
+        log_task_finished,
+        log_task_started,
+        task_enqueued,
+        task_finished,
+        task_started,
+    )
+    from django_tasks.utils import normalize_json
+
+    TASKS_LOGGER = "django_tasks"
+else:
+    from django.tasks import task_backends
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import (
+        DEFAULT_TASK_BACKEND_ALIAS,
+        DEFAULT_TASK_PRIORITY,
+        DEFAULT_TASK_QUEUE_NAME,
+        Task,
+        TaskContext,
+        TaskError,
+        TaskResult,
+        TaskResultStatus,
+    )
+    from django.tasks.exceptions import (
+        InvalidTask,
+        TaskResultDoesNotExist,
+    )
+    from django.tasks.signals import (
+        log_task_enqueued,
+        log_task_finished,
+        log_task_started,
+        task_enqueued,
+        task_finished,
+        task_started,
+    )
+    from django.utils.json import normalize_json
+
+    class GenericTask(Task, Generic[P, T]):
+        """Django's own ``Task``, which has no type parameters at run time, with those of the backport."""
+
+        __slots__ = ()
+
+    TASKS_LOGGER = "django.tasks"
+
+__all__ = [
+    "DEFAULT_TASK_BACKEND_ALIAS",
+    "DEFAULT_TASK_PRIORITY",
+    "DEFAULT_TASK_QUEUE_NAME",
+    "TASKS_LOGGER",
+    "BaseTaskBackend",
+    "GenericTask",
+    "InvalidTask",
+    "P",
+    "T",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "log_task_enqueued",
+    "log_task_finished",
+    "log_task_started",
+    "normalize_json",
+    "task_backends",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]

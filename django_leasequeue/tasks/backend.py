@@ -1,0 +1,275 @@
+"""The backend: ``TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend"}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.core import checks as django_checks
+
+from .. import engine, presets, routing
+from ..exceptions import BatchTooLarge, InvalidOption
+from . import jobs, results, signals
+from . import options as backend_options
+from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from .exceptions import TaskNotFound
+from .ids import new_id
+from .registry import check_findable
+from .task import Call, LeaseQueueTask
+
+#: Calls of one ``enqueue_many``.
+MAX_MANY = 100_000
+
+#: Characters of a result's id; ours have 36.
+MAX_ID = 256
+
+#: Paths that were seen to lead to a task.
+_findable: set[str] = set()
+
+
+class _Prepared(NamedTuple):
+    """A call of ``enqueue_many`` on its way: what the caller gets, and what the database gets."""
+
+    result: TaskResult[Any]
+    job: engine.NewJob
+    queue: str
+    database: str
+
+
+class LeaseQueueBackend(BaseTaskBackend):
+    """Runs tasks through the lease engine: at least once, retried with backoff, dead-lettered when tries are used up.
+
+    ``OPTIONS``: ``project``, ``database``, ``preset``, ``queues``; see ``BackendOptions``. ``QUEUES`` is Django's: the
+    names that tasks may use, ``[]`` for any. A queue is made by its first task.
+
+    A task enqueued inside ``transaction.atomic()`` exists if and when that commits: ``transaction.on_commit`` is not
+    needed.
+    """
+
+    task_class = LeaseQueueTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.params = params
+        self.config = backend_options.BackendOptions.of(self.options, self.queues)
+
+    def validate_task(self, task: Task[..., Any]) -> None:
+        """Refuse a task that cannot run here.
+
+        Raises:
+            InvalidTask: the message says why.
+        """
+        super().validate_task(task)
+        name = task.queue_name
+        if name not in self.queues:
+            try:
+                presets.check_name(name, "queue_name")
+            except InvalidOption as error:
+                raise InvalidTask(f"{error}") from error
+
+    def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+        """Enqueue one call of a task, in the caller's transaction if there is one.
+
+        Raises:
+            InvalidTask: the task cannot run here.
+            TypeError, ValueError: an argument is not JSON, or too large.
+            QueueNotFound: the queue is missing and may not be made.
+        """
+        prepared = self._prepare(task, args, kwargs)
+        self._submit([prepared])
+        _announce(type(self), prepared.result)
+        return prepared.result
+
+    async def aenqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+        """See ``enqueue``. It runs on an async connection of its own, not in a transaction of the caller."""
+        prepared = self._prepare(task, args, kwargs)
+        await self._asubmit([prepared])
+        await _aannounce(type(self), prepared.result)
+        return prepared.result
+
+    def enqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
+        """Enqueue many calls at once: all or none of a database, in the caller's transaction if there is one.
+
+        Args:
+            calls: at most 100,000 of ``(task, args, kwargs)``; ``task.enqueue_many`` is shorter where the task is one.
+
+        Returns:
+            One result per call, in order.
+
+        Raises:
+            BatchTooLarge: there are more.
+            InvalidTask, TypeError, ValueError, QueueNotFound: as ``enqueue``; nothing was enqueued.
+        """
+        prepared = self._prepare_many(calls)
+        self._submit(prepared)
+        if signals.enqueued.heard() or signals.enqueued.logged():
+            for item in prepared:
+                _announce(type(self), item.result)
+        return [item.result for item in prepared]
+
+    async def aenqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
+        """See ``enqueue_many``. It runs on an async connection of its own, not in a transaction of the caller."""
+        prepared = self._prepare_many(calls)
+        await self._asubmit(prepared)
+        if signals.enqueued.heard() or signals.enqueued.logged():
+            for item in prepared:
+                await _aannounce(type(self), item.result)
+        return [item.result for item in prepared]
+
+    def get_result(self, result_id: str) -> TaskResult[Any]:
+        """Return what is known of a task by the id of its result.
+
+        Raises:
+            TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
+            TaskNotFound: it is there, but its task is not any more.
+        """
+        key = _key(result_id)
+        for database in self._databases():
+            row = engine.run(jobs.find(key, self.config.project), database)
+            if row is not None:
+                return results.result_of_row(key, row, self.alias)
+        raise _missing(key)
+
+    async def aget_result(self, result_id: str) -> TaskResult[Any]:
+        """See ``get_result``."""
+        key = _key(result_id)
+        for database in self._databases():
+            row = await engine.arun(jobs.find(key, self.config.project), database)
+            if row is not None:
+                return results.result_of_row(key, row, self.alias)
+        raise _missing(key)
+
+    def check(self, **kwargs: Any) -> Iterable[django_checks.CheckMessage]:
+        """Say what is wrong with this backend's settings (``leasequeue.tasks.E001`` and following)."""
+        return list(backend_options.check(self.alias, self.params))
+
+    def _prepare_many(self, calls: Iterable[Call]) -> list[_Prepared]:
+        prepared: list[_Prepared] = []
+        for task, args, kwargs in calls:
+            if len(prepared) >= MAX_MANY:
+                raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
+            prepared.append(self._prepare(task, args, kwargs))
+        return prepared
+
+    def _prepare(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Prepared:
+        self.validate_task(task)
+        path = task.module_path
+        if path not in _findable:
+            try:
+                check_findable(task)
+            except TaskNotFound as error:
+                raise InvalidTask(f"No worker could run this task. {error}") from error
+            _findable.add(path)
+        result = _new_result(task, args, kwargs, self.alias)
+        job = jobs.new_job(task, result.id, result.args, result.kwargs, self.alias)
+        return _Prepared(result, job, task.queue_name, self._database_of(task.queue_name))
+
+    def _submit(self, prepared: Sequence[_Prepared]) -> None:
+        from .. import engine
+
+        for database, queues in _group(prepared).items():
+            answers = engine.run(jobs.submit(_jobs(queues), self.config), database)
+            _note_times(queues, answers)
+
+    async def _asubmit(self, prepared: Sequence[_Prepared]) -> None:
+        from .. import engine
+
+        for database, queues in _group(prepared).items():
+            answers = await engine.arun(jobs.submit(_jobs(queues), self.config), database)
+            _note_times(queues, answers)
+
+    def _database_of(self, queue: str) -> str:
+        return self.config.database or routing.alias_of(self.config.project, queue)
+
+    def _databases(self) -> list[str]:
+        """Where results of this backend may be."""
+        if self.config.database:
+            return [self.config.database]
+        if self.queues:
+            return list(dict.fromkeys(routing.alias_of(self.config.project, queue) for queue in sorted(self.queues)))
+        return routing.aliases()
+
+
+_Queues = dict[str, list[_Prepared]]
+
+
+def _group(prepared: Sequence[_Prepared]) -> dict[str, _Queues]:
+    """The calls by database and queue, each in order."""
+    groups: dict[str, _Queues] = {}
+    for item in prepared:
+        groups.setdefault(item.database, {}).setdefault(item.queue, []).append(item)
+    return groups
+
+
+def _jobs(queues: _Queues) -> dict[str, list[engine.NewJob]]:
+    return {name: [item.job for item in items] for name, items in queues.items()}
+
+
+def _note_times(queues: _Queues, answers: Mapping[str, Sequence[engine.Enqueued]]) -> None:
+    for name, items in queues.items():
+        for item, answer in zip(items, answers[name], strict=True):
+            object.__setattr__(item.result, "enqueued_at", results.local(answer.created_at))
+
+
+def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], alias: str) -> TaskResult[Any]:
+    try:
+        return TaskResult(
+            task=task,
+            id=new_id(),
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            last_attempted_at=None,
+            finished_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=alias,
+            errors=[],
+            worker_ids=[],
+        )
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"The arguments of {task.module_path} must be JSON: {error}. Give the ids of objects, and dates and"
+            " decimals as text."
+        ) from error
+
+
+def _announce(sender: type, result: TaskResult[Any]) -> None:
+    if signals.enqueued.heard():
+        signals.enqueued.send(sender, result)
+    elif signals.enqueued.logged():
+        signals.enqueued.log(sender=sender, task_result=result)
+
+
+async def _aannounce(sender: type, result: TaskResult[Any]) -> None:
+    if signals.enqueued.heard():
+        await signals.enqueued.asend(sender, result)
+    elif signals.enqueued.logged():
+        signals.enqueued.log(sender=sender, task_result=result)
+
+
+def _key(result_id: Any) -> str:
+    key = str(result_id)
+    if len(key) > MAX_ID or "\x00" in key or not _storable(key):
+        raise _missing(key[:MAX_ID])
+    return key
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _missing(key: str) -> TaskResultDoesNotExist:
+    return TaskResultDoesNotExist(
+        f"There is no result {key!r}: no such task was enqueued in this project, or its result has expired"
+        " (result_ttl_ms)."
+    )

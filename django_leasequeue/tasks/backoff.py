@@ -1,0 +1,124 @@
+"""How long a failed task waits before its next attempt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from .exceptions import seconds_of
+
+if TYPE_CHECKING:
+    from .api import TaskResult
+
+#: No job is delayed longer than this by a backoff; the engine's own limit.
+MAX_SECONDS = 86_400.0
+
+#: 2 ** 40 seconds is far beyond any limit: keeps the power from growing without bound.
+_MAX_EXPONENT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A delay that grows with the number of attempts; the formulas of a queue's ``backoff`` option.
+
+    Args:
+        kind: ``fixed``, ``linear``, ``exponential``, ``exp_equal_jitter`` or ``exp_full_jitter``.
+        base: seconds; the unit that grows.
+        max: seconds; the delay never gets longer.
+
+    Raises:
+        ValueError: the kind is unknown, or a number is not one.
+    """
+
+    kind: str = "exp_full_jitter"
+    base: float = 5.0
+    max: float = 900.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in _FORMULAS:
+            raise ValueError(f"backoff must be one of {', '.join(_FORMULAS)}; it is {self.kind!r}.")
+        seconds_of(self.base, "base of a Backoff")
+        seconds_of(self.max, "max of a Backoff")
+
+    def delay(self, attempt: int) -> float:
+        """Return the seconds to wait after attempt number ``attempt`` (from 1)."""
+        return _FORMULAS[self.kind](self, attempt)
+
+    def _cap(self, attempt: int) -> float:
+        return min(self.base * 2.0 ** min(attempt, _MAX_EXPONENT), self.max)
+
+
+def _equal_jitter(policy: Backoff, attempt: int) -> float:
+    cap = policy._cap(attempt)
+    return cap / 2 + random.random() * cap / 2
+
+
+_FORMULAS: dict[str, Callable[[Backoff, int], float]] = {
+    "fixed": lambda policy, attempt: min(policy.base, policy.max),
+    "linear": lambda policy, attempt: min(policy.base * attempt, policy.max),
+    "exponential": Backoff._cap,
+    "exp_equal_jitter": _equal_jitter,
+    "exp_full_jitter": lambda policy, attempt: random.random() * policy._cap(attempt),
+}
+
+#: As in Django's proposal: called with the exception and the task's result as it is after this attempt; ``None`` means
+#: that the task is not tried again.
+BackoffFunction = Callable[[BaseException, "TaskResult[Any]"], "float | timedelta | None"]
+
+#: What ``@task(backoff=...)`` takes: seconds, seconds for each attempt (the last one repeats), the name of a kind, a
+#: ``Backoff``, or a function.
+BackoffLike = float | timedelta | Sequence[float] | str | Backoff | BackoffFunction
+
+
+def parse(value: Any) -> Any:
+    """Return ``value`` in the form that a task keeps: a number, a tuple of numbers, a ``Backoff`` or a function.
+
+    Raises:
+        ValueError: it is none of what ``BackoffLike`` allows; the message says what is.
+    """
+    if isinstance(value, str):
+        return Backoff(value)
+    if isinstance(value, Backoff) or callable(value):
+        return value
+    if isinstance(value, (int, float, timedelta)) and not isinstance(value, bool):
+        return seconds_of(value, "backoff")
+    if isinstance(value, (list, tuple)) and value:
+        return tuple(seconds_of(item, "each delay of backoff") for item in value)
+    raise ValueError(
+        "backoff must be seconds, a list of seconds (one an attempt), the name of a kind"
+        f" ({', '.join(_FORMULAS)}), a Backoff, or a function; it is {value!r}."
+    )
+
+
+def dump(value: Any) -> Any:
+    """Return a parsed backoff as JSON, for a task whose backoff was set with ``using()``.
+
+    Raises:
+        ValueError: it is a function: what a job carries must not name code to run.
+    """
+    if isinstance(value, Backoff):
+        return {"kind": value.kind, "base": value.base, "max": value.max}
+    if callable(value):
+        raise ValueError("a backoff function belongs to the task: give it to @task(backoff=...), not to using().")
+    return list(value) if isinstance(value, tuple) else value
+
+
+def load(value: Any) -> Any:
+    """Return what ``dump`` wrote.
+
+    Raises:
+        ValueError, TypeError: it was not written by ``dump``.
+    """
+    return Backoff(**value) if isinstance(value, dict) else parse(value)
+
+
+def fixed_delay(value: Any, attempt: int) -> float:
+    """Return the seconds that a parsed backoff, not a function, gives after attempt number ``attempt`` (from 1)."""
+    if isinstance(value, Backoff):
+        return min(value.delay(attempt), MAX_SECONDS)
+    if isinstance(value, tuple):
+        return float(min(value[min(attempt, len(value)) - 1], MAX_SECONDS))
+    return min(float(value), MAX_SECONDS)

@@ -1,0 +1,240 @@
+"""Runs Django tasks for the worker: what a job of a ``LeaseQueueBackend`` is, how it fails, who is told."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from .. import conf
+from ..engine import Failure, LeasedJob, codec
+from ..exceptions import InvalidOption
+from ..fingerprint import fingerprint
+from ..worker.handler import EndingName, GiveUp, JobControl, Retry
+from . import backoff as backoffs
+from .announcing import Announcer
+from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json
+from .context import LeaseQueueContext, running
+from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound, seconds_of
+from .registry import Entry, find_entry
+from .task import LeaseQueueTask
+
+logger = logging.getLogger("django_leasequeue.tasks")
+
+_NO_TIMEOUT = (None, None)
+_ATOMS = {str, int, float, bool}
+
+
+class TaskHandler:
+    """Runs the jobs that tasks became. One a process, called from many threads at once; see ``worker.handler.Handler``.
+
+    Args:
+        project: the tenant whose jobs these are.
+    """
+
+    def __init__(self, project: str = "") -> None:
+        self._entries: dict[tuple[str | None, str], Entry] = {}
+        self._announcer = Announcer(project)
+
+    def is_async(self, job: LeasedJob) -> bool:
+        """Whether the task is a coroutine function. A task that cannot be found fails in a thread."""
+        try:
+            return self._entry(job).is_async
+        except TaskNotFound:
+            return False
+
+    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
+        """Return the task's ``timeout`` as the soft one; the hard one is the worker's affair."""
+        try:
+            task = self._entry(job).task
+        except TaskNotFound:
+            return _NO_TIMEOUT
+        if not isinstance(task, LeaseQueueTask):
+            return _NO_TIMEOUT
+        seconds: Any = task.timeout
+        if job.meta_json is not None:
+            seconds = self._meta(job).get("timeout", seconds)
+        # What stands in a job was written by using(), or by anybody who may write to the queue.
+        return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
+
+    def run(self, job: LeasedJob, control: JobControl) -> str | None:
+        """Run a sync task; return its result as JSON.
+
+        Raises:
+            TaskNotFound: there is no such task here.
+            ResultNotSerializable: it returned something else than JSON.
+            BaseException: whatever the task raised.
+        """
+        entry = self._entry(job)
+        token = running.set(control)
+        try:
+            self._announcer.started(entry, job, control)
+            data = job.data_json
+            if data is None and not entry.takes_context:
+                value = entry.func()
+            else:
+                args, kwargs = _arguments(data)
+                if entry.takes_context:
+                    args = [self._context(entry, job, control), *args]
+                value = entry.func(*args, **kwargs)
+        finally:
+            running.reset(token)
+        return None if value is None else result_json(entry.path, value)
+
+    async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
+        """Run an async task; see ``run``."""
+        entry = self._entry(job)
+        token = running.set(control)
+        try:
+            await self._announcer.astarted(entry, job, control)
+            args, kwargs = _arguments(job.data_json)
+            if entry.takes_context:
+                args = [self._context(entry, job, control), *args]
+            value = await entry.func(*args, **kwargs)
+        finally:
+            running.reset(token)
+        return None if value is None else result_json(entry.path, value)
+
+    def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
+        """Say what is kept of an error, and when the task is tried again."""
+        kind = type(error)
+        failure = Failure(
+            type=f"{kind.__module__}.{kind.__qualname__}",
+            message=_message(error),
+            traceback=_traceback(error),
+            fingerprint=fingerprint(error, job.name or ""),
+        )
+        verdict = self._verdict(job, error, failure)
+        if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
+            self._announcer.keep_error(job, error)
+        return failure, verdict
+
+    def settled(
+        self,
+        job: LeasedJob,
+        ending: EndingName,
+        *,
+        result_json: str | None = None,
+        failure: Failure | None = None,
+        available_at: datetime | None = None,
+    ) -> None:
+        """Tell who listens what became of a job."""
+        announcer = self._announcer
+        if not announcer.anybody(ending):
+            return
+        try:
+            entry = self._entry(job)
+        except TaskNotFound:
+            entry = None
+        announcer.settled(entry, job, ending, result_json, failure, available_at)
+
+    def _entry(self, job: LeasedJob) -> Entry:
+        alias: Any = DEFAULT_TASK_BACKEND_ALIAS
+        if job.meta_json is not None:
+            alias = self._meta(job).get("backend", alias)
+            if not isinstance(alias, str):
+                raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
+        found = self._entries.get((job.name, alias))
+        if found is None:
+            found = self._entries[job.name, alias] = find_entry(job.name, alias)
+        return found
+
+    @staticmethod
+    def _meta(job: LeasedJob) -> dict[str, Any]:
+        meta = job.meta
+        return meta if isinstance(meta, dict) else {}
+
+    def _context(self, entry: Entry, job: LeasedJob, control: JobControl) -> LeaseQueueContext:
+        return LeaseQueueContext(task_result=self._announcer.running_result(entry, job, control.node), control=control)
+
+    def _verdict(self, job: LeasedJob, error: BaseException, failure: Failure) -> Retry | GiveUp:
+        if isinstance(error, FailForGood):
+            return GiveUp()
+        if isinstance(error, RetryLater) and error.delay is not None:
+            return _retry(error.delay)
+        try:
+            return self._backoff(job, error, failure)
+        except Exception:
+            logger.exception("The backoff of task %s failed; its queue's is used instead.", job.name)
+            return Retry()
+
+    def _backoff(self, job: LeasedJob, error: BaseException, failure: Failure) -> Retry | GiveUp:
+        try:
+            entry = self._entry(job)
+        except TaskNotFound:
+            return Retry()
+        if not isinstance(entry.task, LeaseQueueTask):
+            return Retry()
+        policy = entry.task.backoff
+        if job.meta_json is not None:
+            meta = self._meta(job)
+            policy = backoffs.load(meta["backoff"]) if "backoff" in meta else policy
+        if policy is None:
+            return Retry()
+        if not callable(policy):
+            return _retry(backoffs.fixed_delay(policy, job.deliveries))
+        delay = policy(error, self._announcer.failed_result(entry, job, failure))
+        return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
+
+
+def _retry(seconds: float) -> Retry:
+    return Retry(int(min(seconds, backoffs.MAX_SECONDS) * 1000))
+
+
+def _arguments(text: str | None) -> tuple[Any, Any]:
+    """The arguments in a job's payload. What is not of our form is left to the call, which says what is wrong."""
+    if text is None:
+        return (), {}
+    data = codec.loads(text)
+    if not isinstance(data, dict) or not data.keys() <= {"args", "kwargs"}:
+        raise InvalidOption(
+            f'The payload of a task is {{"args": [...], "kwargs": {{...}}}}, each optional; it is {text[:200]}.'
+        )
+    return data.get("args", ()), data.get("kwargs", {})
+
+
+def result_json(path: str, value: Any) -> str:
+    """Return what a task returned as JSON text.
+
+    Raises:
+        ResultNotSerializable: it is not JSON, or larger than ``LEASEQUEUE["MAX_RESULT_BYTES"]``.
+    """
+    try:
+        text = codec.dumps(value if type(value) in _ATOMS else normalize_json(value), "it")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ResultNotSerializable(
+            f"{path} returned an object of type {type(value).__name__} that cannot be kept as its result: {error}"
+        ) from error
+    limit = conf.settings.MAX_RESULT_BYTES
+    if len(text) * 4 > limit and len(text.encode()) > limit:
+        raise ResultNotSerializable(
+            f"{path} returned more than {limit} bytes. Keep it elsewhere and return a reference, or raise"
+            " LEASEQUEUE['MAX_RESULT_BYTES']."
+        )
+    return text
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as again:  # noqa: BLE001  (the host's own __str__ failed: the failure itself must still be kept)
+        return f"(its text cannot be had: {type(again).__name__})"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, _from_the_task_on(error.__traceback__)))
+    except Exception as again:  # noqa: BLE001  (an exception that cannot be shown must not hide that the task failed)
+        return f"{type(error).__name__} (its traceback cannot be shown: {type(again).__name__})"
+
+
+def _from_the_task_on(whole: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames above the task's own function: those of the worker tell nobody anything."""
+    step = whole
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__") == __name__:
+            return step.tb_next or step
+        step = step.tb_next
+    return whole

@@ -1,0 +1,183 @@
+"""The options of a backend (``TASKS[alias]["OPTIONS"]``), and what can be wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings as django_settings
+from django.core import checks
+from django.db import connections
+
+from .. import conf, presets
+from ..exceptions import InvalidOption, QueueNotFound
+
+PRESET = "django"
+_KEYS = ("project", "database", "preset", "queues")
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """``OPTIONS`` of one backend.
+
+    Args:
+        project: the tenant whose queues these are.
+        database: alias of the database; ``None``: as ``LEASEQUEUE`` says.
+        preset: the bundle of options that a new queue begins with.
+        queues: options of single queues, over the preset's: ``{"mail": {"lease_ms": 300_000}}``.
+        listed: the backend's ``QUEUES``; empty: any name.
+    """
+
+    project: str = ""
+    database: str | None = None
+    preset: str = PRESET
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    listed: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, options: Any, listed: Any) -> BackendOptions:
+        """Read ``OPTIONS`` and ``QUEUES``; what is wrong with them is for ``check`` to say."""
+        given = options if isinstance(options, Mapping) else {}
+        known = {key: given[key] for key in _KEYS if key in given}
+        return cls(**known, listed=frozenset(name for name in listed if isinstance(name, str)))
+
+    def declaration(self, queue: str) -> tuple[str | None, dict[str, Any]]:
+        """Return preset and options of a queue that is to be made.
+
+        Raises:
+            QueueNotFound: nothing declares it, and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
+        """
+        declared = self.queues.get(queue)
+        if declared is None and not self.project:
+            declared = conf.settings.QUEUES.get(queue)
+        if declared is None and queue not in self.listed and not conf.settings.AUTO_CREATE:
+            raise QueueNotFound(queue, self.project)
+        options = dict(declared or {})
+        return options.pop("preset", self.preset), options
+
+
+def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
+    """Say what is wrong with one backend in ``TASKS``; nothing is asked of the database."""
+    where = f"TASKS[{alias!r}]"
+    if not apps.is_installed("django_leasequeue"):
+        yield checks.Error(
+            f"{where} uses LeaseQueueBackend, but django_leasequeue is not installed.",
+            hint="Add 'django_leasequeue' and 'pgtrigger' to INSTALLED_APPS and run migrate.",
+            id="leasequeue.tasks.E001",
+        )
+        return
+    options = params.get("OPTIONS", {})
+    if not isinstance(options, Mapping):
+        yield checks.Error(f"{where}['OPTIONS'] must be a dict; it is {options!r}.", id="leasequeue.tasks.E002")
+        options = {}
+    for key in options:
+        if key not in _KEYS:
+            yield checks.Error(
+                f"{where}['OPTIONS'][{key!r}] is not an option of LeaseQueueBackend.",
+                hint=f"The options are {', '.join(_KEYS)}. Options of a queue belong into 'queues'.",
+                id="leasequeue.tasks.E002",
+            )
+    yield from _check_database(where, options)
+    yield from _check_project(where, options)
+    yield from _check_queues(where, params.get("QUEUES", ["default"]), options)
+    if "ENQUEUE_ON_COMMIT" in params:
+        yield checks.Warning(
+            f"{where}['ENQUEUE_ON_COMMIT'] has no effect.",
+            hint="A task is enqueued in the caller's transaction: it is there if that commits, and never before.",
+            id="leasequeue.tasks.W001",
+        )
+
+
+def _check_database(where: str, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
+    alias = options.get("database")
+    if alias is None:
+        return
+    if not isinstance(alias, str) or alias not in django_settings.DATABASES:
+        yield checks.Error(
+            f"{where}['OPTIONS']['database'] is {alias!r}, which is not an alias in DATABASES.",
+            hint=f"The aliases are {', '.join(django_settings.DATABASES)}.",
+            id="leasequeue.tasks.E003",
+        )
+    elif connections[alias].vendor != "postgresql":
+        yield checks.Error(
+            f"{where}['OPTIONS']['database'] is {alias!r}, which is not PostgreSQL.", id="leasequeue.tasks.E003"
+        )
+
+
+def _check_project(where: str, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
+    try:
+        presets.check_project(options.get("project", ""))
+    except InvalidOption as error:
+        yield checks.Error(f"{where}['OPTIONS']['project']: {error}", id="leasequeue.tasks.E004")
+    preset = options.get("preset", PRESET)
+    if preset not in presets.PRESETS:
+        yield _unknown_preset(f"{where}['OPTIONS']", preset)
+
+
+def _unknown_preset(where: str, preset: Any) -> checks.Error:
+    return checks.Error(
+        f"{where}['preset'] is {preset!r}.",
+        hint=f"The presets are {', '.join(presets.PRESETS)}.",
+        id="leasequeue.tasks.E005",
+    )
+
+
+def _check_queues(where: str, listed: Any, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
+    if isinstance(listed, (str, bytes)) or not isinstance(listed, (list, tuple, set, frozenset)):
+        yield checks.Error(
+            f"{where}['QUEUES'] must be a list of names, such as ['default', 'mail']; it is {listed!r}.",
+            id="leasequeue.tasks.E006",
+        )
+        listed = []
+    for name in listed:
+        try:
+            presets.check_name(name)
+        except InvalidOption as error:
+            yield checks.Error(f"{where}['QUEUES']: {error}", id="leasequeue.tasks.E006")
+    declared = options.get("queues", {})
+    if not isinstance(declared, Mapping):
+        yield checks.Error(
+            f"{where}['OPTIONS']['queues'] must be a dict of dicts, one a queue; it is {declared!r}.",
+            id="leasequeue.tasks.E007",
+        )
+        return
+    for name, given in declared.items():
+        if listed and name not in listed:
+            yield checks.Error(
+                f"{where}['OPTIONS']['queues'][{name!r}] is not one of the backend's QUEUES.",
+                hint=f"Add it to {where}['QUEUES'], or take it out of 'queues'.",
+                id="leasequeue.tasks.E008",
+            )
+        yield from _check_queue(f"{where}['OPTIONS']['queues'][{name!r}]", name, given, options.get("preset", PRESET))
+
+
+def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[checks.CheckMessage]:
+    if not isinstance(given, Mapping):
+        yield checks.Error(f"{where} must be a dict of options; it is {given!r}.", id="leasequeue.tasks.E007")
+        return
+    own = dict(given)
+    preset = own.pop("preset", preset)
+    if preset not in presets.PRESETS:
+        if "preset" in given:
+            yield _unknown_preset(where, preset)
+        return
+    try:
+        presets.check_name(name)
+        config = presets.complete(preset, name, **own)
+    except (InvalidOption, TypeError) as error:
+        yield checks.Error(f"{where}: {error}", id="leasequeue.tasks.E007")
+        return
+    if config["type"] != "queue":
+        yield checks.Error(
+            f"{where} declares a log: its records are never run.",
+            hint="Leave 'type' out.",
+            id="leasequeue.tasks.E009",
+        )
+    elif config["result_ttl_ms"] == 0:
+        yield checks.Warning(
+            f"{where}: result_ttl_ms is 0, so that get_result() does not find finished tasks.",
+            hint="Set result_ttl_ms, in milliseconds; silence this check if nobody asks for results.",
+            id="leasequeue.tasks.W002",
+        )

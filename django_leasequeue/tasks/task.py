@@ -1,0 +1,230 @@
+"""The task class: Django's ``Task`` with retries and a time limit, and the decorator that makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, cast, overload, runtime_checkable
+
+from . import backoff as backoffs
+from .api import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    DEFAULT_TASK_PRIORITY,
+    DEFAULT_TASK_QUEUE_NAME,
+    GenericTask,
+    InvalidTask,
+    P,
+    T,
+    Task,
+    TaskResult,
+)
+from .backoff import BackoffLike
+from .context import LeaseQueueContext
+from .exceptions import seconds_of
+
+if TYPE_CHECKING:
+    from typing import Self
+
+#: One set of arguments: positional ones, or keyword ones.
+Arguments = Sequence[Any] | Mapping[str, Any]
+
+#: One call of a task: the task, its positional and its keyword arguments.
+Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
+
+_OWN_FIELDS = ("max_attempts", "backoff", "timeout")
+
+
+@runtime_checkable
+class BulkBackend(Protocol):
+    """A backend that enqueues many tasks in one go: ``LeaseQueueBackend``."""
+
+    def enqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]: ...
+
+    async def aenqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseQueueTask(GenericTask[P, T]):
+    """A task of a ``LeaseQueueBackend``. What is ``None`` is as the queue has it.
+
+    The names are those of Django's open proposals (django/new-features, issues 142 and 144).
+    """
+
+    max_attempts: int | None = None
+    """How often the task is tried; a lease that expired (a worker that died) counts as a try."""
+
+    backoff: Any = None
+    """How long to wait before the next try, see ``django_leasequeue.tasks.Backoff``."""
+
+    timeout: float | None = None
+    """Seconds that one attempt may take."""
+
+    changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """Which of the three ``using()`` has set: they travel with the job, the others are read where the task runs."""
+
+    def __post_init__(self) -> None:
+        for name, value in _checked(self.max_attempts, self.backoff, self.timeout).items():
+            object.__setattr__(self, name, value)
+        GenericTask.__post_init__(self)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | None = None,
+        backend: str | None = None,
+        max_attempts: int | None = None,
+        backoff: BackoffLike | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Self:
+        """Return a copy of the task with other defaults.
+
+        Raises:
+            InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
+        """
+        standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
+        own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout}
+        changes: dict[str, Any] = {name: value for name, value in {**standard, **own}.items() if value is not None}
+        changed = tuple(name for name in _OWN_FIELDS if name in self.changed or name in changes)
+        if "backoff" in changes:
+            try:
+                backoffs.dump(backoffs.parse(backoff))
+            except ValueError as error:
+                raise InvalidTask(f"{error}") from error
+        return replace(self, **changes, changed=changed)
+
+    def enqueue_many(self, argument_sets: Iterable[Arguments]) -> list[TaskResult[T]]:
+        """Enqueue the task once for each set of arguments: all or none, in the caller's transaction if there is one.
+
+        Args:
+            argument_sets: a sequence of positional arguments, or a mapping of keyword arguments, for each job:
+                ``resize.enqueue_many((photo.id,) for photo in photos)``.
+
+        Returns:
+            One result per set, in order.
+
+        Raises:
+            TypeError: a set is neither, or a value in it is not JSON.
+        """
+        backend = self.get_backend()
+        calls = _calls(self, argument_sets)
+        if isinstance(backend, BulkBackend):
+            return cast("list[TaskResult[T]]", backend.enqueue_many(calls))
+        # Another backend (Django's own in a host's tests): the same, one by one.
+        return [backend.enqueue(task, args, kwargs) for task, args, kwargs in calls]
+
+    async def aenqueue_many(self, argument_sets: Iterable[Arguments]) -> list[TaskResult[T]]:
+        """See ``enqueue_many``; in async code there is no transaction of the caller to join."""
+        backend = self.get_backend()
+        calls = _calls(self, argument_sets)
+        if isinstance(backend, BulkBackend):
+            return cast("list[TaskResult[T]]", await backend.aenqueue_many(calls))
+        return [await backend.aenqueue(task, args, kwargs) for task, args, kwargs in calls]
+
+
+def _checked(max_attempts: Any, backoff: Any, timeout: Any) -> dict[str, Any]:
+    if max_attempts is not None and (
+        isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts < 2**31
+    ):
+        raise InvalidTask(f"max_attempts must be a whole number from 1; it is {max_attempts!r}.")
+    try:
+        seconds = None if timeout is None else float(seconds_of(timeout, "timeout"))
+        if seconds == 0:
+            raise ValueError("timeout must be more than 0 seconds; leave it out for no limit.")
+        return {"backoff": None if backoff is None else backoffs.parse(backoff), "timeout": seconds}
+    except ValueError as error:
+        raise InvalidTask(f"{error}") from error
+
+
+def _calls(
+    task: LeaseQueueTask[P, T], argument_sets: Iterable[Arguments]
+) -> Iterator[tuple[LeaseQueueTask[P, T], Sequence[Any], Mapping[str, Any]]]:
+    for arguments in argument_sets:
+        if isinstance(arguments, Mapping):
+            yield task, (), arguments
+        elif isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes)):
+            yield task, arguments, {}
+        else:
+            raise TypeError(
+                "each item of enqueue_many is the arguments of one job: a tuple such as (1,) or a dict such as"
+                f' {{"number": 1}}; it is {arguments!r}.'
+            )
+
+
+@overload
+def task(function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
+
+
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = False,
+    max_attempts: int | None = ...,
+    backoff: BackoffLike | None = ...,
+    timeout: float | timedelta | None = ...,
+) -> Callable[[Callable[P, T]], LeaseQueueTask[P, T]]: ...
+
+
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    max_attempts: int | None = ...,
+    backoff: BackoffLike | None = ...,
+    timeout: float | timedelta | None = ...,
+) -> Callable[[Callable[Concatenate[LeaseQueueContext, P], T]], LeaseQueueTask[P, T]]: ...
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    priority: int = DEFAULT_TASK_PRIORITY,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: bool = False,
+    max_attempts: int | None = None,
+    backoff: BackoffLike | None = None,
+    timeout: float | timedelta | None = None,
+) -> Any:
+    """Make a task of a function; like Django's ``@task``, with the three arguments more on every Django version.
+
+    Django's own decorator does the same where it passes arguments on to the backend's task class (Django 6.1 and the
+    backport). A task made here also runs on other backends: they take no notice of what they do not know.
+
+    Args:
+        priority: -100 to 100, higher first.
+        queue_name: one of the backend's ``QUEUES``.
+        backend: alias in ``TASKS``.
+        takes_context: whether the function's first argument is ``context``.
+        max_attempts: how often it is tried, from 1; ``None``: the queue's ``max_deliveries``.
+        backoff: seconds before the next try; a list of seconds, one an attempt; the name of a kind; a ``Backoff``; or a
+            function ``(exception, task_result) -> seconds``, or ``None`` for no more tries. ``None``: the queue's.
+        timeout: seconds that one attempt may take.
+
+    Raises:
+        InvalidTask: a value is not allowed.
+    """
+
+    def make(function: Callable[..., Any]) -> LeaseQueueTask[..., Any]:
+        return LeaseQueueTask(
+            func=function,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            run_after=None,
+            takes_context=takes_context,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            timeout=cast("float | None", timeout),
+        )
+
+    return make if function is None else make(function)

@@ -1,0 +1,1 @@
+"""Real work for the demo: every Python file of a directory is read, parsed and reported on."""

@@ -1,0 +1,167 @@
+"""Tasks that the tests enqueue and run. They live in a module, because that is where a worker looks for them."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django_leasequeue.tasks import (
+    Backoff,
+    FailForGood,
+    LeaseQueueContext,
+    RetryLater,
+    current,
+    task,
+)
+from django_leasequeue.tasks.api import Task
+
+#: What tasks were called with, newest last; the tests empty it.
+calls: list[Any] = []
+
+
+@task
+def add(first: int, second: int = 0) -> int:
+    calls.append((first, second))
+    return first + second
+
+
+@task
+def echo(value: Any = None) -> Any:
+    return value
+
+
+@task
+async def aecho(value: Any = None) -> Any:
+    calls.append(value)
+    return value
+
+
+@task(takes_context=True)
+def with_context(context: LeaseQueueContext, word: str) -> list[Any]:
+    calls.append(context)
+    return [context.attempt, word, current() is context.control]
+
+
+@task(takes_context=True)
+async def awith_context(context: LeaseQueueContext, word: str) -> list[Any]:
+    calls.append(context)
+    return [context.attempt, word, current() is context.control]
+
+
+@task
+def fail(message: str = "it broke") -> None:
+    raise ValueError(message)
+
+
+@task
+async def afail(message: str = "it broke") -> None:
+    raise ValueError(message)
+
+
+@task(max_attempts=2, backoff=7)
+def fail_twice() -> None:
+    raise ValueError("it broke")
+
+
+@task(backoff=[1, 10])
+def fail_in_steps() -> None:
+    raise ValueError("it broke")
+
+
+@task(backoff=Backoff("linear", base=3, max=8))
+def fail_linearly() -> None:
+    raise ValueError("it broke")
+
+
+def by_message(exception: BaseException, task_result: Any) -> timedelta | int | None:
+    calls.append((exception, task_result))
+    return {"wait": timedelta(minutes=1), "stop": None}.get(str(exception), 5)
+
+
+@task(backoff=by_message)
+def fail_by_message(message: str) -> None:
+    raise ValueError(message)
+
+
+def broken_backoff(exception: BaseException, task_result: Any) -> Any:
+    raise RuntimeError("the backoff itself is broken")
+
+
+@task(backoff=broken_backoff)
+def fail_with_broken_backoff() -> None:
+    raise ValueError("it broke")
+
+
+@task
+def fail_for_good() -> None:
+    raise FailForGood("nothing to be done")
+
+
+@task
+def retry_later(seconds: float | None) -> None:
+    raise RetryLater(seconds, "the other side is busy")
+
+
+@task
+def returns_object() -> Any:
+    return object()
+
+
+@task
+def returns_nan() -> float:
+    return float("nan")
+
+
+@task
+def returns_bytes_and_tuples() -> Any:
+    return {"bytes": b"abc", "tuple": (1, 2)}
+
+
+@task(timeout=30)
+def with_timeout() -> None:
+    return None
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@task
+def fail_unprintably() -> None:
+    raise Unprintable
+
+
+@task
+def exits() -> None:
+    raise SystemExit(3)
+
+
+#: One of Django's own, without anything of ours; on the same backend.
+@(
+    lambda func: Task(
+        func=func, priority=0, backend="default", queue_name="default", run_after=None, takes_context=False
+    )
+)
+def plain(value: int) -> int:
+    return value * 2
+
+
+class Group:
+    """A task need not be at the top of its module."""
+
+    @staticmethod
+    @task
+    def nested(value: int) -> int:
+        return value + 1
+
+
+def _hidden(value: int) -> int:
+    return value
+
+
+#: Declared under another name than its function's: no worker finds it.
+renamed = task(_hidden)
+
+not_a_task = uuid.uuid4

@@ -1,0 +1,380 @@
+"""Enqueueing: what becomes of a call in the database, sync and async."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import IntegrityError, transaction
+from django.test import TestCase, TransactionTestCase, override_settings
+from django.utils import timezone
+
+from django_leasequeue import engine
+from django_leasequeue.engine.pool import close_pools, connect
+from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge, QueueNotFound
+from django_leasequeue.models import Job, JobState, Queue
+from django_leasequeue.presets import PRESETS
+from django_leasequeue.tasks import LeaseQueueBackend, task
+from django_leasequeue.tasks import backend as backend_module
+from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
+from tests.tasks import samples
+
+BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
+
+
+def backend(alias: str = "default") -> LeaseQueueBackend:
+    found = task_backends[alias]
+    assert isinstance(found, LeaseQueueBackend)
+    return found
+
+
+def the_job() -> Job:
+    return Job.objects.get()
+
+
+class InTestCase(TestCase):
+    """Django's TestCase: everything in one transaction, rolled back in the end."""
+
+    def test_a_call_becomes_a_job(self) -> None:
+        result = samples.add.enqueue(1, second=2)
+        job = the_job()
+        assert job.key == result.id
+        assert uuid.UUID(result.id).version == 7
+        assert job.name == "tests.tasks.samples.add"
+        assert job.data == {"args": [1], "kwargs": {"second": 2}}
+        assert (job.state, job.rank, job.meta, job.max_deliveries) == (JobState.READY, 0, None, None)
+        assert (result.status, result.args, result.kwargs) == (TaskResultStatus.READY, [1], {"second": 2})
+        assert result.enqueued_at == job.created_at
+        assert (result.task, result.backend, result.errors, result.worker_ids) == (samples.add, "default", [], [])
+
+    def test_no_arguments_cost_nothing(self) -> None:
+        samples.echo.enqueue()
+        assert the_job().data is None
+
+    def test_the_queue_is_made_with_the_preset(self) -> None:
+        samples.add.using(queue_name="mail").enqueue(1)
+        queue = Queue.objects.get(name="mail")
+        assert (queue.project, queue.dead_letter, queue.exhaust_at) == ("", "self", "release")
+        assert queue.lease_ms == PRESETS["django"]["lease_ms"]
+        assert queue.result_ttl_ms == PRESETS["django"]["result_ttl_ms"]
+
+    def test_priority_and_time(self) -> None:
+        at = timezone.now() + timedelta(hours=1)
+        samples.add.using(priority=7, run_after=at).enqueue(1)
+        job = the_job()
+        assert (job.rank, job.state, job.available_at) == (-7, JobState.DELAYED, at)
+
+    def test_a_time_that_has_come_is_now(self) -> None:
+        samples.add.using(run_after=timezone.now() - timedelta(days=3)).enqueue(1)
+        assert the_job().state == JobState.READY
+
+    def test_higher_priorities_come_first(self) -> None:
+        for priority in (-100, 3, 100, 0):
+            samples.add.using(priority=priority).enqueue(priority)
+        jobs = engine.run(engine.claim("default", "worker", 10))
+        assert [job.data["args"] for job in jobs] == [[100], [3], [0], [-100]]
+
+    def test_tries_belong_to_the_job_and_the_rest_to_the_task(self) -> None:
+        samples.fail_twice.enqueue()
+        job = the_job()
+        assert (job.max_deliveries, job.meta) == (2, None)
+
+    def test_what_using_changed_travels_with_the_job(self) -> None:
+        samples.fail_twice.using(max_attempts=9, timeout=2.5, backoff=[1, 2]).enqueue()
+        job = the_job()
+        assert job.max_deliveries == 9
+        assert job.meta == {"timeout": 2.5, "backoff": [1, 2]}
+
+    def test_a_plain_task_is_as_good(self) -> None:
+        samples.plain.enqueue(3)
+        job = the_job()
+        assert (job.name, job.data, job.max_deliveries) == ("tests.tasks.samples.plain", {"args": [3]}, None)
+
+    def test_json_is_normalised_as_django_does(self) -> None:
+        result = samples.echo.enqueue(({"a": (1, b"x")},))
+        assert the_job().data == {"args": [[{"a": [1, "x"]}]]}
+        assert result.args == [[{"a": [1, "x"]}]]
+
+    def test_results_are_immutable_copies(self) -> None:
+        given = [1]
+        result = samples.echo.enqueue(given)
+        given.append(2)
+        assert result.args == [[1]]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (object(), TypeError, r"arguments of tests\.tasks\.samples\.echo must be JSON"),
+        ({1, 2}, TypeError, "must be JSON"),
+        (datetime(2030, 1, 1, tzinfo=UTC), TypeError, "dates and decimals as text"),
+        (b"\xff", ValueError, "must be JSON"),
+        (float("nan"), InvalidOption, "must be JSON"),
+        ("nul \x00", InvalidOption, r"U\+0000"),
+        ("\ud800", InvalidOption, "must be JSON"),
+    ],
+)
+def test_arguments_that_are_not_json_are_refused(value: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        samples.echo.enqueue(value)
+    with pytest.raises(error, match=says):
+        samples.echo.enqueue_many([(1,), (value,)])
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_too_large_arguments_are_refused() -> None:
+    with override_settings(LEASEQUEUE={"MAX_PAYLOAD_BYTES": 100}), pytest.raises(PayloadTooLarge, match="reference"):
+        samples.echo.enqueue("x" * 200)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_task_that_no_worker_would_find_is_refused() -> None:
+    with pytest.raises(InvalidTask, match=r"No worker could run this task.*samples\._hidden.*not a task"):
+        samples.renamed.enqueue(1)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_task_of_a_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        return None
+
+    work.__module__, work.__qualname__ = "__main__", "work"
+    with pytest.raises(InvalidTask, match="script or shell"):
+        task(work).enqueue()
+
+
+@pytest.mark.django_db
+def test_a_task_of_a_class_is_found() -> None:
+    samples.Group.nested.enqueue(1)
+    assert the_job().name == "tests.tasks.samples.Group.nested"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rollback_takes_the_task_back() -> None:
+    class Regret(Exception):
+        pass
+
+    def regretted() -> None:
+        with transaction.atomic():
+            samples.add.enqueue(1)
+            assert Job.objects.count() == 1
+            raise Regret
+
+    with pytest.raises(Regret):
+        regretted()
+    assert not Job.objects.exists()
+    with transaction.atomic():
+        samples.add.enqueue(2)
+    assert the_job().data == {"args": [2]}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_is_invisible_before_the_commit() -> None:
+    samples.add.enqueue(1)
+    with connect("default") as other:
+        with transaction.atomic():
+            samples.add.enqueue(2)
+            assert _count(other) == 1
+        assert _count(other) == 2
+
+
+def _count(connection: Any) -> int:
+    return int(connection.execute("SELECT count(*) FROM leasequeue_job").fetchone()[0])
+
+
+class TestMany:
+    @pytest.mark.django_db
+    def test_many_calls_of_one_task(self) -> None:
+        results = samples.add.enqueue_many([(1,), (2, 3), {"first": 4, "second": 5}])
+        assert [result.args for result in results] == [[1], [2, 3], []]
+        assert [result.kwargs for result in results] == [{}, {}, {"first": 4, "second": 5}]
+        jobs = {job.key: job for job in Job.objects.all()}
+        assert [jobs[result.id].data for result in results] == [
+            {"args": [1]},
+            {"args": [2, 3]},
+            {"kwargs": {"first": 4, "second": 5}},
+        ]
+        assert all(result.enqueued_at == jobs[result.id].created_at for result in results)
+
+    @pytest.mark.django_db
+    def test_many_calls_of_several_tasks_and_queues(self) -> None:
+        calls = [
+            (samples.add, (1,), {}),
+            (samples.echo.using(queue_name="other", priority=3), (), {"value": 2}),
+            (samples.plain, (3,), {}),
+        ]
+        results = backend().enqueue_many(calls)
+        found = {job.key: (job.queue.name, job.name.rpartition(".")[2], -job.rank) for job in Job.objects.all()}
+        assert [found[result.id] for result in results] == [
+            ("default", "add", 0),
+            ("other", "echo", 3),
+            ("default", "plain", 0),
+        ]
+
+    @pytest.mark.django_db
+    def test_hundreds_go_in_order(self) -> None:
+        results = samples.echo.enqueue_many((number,) for number in range(350))
+        jobs = list(Job.objects.order_by("seq"))
+        assert [job.data["args"][0] for job in jobs] == list(range(350))
+        assert [job.key for job in jobs] == [result.id for result in results]
+
+    @pytest.mark.django_db
+    def test_more_than_one_statement_holds_is_still_one_call(self) -> None:
+        with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 150}):
+            results = samples.echo.enqueue_many((number,) for number in range(400))
+        assert len({result.id for result in results}) == Job.objects.count() == 400
+        assert all(result.enqueued_at for result in results)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_all_or_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        samples.echo.enqueue("taken")
+        taken = the_job().key
+        ids = iter([*(f"fresh-{number}" for number in range(250)), *([taken] * 250)])
+        monkeypatch.setattr(backend_module, "new_id", lambda: next(ids))
+        with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(IntegrityError):
+            samples.echo.enqueue_many((number,) for number in range(400))
+        assert Job.objects.count() == 1
+
+    @pytest.mark.django_db
+    def test_none_at_all(self) -> None:
+        assert samples.echo.enqueue_many([]) == []
+
+    @pytest.mark.django_db
+    def test_an_argument_that_is_no_set_of_arguments_is_refused(self) -> None:
+        for wrong in (1, "word", b"word", None):
+            with pytest.raises(TypeError, match="a tuple such as"):
+                samples.echo.enqueue_many([wrong])  # type: ignore[list-item]  # what is refused is just this
+
+    @pytest.mark.django_db
+    def test_there_is_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(backend_module, "MAX_MANY", 3)
+        with pytest.raises(BatchTooLarge, match="at most 3"):
+            samples.echo.enqueue_many([(1,)] * 4)
+        assert not Job.objects.exists()
+
+
+class AsyncInTestCase(TestCase):
+    """Async calls inside a test's transaction go through its connection."""
+
+    async def test_calls_become_jobs(self) -> None:
+        result = await samples.aecho.aenqueue("word")
+        many = await samples.aecho.aenqueue_many([("a",), {"value": "b"}])
+        jobs = [job async for job in Job.objects.order_by("seq")]
+        assert [job.key for job in jobs] == [result.id, *(item.id for item in many)]
+        assert [job.data for job in jobs] == [{"args": ["word"]}, {"args": ["a"]}, {"kwargs": {"value": "b"}}]
+        assert result.enqueued_at == jobs[0].created_at
+
+    async def test_sync_enqueue_in_async_code_is_refused(self) -> None:
+        with pytest.raises(SynchronousOnlyOperation):
+            samples.add.enqueue(1)
+
+
+class AsyncOutsideOfATransaction(TransactionTestCase):
+    """Async calls on async connections of our own."""
+
+    @override_settings(LEASEQUEUE={"ASYNC": "native"})
+    async def test_calls_become_jobs(self) -> None:
+        try:
+            result = await samples.aecho.aenqueue("word")
+            many = await samples.aecho.aenqueue_many((number,) for number in range(250))
+            found = await samples.aecho.aget_result(many[-1].id)
+        finally:
+            await close_pools()
+        assert found.args == [249]
+        jobs = [job async for job in Job.objects.order_by("seq")]
+        assert [job.key for job in jobs] == [result.id, *(item.id for item in many)]
+
+    @override_settings(LEASEQUEUE={"ASYNC": "native", "MAX_ENQUEUE": 150})
+    async def test_many_are_all_or_none(self) -> None:
+        try:
+            with pytest.raises(InvalidOption, match="must be JSON"):
+                await samples.aecho.aenqueue_many([*((number,) for number in range(300)), (float("nan"),)])
+        finally:
+            await close_pools()
+        assert not await Job.objects.aexists()
+
+
+@pytest.mark.django_db
+def test_the_backend_of_a_job_is_remembered_unless_it_is_the_default() -> None:
+    tasks = {alias: {"BACKEND": BACKEND, "QUEUES": []} for alias in ("default", "second")}
+    with override_settings(TASKS=tasks):
+        samples.add.using(backend="second").enqueue(1)
+    assert the_job().meta == {"backend": "second"}
+
+
+@pytest.mark.django_db
+def test_queues_are_made_as_they_are_declared() -> None:
+    tasks = {
+        "default": {
+            "BACKEND": BACKEND,
+            "QUEUES": ["default", "mail", "reports"],
+            "OPTIONS": {"preset": "codeq", "queues": {"mail": {"lease_ms": 5_000, "preset": "django"}}},
+        }
+    }
+    leasequeue = {"QUEUES": {"mail": {"lease_ms": 1_000}, "reports": {"preset": "jqueue", "lease_ms": 2_000}}}
+    with override_settings(TASKS=tasks, LEASEQUEUE=leasequeue):
+        for name in ("default", "mail", "reports"):
+            samples.add.using(queue_name=name).enqueue(1)
+    rows = {queue.name: (queue.lease_ms, queue.priority_order, queue.requeue) for queue in Queue.objects.all()}
+    assert rows == {
+        "default": (PRESETS["codeq"]["lease_ms"], "desc", "back"),
+        "mail": (5_000, "desc", "original"),
+        "reports": (2_000, "asc", "original"),
+    }
+
+
+@pytest.mark.django_db
+def test_a_queue_that_nothing_declares_is_not_made_without_leave() -> None:
+    tasks = {"default": {"BACKEND": BACKEND, "QUEUES": []}}
+    with override_settings(TASKS=tasks, LEASEQUEUE={"AUTO_CREATE": False}):
+        with pytest.raises(QueueNotFound, match="There is no queue 'default'"):
+            samples.add.enqueue(1)
+        with pytest.raises(QueueNotFound):
+            samples.add.enqueue_many([(number,) for number in range(200)])
+    tasks["default"]["QUEUES"] = ["default"]
+    with override_settings(TASKS=tasks, LEASEQUEUE={"AUTO_CREATE": False}):
+        samples.add.enqueue(1)
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_queue_that_is_not_the_backends_is_refused() -> None:
+    with (
+        override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["default"]}}),
+        pytest.raises(InvalidTask, match="other"),
+    ):
+        samples.add.using(queue_name="other")
+
+
+@pytest.mark.django_db
+def test_projects_are_kept_apart() -> None:
+    tasks = {
+        "default": {"BACKEND": BACKEND},
+        "tenant": {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1"}},
+    }
+    with override_settings(TASKS=tasks):
+        samples.add.using(backend="tenant").enqueue(1)
+        queue = Queue.objects.get()
+        assert (queue.project, queue.name) == ("tenant-1", "default")
+        assert engine.run(engine.claim("default", "worker", 1, strict=False)) == []
+        assert len(engine.run(engine.claim("default", "worker", 1, project="tenant-1"))) == 1
+
+
+@pytest.mark.django_db
+@override_settings(USE_TZ=False)
+def test_without_time_zones_times_are_naive_in_the_hosts_zone() -> None:
+    with timezone.override("Asia/Tokyo"):
+        at = datetime(2040, 1, 1, 9)  # noqa: DTZ001  (naive is what USE_TZ = False means)
+        with override_settings(TIME_ZONE="Asia/Tokyo"):
+            result = samples.add.using(run_after=at).enqueue(1)
+    assert result.enqueued_at is not None
+    assert result.enqueued_at.tzinfo is None
+    stored = Job.objects.values_list("available_at", flat=True).get()
+    assert stored is not None

@@ -1,0 +1,213 @@
+"""Django's task signals and ours: who is told what, and that nobody can break anything."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import TestCase
+
+from django_leasequeue import signals as job_signals
+from django_leasequeue.engine.clock import Clock
+from django_leasequeue.models import Job
+from django_leasequeue.tasks import LeaseQueueBackend
+from django_leasequeue.tasks import announcing as announcing_module
+from django_leasequeue.tasks.api import (
+    TASKS_LOGGER,
+    TaskResultStatus,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
+from tests.tasks import samples
+from tests.tasks.helpers import run_one
+
+pytestmark = pytest.mark.django_db
+
+Heard = list[tuple[str, Any]]
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """What receivers of Django's three signals were told, in order."""
+    told: Heard = []
+
+    def on_enqueued(sender: Any, task_result: Any, **_: Any) -> None:
+        assert sender is LeaseQueueBackend
+        told.append(("enqueued", task_result))
+
+    def on_started(sender: Any, task_result: Any, **_: Any) -> None:
+        assert sender is LeaseQueueBackend
+        told.append(("started", task_result))
+
+    def on_finished(sender: Any, task_result: Any, **_: Any) -> None:
+        assert sender is LeaseQueueBackend
+        told.append(("finished", task_result))
+        told.append(("current", sys.exc_info()[1]))
+
+    pairs = [(task_enqueued, on_enqueued), (task_started, on_started), (task_finished, on_finished)]
+    for signal, receiver in pairs:
+        signal.connect(receiver)
+    yield told
+    for signal, receiver in pairs:
+        signal.disconnect(receiver)
+
+
+@pytest.fixture
+def ours() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """What receivers of this app's signals were told, in order."""
+    told: list[tuple[str, dict[str, Any]]] = []
+    receivers = []
+    for word in ("started", "completed", "failing", "failed"):
+
+        def receive(sender: Any, word: str = word, **info: Any) -> None:
+            told.append((word, info))
+
+        signal = getattr(job_signals, word)
+        signal.connect(receive)
+        receivers.append((signal, receive))
+    yield told
+    for signal, receiver in receivers:
+        signal.disconnect(receiver)
+
+
+def raise_it(**_: Any) -> None:
+    raise RuntimeError("a broken receiver")
+
+
+@pytest.mark.parametrize("task", [samples.echo, samples.aecho])
+def test_the_life_of_a_task_that_succeeds(task: Any, heard: Heard, clock: Clock) -> None:
+    result = task.using(priority=2).enqueue("word")
+    run_one()
+    assert [name for name, _ in heard] == ["enqueued", "started", "finished", "current"]
+    enqueued, started, finished = (heard[number][1] for number in range(3))
+    assert enqueued is result
+    assert (started.id, started.status, started.worker_ids) == (result.id, TaskResultStatus.RUNNING, ["worker-1"])
+    assert (finished.id, finished.status, finished.return_value) == (result.id, TaskResultStatus.SUCCESSFUL, "word")
+    assert (finished.finished_at, finished.args, finished.task.priority) == (clock.now, ["word"], 2)
+    assert heard[3][1] is None
+
+
+def test_a_task_is_finished_when_it_is_not_tried_again(heard: Heard, clock: Clock) -> None:
+    samples.fail_twice.enqueue()
+    run_one()
+    clock.advance(minutes=1)
+    run_one()
+    assert [name for name, _ in heard] == ["enqueued", "started", "started", "finished", "current"]
+    finished, current = heard[3][1], heard[4][1]
+    assert (finished.status, finished.attempts) == (TaskResultStatus.FAILED, 2)
+    assert [error.exception_class for error in finished.errors] == [ValueError, ValueError]
+    # As in Django's own backends: error trackers look for the current exception.
+    assert (type(current), str(current)) == (ValueError, "it broke")
+
+
+def test_a_task_that_failed_for_good_is_finished(heard: Heard) -> None:
+    samples.fail_for_good.enqueue()
+    run_one()
+    assert heard[-2][1].status == TaskResultStatus.FAILED
+
+
+def test_many_calls_are_told_one_by_one(heard: Heard) -> None:
+    results = samples.echo.enqueue_many([(1,), (2,)])
+    assert [told for _, told in heard] == results
+
+
+def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    signals = (task_enqueued, task_started, task_finished, job_signals.started, job_signals.completed)
+    for signal in signals:
+        signal.connect(raise_it)
+    try:
+        samples.echo.enqueue("word")
+        samples.echo.enqueue_many([("word",)])
+        assert run_one() == "completed"
+        assert run_one() == "completed"
+    finally:
+        for signal in signals:
+            signal.disconnect(raise_it)
+    assert not Job.objects.exists()
+    assert "a broken receiver" in caplog.text
+
+
+def test_nobody_listening_costs_no_result(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    made: list[Any] = []
+    real = announcing_module.make_result
+    monkeypatch.setattr(
+        announcing_module, "make_result", lambda *args, **more: made.append(args) or real(*args, **more)
+    )
+    caplog.set_level(logging.DEBUG, TASKS_LOGGER)
+    samples.echo.enqueue()
+    samples.aecho.enqueue()
+    samples.fail_for_good.enqueue()
+    for _ in range(3):
+        run_one()
+    assert made == []
+
+
+def test_djangos_log_lines_are_written_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, TASKS_LOGGER)
+    result = samples.fail_for_good.enqueue()
+    run_one()
+    lines = [record for record in caplog.records if record.name == TASKS_LOGGER]
+    assert [record.levelno for record in lines] == [logging.DEBUG, logging.INFO, logging.ERROR]
+    assert all(result.id in record.getMessage() for record in lines)
+    assert [record.getMessage().rpartition("state=")[2] for record in lines[1:]] == ["RUNNING", "FAILED"]
+    assert lines[2].exc_info is not None
+    assert lines[2].exc_info[0] is samples.FailForGood
+
+
+def test_our_signals_tell_every_attempt(ours: list[tuple[str, dict[str, Any]]], clock: Clock) -> None:
+    samples.echo.enqueue({"a": 1})
+    run_one()
+    samples.fail_twice.enqueue()
+    run_one()
+    clock.advance(minutes=1)
+    run_one()
+    samples.fail_for_good.enqueue()
+    run_one()
+    assert [name for name, _ in ours] == [
+        "started", "completed", "started", "failing", "started", "failed", "started", "failed",
+    ]  # fmt: skip
+    completed, failing, failed = ours[1][1], ours[3][1], ours[5][1]
+    assert completed["result"] == {"a": 1}
+    assert (completed["queue"], completed["project"], completed["name"]) == ("default", "", "tests.tasks.samples.echo")
+    assert (completed["key"], completed["seq"]) == (completed["job"].key, completed["job"].seq)
+    assert ours[0][1]["node"] == "worker-1"
+    assert failing["failure"].type == failed["failure"].type == "builtins.ValueError"
+    assert failing["available_at"] > failing["job"].claimed_at
+
+
+def test_a_task_that_is_not_there_is_told_to_ours_only(heard: Heard, ours: list[tuple[str, dict[str, Any]]]) -> None:
+    from django_leasequeue import engine
+
+    job = engine.NewJob(key="id-1", name="tests.tasks.samples.gone", max_deliveries=1)
+    samples.echo.enqueue()
+    run_one()
+    heard.clear()
+    ours.clear()
+    engine.run(engine.enqueue("default", [job]))
+    assert run_one() == "dead"
+    assert heard == []
+    assert [name for name, _ in ours] == ["failed"]
+
+
+class Async(TestCase):
+    """Receivers of what async code enqueues."""
+
+    async def test_enqueued(self) -> None:
+        told: list[Any] = []
+
+        async def receive(task_result: Any, **_: Any) -> None:
+            told.append(task_result)
+
+        task_enqueued.connect(receive)
+        task_enqueued.connect(raise_it)
+        try:
+            result = await samples.aecho.aenqueue(1)
+            many = await samples.aecho.aenqueue_many([(2,)])
+        finally:
+            task_enqueued.disconnect(receive)
+            task_enqueued.disconnect(raise_it)
+        assert told == [result, *many]
