@@ -1,9 +1,10 @@
 -- Purpose: end leased jobs: completed (ack) or failed by the worker's word. Removes the job, keeps its result when the
---   queue or the job asks for it, writes the event, tells who waits for the reply: all in one statement.
+--   queue or the job asks for it, writes the event, tells who waits for the reply, and the stream that it was leased to:
+--   all in one statement.
 -- Parameters: project, queue (null: any), node; arrays of equal length or empty: seqs, claims (tokens, null: unfenced),
 --   states (1 completed, 2 failed), results, bodies, error_types, errors, records (json), fingerprints, ttls (ms);
 --   now, autocommit.
--- Index: leasequeue_job_pkey.
+-- Index: leasequeue_job_pkey, leasequeue_claim_pkey.
 -- Returns: the seqs that were ended.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
@@ -50,5 +51,7 @@ WITH t AS MATERIALIZED (
 SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
     THEN pg_notify(d.reply_to, d.seq || ':' || d.outcome || ':' || COALESCE(d.key, ''))::text END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(durability <> 'fsync')
-        THEN set_config('synchronous_commit', 'off', true) END FROM d)
+        THEN set_config('synchronous_commit', 'off', true) END FROM d),
+    (SELECT count(pg_notify(split_part(c.connection, ':', 1), split_part(c.connection, ':', 2))::text)
+        FROM leasequeue_claim c WHERE c.id = ANY (ARRAY(SELECT claim FROM d)) AND c.connection IS NOT NULL)
 FROM d

@@ -2,7 +2,7 @@
 -- Parameters: project, queue (null: any), node; arrays of equal length or empty: seqs, claims (tokens), delays (ms; null:
 --   the queue's backoff), error_types, errors, records (json of the attempt), fingerprints; unstarted (the handler never
 --   ran: the delivery does not count); now, autocommit.
--- Index: leasequeue_job_pkey, leasequeue_floor_place.
+-- Index: leasequeue_job_pkey, leasequeue_claim_pkey, leasequeue_floor_place. Tells the stream that the job was leased to.
 -- Returns: seq, outcome (0 ready, 1 delayed, 3 dead in place, -1 used up and bound for another topic: left leased, move
 --   it next), available_at, deliveries, queue id.
 WITH t AS MATERIALIZED (
@@ -77,5 +77,7 @@ SELECT h.seq, COALESCE(r.state::int, -1), r.available_at, h.deliveries, h.queue_
     CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
         THEN pg_notify(r.reply_to, r.seq || ':2:' || COALESCE(r.key, ''))::text END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true) END FROM h)
+        THEN set_config('synchronous_commit', 'off', true) END FROM h),
+    (SELECT count(pg_notify(split_part(c.connection, ':', 1), split_part(c.connection, ':', 2))::text)
+        FROM leasequeue_claim c WHERE c.id = ANY (ARRAY(SELECT claim FROM h)) AND c.connection IS NOT NULL)
 FROM h LEFT JOIN r ON r.seq = h.seq
