@@ -1,0 +1,148 @@
+"""What a mode works with: connections, queues, filling them, and taking a measurement and its ceiling in turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psycopg
+
+from .. import engine
+from ..engine import ConnectionExecutor, NewJob, pool
+from ..tasks.ids import new_id
+from .bare import BareQueue
+from .figures import Figure, Sample, Target, median_costs
+from .measuring import Meter
+from .options import PROJECT, BenchOptions
+from .progress import Progress
+
+#: A measurement: it takes how many jobs to work on, and returns what it measured.
+Measurement = Callable[[int], Sample]
+
+#: Jobs of one call that fills a queue.
+_FILL = 5_000
+
+NODE = "bench"
+NOOP = "django_leasequeue.bench.tasks.noop"
+
+
+class Bench:
+    """One run: its options, its progress, its figures.
+
+    Args:
+        options: what to do.
+        progress: who is told.
+        empty: removes all jobs, between modes.
+    """
+
+    def __init__(self, options: BenchOptions, progress: Progress, empty: Callable[[], None]) -> None:
+        self.options = options
+        self.progress = progress
+        self.figures: list[Figure] = []
+        self._empty = empty
+        self._numbers = itertools.count(1)
+        self._stack = ExitStack()
+        self.mode = ""
+
+    @contextmanager
+    def run_mode(self, name: str) -> Iterator[None]:
+        """Around one mode: its connections end with it, and its jobs are removed."""
+        self.mode = name
+        try:
+            with ExitStack() as self._stack:
+                self.meter = Meter(self.connect())
+                self.executor = ConnectionExecutor(self.connect())
+                self.bare = BareQueue(self.connect())
+                yield
+        finally:
+            self.progress.step(f"{name}: removing its jobs")
+            self._empty()
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """Open a connection as a worker has it; it is closed when the mode ends."""
+        return self._stack.enter_context(pool.connect(self.options.using))
+
+    def queue(self, preset: str = "django", **options: Any) -> str:
+        """Make a queue of the benchmark's own, durable unless ``options`` say otherwise; return its name."""
+        name = f"{self.mode}-{next(self._numbers)}"
+        options.setdefault("durability", "fsync")
+        self.executor.run(engine.create(name, project=PROJECT, preset=preset, **options))
+        return name
+
+    def enqueue(self, queue: str, jobs: list[NewJob]) -> None:
+        """Add jobs through the engine, as ``enqueue_many`` of tasks does."""
+        self.executor.run(engine.enqueue(queue, jobs, project=PROJECT, create=False, fresh=True))
+
+    def fill(self, queue: str, count: int, **fields: Any) -> None:
+        """Add ``count`` jobs to a queue."""
+        for part in _parts(count):
+            self.enqueue(queue, jobs_of(part, **fields))
+
+    def fill_bare(self, count: int) -> None:
+        """Add ``count`` jobs to the ceiling's table."""
+        for part in _parts(count):
+            self.bare.enqueue_many(jobs_of(part))
+
+    def compare(
+        self,
+        name: str,
+        ours: Measurement,
+        beside: Measurement,
+        jobs: int,
+        *,
+        label: str,
+        target: Target | None = None,
+    ) -> Figure:
+        """Take a rate and its ceiling in turn, so that what changes on the machine changes both; add the figure.
+
+        Args:
+            name: what is measured.
+            ours: measures us.
+            beside: measures the ceiling.
+            jobs: of each measurement; a tenth of it warms both up.
+            label: what the ceiling is.
+            target: what is to be reached.
+        """
+        self.progress.step(f"{self.mode}: {name}, warming up")
+        for measurement in (ours, beside):
+            measurement(max(1, jobs // 10))
+        pairs: list[tuple[Sample, Sample]] = []
+        for round_ in range(1, self.options.rounds + 1):
+            self.progress.step(f"{self.mode}: {name}, round {round_} of {self.options.rounds}")
+            pairs.append((ours(jobs), beside(jobs)))
+        samples, ceilings = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        figure = Figure(
+            self.mode,
+            name,
+            "jobs/s",
+            [sample.rate for sample in samples],
+            [sample.rate for sample in ceilings],
+            label,
+            target,
+            median_costs(samples),
+            median_costs(ceilings),
+        )
+        return self.add(figure)
+
+    def add(self, figure: Figure) -> Figure:
+        """Put a figure into the report."""
+        self.figures.append(figure)
+        return figure
+
+
+def _parts(count: int) -> Iterator[int]:
+    while count > 0:
+        yield min(count, _FILL)
+        count -= _FILL
+
+
+def jobs_of(count: int, **fields: Any) -> list[NewJob]:
+    """Return jobs as calls of a Django task become them: a random key, the task's name, its arguments.
+
+    Args:
+        count: how many.
+        fields: further fields of ``NewJob``.
+    """
+    return [NewJob(**{"key": new_id(), "name": NOOP, "data": {"args": [n]}, **fields}) for n in range(count)]

@@ -1,0 +1,91 @@
+"""Claiming and acknowledging in batches of 1, 20 and 200."""
+
+from __future__ import annotations
+
+from ...engine import Ending, ack, claim, finish
+from ..bench import NODE, Bench, Measurement
+from ..figures import Sample, Target
+from ..options import PROJECT
+
+SUMMARY = "claim and acknowledge in batches of 1, 20, 200"
+
+_LABEL = "UPDATE .. SKIP LOCKED, DELETE"
+_KEPT_LABEL = "UPDATE .. SKIP LOCKED, DELETE, INSERT"
+
+
+def run(bench: Bench) -> None:
+    """Add a figure for each batch size, and one for batches whose results are kept."""
+    size = bench.options.size
+    queue = bench.queue(preset="topics")
+    for batch, jobs in ((1, bench.options.singles), (20, size // 2), (200, size)):
+        bench.compare(
+            f"claim and ack, batches of {batch}",
+            ours(bench, queue, batch),
+            bare(bench, batch),
+            jobs,
+            label=_LABEL,
+            target=Target("ratio", at_least=0.5) if batch == 200 else None,
+        )
+    bench.compare(
+        "claim and finish, results kept, batches of 200",
+        ours(bench, bench.queue(), 200, keep=True),
+        bare(bench, 200, keep=True),
+        size,
+        label=_KEPT_LABEL,
+    )
+
+
+def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool = True) -> Measurement:
+    """Return the measurement of claiming and settling through the engine.
+
+    Args:
+        bench: the run.
+        queue: where from.
+        batch: jobs of a claim.
+        keep: whether to store a result.
+        fill: whether to enqueue the jobs first (not timed); the others wait already.
+    """
+    executor = bench.executor
+
+    def measure(jobs: int) -> Sample:
+        if fill:
+            bench.fill(queue, jobs)
+        left = jobs
+        with bench.meter.measure(jobs) as sample:
+            while left > 0:
+                leased = executor.run(claim(queue, NODE, min(batch, left), project=PROJECT))
+                if not leased:
+                    break
+                if keep:
+                    endings = [Ending(job.seq, job.claim, result_json="null") for job in leased]
+                    executor.run(finish(endings, NODE, project=PROJECT))
+                else:
+                    claims = [job.claim for job in leased]
+                    executor.run(ack([job.seq for job in leased], NODE, claims=claims, project=PROJECT))
+                left -= len(leased)
+        sample.jobs = jobs - left
+        return sample
+
+    return measure
+
+
+def bare(bench: Bench, batch: int, *, keep: bool = False, fill: bool = True) -> Measurement:
+    """Return the measurement of the same in bare SQL."""
+    table = bench.bare
+    settle = table.finish if keep else table.ack
+
+    def measure(jobs: int) -> Sample:
+        if fill:
+            bench.fill_bare(jobs)
+        left = jobs
+        with bench.meter.measure(jobs) as sample:
+            while left > 0:
+                rows = table.claim(min(batch, left))
+                if not rows:
+                    break
+                settle(rows)
+                left -= len(rows)
+        sample.jobs = jobs - left
+        return sample
+
+    return measure

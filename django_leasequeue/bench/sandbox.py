@@ -1,0 +1,105 @@
+"""The benchmark's place in a database that others may use: what is refused, what is made, what is cleaned away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pgtrigger
+import psycopg
+from django.conf import settings as django_settings
+from django.db.models import Manager, Model
+from django.utils import timezone
+
+from ..exceptions import LeaseQueueError
+from ..models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, Worker
+from .options import PROJECT
+from .sql import statement
+
+#: A worker that was seen so recently is at work.
+_SEEN = timedelta(minutes=5)
+
+
+class BenchRefused(LeaseQueueError):
+    """The benchmark does not run here; the message says why and what to do."""
+
+
+def signs_of_production(using: str) -> list[str]:
+    """Say what about the settings and the database looks as if others depended on it; empty if nothing does."""
+    signs = []
+    if not django_settings.DEBUG:
+        signs.append("DEBUG is off, as it is where a site is served")
+    others = Queue.objects.using(using).exclude(project=PROJECT)
+    if Job.objects.using(using).filter(queue__in=others).exists():
+        signs.append("there are jobs in its queues")
+    seen = Worker.objects.using(using).exclude(project=PROJECT).filter(seen_at__gt=timezone.now() - _SEEN)
+    if seen.exists():
+        signs.append("a worker is running on it")
+    return signs
+
+
+class Sandbox:
+    """Holds a place in the database: one run at a time, nothing left behind.
+
+    Use as a context manager; what an earlier run left (it was killed) goes first.
+
+    Args:
+        using: alias of the database.
+        connection: held open by the caller for as long as the run takes: its lock keeps other runs out.
+
+    Raises:
+        BenchRefused: another run is at work, or the ceiling's tables cannot be made.
+    """
+
+    def __init__(self, using: str, connection: psycopg.Connection[Any]) -> None:
+        self.using = using
+        self._connection = connection
+
+    def __enter__(self) -> Sandbox:
+        row = self._connection.execute(statement("lock")).fetchone()
+        assert row is not None
+        if not row[0]:
+            raise BenchRefused("Another benchmark runs on this database: wait for its end, or stop it.")
+        try:
+            self.clean(everything=True)
+            for name in ("bare_create", "bare_index", "bare_result_create"):
+                self._connection.execute(statement(name))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise BenchRefused(
+                f"The benchmark makes two tables for its ceilings, and this account may not: {error}"
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clean(everything=True)
+
+    def empty(self) -> None:
+        """Remove every job, so that one mode does not change the figures of the next; queues and events stay."""
+        self._connection.execute(statement("bare_empty"))
+        self.clean(everything=False)
+
+    def clean(self, *, everything: bool) -> None:
+        """Delete the benchmark's rows, with ``everything`` also its events, queues and tables; give the space back."""
+        queues = list(Queue.objects.using(self.using).filter(project=PROJECT))
+        ids = [queue.pk for queue in queues]
+        if ids:
+            self._delete(Job, queue_id__in=ids)
+            self._delete(JobResult, queue_id__in=ids)
+            self._delete(Claim, queue_id__in=ids)
+        if ids and everything:
+            # The log may be long: its index on the time keeps to what is not older than the queues.
+            since = min(queue.created_at for queue in queues)
+            with pgtrigger.ignore("leasequeue.LeaseEvent:append_only"):
+                self._delete(LeaseEvent, occurred_at__gte=since, queue_id__in=ids)
+            self._delete(QueueFloor, queue_id__in=ids)
+            self._delete(QueueStat, queue_id__in=ids)
+            self._delete(Queue, pk__in=ids)
+        if everything:
+            self._delete(Worker, project=PROJECT)
+            self._connection.execute(statement("bare_drop"))
+        if ids:
+            self._connection.execute(statement("vacuum_all" if everything else "vacuum_jobs"))
+
+    def _delete(self, model: type[Model], **which: Any) -> None:
+        manager: Manager[Any] = model._default_manager
+        manager.using(self.using).filter(**which).delete()

@@ -1,0 +1,2 @@
+-- Purpose: empty the ceiling's tables between measurements.
+TRUNCATE leasequeue_bench_job, leasequeue_bench_result
