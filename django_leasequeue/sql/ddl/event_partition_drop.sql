@@ -1,0 +1,3 @@
+-- Purpose: drop a table that is no partition any more.
+-- Names: partition.
+DROP TABLE IF EXISTS {partition}

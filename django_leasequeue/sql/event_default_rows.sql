@@ -1,0 +1,5 @@
+-- Purpose: how many events of the lease log are in the default partition, counted to a bound.
+-- Parameters: size.
+-- Index: none (a part of the table's pages).
+-- Returns: count.
+SELECT count(*) FROM (SELECT FROM leasequeue_leaseevent_default LIMIT %(size)s::int) x
