@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from .. import conf, signals
-from ..enums import JobState, ResultState
+from ..enums import DedupUntil, JobState, ResultState
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
 from . import arrays, bulk, codec
 from .announce import announce
@@ -23,7 +23,7 @@ from .limits import (
     check_text,
 )
 from .operation import BEGIN, Rows, Steps, operation
-from .queues import make_declared
+from .queues import find, make_declared
 from .rows import Enqueued, EnqueueStatus, NewJob
 
 _STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
@@ -230,7 +230,7 @@ def _in_one_statement(
         rows = yield from _retry_over(jobs, rows, project, queue, params)
     answers = [_answer(row) for row in rows]
     if None in answers:
-        answers = yield from _look_again(jobs, answers, project, queue)
+        answers = yield from _look_again(jobs, answers, project, queue, origin)
     return [answer for answer in answers if answer is not None]
 
 
@@ -246,9 +246,11 @@ def _retry_over(jobs: Sequence[NewJob], rows: Rows, project: str, queue: str, pa
 
 
 def _look_again(
-    jobs: Sequence[NewJob], answers: list[Enqueued | None], project: str, queue: str
+    jobs: Sequence[NewJob], answers: list[Enqueued | None], project: str, queue: str, origin: str | None
 ) -> Steps[list[Enqueued | None]]:
     """A concurrent call, or an earlier job of this one, took the key while the statement ran: say what is there now."""
+    info = yield from find(project, queue)
+    results_count = info is not None and info.config["dedup_until"] == DedupUntil.RESULT_TTL
     for _ in range(5):
         open_keys = [jobs[index].key for index, answer in enumerate(answers) if answer is None]
         if not open_keys:
@@ -256,7 +258,7 @@ def _look_again(
         found = yield "find_keys", {"project": project, "queue": queue, "keys": arrays.texts(open_keys)}
         there: dict[str, tuple[int, int]] = {}
         for key, seq, state in found:
-            if state != 10 + ResultState.CANCELLED:
+            if state < 10 or (results_count and state != 10 + ResultState.CANCELLED):
                 there.setdefault(key, (seq, state))
         for index, answer in enumerate(answers):
             key = jobs[index].key
@@ -266,7 +268,7 @@ def _look_again(
         missing = [index for index, answer in enumerate(answers) if answer is None]
         if missing:
             # The job that took the key has been cancelled or finished meanwhile: it is free again.
-            rows = yield "enqueue", _parameters([jobs[index] for index in missing], project, queue, None)
+            rows = yield "enqueue", _parameters([jobs[index] for index in missing], project, queue, origin)
             for index, row in zip(missing, rows, strict=True):
                 answers[index] = _answer(row)
     if None in answers:

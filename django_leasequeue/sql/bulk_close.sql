@@ -8,6 +8,7 @@ WITH floors AS (
     SELECT %(queue)s::bigint, 0, r.rank, 0 FROM unnest(%(ranks)s::smallint[]) AS r(rank)
     WHERE NOT EXISTS (
         SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = %(queue)s::bigint AND f.kind = 0 AND f.rank = r.rank)
+    ORDER BY r.rank
     ON CONFLICT DO NOTHING
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, enqueued_at, name)

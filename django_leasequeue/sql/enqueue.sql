@@ -1,6 +1,7 @@
--- Purpose: like enqueue, for jobs with a key that must not exist twice: live jobs (and, with dedup_until = result_ttl,
---   remembered results) refuse their key; concurrent callers make one job.
--- Parameters: as enqueue; keys may hold nulls.
+-- Purpose: add jobs. A key must not exist twice: live jobs (and, with dedup_until = result_ttl, remembered results) refuse
+--   it; concurrent callers make one job. Keys go in order, so that two batches with the same keys cannot deadlock.
+-- Parameters: project, queue, size, origin; arrays of that length or empty: keys, names, tags, priorities, datas, metas,
+--   bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries; now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_result_key.
 -- Returns, in input order: seq and state of the new job, or null and what is there: existing seq, existing state
 --   (job state, or 10 + result state), whether it is a dead job past its time. All null: look again (lost a race).
@@ -19,6 +20,7 @@ WITH q AS MATERIALIZED (
     SELECT r.key, r.seq, 10 + r.state, false FROM leasequeue_jobresult r, q, t
     WHERE r.key = ANY (%(keys)s::text[]) AND r.queue_id = q.id AND r.expires_at > t.now AND r.state <> 3
         AND q.dedup_until = 'result_ttl'
+        AND NOT EXISTS (SELECT FROM leasequeue_job k WHERE k.key = r.key AND k.queue_id = r.queue_id)
 ), i AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS seq, u.*,
         COALESCE(u.run_at, t.now + u.delay * interval '1 ms') AS available_at
@@ -43,6 +45,7 @@ WITH q AS MATERIALIZED (
         i.max_deliveries, %(origin)s::text
     FROM i, q, t
     WHERE i.key IS NULL OR NOT EXISTS (SELECT FROM there WHERE there.key = i.key)
+    ORDER BY i.key, i.n
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
     RETURNING seq, queue_id, rank, state, name, created_at
 ), floors AS (
@@ -50,6 +53,7 @@ WITH q AS MATERIALIZED (
     SELECT DISTINCT n.queue_id, 0, n.rank, 0 FROM new n
     WHERE n.state <> 4 AND NOT EXISTS (
         SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = n.queue_id AND f.kind = 0 AND f.rank = n.rank)
+    ORDER BY n.rank
     ON CONFLICT DO NOTHING
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, enqueued_at, name)

@@ -1,0 +1,197 @@
+"""Enqueue: states, ranks, options per job, transactions, making queues, both ways in (one statement, COPY)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.bulk import THRESHOLD
+from django_leasequeue.models import Job, JobState, LeaseEvent, Queue
+
+from .helpers import claim, counts, enqueue, kinds, make, one, own_connection, put, seqs, state
+
+#: Below it jobs go in one statement, from it on through COPY. The two must not differ.
+SIZES = pytest.mark.parametrize("size", [1, THRESHOLD], ids=["statement", "copy"])
+
+
+@SIZES
+def test_the_answers_are_in_order_and_say_where_each_job_is(queue: int, clock, size: int) -> None:
+    jobs = [NewJob(data=number, delay_ms=None if number % 2 else 1_000) for number in range(size)]
+    answers = enqueue(*jobs)
+    assert [answer.status.value for answer in answers] == ["queued"] * size
+    assert [answer.state for answer in answers] == ["ready" if number % 2 else "delayed" for number in range(size)]
+    assert {answer.created_at for answer in answers} == {clock.now}
+    numbers = [answer.seq for answer in answers]
+    assert numbers == sorted(set(numbers))
+    assert [Job.objects.get(pk=number).data for number in numbers] == list(range(size))
+
+
+@SIZES
+def test_every_field_arrives_whatever_it_holds(queue: int, clock, size: int) -> None:
+    awkward = "a\\b\"c\n\t\r{},NULL 'x' \\N \\. \x07 \u2028 ü 🎉"
+    job = NewJob(
+        data={"text": awkward, awkward: [1.5, -0.0, True, None, 10**30]},
+        body=bytes(range(256)),
+        name=awkward,
+        tag=awkward,
+        priority=4,
+        meta={"m": awkward},
+        ttl_ms=60_000,
+        reply_to="reply\\channel",
+        result_ttl_ms=5_000,
+        max_deliveries=3,
+    )
+    enqueue(*[job] * size, origin=awkward)
+    for row in Job.objects.all():
+        assert row.data == job.data
+        assert bytes(row.body) == job.body
+        assert (row.name, row.tag, row.meta, row.origin) == (awkward, awkward, job.meta, awkward)
+        assert (row.rank, row.reply_to, row.result_ttl_ms, row.max_deliveries) == (-4, "reply\\channel", 5_000, 3)
+        assert row.expires_at == clock.now + timedelta(seconds=60)
+        assert (row.state, row.deliveries, row.position) == (JobState.READY, 0, row.seq)
+    leased = claim(size)
+    assert [job.data["text"] for job in leased] == [awkward] * size
+    assert {job.body for job in leased} == {bytes(range(256))}
+
+
+@SIZES
+def test_awkward_keys(queue: int, size: int) -> None:
+    keys = ["NULL", "null", "{}", "a,b", 'q"q', "b\\b", "\\N", "\\.", " ", "\t", "ü🎉"]
+    jobs = [NewJob(key=key) for key in keys] + [NewJob(key=f"k{number}") for number in range(size)]
+    enqueue(*jobs, fresh=True)
+    assert {job.key for job in claim(1_000)} == {job.key for job in jobs}
+
+
+@SIZES
+@pytest.mark.parametrize(
+    ("order", "ranks"), [("desc", [0, -9, -9, -3, 0]), ("asc", [0, 9, 9, 3, 0]), ("none", [0, 0, 0, 0, 0])]
+)
+def test_a_priority_is_clamped_and_becomes_a_rank(db: None, order: str, ranks: list[int], size: int) -> None:
+    make("work", priority_order=order)
+    priorities = [None, 9, 1_000, 3, -7]
+    answers = enqueue(*[NewJob(priority=priority) for priority in priorities] * size)
+    rank_of = dict(Job.objects.values_list("seq", "rank"))
+    assert [rank_of[answer.seq] for answer in answers] == ranks * size
+
+
+@SIZES
+def test_a_range_of_priorities_without_zero(db: None, size: int) -> None:
+    make("work", priority_order="asc", priority_min=5, priority_max=7)
+    enqueue(*[NewJob(), NewJob(priority=6), NewJob(priority=99)] * size)
+    assert sorted(set(Job.objects.values_list("rank", flat=True))) == [5, 6, 7]
+
+
+@SIZES
+def test_run_at_wins_over_a_delay_and_the_past_is_now(queue: int, clock, size: int) -> None:
+    tomorrow = clock.now + timedelta(days=1)
+    kinds_of = [
+        NewJob(run_at=tomorrow, delay_ms=5),
+        NewJob(run_at=clock.now - timedelta(days=1), delay_ms=5_000),
+        NewJob(run_at=clock.now),
+        NewJob(delay_ms=0),
+        NewJob(delay_ms=1),
+        NewJob(run_at=datetime(1, 1, 1, tzinfo=UTC)),
+    ]
+    answers = enqueue(*kinds_of * size)
+    assert [answer.state for answer in answers[:6]] == ["delayed", "ready", "ready", "ready", "delayed", "ready"]
+    assert Job.objects.get(pk=answers[0].seq).available_at == tomorrow
+    assert Job.objects.get(pk=answers[1].seq).available_at is None
+    assert Job.objects.get(pk=answers[4].seq).available_at == clock.now + timedelta(milliseconds=1)
+
+
+@SIZES
+def test_records_of_a_log(db: None, size: int) -> None:
+    log = make("records", type="log", ttl_ms=1_000)
+    numbers = put(size, "records")
+    assert set(Job.objects.filter(queue_id=log).values_list("state", flat=True)) == {JobState.RECORD}
+    assert not LeaseEvent.objects.filter(seq__in=numbers).exists()
+    assert enqueue(NewJob(), queue="records")[0].state == "record"
+
+
+@SIZES
+def test_the_event_can_be_switched_off(db: None, size: int) -> None:
+    make("work", log_enqueued=False)
+    numbers = put(size)
+    assert not LeaseEvent.objects.exists()
+    one()
+    assert kinds(numbers[0]) == ["claimed"]
+
+
+@SIZES
+def test_one_event_a_job(queue: int, clock, size: int) -> None:
+    answers = enqueue(*[NewJob(name=f"task-{number % 3}") for number in range(size)])
+    events = list(LeaseEvent.objects.order_by("seq"))
+    assert [event.seq for event in events] == [answer.seq for answer in answers]
+    for number, event in enumerate(events):
+        assert (event.get_kind_display(), event.queue_id, event.name) == ("enqueued", queue, f"task-{number % 3}")
+        assert (event.occurred_at, event.enqueued_at) == (clock.now, clock.now)
+        assert (event.node, event.claim, event.deliveries, event.detail) == (None, None, None, None)
+        assert event.txid > 0
+
+
+@SIZES
+def test_it_belongs_to_the_transaction_of_the_caller(queue: int, size: int) -> None:
+    with transaction.atomic():
+        put(size)
+        assert counts()["ready"] == size
+        transaction.set_rollback(True)
+    assert not Job.objects.exists()
+    assert not LeaseEvent.objects.exists()
+
+
+@SIZES
+@pytest.mark.django_db(transaction=True)
+def test_nobody_sees_it_before_the_commit(size: int) -> None:
+    make("work")
+    with own_connection() as other, transaction.atomic():
+        numbers = put(size)
+        assert other.run(engine.claim("work", "n", 1_000)) == []
+        transaction.on_commit(lambda: got.extend(other.run(engine.claim("work", "n", 1_000))))
+        got: list[engine.LeasedJob] = []
+    assert seqs(got) == numbers
+
+
+@SIZES
+def test_the_first_job_makes_the_queue(db: None, size: int) -> None:
+    declared = {"declared": {"preset": "codeq", "lease_ms": 7_000}}
+    with override_settings(LEASEQUEUE={"QUEUES": declared, "DEFAULT_PRESET": "jobqueue"}):
+        put(size, "declared")
+        put(size, "unknown")
+        put(size, "declared", project="acme")
+    made = {(queue.project, queue.name): queue for queue in Queue.objects.all()}
+    assert (made["", "declared"].lease_ms, made["", "declared"].requeue) == (7_000, "back")
+    assert (made["", "unknown"].max_deliveries, made["", "unknown"].dead_letter) == (3, "self")
+    assert made["acme", "declared"].lease_ms == 30_000
+    assert counts("declared")["ready"] == size
+
+
+def test_ten_thousand_at_once(queue: int) -> None:
+    numbers = put(10_000)
+    assert counts(cap=20_000)["ready"] == 10_000
+    assert seqs(claim(3)) == numbers[:3]
+    assert LeaseEvent.objects.count() == 10_003
+
+
+def test_payloads_that_postgres_and_python_write_differently(queue: int) -> None:
+    values = [0, -1, 1e15, 1.0, "", [], {}, [[]], {"": None}, False, "\\u0000", "\ufffe", "\x7f", 2**80, 0.1 + 0.2]
+    answers = enqueue(*[NewJob(data=value) for value in values])
+    assert [job.data for job in claim(100)] == values
+    assert len(answers) == len(values)
+
+
+def test_null_as_data_is_nothing(queue: int) -> None:
+    enqueue(NewJob(data=None))
+    assert one().data_json is None
+
+
+@SIZES
+def test_the_same_number_is_never_used_twice(queue: int, size: int) -> None:
+    first = put(size)
+    engine.run(engine.ack(seqs(claim(1_000)), "worker-1"))
+    assert min(put(size)) > max(first)
+    assert state(first[0]) is None
