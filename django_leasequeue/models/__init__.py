@@ -1,5 +1,6 @@
 """The tables, one file each."""
 
+from .apikey import ApiKey, ApiScope
 from .claim import Claim
 from .enums import (
     DEAD_LETTER_SELF,
@@ -19,23 +20,30 @@ from .enums import (
 )
 from .event import LeaseEvent
 from .floor import QueueFloor
+from .idempotency import IdempotencyKey
 from .job import Job
 from .queue import Queue
 from .recurring import RecurringTask
 from .result import JobResult
 from .stat import QueueStat
+from .topic import TopicState
+from .waiter import ClaimWaiter
 from .worker import Worker
 
 __all__ = [
     "DEAD_LETTER_SELF",
+    "ApiKey",
+    "ApiScope",
     "Backoff",
     "Claim",
+    "ClaimWaiter",
     "DedupUntil",
     "Discard",
     "Durability",
     "EventKind",
     "ExhaustAt",
     "FloorKind",
+    "IdempotencyKey",
     "Job",
     "JobResult",
     "JobState",
@@ -49,5 +57,6 @@ __all__ = [
     "RecurringTask",
     "Requeue",
     "ResultState",
+    "TopicState",
     "Worker",
 ]

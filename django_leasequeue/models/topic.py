@@ -1,0 +1,33 @@
+"""TopicState: what is remembered of a topic beyond its live records."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from .queue import Queue
+
+
+class TopicState(models.Model):
+    """One row per topic that has lost records; topics that never did have none.
+
+    Written only when records are removed, never when they are added: a row that every enqueue updates would make all
+    producers of a queue wait for each other.
+    """
+
+    queue = models.OneToOneField(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, primary_key=True, related_name="+"
+    )
+    #: The highest number that was ever removed; the topic's head is that or the highest live one.
+    head_seq = models.BigIntegerField(default=0, db_default=0)
+    last_write_at = models.DateTimeField(null=True)
+    #: What a cap or a TTL took away, for readers that come too late (spec/topics R2).
+    gap_from = models.BigIntegerField(null=True)
+    gap_to = models.BigIntegerField(null=True)
+    gap_count = models.BigIntegerField(default=0, db_default=0)
+    gap_reason = models.CharField(max_length=8, null=True)
+    #: At most this many live records and bytes, where a cap asks for it; null: count again.
+    records = models.BigIntegerField(null=True)
+    bytes = models.BigIntegerField(null=True)
+
+    def __str__(self) -> str:
+        return f"state of topic {self.queue_id}"
