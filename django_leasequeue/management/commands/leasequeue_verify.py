@@ -1,0 +1,84 @@
+"""``manage.py leasequeue_verify``: compare the tables with the lease log."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from django_leasequeue import conf
+from django_leasequeue.engine import clock
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.verify import Verification, snapshot, verify
+
+_AGE = re.compile(r"(\d+)([smhd])\Z")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Command(BaseCommand):
+    help = (
+        "Rebuild from the lease log where every job is and who holds it, and compare that with the tables. Prints "
+        "every difference; exit code 1 if there is any. Reads one consistent snapshot, changes nothing. The log must "
+        "reach back to the beginning of the oldest live lease (EVENT_RETENTION_DAYS); older leases count as unknown."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        parser.add_argument(
+            "--since", default=None, metavar="AGE|TIME", help="only events from then on: 90m, 24h, 7d, or an ISO time"
+        )
+        parser.add_argument(
+            "--limit", type=int, default=1_000, help="differences printed of each kind of check (%(default)s)"
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["limit"] < 1:
+            raise CommandError("--limit must be at least 1.")
+        since = _since(options["since"])
+        with connect(options["database"] or conf.settings.DATABASE) as connection, snapshot(connection) as executor:
+            found = executor.run(verify(options["limit"], since=since))
+        if options["json"]:
+            self.stdout.write(json.dumps(_as_json(found), default=str))
+        else:
+            self._print(found)
+        if found.total:
+            raise CommandError(f"{found.total} differences between the lease log and the tables", returncode=1)
+
+    def _print(self, found: Verification) -> None:
+        for item in found.differences:
+            where = f"{item.project or ''}/{item.queue}" if item.queue else f"queue number {item.queue_id}"
+            self.stdout.write(f"{item.difference}: job {item.seq} of {where}: {item.meaning}")
+            self.stdout.write(f"    expected {json.dumps(item.expected)}, found {json.dumps(item.found)}")
+        if found.total > len(found.differences):
+            self.stdout.write(f"... and {found.total - len(found.differences)} more")
+        self.stdout.write(
+            f"{found.jobs_with_events} jobs in the log, {found.leases} live leases, {found.total} differences"
+            + (f", {found.unknown} leases older than the log" if found.unknown else "")
+        )
+
+
+def _as_json(found: Verification) -> dict[str, Any]:
+    return {
+        **found._asdict(),
+        "differences": [{**item._asdict(), "meaning": item.meaning} for item in found.differences],
+    }
+
+
+def _since(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    if (age := _AGE.match(text)) is not None:
+        return clock.now() - timedelta(**{_UNITS[age[2]]: int(age[1])})
+    try:
+        moment = parse_datetime(text)
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise CommandError(f"--since must be an age like 24h or an ISO time; it is {text!r}.")
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment)

@@ -1,0 +1,5 @@
+-- Purpose: names of queues by number.
+-- Parameters: queues (ids).
+-- Index: leasequeue_queue_pkey.
+-- Returns: id, project, name.
+SELECT id, project, name FROM leasequeue_queue WHERE id = ANY (%(queues)s::bigint[])

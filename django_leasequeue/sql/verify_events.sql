@@ -1,0 +1,54 @@
+-- Purpose: replay the lease log and compare where it says each job is with where the job is. One pass over the log, one over
+--   the jobs, hashed on the server (with work_mem, then on disk): memory does not grow with the log.
+--   Order within one job is that of the event's id: it is drawn while the job's row is locked. (By transaction would be
+--   wrong: a transaction that has its number early may change a job after one that got a higher number.)
+-- Parameters: size (differences returned), since (time; null: the whole log), now.
+-- Index: leasequeue_event_occurred where since is given; otherwise whole tables: an operator's statement.
+-- Returns: first a row of totals: differences, jobs with events, jobs leased, leases that the log does not reach back to;
+--   then difference, seq, queue id, what the log says, what the table says (json).
+WITH t AS MATERIALIZED (
+    SELECT COALESCE(%(since)s::timestamptz, '-infinity') AS since, (SELECT min(occurred_at) FROM leasequeue_leaseevent
+        WHERE occurred_at >= COALESCE(%(since)s::timestamptz, '-infinity')) AS oldest
+), last AS MATERIALIZED (
+    SELECT e.seq, max(e.id) AS id, min(e.queue_id) AS queue_id,
+        max(e.id) FILTER (WHERE e.kind IN (2, 3)) AS held,
+        max(e.id) FILTER (WHERE e.kind IN (1, 4, 7) OR (e.kind = 9 AND e.detail -> 'to' IS NULL)) AS free,
+        max(e.id) FILTER (WHERE e.kind = 8 AND e.detail -> 'to' IS NULL) AS dead
+    FROM leasequeue_leaseevent e, t WHERE e.occurred_at >= t.since GROUP BY e.seq
+), said AS MATERIALIZED (
+    SELECT l.seq, l.queue_id, l.id, CASE l.id WHEN l.held THEN 'leased' WHEN l.free THEN 'waiting' WHEN l.dead THEN 'dead'
+        ELSE 'ended' END AS place
+    FROM last l
+), held AS MATERIALIZED (
+    SELECT e.seq, e.node, e.claim, e.deliveries, e.deadline FROM said s JOIN leasequeue_leaseevent e ON e.id = s.id
+    WHERE s.place = 'leased' AND e.id >= (SELECT min(id) FROM said WHERE place = 'leased')
+), live AS MATERIALIZED (
+    SELECT j.seq, j.queue_id, j.node, j.claim, j.deliveries, j.deadline, j.claimed_at,
+        CASE j.state WHEN 0 THEN 'waiting' WHEN 1 THEN 'waiting' WHEN 2 THEN 'leased' WHEN 3 THEN 'dead' END AS place
+    FROM leasequeue_job j WHERE j.state <> 4
+), d AS MATERIALIZED (
+    SELECT CASE
+            WHEN s.seq IS NULL THEN CASE WHEN l.place = 'leased' THEN
+                CASE WHEN l.claimed_at >= t.oldest OR t.oldest IS NULL THEN 'lease_without_event' ELSE 'unknown' END END
+            WHEN l.seq IS NULL THEN CASE WHEN s.place = 'leased' THEN 'lease_without_job'
+                WHEN s.place = 'waiting' THEN 'lost_job' END
+            WHEN s.place <> l.place THEN CASE WHEN s.place = 'ended' THEN 'ended_job' ELSE 'other_place' END
+            WHEN s.place = 'leased' AND (h.node, h.claim, h.deliveries, h.deadline)
+                IS DISTINCT FROM (l.node, l.claim, l.deliveries, l.deadline) THEN 'other_holder'
+        END AS difference, COALESCE(s.seq, l.seq) AS seq, COALESCE(l.queue_id, s.queue_id) AS queue_id,
+        s.place AS said, l.place AS found, h.node AS h_node, h.claim AS h_claim, h.deliveries AS h_deliveries,
+        h.deadline AS h_deadline, l.node, l.claim, l.deliveries, l.deadline
+    FROM said s FULL JOIN live l ON l.seq = s.seq LEFT JOIN held h ON h.seq = s.seq, t
+), shown AS MATERIALIZED (
+    SELECT d.* FROM d JOIN leasequeue_queue q ON q.id = d.queue_id
+    WHERE d.difference IS NOT NULL AND d.difference <> 'unknown'
+)
+SELECT NULL AS difference, (SELECT count(*) FROM shown) AS seq, (SELECT count(*) FROM said) AS queue_id,
+    (SELECT count(*) FROM live WHERE place = 'leased')::text AS log,
+    (SELECT count(*) FROM d WHERE difference = 'unknown')::text AS found
+UNION ALL
+SELECT x.difference, x.seq, x.queue_id, jsonb_strip_nulls(jsonb_build_object('place', x.said, 'node', x.h_node,
+        'claim', x.h_claim, 'deliveries', x.h_deliveries, 'deadline', x.h_deadline))::text,
+    jsonb_strip_nulls(jsonb_build_object('place', COALESCE(x.found, 'nowhere'), 'node', x.node, 'claim', x.claim,
+        'deliveries', x.deliveries, 'deadline', x.deadline))::text
+FROM (SELECT * FROM shown ORDER BY seq LIMIT %(size)s::int) x
