@@ -50,6 +50,8 @@ def _check(job: NewJob) -> None:
         check_text(job.name, "name", MAX_KEY_BYTES)
     if job.reply_to is not None:
         check_text(job.reply_to, "reply_to", MAX_CHANNEL_BYTES)
+        if " " in job.reply_to:  # several callers' channels stand on the job with a space between
+            raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
     if job.meta is not None and not isinstance(job.meta, dict):
         raise InvalidOption(f"meta must be a dict; it is a {type(job.meta).__name__}.")
     if job.body is not None and not isinstance(job.body, bytes):

@@ -163,7 +163,7 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     )
     ended = {row[0] for row in rows}
     claims = {seq: ending.claim for seq, ending in unique.items()}
-    return Settled((yield from _outcomes(claims, ended, node, project, queue)))
+    return Settled((yield from outcome_steps(claims, ended, node, project, queue)))
 
 
 @operation
@@ -234,7 +234,7 @@ def release(
     for queue_id, seqs in used_up.items():
         yield from _retire(queue_id, seqs, node, project)
     claims = {seq: item.claim for seq, item in unique.items()}
-    return Settled((yield from _outcomes(claims, set(released), node, project, queue)), released=released)
+    return Settled((yield from outcome_steps(claims, set(released), node, project, queue)), released=released)
 
 
 def _retire(queue_id: int, seqs: Sequence[int], node: str, project: str) -> Steps[None]:
@@ -295,7 +295,7 @@ def extend(
         },
     )
     deadlines = {row[0]: row[1] for row in rows}
-    return Settled((yield from _outcomes(tokens, set(deadlines), node, project, queue)), deadlines=deadlines)
+    return Settled((yield from outcome_steps(tokens, set(deadlines), node, project, queue)), deadlines=deadlines)
 
 
 def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int | None]:
@@ -308,7 +308,7 @@ def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int 
     return dict(zip(seqs, map(check_claim, claims), strict=True))
 
 
-def _outcomes(
+def outcome_steps(
     claims: dict[int, int | None], settled: set[int], node: str, project: str, queue: str | None
 ) -> Steps[dict[int, Outcome]]:
     """Say of every job what became of it; only when some were refused is the database asked why."""

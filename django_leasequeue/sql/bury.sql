@@ -12,7 +12,8 @@ WITH t AS MATERIALIZED (
     FOR UPDATE OF j SKIP LOCKED
 ), r AS (
     UPDATE leasequeue_job j SET state = 3, dead_at = t.now,
-        expires_at = CASE WHEN q.dead_ttl_ms > 0 THEN t.now + q.dead_ttl_ms * interval '1 ms' END,
+        expires_at = CASE WHEN q.dead_ttl_ms > 0
+            THEN t.now + COALESCE(j.result_ttl_ms, q.dead_ttl_ms) * interval '1 ms' END,
         error_type = COALESCE(j.error_type, 'MAX_ATTEMPTS'), fingerprint = COALESCE(j.fingerprint, '')
     FROM q, t WHERE j.seq = ANY (ARRAY(SELECT seq FROM d))
     RETURNING j.seq, j.queue_id, j.key, j.name, j.reply_to, j.deliveries, j.created_at, j.error_type, j.fingerprint, t.now
@@ -26,5 +27,6 @@ WITH t AS MATERIALIZED (
     FROM r
 )
 SELECT seq, key, name, deliveries,
-    CASE WHEN reply_to IS NOT NULL THEN pg_notify(reply_to, seq || ':2:' || COALESCE(key, ''))::text END
+    CASE WHEN reply_to IS NOT NULL THEN (SELECT string_agg(pg_notify(c, seq || ':2:' || COALESCE(key, ''))::text, '')
+        FROM string_to_table(reply_to, ' ') c) END
 FROM r

@@ -18,5 +18,6 @@ WITH t AS MATERIALIZED (
     SELECT pg_current_xact_id()::text::bigint, g.now, g.queue_id, g.seq, 10, g.deliveries, g.created_at, g.name FROM gone g
 )
 SELECT g.seq, g.key, CASE WHEN g.reply_to IS NOT NULL
-    THEN pg_notify(g.reply_to, g.seq || ':3:' || COALESCE(g.key, ''))::text END
+    THEN (SELECT string_agg(pg_notify(c, g.seq || ':3:' || COALESCE(g.key, ''))::text, '')
+        FROM string_to_table(g.reply_to, ' ') c) END
 FROM gone g

@@ -20,5 +20,6 @@ WITH t AS MATERIALIZED (
 )
 SELECT seq, queue_id, state, key,
     CASE WHEN reply_to IS NOT NULL AND state <> 3
-        THEN pg_notify(reply_to, seq || ':3:' || COALESCE(key, ''))::text END
+        THEN (SELECT string_agg(pg_notify(c, seq || ':3:' || COALESCE(key, ''))::text, '')
+            FROM string_to_table(reply_to, ' ') c) END
 FROM gone

@@ -4,6 +4,7 @@
 -- Parameters: project, queue (null: any), node; arrays of equal length or empty: seqs, claims (tokens, null: unfenced),
 --   states (1 completed, 2 failed), results, bodies, error_types, errors, records (json), fingerprints, ttls (ms);
 --   now, autocommit.
+--   A result that somebody waits for is kept for a minute even where the queue keeps none.
 -- Index: leasequeue_job_pkey, leasequeue_claim_pkey.
 -- Returns: the seqs that were ended.
 WITH t AS MATERIALIZED (
@@ -19,7 +20,8 @@ WITH t AS MATERIALIZED (
     WHERE j.seq = i.i_seq AND j.state = 2 AND j.node = %(node)s::text
         AND q.id = j.queue_id AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (i.token IS NULL OR j.claim = i.token) AND (q.late_ack = 'accept' OR j.deadline >= t.now)
-    RETURNING j.*, i.*, COALESCE(i.ttl, j.result_ttl_ms, q.result_ttl_ms) AS keep_ms, t.now, q.durability
+    RETURNING j.*, i.*, COALESCE(i.ttl, j.result_ttl_ms, NULLIF(q.result_ttl_ms, 0),
+        CASE WHEN j.reply_to IS NOT NULL THEN 60000 ELSE 0 END) AS keep_ms, t.now, q.durability
 ), kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, created_at, first_claimed_at, claimed_at, finished_at, expires_at,
         claim, deliveries, rank, state, key, name, tag, node, data, meta, body, result, result_body, progress, errors,
@@ -49,7 +51,8 @@ WITH t AS MATERIALIZED (
     FROM d
 )
 SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
-    THEN pg_notify(d.reply_to, d.seq || ':' || d.outcome || ':' || COALESCE(d.key, ''))::text END,
+    THEN (SELECT string_agg(pg_notify(c, d.seq || ':' || d.outcome || ':' || COALESCE(d.key, ''))::text, '')
+        FROM string_to_table(d.reply_to, ' ') c) END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(durability <> 'fsync')
         THEN set_config('synchronous_commit', 'off', true) END FROM d),
     (SELECT count(pg_notify(split_part(c.connection, ':', 1), split_part(c.connection, ':', 2))::text)

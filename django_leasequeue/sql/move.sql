@@ -53,5 +53,6 @@ WITH t AS MATERIALIZED (
     FROM target WHERE EXISTS (SELECT FROM new)
 )
 SELECT n.seq, n.new_seq, n.key, n.name, n.deliveries, (SELECT sent FROM wake),
-    CASE WHEN n.reply_to IS NOT NULL THEN pg_notify(n.reply_to, n.seq || ':2:' || COALESCE(n.key, ''))::text END
+    CASE WHEN n.reply_to IS NOT NULL THEN (SELECT string_agg(pg_notify(c, n.seq || ':2:' || COALESCE(n.key, ''))::text, '')
+        FROM string_to_table(n.reply_to, ' ') c) END
 FROM numbered n

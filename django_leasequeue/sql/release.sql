@@ -14,7 +14,8 @@ WITH t AS MATERIALIZED (
         unnest(%(fingerprints)s::text[])
     ) AS u(i_seq, token, delay, new_error_type, new_error, record, new_fingerprint)
 ), h AS MATERIALIZED (
-    SELECT j.seq, j.queue_id, j.node, j.claim, j.deliveries, i.*, q.requeue, q.dead_letter, q.dead_ttl_ms, q.leases_durable,
+    SELECT j.seq, j.queue_id, j.node, j.claim, j.deliveries, i.*, q.requeue, q.dead_letter, q.leases_durable,
+        CASE WHEN q.dead_ttl_ms > 0 THEN COALESCE(j.result_ttl_ms, q.dead_ttl_ms) END AS dead_ttl_ms,
         NOT %(unstarted)s::bool AND q.exhaust_at = 'release' AND q.dead_letter IS NOT NULL
             AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND j.deliveries AS spent,
         LEAST(86400000, COALESCE(i.delay, CASE q.backoff
@@ -40,7 +41,7 @@ WITH t AS MATERIALIZED (
         deliveries = j.deliveries - (%(unstarted)s::bool)::int,
         node = NULL, claim = NULL, deadline = NULL,
         dead_at = CASE WHEN h.spent THEN t.now END,
-        expires_at = CASE WHEN h.spent AND h.dead_ttl_ms > 0 THEN t.now + h.dead_ttl_ms * interval '1 ms'
+        expires_at = CASE WHEN h.spent THEN t.now + h.dead_ttl_ms * interval '1 ms'
             WHEN NOT h.spent THEN j.expires_at END,
         errors = CASE WHEN h.record IS NULL THEN j.errors
             WHEN jsonb_array_length(COALESCE(j.errors, '[]')) >= 20 THEN (j.errors - 0) || h.record::jsonb
@@ -75,7 +76,8 @@ WITH t AS MATERIALIZED (
 )
 SELECT h.seq, COALESCE(r.state::int, -1), r.available_at, h.deliveries, h.queue_id, (SELECT count(sent) FROM wake),
     CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
-        THEN pg_notify(r.reply_to, r.seq || ':2:' || COALESCE(r.key, ''))::text END,
+        THEN (SELECT string_agg(pg_notify(c, r.seq || ':2:' || COALESCE(r.key, ''))::text, '')
+            FROM string_to_table(r.reply_to, ' ') c) END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM h),
     (SELECT count(pg_notify(split_part(c.connection, ':', 1), split_part(c.connection, ':', 2))::text)

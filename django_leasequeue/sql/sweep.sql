@@ -18,7 +18,8 @@ WITH t AS MATERIALIZED (
     SELECT j.seq, j.claim, j.deadline FROM leasequeue_job j JOIN c ON c.id = j.claim
     WHERE j.seq = ANY (ARRAY(SELECT unnest(seqs) FROM c)) AND j.state = 2
 ), x AS MATERIALIZED (
-    SELECT j.seq, j.queue_id, j.node, j.claim, j.deadline, q.requeue, q.dead_letter, q.dead_ttl_ms, q.leases_durable,
+    SELECT j.seq, j.queue_id, j.node, j.claim, j.deadline, q.requeue, q.dead_letter, q.leases_durable,
+        CASE WHEN q.dead_ttl_ms > 0 THEN COALESCE(j.result_ttl_ms, q.dead_ttl_ms) END AS dead_ttl_ms,
         q.exhaust_at = 'release' AND q.dead_letter IS NOT NULL
             AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND j.deliveries AS spent
     FROM leasequeue_job j JOIN q ON q.id = j.queue_id, t
@@ -31,7 +32,7 @@ WITH t AS MATERIALIZED (
         position = CASE WHEN x.requeue = 'back' THEN nextval('leasequeue_job_seq_seq') ELSE j.position END,
         node = NULL, claim = NULL, deadline = NULL,
         dead_at = CASE WHEN x.spent THEN t.now END,
-        expires_at = CASE WHEN x.spent AND x.dead_ttl_ms > 0 THEN t.now + x.dead_ttl_ms * interval '1 ms'
+        expires_at = CASE WHEN x.spent THEN t.now + x.dead_ttl_ms * interval '1 ms'
             WHEN NOT x.spent THEN j.expires_at END,
         errors = (CASE WHEN jsonb_array_length(COALESCE(j.errors, '[]')) >= 20 THEN j.errors - 0
             ELSE COALESCE(j.errors, '[]') END) || jsonb_build_object('at', t.now, 'node', x.node, 'deliveries',
@@ -77,5 +78,6 @@ SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::
 UNION ALL
 SELECT x.seq, x.queue_id, COALESCE(r.state::int, -1), r.key, r.name, x.node, r.deliveries,
     CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
-        THEN pg_notify(r.reply_to, r.seq || ':2:' || COALESCE(r.key, ''))::text END
+        THEN (SELECT string_agg(pg_notify(c, r.seq || ':2:' || COALESCE(r.key, ''))::text, '')
+            FROM string_to_table(r.reply_to, ' ') c) END
 FROM x LEFT JOIN r ON r.seq = x.seq

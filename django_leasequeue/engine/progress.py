@@ -1,0 +1,73 @@
+"""What running jobs say of themselves: kept on the job, over its retries, and with its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..exceptions import InvalidOption, PayloadTooLarge
+from . import arrays, codec
+from .limits import MAX_BATCH, check_claim, check_list, check_node, check_place, check_seqs
+from .operation import Steps, operation
+from .rows import Settled
+from .settle import outcome_steps
+
+#: Bytes of one job's progress.
+MAX_PROGRESS_BYTES = 65_536
+
+
+class Progress(NamedTuple):
+    """How far one leased job is: ``value`` is any JSON."""
+
+    seq: int
+    claim: int | None
+    value: Any
+
+
+@operation
+def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
+    """Keep what held jobs report (spec/library Q10). It stays over retries until the next report.
+
+    Args:
+        reports: at most 1,000; of several for one job the last counts.
+        node: the holder.
+        project: the tenant.
+        queue: only jobs of this queue; ``None`` for any.
+
+    Returns:
+        An outcome per job.
+
+    Raises:
+        InvalidOption, PayloadTooLarge: a value is not JSON, or larger than 64 KiB; nothing was kept.
+    """
+    check_place(project, *([] if queue is None else [queue]))
+    check_node(node)
+    if len(check_list(reports, "the reports")) > MAX_BATCH:
+        raise InvalidOption(f"one call reports on at most {MAX_BATCH} jobs; there are {len(reports)}.")
+    unique = {report.seq: report for report in reports}
+    check_seqs(list(unique))
+    if not unique:
+        return Settled({})
+    ordered = sorted(unique.values(), key=lambda report: report.seq)
+    values = [_dump(report.value) for report in ordered]
+    rows = yield (
+        "progress",
+        {
+            "project": project,
+            "queue": queue,
+            "node": node,
+            "seqs": arrays.integers([report.seq for report in ordered]),
+            "claims": arrays.integers([check_claim(report.claim) for report in ordered]),
+            "values": arrays.texts(values),
+        },
+    )
+    kept = {row[0] for row in rows}
+    claims = {seq: report.claim for seq, report in unique.items()}
+    return Settled((yield from outcome_steps(claims, kept, node, project, queue)))
+
+
+def _dump(value: Any) -> str:
+    text = codec.dumps(value, "the progress")
+    if len(text.encode()) > MAX_PROGRESS_BYTES:
+        raise PayloadTooLarge(f"the progress of a job is at most {MAX_PROGRESS_BYTES} bytes of JSON.")
+    return text
