@@ -79,14 +79,14 @@ class LeaseQueueBackend(BaseTaskBackend):
             TypeError, ValueError: an argument is not JSON, or too large.
             QueueNotFound: the queue is missing and may not be made.
         """
-        prepared = self._prepare(task, args, kwargs)
+        prepared = self._prepare(task, args, kwargs, self._accept(task))
         self._submit([prepared])
         _announce(type(self), prepared.result)
         return prepared.result
 
     async def aenqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """See ``enqueue``. It runs on an async connection of its own, not in a transaction of the caller."""
-        prepared = self._prepare(task, args, kwargs)
+        prepared = self._prepare(task, args, kwargs, self._accept(task))
         await self._asubmit([prepared])
         await _aannounce(type(self), prepared.result)
         return prepared.result
@@ -149,13 +149,19 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def _prepare_many(self, calls: Iterable[Call]) -> list[_Prepared]:
         prepared: list[_Prepared] = []
+        # By identity: the results keep their tasks alive, so that no number comes twice.
+        databases: dict[int, str] = {}
         for task, args, kwargs in calls:
             if len(prepared) >= MAX_MANY:
                 raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-            prepared.append(self._prepare(task, args, kwargs))
+            database = databases.get(id(task))
+            if database is None:
+                database = databases[id(task)] = self._accept(task)
+            prepared.append(self._prepare(task, args, kwargs, database))
         return prepared
 
-    def _prepare(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Prepared:
+    def _accept(self, task: Task[..., Any]) -> str:
+        """Refuse a task that could not run; return the alias of the database that its jobs belong to."""
         self.validate_task(task)
         path = task.module_path
         if path not in _findable:
@@ -164,9 +170,14 @@ class LeaseQueueBackend(BaseTaskBackend):
             except TaskNotFound as error:
                 raise InvalidTask(f"No worker could run this task. {error}") from error
             _findable.add(path)
+        return self.config.database or routing.alias_of(self.config.project, task.queue_name)
+
+    def _prepare(
+        self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], database: str
+    ) -> _Prepared:
         result = _new_result(task, args, kwargs, self.alias)
         job = jobs.new_job(task, result.id, result.args, result.kwargs, self.alias)
-        return _Prepared(result, job, task.queue_name, self._database_of(task.queue_name))
+        return _Prepared(result, job, task.queue_name, database)
 
     def _submit(self, prepared: Sequence[_Prepared]) -> None:
         from .. import engine
@@ -181,9 +192,6 @@ class LeaseQueueBackend(BaseTaskBackend):
         for database, queues in _group(prepared).items():
             answers = await engine.arun(jobs.submit(_jobs(queues), self.config), database)
             _note_times(queues, answers)
-
-    def _database_of(self, queue: str) -> str:
-        return self.config.database or routing.alias_of(self.config.project, queue)
 
     def _databases(self) -> list[str]:
         """Where results of this backend may be."""
