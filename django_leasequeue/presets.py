@@ -20,7 +20,7 @@ from .enums import (
 from .exceptions import InvalidOption
 
 #: A name of a queue or log (spec/topics L1).
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._:-]{0,254}\Z")
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 #: Text that PostgreSQL can store: neither NUL nor lone surrogates.
 _STORABLE = re.compile(r"[^\x00\ud800-\udfff]*\Z")

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from .. import conf, presets
+from ..enums import QueueType
 from ..exceptions import InvalidOption, NotAQueue, QueueConflict, QueueNotFound
-from ..models.enums import QueueType
 from . import codec
 from .limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
 from .operation import Steps, operation
@@ -184,5 +184,19 @@ def pause(name: str, *, project: str = "", paused: bool = True) -> Steps[None]:
     """
     check_place(project, name)
     rows = yield "queue_pause", {"project": project, "name": name, "paused": paused}
+    if not rows:
+        raise QueueNotFound(name, project)
+
+
+@operation
+def set_metadata(name: str, metadata: dict[str, Any], *, project: str = "") -> Steps[None]:
+    """Replace the metadata of a queue.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+        InvalidOption: it is not JSON.
+    """
+    text = codec.dumps(presets.check_options({"metadata": metadata})["metadata"], "metadata")
+    rows = yield "queue_metadata", {"project": project, "name": name, "metadata": text}
     if not rows:
         raise QueueNotFound(name, project)

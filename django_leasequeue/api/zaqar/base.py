@@ -1,0 +1,165 @@
+"""What every view of this door does: project, client, body, limits, errors."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from django.db import DatabaseError, InterfaceError
+from django.http import Http404, HttpRequest
+from rest_framework import exceptions, status
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ... import engine
+from ...engine.queues import QueueInfo
+from ...exceptions import InvalidOption
+from .errors import Refused, bad, missing
+from .limits import Limits, limits
+
+_TRUE = {"true": True, "false": False}
+
+
+class ZaqarView(APIView):
+    """Base of the views: bodies are JSON whatever their Content-Type, errors are ``{"title", "description"}``."""
+
+    renderer_classes = [JSONRenderer]
+    #: Whether the Client-ID header must be there (all message operations, seed 001 "Messages").
+    client_required = False
+
+    project: str
+    client: str | None
+    limits: Limits
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        self.limits = limits()
+        self.project = self._project(request)
+        self.client = self._client(request)
+        self._check_name(kwargs.get("queue"))
+
+    def _project(self, request: Request) -> str:
+        given: str | None = request.headers.get("X-Project-Id")
+        if given is not None and (not given or len(given) > 256 or "\x00" in given):
+            raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
+        return given or ""
+
+    def _client(self, request: Request) -> str | None:
+        given: str | None = request.headers.get("Client-ID")
+        if given is None:
+            if self.client_required:
+                raise bad("The header Client-ID is missing: send a UUID that stays the same for your client.")
+            return None
+        try:
+            return str(uuid.UUID(given))
+        except ValueError:
+            raise bad("The header Client-ID must be a UUID, like 3381af92-2b9e-11e3-b191-71861300734c.") from None
+
+    def _check_name(self, name: str | None) -> None:
+        if name is None:
+            return
+        if not 0 < len(name.encode()) <= self.limits.MAX_QUEUE_NAME_BYTES:
+            raise bad(f"The name of a queue must be 1 to {self.limits.MAX_QUEUE_NAME_BYTES} bytes long.")
+        if not all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in name):
+            raise bad("The name of a queue must be ASCII letters, digits, underscores and hyphens.")
+
+    # Requests
+
+    def body(self, request: Request, limit: int) -> Any:
+        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says."""
+        raw: HttpRequest = request._request
+        length = raw.headers.get("Content-Length") or "0"
+        if length.isdigit() and int(length) > limit * 4:
+            raise bad(f"The body must be at most {limit} characters; it is {length} bytes.")
+        try:
+            text = raw.body.decode()
+        except UnicodeDecodeError:
+            raise bad("The body must be UTF-8.") from None
+        if len(text) > limit:
+            raise bad(f"The body must be at most {limit} characters; it has {len(text)}.")
+        if not text.strip():
+            raise bad("The body is empty; it must be JSON.")
+        try:
+            return json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            raise bad("The body could not be parsed as JSON.") from None
+
+    def page(self, request: Request, highest: int) -> int:
+        """Return the query's ``limit``, from 1 to ``highest``."""
+        given = request.query_params.get("limit")
+        if given is None:
+            return min(self.limits.DEFAULT_PAGE, highest)
+        if not given.isascii() or not given.isdigit() or len(given) > 18 or not 1 <= int(given) <= highest:
+            raise bad(f"The given limit cannot be below 1, and cannot be greater than {highest}.", "Unsupported limit")
+        return int(given)
+
+    def flag(self, request: Request, name: str) -> bool:
+        """Return a boolean of the query: ``true`` or ``false`` in any case, false if it is not there."""
+        given = request.query_params.get(name)
+        if given is None:
+            return False
+        if given.lower() not in _TRUE:
+            raise bad(f"{name} must be true or false; it is {given!r}.")
+        return _TRUE[given.lower()]
+
+    def integer(self, document: dict[str, Any], name: str, low: int, high: int) -> int:
+        """Return an integer field of a body that must be there and within bounds."""
+        value = document.get(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise bad(f"The field {name!r} must be an integer.")
+        if not low <= value <= high:
+            raise bad(f"The field {name!r} must be from {low} to {high}.")
+        return value
+
+    # The engine
+
+    def queue(self, name: str) -> QueueInfo:
+        """Return the queue, or answer 404."""
+        info = self.find(name)
+        if info is None:
+            raise missing(f"There is no queue {name!r} in this project.")
+        return info
+
+    def find(self, name: str) -> QueueInfo | None:
+        """Return the queue, or ``None``; a log is no queue of this door."""
+        info = engine.run(engine.get(name, project=self.project))
+        return info if info is not None and info.type == "queue" else None
+
+    # Errors
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Answer every error in this door's form."""
+        if isinstance(exc, Refused):
+            refused = exc
+        elif isinstance(exc, InvalidOption):
+            refused = bad(str(exc))
+        elif isinstance(exc, exceptions.APIException):
+            code = exc.status_code
+            if code == status.HTTP_401_UNAUTHORIZED and not self.get_authenticate_header(self.request):
+                code = status.HTTP_403_FORBIDDEN
+            refused = Refused(code, exc.default_detail.__str__(), str(exc.detail))
+        elif isinstance(exc, Http404):
+            refused = missing("There is nothing at this address.")
+        elif isinstance(exc, DatabaseError | InterfaceError):
+            refused = Refused(
+                503, "Service temporarily unavailable", "The storage could not be reached. Please try again."
+            )
+        else:
+            raise exc
+        headers = {}
+        if refused.status == status.HTTP_503_SERVICE_UNAVAILABLE:
+            headers["Retry-After"] = "5"
+        if refused.status == status.HTTP_401_UNAUTHORIZED:
+            headers["WWW-Authenticate"] = self.get_authenticate_header(self.request) or "Bearer"
+        response = Response(
+            {"title": refused.title, "description": refused.description}, refused.status, headers=headers
+        )
+        response.exception = True
+        return response
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

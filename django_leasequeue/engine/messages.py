@@ -1,0 +1,128 @@
+"""Messages and claims as things of their own: what a Zaqar door reads and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from .. import conf
+from . import arrays, codec
+from .limits import check_count, check_seqs, clamp_lease
+from .operation import Steps, operation
+from .rows import Release
+from .settle import release
+from .sweep import promote_steps, sweep_steps
+
+
+class Message(NamedTuple):
+    """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place."""
+
+    seq: int
+    created_at: datetime
+    expires_at: datetime | None
+    data: Any
+    claim: int | None
+    age: int
+    position: int
+
+
+class LiveClaim(NamedTuple):
+    """A claim that is not over, with what it still holds; ``age`` in whole seconds since it was made or renewed."""
+
+    id: int
+    node: str
+    ttl_ms: int
+    age: int
+    messages: list[Message]
+
+
+def _message(
+    seq: int, created: datetime, expires: datetime | None, data: str | None, claim: int | None, age: int, position: int
+) -> Message:
+    return Message(seq, created, expires, None if data is None else codec.loads(data), claim, age, position)
+
+
+def _fresh(queue_id: int) -> Steps[None]:
+    """Bring back what time has changed, so that what is read is as it is now."""
+    yield from sweep_steps([queue_id])
+    yield from promote_steps([queue_id])
+
+
+@operation
+def list_messages(
+    queue_id: int, *, after: int = 0, size: int = 10, without: str | None = None, leased: bool = False
+) -> Steps[list[Message]]:
+    """List messages in order, oldest first, behind position ``after``.
+
+    Args:
+        queue_id: the queue.
+        size: at most so many, cut to ``MAX_PAGE``.
+        without: leave out those that this producer (``origin``) enqueued.
+        leased: also those that somebody holds.
+    """
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    yield from _fresh(queue_id)
+    rows = yield (
+        "message_list",
+        {"queue": queue_id, "after": after, "origin": without, "leased": leased, "size": size},
+    )
+    return [_message(*row) for row in rows]
+
+
+@operation
+def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
+    """Read messages by number, whoever holds them; what is not there is left out."""
+    rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
+    return [_message(seq, made, expires, data, claim, age, seq) for seq, made, expires, data, claim, age in rows]
+
+
+@operation
+def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
+    """Delete messages that nobody holds; return the numbers of those that went."""
+    rows = yield "message_delete", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
+    return [row[0] for row in rows]
+
+
+@operation
+def get_ends(queue_id: int) -> Steps[tuple[tuple[int, datetime, int], tuple[int, datetime, int]] | None]:
+    """Return (seq, created_at, age in seconds) of the oldest and the newest message; ``None`` if there are none."""
+    rows = yield "message_ends", {"queue": queue_id}
+    return ((*rows[0],), (*rows[1],)) if len(rows) == 2 else None
+
+
+def find_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
+    """Steps that read a claim; ``None`` if it is over."""
+    rows = yield "claim_get", {"queue": queue_id, "claim": claim}
+    if not rows:
+        return None
+    node, ttl_ms, age = rows[0][:3]
+    held = [_message(seq, made, expires, data, claim, old, seq) for *_, seq, made, expires, data, old in rows]
+    return LiveClaim(claim, node, ttl_ms, age, held)
+
+
+@operation
+def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
+    """Read a live claim and what it still holds; ``None`` if it is over."""
+    return (yield from find_claim(queue_id, claim))
+
+
+@operation
+def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = None) -> Steps[int]:
+    """Set the length of a live claim anew, from now; return how many jobs it still holds, 0 if it is over."""
+    rows = yield (
+        "claim_renew",
+        {"queue": queue_id, "claim": claim, "ttl_ms": clamp_lease(ttl_ms), "grace_ms": grace_ms},
+    )
+    return len(rows)
+
+
+@operation
+def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
+    """Give back at once all that a claim still holds; return how many."""
+    live = yield from find_claim(queue_id, claim)
+    if live is None:
+        return 0
+    releases = [Release(message.seq, claim, 0) for message in live.messages]
+    settled = yield from release(releases, live.node, project=project).steps()
+    return len(settled.ok)

@@ -1,0 +1,8 @@
+-- Purpose: replace the metadata of a queue.
+-- Parameters: project, name, metadata (json object), now.
+-- Index: leasequeue_queue_name.
+-- Returns: the queue's id; nothing if there is none.
+UPDATE leasequeue_queue SET metadata = %(metadata)s::jsonb,
+    updated_at = COALESCE(%(now)s::timestamptz, clock_timestamp())
+WHERE project = %(project)s AND name = %(name)s
+RETURNING id

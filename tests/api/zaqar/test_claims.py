@@ -1,0 +1,165 @@
+"""Claims (seed 001, "Claims")."""
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine.clock import Clock
+
+from .conftest import Zaqar
+
+
+class TestCreate:
+    def test_oldest_first_with_hrefs_that_carry_the_claim(self, zaqar: Zaqar, queue: str) -> None:
+        zaqar.post(queue, 1, 2, 3)
+        answer = zaqar.claim(queue, 2, ttl=300, grace=300)
+        assert answer.status_code == 201
+        location = answer["Location"]
+        assert location.startswith(f"/v1/queues/{queue}/claims/")
+        claim_id = location.rsplit("/", 1)[1]
+        assert [message["body"] for message in answer.json()] == [1, 2]
+        assert all(message["href"].endswith(f"?claim_id={claim_id}") for message in answer.json())
+        assert [message["body"] for message in zaqar.claim(queue).json()] == [3]
+        assert zaqar.claim(queue).status_code == 204
+
+    def test_default_limit_is_ten(self, zaqar: Zaqar, queue: str) -> None:
+        zaqar.post(queue, *range(15))
+        answer = zaqar("POST", f"/v1/queues/{queue}/claims", {"ttl": 60, "grace": 60})
+        assert len(answer.json()) == 10
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            None,
+            [],
+            {"ttl": 60},
+            {"grace": 60},
+            {"ttl": 59, "grace": 60},
+            {"ttl": 43_201, "grace": 60},
+            {"ttl": 60, "grace": 59},
+            {"ttl": 60, "grace": 43_201},
+            {"ttl": 60.5, "grace": 60},
+            {"ttl": 10**30, "grace": 60},
+        ],
+    )
+    def test_bad_documents(self, zaqar: Zaqar, queue: str, document: object) -> None:
+        zaqar.post(queue, 1)
+        answer = zaqar("POST", f"/v1/queues/{queue}/claims", document)
+        assert answer.status_code == 400
+        assert zaqar.claim(queue).status_code == 201
+
+    @pytest.mark.parametrize("limit", [0, 21])
+    def test_bad_limits(self, zaqar: Zaqar, queue: str, limit: int) -> None:
+        assert zaqar.claim(queue, limit).status_code == 400
+
+    def test_on_a_missing_queue_is_204(self, zaqar: Zaqar) -> None:
+        assert zaqar.claim("none").status_code == 204
+
+    def test_an_expired_claim_frees_its_messages(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+        zaqar.post(queue, 1, 2)
+        first = zaqar.claim(queue, ttl=60)
+        held_clock.advance(seconds=60)
+        assert zaqar.claim(queue).status_code == 204
+        held_clock.advance(seconds=1)
+        second = zaqar.claim(queue)
+        assert [message["body"] for message in second.json()] == [1, 2]
+        assert second["Location"] != first["Location"]
+
+    def test_the_grace_keeps_claimed_messages_alive(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+        zaqar.post(queue, 1, ttl=60)
+        held_clock.advance(seconds=30)
+        [message] = zaqar.claim(queue, ttl=100, grace=200).json()
+        assert message["ttl"] == 330
+        held_clock.advance(seconds=101)
+        assert len(zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").json()["messages"]) == 1
+        held_clock.advance(seconds=200)
+        assert zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").status_code == 204
+
+
+class TestQuery:
+    def test_shows_what_is_still_held(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+        zaqar.post(queue, 1, 2)
+        answer = zaqar.claim(queue, ttl=100)
+        zaqar("DELETE", answer.json()[0]["href"])
+        held_clock.advance(seconds=19)
+        shown = zaqar("GET", answer["Location"])
+        assert shown.status_code == 200
+        assert shown["Content-Location"] == answer["Location"]
+        document = shown.json()
+        assert (document["age"], document["ttl"], document["href"]) == (19, 100, answer["Location"])
+        assert [message["body"] for message in document["messages"]] == [2]
+        held_clock.advance(seconds=82)
+        assert zaqar("GET", answer["Location"]).status_code == 404
+
+    def test_of_another_queue_project_or_nonsense_is_404(self, zaqar: Zaqar, queue: str) -> None:
+        zaqar.post(queue, 1)
+        location = zaqar.claim(queue)["Location"]
+        zaqar("PUT", "/v1/queues/other")
+        assert zaqar("GET", location.replace(queue, "other")).status_code == 404
+        stranger = Zaqar("stranger")
+        stranger("PUT", f"/v1/queues/{queue}")
+        assert stranger("GET", location).status_code == 404
+        assert zaqar("GET", f"/v1/queues/{queue}/claims/nonsense").status_code == 404
+
+
+class TestRenew:
+    def test_resets_the_age_and_sets_the_ttl(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+        zaqar.post(queue, 1, ttl=60)
+        location = zaqar.claim(queue, ttl=60, grace=60)["Location"]
+        held_clock.advance(seconds=50)
+        assert zaqar("PATCH", location, {"ttl": 300}).status_code == 204
+        held_clock.advance(seconds=100)
+        document = zaqar("GET", location).json()
+        assert (document["age"], document["ttl"]) == (100, 300)
+        assert zaqar.claim(queue).status_code == 204
+        held_clock.advance(seconds=201)
+        assert zaqar("PATCH", location, {"ttl": 300}).status_code == 404
+        assert zaqar.claim(queue).status_code == 201
+
+    @pytest.mark.parametrize("document", [None, {}, {"ttl": 59}, {"ttl": "60"}, {"ttl": 60, "grace": 1}])
+    def test_bad_documents(self, zaqar: Zaqar, queue: str, document: object) -> None:
+        zaqar.post(queue, 1)
+        location = zaqar.claim(queue)["Location"]
+        assert zaqar("PATCH", location, document).status_code == 400
+
+
+class TestRelease:
+    def test_frees_the_rest_at_once(self, zaqar: Zaqar, queue: str) -> None:
+        zaqar.post(queue, 1, 2, 3)
+        answer = zaqar.claim(queue)
+        zaqar("DELETE", answer.json()[1]["href"])
+        assert zaqar("DELETE", answer["Location"]).status_code == 204
+        assert zaqar("GET", answer["Location"]).status_code == 404
+        assert zaqar("DELETE", answer["Location"]).status_code == 204
+        assert [message["body"] for message in zaqar.claim(queue).json()] == [1, 3]
+
+
+class TestDeleteClaimed:
+    def test_needs_its_own_live_claim(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+        zaqar.post(queue, 1, 2)
+        [first] = zaqar.claim(queue, 1, ttl=60).json()
+        [second] = zaqar.claim(queue, 1, ttl=60).json()
+        path, claim_id = first["href"].split("?claim_id=")
+        foreign = second["href"].split("?claim_id=")[1]
+        assert zaqar("DELETE", path).status_code == 403
+        assert zaqar("DELETE", f"{path}?claim_id={foreign}").status_code == 403
+        assert zaqar("DELETE", f"{path}?claim_id=nonsense").status_code == 403
+        assert zaqar("DELETE", f"{path}?claim_id={claim_id}").status_code == 204
+        assert zaqar("DELETE", f"{path}?claim_id={claim_id}").status_code == 204
+        held_clock.advance(seconds=61)
+        refused = zaqar("DELETE", second["href"])
+        assert refused.status_code == 403
+        assert set(refused.json()) == {"title", "description"}
+
+    def test_a_claim_for_an_unclaimed_message_is_refused(self, zaqar: Zaqar, queue: str) -> None:
+        [path] = zaqar.post(queue, 1)
+        assert zaqar("DELETE", f"{path}?claim_id={'0' * 24}").status_code == 403
+
+    def test_the_deletion_is_an_ack_in_the_lease_log(self, zaqar: Zaqar, queue: str) -> None:
+        from django_leasequeue.models import EventKind, LeaseEvent
+
+        zaqar.post(queue, 1)
+        [message] = zaqar.claim(queue).json()
+        zaqar("DELETE", message["href"])
+        kinds = list(LeaseEvent.objects.order_by("id").values_list("kind", flat=True))
+        assert kinds == [EventKind.ENQUEUED, EventKind.CLAIMED, EventKind.ACKED]
+        assert engine.run(engine.counts(queue, project="demo")).in_flight == 0
