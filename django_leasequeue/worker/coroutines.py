@@ -15,7 +15,7 @@ from ..engine import LeasedJob
 from ..engine.pool import close_pools
 from .bell import Bell
 from .handler import JobControl, JobTimeout
-from .run import COMPLETED, Entry, TaskAlarm, failed
+from .run import COMPLETED, Entry, TaskAlarm, ends, failed
 from .state import WorkerState
 from .threads import connected_threads, tidy_connections
 from .timekeeper import Timekeeper
@@ -150,8 +150,8 @@ class CoroutinePool:
         soft, hard = handler.timeout(job)
         alarm = None
         if soft is not None or hard is not None:
-            now = time.monotonic()
-            alarm = TaskAlarm(control, None if soft is None else now + soft, None if hard is None else now + hard)
+            grace = self._state.options.timeout_grace
+            alarm = TaskAlarm(control, *ends(time.monotonic(), (soft, hard), grace))
             self._timekeeper.expect(alarm)
         try:
             entry: Entry = (COMPLETED, job, control, await handler.arun(job, control), None)

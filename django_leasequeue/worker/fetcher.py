@@ -11,6 +11,7 @@ from .. import conf
 from ..engine import LeasedJob, claim
 from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.limits import MAX_BATCH
+from ..engine.trail import Trail
 from ..notify import Watch, get_listener
 from .buffer import JobBuffer
 from .link import Link, LinkClosed
@@ -21,6 +22,8 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 #: What is claimed ahead is what would start in so many seconds.
 HORIZON = 0.25
+#: Seconds of a measurement after which less is claimed ahead; and how fast it grows.
+WINDOW, GROWTH = 0.1, 4
 #: Seconds of work without a pause after which producers need not tell us of new jobs.
 BUSY = 1.0
 #: Seconds between readings of the list of queues.
@@ -31,7 +34,7 @@ SWEEP_EVERY = 1.0
 DUE_EVERY = 0.25
 #: Queues of one such reading.
 MAX_DUE = 1_000
-#: Queues of which an idle worker is told at most (each is a lock in shared memory); with more it looks as often as this.
+#: Queues of which an idle worker is told at most (each is a lock in shared memory); with more it looks so often.
 MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
 #: Seconds between looks while nobody tells us of new jobs: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.025, 0.5
@@ -104,6 +107,7 @@ class Fetcher:
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
+        self._trail = Trail()
         self._watch: Watch | None = None
         self._news: object = None
         self._busy_since = time.monotonic()
@@ -173,14 +177,18 @@ class Fetcher:
         return min(limits)
 
     def _measure(self, ready: int) -> int:
-        """How many jobs to have ready beyond those that can start at once: what will start soon, at most doubled."""
+        """How many jobs to have ready beyond those that can start at once: what will start soon."""
         now = time.monotonic()
         left = self._state.figures.claimed - ready
         before, left_before = self._measured
-        if now - before >= 0.001:
+        soon = int((left - left_before) / max(now - before, 0.001) * HORIZON)
+        # Up at once, by steps; down only after a longer look, since a short one may fall between two jobs.
+        if soon > self._ahead:
+            self._ahead = min(self._state.options.prefetch, soon, GROWTH * self._ahead + 1)
             self._measured = (now, left)
-            soon = int((left - left_before) / (now - before) * HORIZON)
-            self._ahead = min(self._state.options.prefetch, max(soon, 1), 2 * self._ahead + 1)
+        elif now - before >= WINDOW:
+            self._ahead = max(soon, 1)
+            self._measured = (now, left)
         return self._ahead
 
     def shrink(self, ahead: int) -> None:
@@ -192,7 +200,14 @@ class Fetcher:
         jobs: list[LeasedJob] = []
         for names in self._queues.chunks():
             found = self.link.run(
-                claim(names, self._state.node, want - len(jobs), project=options.project, strict=False)
+                claim(
+                    names,
+                    self._state.node,
+                    want - len(jobs),
+                    project=options.project,
+                    trail=self._trail,
+                    strict=False,
+                )
             )
             if found:
                 self._dispatch(found)

@@ -7,7 +7,7 @@ import threading
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ..engine import Failure, LeasedJob
+from ..engine import Failure, LeasedJob, codec
 from ..exceptions import LeaseQueueError
 
 #: Why a running job is to stop; "" while it is not.
@@ -98,7 +98,12 @@ class JobControl:
             raise JobTimeout if self._reason == "timeout" else JobAborted(self._reason)
 
     def set_progress(self, value: Any) -> None:
-        """Say how far the job is: any JSON. The last value counts; it is stored with the next renewal of leases."""
+        """Say how far the job is: any JSON. The last value counts; it is stored with the next renewal of leases.
+
+        Raises:
+            InvalidOption: it is not JSON.
+        """
+        codec.dumps(value, "the progress")
         self._progress = [value]
 
     def take_progress(self) -> list[Any] | None:
@@ -131,14 +136,20 @@ class GiveUp(NamedTuple):
 
 
 class Handler(Protocol):
-    """What the worker needs to know about jobs. One instance a process; called from many threads at once."""
+    """What the worker needs to know about jobs. One instance a process; called from many threads at once.
+
+    The class that the option ``handler`` names is called with ``project`` (the tenant) as its only argument.
+    """
 
     def is_async(self, job: LeasedJob) -> bool:
         """Whether the job runs in the event loop (``arun``) or in a thread (``run``). Must not raise."""
         ...
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
-        """Return the soft and the hard timeout of the job in seconds, ``None`` for none. Must not raise."""
+        """Return the soft and the hard timeout of the job in seconds, ``None`` for none. Must not raise.
+
+        Without a hard one the job may go on for the worker's ``timeout_grace`` after the soft one.
+        """
         ...
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:

@@ -89,7 +89,7 @@ class Keeper:
         self._store_progress()
         if time.monotonic() - self._said_at >= PRESENCE:
             self._give_back_surplus()
-            self.say("draining" if self._state.draining.is_set() else "running")
+            self._say()
         self.well_at = time.monotonic()
 
     def _due(self) -> list[LeasedJob]:
@@ -164,7 +164,7 @@ class Keeper:
         rate = (figures.settled - settled_then) / (now - then)
         self._surplus(int(rate * PATIENCE) + options.concurrency + options.coroutines)
 
-    def say(self, word: str) -> None:
+    def _say(self) -> None:
         """Write the worker's row."""
         state, options, figures = self._state, self._state.options, self._state.figures
         now = time.monotonic()
@@ -175,7 +175,7 @@ class Keeper:
             project=options.project,
             queues=list(state.queues[:1_000]),
             concurrency=options.concurrency,
-            state=word,
+            state=state.word,
             age=now - state.started_at,
             completed=figures.completed,
             failed=figures.failed,

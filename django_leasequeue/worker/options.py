@@ -44,6 +44,8 @@ class WorkerOptions:
     max_jobs: int = 0
     #: A look without being told, as a backstop.
     poll: float = 5.0
+    #: How long a job may go on after its timeout (the soft one) before its process is replaced; 0 for ever.
+    timeout_grace: float = 10.0
     #: How long a stop waits for running jobs.
     drain_timeout: float = 25.0
     #: The worker's name; "" for one from host, process and chance.
@@ -79,6 +81,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "ack_ms": (0, 1_000),
     "max_jobs": (0, 2**62),
     "poll": (0.01, 3_600),
+    "timeout_grace": (0, 86_400),
     "drain_timeout": (0, 86_400),
     "health_port": (0, 65_535),
 }

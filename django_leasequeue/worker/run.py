@@ -98,6 +98,14 @@ class TaskAlarm:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
 
+def ends(since: float, timeouts: tuple[float | None, float | None], grace: float) -> tuple[float | None, float | None]:
+    """Return when the soft and the hard timeout of a run are over, monotonic seconds like ``since``."""
+    soft, hard = timeouts
+    if hard is None and soft is not None and grace:
+        hard = soft + grace
+    return None if soft is None else since + soft, None if hard is None else since + hard
+
+
 class Slot:
     """What one thread runs now. Others read it; only its thread changes it."""
 

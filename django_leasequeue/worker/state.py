@@ -46,6 +46,8 @@ class WorkerState:
         #: The process has to go: a job does not end, or a part of the worker broke.
         self.recycle = ""
         self.broken: BaseException | None = None
+        #: What the worker does, for its row: running, draining.
+        self.word = "running"
         #: Names of the queues taken now.
         self.queues: list[str] = []
 

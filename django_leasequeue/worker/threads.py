@@ -14,7 +14,7 @@ from django.db.backends.signals import connection_created
 from .bell import Bell
 from .buffer import JobBuffer
 from .handler import JobControl, JobTimeout
-from .run import COMPLETED, Entry, Slot, ThreadAlarm, failed
+from .run import COMPLETED, Entry, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState
 from .timekeeper import Timekeeper
 
@@ -122,7 +122,7 @@ class ThreadPool:
                 if soft is None and hard is None:
                     entry: Entry = (COMPLETED, job, control, new_context().run(run, job, control), None)
                 else:
-                    entry = self._run_timed(slot, control, soft, hard)
+                    entry = self._run_timed(slot, control, (soft, hard))
             except BaseException as error:  # noqa: BLE001  (a job may raise anything)
                 if isinstance(error, JobTimeout) and error.seconds is None:
                     error = JobTimeout(soft)
@@ -134,9 +134,8 @@ class ThreadPool:
             if ident in connected_threads:
                 tidy_connections()
 
-    def _run_timed(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None) -> Entry:
-        since = slot.since
-        alarm = ThreadAlarm(control, None if soft is None else since + soft, None if hard is None else since + hard)
+    def _run_timed(self, slot: Slot, control: JobControl, timeouts: tuple[float | None, float | None]) -> Entry:
+        alarm = ThreadAlarm(control, *ends(slot.since, timeouts, self._state.options.timeout_grace))
         self._timekeeper.expect(alarm)
         try:
             result = contextvars.Context().run(self._state.handler.run, control.job, control)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -16,6 +17,7 @@ from .coroutines import CoroutinePool
 from .exits import ExitCode
 from .fetcher import Fetcher
 from .handler import Handler, JobControl
+from .health import Report
 from .keeper import Keeper
 from .options import WorkerOptions, node_name
 from .run import RETRY, plain_failure
@@ -47,7 +49,7 @@ class Worker:
     """
 
     def __init__(self, options: WorkerOptions, *, node: str = "", handler: Handler | None = None) -> None:
-        made: Handler = handler if handler is not None else import_string(options.handler)()
+        made: Handler = handler if handler is not None else import_string(options.handler)(project=options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), made)
         self._buffer = JobBuffer()
         self._timekeeper = Timekeeper(state)
@@ -61,6 +63,10 @@ class Worker:
         self._keeper = Keeper(state, self.running, self._give_back_surplus)
         self._service: dict[str, threading.Thread] = {}
         self._reaper: Any = None
+        self._tick: Callable[[Report], None] | None = None
+        self._ticked_at = 0.0
+        #: Whether every thread has ended; otherwise only the end of the process ends them.
+        self.clean = False
 
     def running(self) -> list[tuple[JobControl, float]]:
         """Return the controls of the running jobs and when they started (monotonic)."""
@@ -78,11 +84,21 @@ class Worker:
             and time.monotonic() - self._keeper.well_at < 30
         )
 
-    def run(self) -> ExitCode:
+    def report(self) -> Report:
+        """Return whether the worker is well, and its figures."""
+        state = self.state
+        figures = {"node": state.node, "state": state.word, "held": len(state.held), "running": len(self.running())}
+        return self.healthy, {**figures, **state.figures.as_dict()}
+
+    def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:
         """Work until there is a reason to stop; return the exit code of the process.
 
         Signal handlers call ``state.ask_stop`` and ``state.ask_hurry``.
+
+        Args:
+            tick: called about once a second with the worker's health.
         """
+        self._tick = tick
         state = self.state
         self._start()
         logger.info(
@@ -95,12 +111,16 @@ class Worker:
             },
         )
         while not (state.stop_asked or state.finished or state.recycle or state.broken):
-            self._wait()
+            self._wait(1.0)
         return self._stop()
 
-    def _wait(self) -> None:
-        self.state.main.wait(min(1.0, self._timekeeper.next_at - time.monotonic()))
+    def _wait(self, seconds: float) -> None:
+        """Sleep until something happens; watch over timeouts."""
+        self.state.main.wait(min(seconds, self._timekeeper.next_at - time.monotonic()))
         self._timekeeper.check()
+        if self._tick is not None and time.monotonic() - self._ticked_at >= 1:
+            self._ticked_at = time.monotonic()
+            self._tick(self.report())
 
     def _start(self) -> None:
         self._threads.start()
@@ -115,9 +135,11 @@ class Worker:
             self._start_reaper()
 
     def _start_reaper(self) -> None:
-        from ..reaper import Reaper
-
-        self._reaper = Reaper(self.state.options.database)
+        try:
+            reaper = import_string("django_leasequeue.reaper.Reaper")
+        except ImportError:
+            return
+        self._reaper = reaper(self.state.options.database)
         self._reaper.start()
 
     def _give_back_surplus(self, allowed: int) -> None:
@@ -132,6 +154,7 @@ class Worker:
         state, began = self.state, time.monotonic()
         why = state.recycle or state.stop_asked or ("a part of it broke" if state.broken else "nothing left to do")
         logger.info("Worker stops", extra={"node": state.node, "why": why, "held": len(state.held)})
+        state.word = "draining"
         self._stop_claiming()
         overdue = [control.job for control in self._timekeeper.overdue]
         patience = state.options.drain_timeout
@@ -141,11 +164,11 @@ class Worker:
         if not drained:
             self._abandon(overdue)
         told = self._flush()
-        clean = self._close()
+        self.clean = self._close()
         code = self._exit_code(drained and told)
         logger.info(
             "Worker stopped",
-            extra={"node": state.node, "exit_code": int(code), "clean": clean, **state.figures.as_dict()},
+            extra={"node": state.node, "exit_code": int(code), "clean": self.clean, **state.figures.as_dict()},
         )
         return code
 
@@ -180,8 +203,7 @@ class Worker:
             left = deadline - time.monotonic()
             if left <= 0 or state.hurry:
                 return False
-            state.main.wait(min(left, 0.05))
-            self._timekeeper.check()
+            self._wait(min(left, 0.05))
             overdue[:] = [control.job for control in self._timekeeper.overdue]
 
     def _abandon(self, overdue: list[LeasedJob]) -> None:

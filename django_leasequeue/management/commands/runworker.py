@@ -1,0 +1,106 @@
+"""``manage.py runworker``: run the jobs of queues."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_leasequeue.worker.options import WorkerOptions, load_options
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+
+
+class Command(BaseCommand):
+    help = (
+        "Run the jobs of queues until SIGTERM or SIGINT; a second signal does not wait for running jobs."
+        " Exit codes: 0 everything ended or was given back before it started, 1 it could not start, 3 running jobs were"
+        " given back, 70 a part of the worker broke."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        default = WorkerOptions()
+        add = parser.add_argument
+        add(
+            "--queues",
+            type=_names,
+            metavar="NAME,NAME",
+            help='queues in order of preference; "*" for all of the project (the default)',
+        )
+        add("--project", help="the tenant whose queues these are (default: none)")
+        add("--database", metavar="ALIAS", help="alias of the database (default: the one that holds the queues)")
+        add("--concurrency", type=int, metavar="N", help=f"threads for sync functions (default {default.concurrency})")
+        add("--async-concurrency", type=int, metavar="N", help="async functions at once (default: as --concurrency)")
+        add("--processes", type=int, metavar="N", help="processes, each with threads of its own (default 1)")
+        add(
+            "--prefetch",
+            type=int,
+            metavar="N",
+            help=f"jobs claimed ahead at most, while they are short; 0 for none (default {default.prefetch})",
+        )
+        add(
+            "--ack-batch",
+            type=int,
+            metavar="N",
+            help=f"results written with one statement at most (default {default.ack_batch})",
+        )
+        add(
+            "--ack-ms",
+            type=float,
+            metavar="MS",
+            help=f"how long a result waits for others while the worker is busy (default {default.ack_ms:g})",
+        )
+        add("--burst", action="store_true", default=None, help="stop when no job is ready")
+        add("--max-jobs", type=int, metavar="N", help="stop after N jobs; with --processes each is replaced after N")
+        add(
+            "--poll",
+            type=float,
+            metavar="SECONDS",
+            help=f"look for jobs without being told, as a backstop (default {default.poll:g})",
+        )
+        add(
+            "--timeout-grace",
+            type=float,
+            metavar="SECONDS",
+            help="how long a job may go on after its timeout before its process is replaced; 0 for ever"
+            f" (default {default.timeout_grace:g})",
+        )
+        add(
+            "--drain-timeout",
+            type=float,
+            metavar="SECONDS",
+            help=f"how long a stop waits for running jobs (default {default.drain_timeout:g})",
+        )
+        add("--node", help="the worker's name (default: host, process number and chance)")
+        add("--handler", metavar="PATH", help="dotted path of the class that runs jobs (default: Django tasks)")
+        add(
+            "--no-reaper", action="store_false", dest="reaper", default=None, help="leave the reaper's duties to others"
+        )
+        add("--health-port", type=int, metavar="PORT", help="answer health probes on this port")
+        add("--health-host", metavar="HOST", help=f"address of --health-port (default {default.health_host})")
+        add("--health-file", metavar="FILE", help="write this file every few seconds while all is well")
+        add("--json-logs", action="store_true", default=None, help="log lines as JSON")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        from django_leasequeue.worker.logs import set_up_logging
+
+        names = WorkerOptions.__dataclass_fields__
+        try:
+            options = load_options(**{name: given.get(name) for name in names})
+            set_up_logging(as_json=options.json_logs, verbosity=given["verbosity"])
+            if options.processes > 1:
+                from django_leasequeue.worker.supervisor import Supervisor
+
+                code = Supervisor(options).run()
+            else:
+                from django_leasequeue.worker.process import run_alone
+
+                code = run_alone(options)
+        except (ImproperlyConfigured, ImportError, OSError) as error:
+            raise CommandError(str(error)) from error
+        if code:
+            sys.exit(code)

@@ -1,0 +1,107 @@
+"""Health of a worker, for whoever restarts it: a page and a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+#: (whether it is well, figures)
+Report = tuple[bool, dict[str, Any]]
+
+
+class HealthPage:
+    """``GET`` anything: 200 while the worker is well, else 503, with its figures as JSON.
+
+    Serve it by ``start`` (a thread), or call ``answer`` when ``fileno`` can be read.
+
+    Args:
+        host, port: where to listen.
+        report: how the worker is.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+
+    def __init__(self, host: str, port: int, report: Callable[[], Report]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 2
+
+            def do_GET(self) -> None:
+                well, figures = report()
+                body = json.dumps({"healthy": well, **figures}).encode()
+                self.send_response(200 if well else 503)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_HEAD = do_GET  # noqa: N815
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing: probes come every few seconds."""
+
+        class Server(HTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+            def server_bind(self) -> None:
+                # HTTPServer asks the name service for the host's full name here: nobody needs it.
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.socket.bind(self.server_address)
+                self.server_name, self.server_port = host, self.socket.getsockname()[1]
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Say nothing: the client went away."""
+
+        self._server = Server((host, port), Handler)
+        self._server.timeout = 0
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.server_port
+
+    def fileno(self) -> int:
+        """The listening socket."""
+        return self._server.fileno()
+
+    def answer(self) -> None:
+        """Answer one request that waits."""
+        self._server.handle_request()
+
+    def start(self) -> None:
+        """Answer in a thread of its own."""
+        self._thread = threading.Thread(target=self._server.serve_forever, name="leasequeue-health", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._thread is not None:
+            self._server.shutdown()
+            self._thread.join(5)
+        self._server.server_close()
+
+
+class HealthFile:
+    """A file whose age and content say how the worker is: written while it is well, removed when it stops."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def write(self, report: Report) -> None:
+        """Write the file anew, if the worker is well."""
+        well, figures = report
+        if well:
+            fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            fresh.write_text(json.dumps(figures) + "\n")
+            fresh.replace(self._path)
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self._path.unlink(missing_ok=True)

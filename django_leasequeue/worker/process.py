@@ -1,0 +1,94 @@
+"""One worker process: signals, health and the way it ends."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from ..notify import close_listeners
+from .exits import ExitCode
+from .health import HealthFile, HealthPage, Report
+from .options import WorkerOptions
+from .worker import Worker
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Seconds between two writings of the health file.
+FILE_EVERY = 5
+
+
+def run_alone(options: WorkerOptions) -> ExitCode:
+    """Run one worker in this process until a signal, an operator or its options end it.
+
+    A process that a job does not leave is replaced by a new one with the same arguments: then this does not return.
+
+    Raises:
+        OSError: the health page's address or the health file cannot be used.
+    """
+    worker = Worker(options)
+    page = HealthPage(options.health_host, options.health_port, worker.report) if options.health_port else None
+    file = HealthFile(options.health_file) if options.health_file else None
+    ticks = 0
+
+    def tick(report: Report) -> None:
+        nonlocal ticks
+        if file is not None and ticks % FILE_EVERY == 0:
+            file.write(report)
+        ticks += 1
+
+    handle_signals(worker)
+    if page is not None:
+        page.start()
+    # What is loaded by now stays: no collection needs to walk over it, not even the last one at the end of the process.
+    gc.freeze()
+    try:
+        code = worker.run(tick)
+    finally:
+        if page is not None:
+            page.close()
+        if file is not None:
+            file.remove()
+        close_listeners()
+    if code is ExitCode.RECYCLE:
+        replace_process()
+    leave(worker, code)
+    return code
+
+
+def handle_signals(worker: Worker) -> None:
+    """Let SIGTERM and SIGINT stop the worker: the first lets running jobs end, the second does not."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if worker.state.stop_asked:
+            worker.state.ask_hurry(name)
+        else:
+            worker.state.ask_stop(name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def replace_process() -> None:
+    """Put a new interpreter with the same arguments in the place of this process; its threads end with it."""
+    logger.warning("The process is replaced", extra={"pid": os.getpid()})
+    _flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def leave(worker: Worker, code: ExitCode, *, end: Callable[[int], None] = os._exit) -> None:
+    """End the process at once if a thread hangs in a job; an ordinary exit would wait for it."""
+    if not worker.clean:
+        _flush()
+        end(code)
+
+
+def _flush() -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -1,0 +1,313 @@
+"""The supervisor: keeps a number of worker processes running, and stops them together.
+
+The children are forked before there is any thread or connection. Each has two pipes: on one the supervisor tells it to
+stop (and its end tells that the supervisor is gone), on the other it reports its health.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import selectors
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+from ..notify import close_listeners
+from .exits import ExitCode
+from .health import HealthFile, HealthPage, Report
+from .options import WorkerOptions, node_name
+from .process import leave
+from .worker import ABORT_GRACE, FLUSH, Worker
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Seconds before a child that died is started again: doubled from, up to; from the first again after a good while.
+FIRST_RESTART, LAST_RESTART, GOOD_WHILE = 0.5, 30.0, 60.0
+#: Seconds without a report after which a child counts as ill.
+SILENCE = 15.0
+#: Seconds beyond all its own deadlines that a child gets before it is killed.
+MARGIN = 10.0
+
+STOP, HURRY = b"s", b"h"
+
+
+@dataclass(slots=True)
+class Child:
+    """One place for a worker process, and the process that is in it now."""
+
+    number: int
+    pid: int = 0
+    orders: int = -1
+    reports: int = -1
+    started_at: float = 0.0
+    restart_at: float = 0.0
+    delay: float = FIRST_RESTART
+    heard_at: float = 0.0
+    report: dict[str, Any] = field(default_factory=dict)
+    rest: bytes = b""
+    #: Its last exit was its last.
+    over: bool = False
+
+
+class Supervisor:
+    """Runs ``options.processes`` workers, starts those again that die or ask for it.
+
+    Args:
+        options: the workers' options.
+
+    Raises:
+        ImproperlyConfigured: this system cannot fork.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        if not hasattr(os, "fork"):
+            raise ImproperlyConfigured(
+                "--processes needs an operating system that can fork; run several workers instead."
+            )
+        self._options = options
+        self._name = options.node or node_name()
+        self._children = [Child(number) for number in range(options.processes)]
+        self._selector = selectors.DefaultSelector()
+        self._page: HealthPage | None = None
+        self._file: HealthFile | None = None
+        self._written_at = 0.0
+        self._signals = 0
+        self._stopping_at = 0.0
+        self._ordered = b""
+        self._worst = ExitCode.OK
+
+    def run(self) -> ExitCode:
+        """Supervise until every worker has ended for good; return the exit code of this process.
+
+        It returns in the children as well, each with its own code.
+
+        Raises:
+            OSError: the health page's address or the health file cannot be used.
+        """
+        connections.close_all()
+        close_listeners()
+        options = self._options
+        if options.health_port:
+            self._page = HealthPage(options.health_host, options.health_port, self._report)
+            self._selector.register(self._page, selectors.EVENT_READ)
+        if options.health_file:
+            self._file = HealthFile(options.health_file)
+        wake_reading, wake_writing = os.pipe()
+        for end in (wake_reading, wake_writing):
+            os.set_blocking(end, False)
+        self._selector.register(wake_reading, selectors.EVENT_READ)
+        before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_writing, warn_on_full_buffer=False)
+        logger.info("Supervisor started", extra={"node": self._name, "processes": options.processes})
+        while not all(child.over for child in self._children):
+            code = self._turn()
+            if code is not None:
+                return code
+        logger.info("Supervisor stopped", extra={"node": self._name, "exit_code": int(self._worst)})
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if self._page is not None:
+            self._page.close()
+        if self._file is not None:
+            self._file.remove()
+        return self._worst
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+
+    def _turn(self) -> ExitCode | None:
+        """Do what is to be done now, then wait for something to happen; in a child, return its exit code."""
+        now = time.monotonic()
+        for child in self._children:
+            if not child.pid and not child.over and now >= child.restart_at:
+                code = self._start(child)
+                if code is not None:
+                    return code
+        self._pass_on_signals()
+        self._watch_stop(now)
+        if self._file is not None and now - self._written_at >= 5:
+            self._written_at = now
+            self._file.write(self._report())
+        for key, _ in self._selector.select(self._pause(now)):
+            if key.fileobj is self._page and self._page is not None:
+                self._page.answer()
+            elif key.data is None:
+                _read(key.fd)
+            else:
+                self._hear(key.data)
+        self._reap()
+        return None
+
+    def _pause(self, now: float) -> float:
+        waits = [1.0, *(child.restart_at - now for child in self._children if not child.pid and not child.over)]
+        return max(0.0, min(waits))
+
+    def _pass_on_signals(self) -> None:
+        if not self._signals:
+            return
+        order = STOP if self._signals == 1 else HURRY
+        if order == self._ordered:
+            return
+        self._ordered = order
+        self._stopping_at = self._stopping_at or time.monotonic()
+        logger.info("Supervisor stops its workers", extra={"node": self._name, "hurry": order == HURRY})
+        for child in self._children:
+            if child.pid:
+                os.write(child.orders, order)
+            else:
+                child.over = True
+
+    def _watch_stop(self, now: float) -> None:
+        """A child that outlives all its own deadlines is killed: its jobs come back when their leases expire."""
+        if not self._stopping_at:
+            return
+        deadline = self._stopping_at + self._options.drain_timeout + ABORT_GRACE + 2 * FLUSH + MARGIN
+        for child in self._children:
+            if child.pid and now > deadline:
+                logger.error("A worker process does not end and is killed", extra={"pid": child.pid})
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _start(self, child: Child) -> ExitCode | None:
+        orders_reading, orders_writing = os.pipe()
+        reports_reading, reports_writing = os.pipe()
+        child.started_at = child.heard_at = time.monotonic()
+        child.rest, child.report = b"", {}
+        pid = os.fork()
+        if pid == 0:
+            os.close(orders_writing)
+            os.close(reports_reading)
+            self._forget_parent()
+            return run_child(
+                self._options, f"{self._name}.{child.number}", child.number, orders_reading, reports_writing
+            )
+        os.close(orders_reading)
+        os.close(reports_writing)
+        os.set_blocking(reports_reading, False)
+        child.pid, child.orders, child.reports = pid, orders_writing, reports_reading
+        self._selector.register(reports_reading, selectors.EVENT_READ, child)
+        return None
+
+    def _forget_parent(self) -> None:
+        """In a child: what the parent has open is not ours. Pipes to other children would keep them from its end."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for other in self._children:
+            if other.pid:
+                os.close(other.orders)
+                os.close(other.reports)
+        self._selector.close()
+        if self._page is not None:
+            self._page.close()
+
+    def _hear(self, child: Child) -> None:
+        data = _read(child.reports)
+        if not data:  # it is ending: its pipe would be ready for ever
+            self._selector.unregister(child.reports)
+            return
+        *lines, child.rest = (child.rest + data).split(b"\n")
+        if lines:
+            child.report = json.loads(lines[-1])
+            child.heard_at = time.monotonic()
+
+    def _reap(self) -> None:
+        for child in self._children:
+            if not child.pid:
+                continue
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                with suppress(KeyError):
+                    self._selector.unregister(child.reports)
+                os.close(child.reports)
+                os.close(child.orders)
+                child.pid = 0
+                self._ended(child, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, child: Child, code: int) -> None:
+        now = time.monotonic()
+        planned = code == ExitCode.RECYCLE
+        if code in (ExitCode.OK, ExitCode.GIVEN_BACK) or self._stopping_at:
+            child.over = True
+            if code not in (ExitCode.OK, ExitCode.RECYCLE):
+                self._worst = max(self._worst, ExitCode.BROKEN if code not in set(ExitCode) else ExitCode(code))
+            return
+        if planned or now - child.started_at > GOOD_WHILE:
+            child.delay = FIRST_RESTART
+        child.restart_at = now if planned else now + child.delay
+        logger.log(
+            logging.INFO if planned else logging.ERROR,
+            "A worker process ended and is started again",
+            extra={"number": child.number, "exit_code": code, "seconds": 0 if planned else child.delay},
+        )
+        if not planned:
+            child.delay = min(child.delay * 2, LAST_RESTART)
+
+    def _report(self) -> Report:
+        now = time.monotonic()
+        well = all(
+            child.over or (child.pid and now - child.heard_at < SILENCE and child.report.get("healthy", True))
+            for child in self._children
+        )
+        return well, {"node": self._name, "workers": [child.report for child in self._children]}
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except BlockingIOError:
+        return b""
+
+
+def run_child(options: WorkerOptions, node: str, number: int, orders: int, reports: int) -> ExitCode:
+    """Run one worker under a supervisor.
+
+    Args:
+        options: of all workers.
+        node: this one's name.
+        number: its number; the first also does the reaper's duties.
+        orders: descriptor to read: what the supervisor says; its end means that the supervisor is gone.
+        reports: descriptor to write: health, a JSON object a line.
+    """
+    worker = Worker(replace(options, reaper=options.reaper and number == 0), node=node)
+    state = worker.state
+    # The supervisor passes on what it is told; a signal to the whole group must not count twice.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: state.ask_stop("SIGTERM"))
+
+    def obey() -> None:
+        while True:
+            order = os.read(orders, 1)
+            if order == HURRY:
+                state.ask_hurry("the supervisor")
+            else:
+                state.ask_stop("the supervisor" if order else "the supervisor is gone")
+            if not order:
+                return
+
+    threading.Thread(target=obey, name="leasequeue-orders", daemon=True).start()
+
+    def tick(report: Report) -> None:
+        well, figures = report
+        try:
+            os.write(reports, json.dumps({"healthy": well, **figures}).encode() + b"\n")
+        except OSError:
+            state.ask_stop("the supervisor is gone")
+
+    gc.freeze()
+    code = worker.run(tick)
+    close_listeners()
+    if code is ExitCode.OK and options.max_jobs and state.finished and not options.burst:
+        code = ExitCode.RECYCLE
+    leave(worker, code)
+    return code
