@@ -9,6 +9,7 @@ from ..exceptions import InvalidOption, NotAQueue, QueueNotFound
 from . import arrays, deadletter, sweep
 from .limits import (
     MAX_BATCH,
+    MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
     MAX_TAG_BYTES,
     check_count,
@@ -67,7 +68,8 @@ def claim(
         lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
         grace_ms: how long a message with a TTL outlives the lease at least, clamped to 0..86,400,000.
         tag: only jobs with this tag.
-        connection: mark of a stream, to release what it holds when it drops.
+        connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops, and the channel
+            is notified when somebody settles one of its jobs.
         trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
         strict: whether a missing queue is an error (workers of several queues go on without it).
 
@@ -88,6 +90,8 @@ def claim(
         check_text(tag, "tag", MAX_TAG_BYTES)
     if connection is not None:
         check_text(connection, "connection", MAX_KEY_BYTES)
+        # Whoever settles such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
+        check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
     params = {
         "project": project,
         "queues": arrays.texts(names),
@@ -104,7 +108,7 @@ def claim(
         if started and len(found.jobs) < size and not found.due:
             yield from _claim_some(params, size - len(found.jobs), found, force=False)
     if found.due or found.spent:
-        yield from _clear_the_way(params, names, project, size, found)
+        yield from _clear_the_way(params, names, project, tag, size, found)
     if trail is not None:
         trail.note(found.jobs, full=len(found.jobs) == size)
     if strict and not found.jobs and len(names) == 1:
@@ -124,7 +128,7 @@ def _claim_some(params: Mapping[str, object], size: int, found: _Round, *, force
 
 
 def _clear_the_way(
-    params: Mapping[str, object], names: list[str], project: str, size: int, found: _Round
+    params: Mapping[str, object], names: list[str], project: str, tag: str | None, size: int, found: _Round
 ) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
 
@@ -143,7 +147,7 @@ def _clear_the_way(
         if found.due & _EXPIRED:
             yield from sweep.expire_steps(ids)
         if found.spent:
-            yield from deadletter.spent_steps(ids)
+            yield from deadletter.spent_steps(ids, tag)
         missing = size - len(found.jobs)
         if not missing:
             return

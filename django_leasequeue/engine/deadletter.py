@@ -17,12 +17,12 @@ from .queues import find, make, require
 ROUND = 1_000
 
 
-def spent_steps(queue_ids: Sequence[int]) -> Steps[int]:
-    """Steps that move aside the used-up jobs at the head of these queues; return how many."""
-    rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND}
+def spent_steps(queue_ids: Sequence[int], tag: str | None = None) -> Steps[int]:
+    """Steps that move aside the used-up jobs at the head of these queues (or of one tag there); return how many."""
+    rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND, "tag": tag}
     moved = 0
     for queue_id, project, dead_letter, seqs in rows:
-        moved += yield from retire_steps(queue_id, project, dead_letter, seqs)
+        moved += len((yield from retire_steps(queue_id, project, dead_letter, seqs)))
     return moved
 
 
@@ -33,9 +33,10 @@ def retire_steps(
     seqs: Sequence[int],
     node: str | None = None,
     claims: Sequence[int] = (),
-) -> Steps[int]:
+) -> Steps[list[int]]:
     """Steps that dead-letter these jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
 
+    They return the seqs of the jobs that went.
     The statement looks again at each job: one that somebody else took meanwhile is left alone, and a move that fails
     loses nothing (spec/topics D1).
     """
@@ -45,7 +46,7 @@ def retire_steps(
             yield from announce(
                 "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
             )
-        return len(rows)
+        return [row[0] for row in rows]
     target = yield from find(project, dead_letter)
     if target is None:
         yield from make(project, dead_letter, None, {"type": "log"})
@@ -64,7 +65,7 @@ def retire_steps(
         yield from announce(
             "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
         )
-    return len(rows)
+    return [row[0] for row in rows]
 
 
 class Redriven(NamedTuple):

@@ -9,6 +9,7 @@ from .. import conf
 from ..enums import JobState, ResultState
 from ..exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from . import arrays, clock, codec
+from .announce import announce
 from .deadletter import retire_steps
 from .limits import (
     MAX_BATCH,
@@ -29,8 +30,6 @@ from .rows import Ending, Failure, Outcome, Release, Released, Settled
 MAX_TRACEBACK = 16_384
 MAX_MESSAGE = 1_024
 MAX_TYPE = 256
-
-_MOVE = -1
 
 
 def _record(failure: Failure, node: str) -> str:
@@ -225,12 +224,16 @@ def release(
     )
     released: dict[int, Released] = {}
     used_up: dict[int, list[int]] = {}
-    for seq, outcome, available_at, deliveries, queue_id, *_ in rows:
-        if outcome == _MOVE:
+    for seq, outcome, available_at, deliveries, queue_id, key, name, *_ in rows:
+        if outcome == JobState.LEASED:  # bound for another topic
             used_up.setdefault(queue_id, []).append(seq)
             released[seq] = Released(JobState.DEAD.label, None, deliveries)
-        else:
-            released[seq] = Released(JobState(outcome).label, available_at, deliveries)
+            continue
+        released[seq] = Released(JobState(outcome).label, available_at, deliveries)
+        if outcome == JobState.DEAD:
+            yield from announce(
+                "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
+            )
     for queue_id, seqs in used_up.items():
         yield from _retire(queue_id, seqs, node, project)
     claims = {seq: item.claim for seq, item in unique.items()}

@@ -19,6 +19,7 @@ CLAIMS = 200
 MAX_RESULTS = 10_000
 
 _MOVE = -1
+_DEAD = JobState.DEAD.label
 
 
 def sweep_steps(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
@@ -27,39 +28,55 @@ def sweep_steps(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
     while True:
         rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS}
         claims_cleared, _, claims_read = rows[0][:3]
-        used_up: dict[int, list[int]] = {}
+        done: list[Swept] = []
+        used_up: dict[int, dict[int, Swept]] = {}
         for seq, queue_id, outcome, key, name, node, deliveries, _ in rows[1:]:
             if outcome == _MOVE:
-                used_up.setdefault(queue_id, []).append(seq)
-                continue
-            state = JobState(outcome).label
-            swept.append(Swept(seq, queue_id, state, key, name, node, deliveries))
-            yield from announce(
-                "stalled",
-                queue=queue_id,
-                project=None,
-                seq=seq,
-                key=key,
-                name=name,
-                node=node,
-                deliveries=deliveries,
-                state=state,
-            )
-        moved = 0
-        for queue_id, seqs in used_up.items():
-            moved += yield from _move(queue_id, seqs)
+                used_up.setdefault(queue_id, {})[seq] = Swept(seq, queue_id, _DEAD, key, name, node, deliveries)
+            else:
+                done.append(Swept(seq, queue_id, JobState(outcome).label, key, name, node, deliveries))
+        for job in done:
+            yield from _announce(job)
+            if job.state == _DEAD:
+                yield from announce(
+                    "dead_lettered",
+                    queue=job.queue_id,
+                    project=None,
+                    seq=job.seq,
+                    key=job.key,
+                    name=job.name,
+                    deliveries=job.deliveries,
+                )
+        for queue_id, jobs in used_up.items():
+            for seq in (yield from _move(queue_id, list(jobs))):
+                done.append(jobs[seq])
+                yield from _announce(jobs[seq])
+        swept += done
         # Claims whose jobs were all finished count as well: behind them there may be one whose worker died.
-        progressed = claims_cleared + moved + len(rows) - 1 - sum(map(len, used_up.values()))
-        if claims_read < CLAIMS or not progressed:
+        if claims_read < CLAIMS or not (claims_cleared or done):
             return swept
 
 
-def _move(queue_id: int, seqs: Sequence[int]) -> Steps[int]:
+def _announce(job: Swept) -> Steps[None]:
+    yield from announce(
+        "stalled",
+        queue=job.queue_id,
+        project=None,
+        seq=job.seq,
+        key=job.key,
+        name=job.name,
+        node=job.node,
+        deliveries=job.deliveries,
+        state=job.state,
+    )
+
+
+def _move(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
     rows = yield "queue_by_id", {"queue": queue_id}
     if not rows:
-        return 0
+        return []
     project, _, dead_letter = rows[0]
-    return (yield from retire_steps(queue_id, project, dead_letter, seqs)) if dead_letter else 0
+    return (yield from retire_steps(queue_id, project, dead_letter, seqs)) if dead_letter else []
 
 
 def promote_steps(queue_ids: Sequence[int]) -> Steps[int]:
@@ -87,7 +104,7 @@ def sweep(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
     """Bring back every expired lease of these queues (by id): ready again, or dead where deliveries end at release.
 
     Returns:
-        The jobs brought back. Jobs that moved to a dead-letter topic are announced by the signal ``dead_lettered``.
+        The jobs whose lease was over: state ``ready``, or ``dead`` (in place, or moved to the dead-letter topic).
     """
     return (yield from sweep_steps(check_ids(queue_ids)))
 

@@ -1,5 +1,6 @@
 -- Purpose: dead-letter jobs to another topic: append to it with provenance, remove here, count, in one statement.
--- Parameters: queue (source id), target (topic id), seqs; node and claims (the holder who released them, or null); now.
+-- Parameters: queue (source id), target (topic id), seqs; node and claims (the holder who released them; null for jobs
+--   whose lease expired or that were met by a claim); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key.
 -- Returns: the source seq, the new seq, key, name, deliveries.
 WITH t AS MATERIALIZED (
@@ -18,7 +19,12 @@ WITH t AS MATERIALIZED (
 ), gone AS (
     DELETE FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT seq FROM s)) RETURNING j.*
 ), numbered AS MATERIALIZED (
-    SELECT nextval('leasequeue_job_seq_seq') AS new_seq, g.* FROM gone g ORDER BY g.seq
+    SELECT nextval('leasequeue_job_seq_seq') AS new_seq, g.*, e.*, COALESCE(e.new_type, g.error_type, 'MAX_ATTEMPTS') AS type,
+        CASE WHEN e.new_type IS NULL THEN COALESCE(g.fingerprint, '') ELSE 'lease_expired' END AS print
+    FROM gone g LEFT JOIN LATERAL (
+        SELECT 'LEASE_EXPIRED' AS new_type, 'the lease expired: the worker died, hung or lost its database' AS new_error
+        WHERE g.state = 2 AND %(node)s::text IS NULL) e ON true
+    ORDER BY g.seq
 ), new AS (
     INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, created_at, deliveries, dead_at, source_queue,
         source_seq, key, name, tag, origin, data, meta, body, progress, errors, error_type, error, fingerprint, expires_at)
@@ -27,7 +33,10 @@ WITH t AS MATERIALIZED (
             THEN NULL ELSE n.key END, n.name, n.tag, n.origin, n.data,
         COALESCE(n.meta, '{}') || jsonb_build_object('$dead_letter_from', q.name, '$dead_letter_deliveries', n.deliveries,
             '$dead_letter_src_seq', n.seq),
-        n.body, n.progress, n.errors, COALESCE(n.error_type, 'MAX_ATTEMPTS'), n.error, COALESCE(n.fingerprint, ''),
+        n.body, n.progress, CASE WHEN n.new_type IS NULL THEN n.errors
+            ELSE (CASE WHEN jsonb_array_length(COALESCE(n.errors, '[]')) >= 20 THEN n.errors - 0
+            ELSE COALESCE(n.errors, '[]') END) || jsonb_build_object('at', t.now, 'node', n.node, 'deliveries',
+            n.deliveries, 'type', n.new_type, 'message', n.new_error) END, n.type, COALESCE(n.new_error, n.error), n.print,
         CASE WHEN target.ttl_ms > 0 THEN t.now + target.ttl_ms * interval '1 ms' END
     FROM numbered n, q, target, t
     RETURNING seq, source_seq
@@ -40,12 +49,13 @@ WITH t AS MATERIALIZED (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM gone)
     WHERE q.id = %(queue)s AND EXISTS (SELECT FROM gone)
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at, name,
-        detail)
-    SELECT t.txid, t.now, n.queue_id, n.seq, 8, n.node, n.deliveries, n.claim, n.created_at, n.name,
-        jsonb_build_object('error_type', COALESCE(n.error_type, 'MAX_ATTEMPTS'), 'fingerprint', COALESCE(n.fingerprint, ''),
-            'to', target.name, 'to_seq', n.new_seq)
-    FROM numbered n, t, target
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at,
+        deadline, name, detail)
+    SELECT t.txid, t.now, n.queue_id, n.seq, k.kind, n.node, n.deliveries, n.claim, n.created_at, n.deadline, n.name,
+        CASE WHEN k.kind <> 7 THEN jsonb_build_object('error_type', n.type, 'fingerprint', n.print) END
+            || CASE WHEN k.kind = 8 THEN jsonb_build_object('to', target.name, 'to_seq', n.new_seq) ELSE '{}' END
+    FROM numbered n CROSS JOIN t CROSS JOIN target CROSS JOIN LATERAL (
+        SELECT CASE WHEN n.new_type IS NULL THEN 4 ELSE 7 END AS kind WHERE n.state = 2 UNION ALL SELECT 8) k
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, target.id::int)
         THEN pg_advisory_unlock(1280657731, target.id::int)::text

@@ -3,8 +3,8 @@
 --   the queue's backoff), error_types, errors, records (json of the attempt), fingerprints; unstarted (the handler never
 --   ran: the delivery does not count); now, autocommit.
 -- Index: leasequeue_job_pkey, leasequeue_claim_pkey, leasequeue_floor_place. Tells the stream that the job was leased to.
--- Returns: seq, outcome (0 ready, 1 delayed, 3 dead in place, -1 used up and bound for another topic: left leased, move
---   it next), available_at, deliveries, queue id.
+-- Returns: seq, outcome (0 ready, 1 delayed, 3 dead in place, 2 used up and bound for another topic: left leased with its
+--   failure noted, move it next), available_at, deliveries, queue id, key, name.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), i AS MATERIALIZED (
@@ -18,7 +18,7 @@ WITH t AS MATERIALIZED (
         CASE WHEN q.dead_ttl_ms > 0 THEN COALESCE(j.result_ttl_ms, q.dead_ttl_ms) END AS dead_ttl_ms,
         NOT %(unstarted)s::bool AND q.exhaust_at = 'release' AND q.dead_letter IS NOT NULL
             AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND j.deliveries AS spent,
-        LEAST(86400000, COALESCE(i.delay, CASE q.backoff
+        q.dead_letter <> 'self' AS away, LEAST(86400000, COALESCE(i.delay, CASE q.backoff
             WHEN 'fixed' THEN LEAST(q.backoff_base_ms, q.backoff_max_ms)
             WHEN 'linear' THEN LEAST(q.backoff_base_ms::bigint * j.deliveries, q.backoff_max_ms)
             WHEN 'exponential' THEN e.cap
@@ -35,14 +35,13 @@ WITH t AS MATERIALIZED (
     ORDER BY j.seq FOR UPDATE OF j
 ), r AS (
     UPDATE leasequeue_job j SET
-        state = CASE WHEN h.spent THEN 3 WHEN h.wait > 0 THEN 1 ELSE 0 END,
+        state = CASE WHEN h.spent AND h.away THEN 2 WHEN h.spent THEN 3 WHEN h.wait > 0 THEN 1 ELSE 0 END,
         available_at = CASE WHEN NOT h.spent AND h.wait > 0 THEN t.now + h.wait * interval '1 ms' END,
         position = CASE WHEN h.requeue = 'back' AND h.wait = 0 THEN nextval('leasequeue_job_seq_seq') ELSE j.position END,
         deliveries = j.deliveries - (%(unstarted)s::bool)::int,
-        node = NULL, claim = NULL, deadline = NULL,
-        dead_at = CASE WHEN h.spent THEN t.now END,
-        expires_at = CASE WHEN h.spent THEN t.now + h.dead_ttl_ms * interval '1 ms'
-            WHEN NOT h.spent THEN j.expires_at END,
+        node = CASE WHEN h.spent AND h.away THEN j.node END, claim = CASE WHEN h.spent AND h.away THEN j.claim END,
+        deadline = CASE WHEN h.spent AND h.away THEN j.deadline END, dead_at = CASE WHEN h.spent AND NOT h.away THEN t.now END,
+        expires_at = CASE WHEN h.spent AND NOT h.away THEN t.now + h.dead_ttl_ms * interval '1 ms' ELSE j.expires_at END,
         errors = CASE WHEN h.record IS NULL THEN j.errors
             WHEN jsonb_array_length(COALESCE(j.errors, '[]')) >= 20 THEN (j.errors - 0) || h.record::jsonb
             ELSE COALESCE(j.errors, '[]') || h.record::jsonb END,
@@ -50,7 +49,7 @@ WITH t AS MATERIALIZED (
             ELSE j.error_type END),
         error = COALESCE(h.new_error, j.error),
         fingerprint = COALESCE(h.new_fingerprint, j.fingerprint, CASE WHEN h.spent THEN '' END)
-    FROM h, t WHERE j.seq = h.seq AND NOT (h.spent AND h.dead_letter <> 'self')
+    FROM h, t WHERE j.seq = h.seq
     RETURNING j.seq, j.queue_id, j.rank, j.position, j.state, j.available_at, j.deliveries, j.created_at, j.name, j.key,
         j.reply_to,
         h.node, h.claim, h.deliveries AS delivery, h.new_error_type, h.new_fingerprint, t.now
@@ -67,14 +66,14 @@ WITH t AS MATERIALIZED (
     SELECT pg_current_xact_id()::text::bigint, r.now, r.queue_id, r.seq, k.kind, r.node, r.delivery, r.claim, r.created_at,
         r.name, jsonb_strip_nulls(jsonb_build_object('error_type', r.new_error_type, 'fingerprint', r.new_fingerprint,
             'available_at', r.available_at, 'unstarted', CASE WHEN %(unstarted)s::bool THEN true END))
-    FROM r, LATERAL (SELECT 4 AS kind UNION ALL SELECT 8 WHERE r.state = 3) k
+    FROM r, LATERAL (SELECT 4 AS kind UNION ALL SELECT 8 WHERE r.state = 3) k WHERE r.state <> 2
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
         THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
         ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
     FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
 )
-SELECT h.seq, COALESCE(r.state::int, -1), r.available_at, h.deliveries, h.queue_id, (SELECT count(sent) FROM wake),
+SELECT r.seq, r.state::int, r.available_at, r.delivery, r.queue_id, r.key, r.name, (SELECT count(sent) FROM wake),
     CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
         THEN (SELECT string_agg(pg_notify(c, r.seq || ':2:' || COALESCE(r.key, ''))::text, '')
             FROM string_to_table(r.reply_to, ' ') c) END,
@@ -82,4 +81,4 @@ SELECT h.seq, COALESCE(r.state::int, -1), r.available_at, h.deliveries, h.queue_
         THEN set_config('synchronous_commit', 'off', true) END FROM h),
     (SELECT count(pg_notify(split_part(c.connection, ':', 1), split_part(c.connection, ':', 2))::text)
         FROM leasequeue_claim c WHERE c.id = ANY (ARRAY(SELECT claim FROM h)) AND c.connection IS NOT NULL)
-FROM h LEFT JOIN r ON r.seq = h.seq
+FROM r

@@ -18,7 +18,7 @@ WITH t AS MATERIALIZED (
     SELECT j.seq, j.claim, j.deadline FROM leasequeue_job j JOIN c ON c.id = j.claim
     WHERE j.seq = ANY (ARRAY(SELECT unnest(seqs) FROM c)) AND j.state = 2
 ), x AS MATERIALIZED (
-    SELECT j.seq, j.queue_id, j.node, j.claim, j.deadline, q.requeue, q.dead_letter, q.leases_durable,
+    SELECT j.seq, j.queue_id, j.key, j.name, j.deliveries, j.node, j.claim, j.deadline, q.requeue, q.dead_letter, q.leases_durable,
         CASE WHEN q.dead_ttl_ms > 0 THEN COALESCE(j.result_ttl_ms, q.dead_ttl_ms) END AS dead_ttl_ms,
         q.exhaust_at = 'release' AND q.dead_letter IS NOT NULL
             AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND j.deliveries AS spent
@@ -72,11 +72,12 @@ WITH t AS MATERIALIZED (
     FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
 )
 SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::bigint AS queue_id,
-    (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key, NULL::text AS name, NULL::text AS node, (SELECT count(sent)::int FROM wake) AS deliveries,
+    (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key, NULL::text AS name, NULL::text AS node,
+    (SELECT count(sent)::int FROM wake) AS deliveries,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM x)
 UNION ALL
-SELECT x.seq, x.queue_id, COALESCE(r.state::int, -1), r.key, r.name, x.node, r.deliveries,
+SELECT x.seq, x.queue_id, COALESCE(r.state::int, -1), x.key, x.name, x.node, x.deliveries,
     CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
         THEN (SELECT string_agg(pg_notify(c, r.seq || ':2:' || COALESCE(r.key, ''))::text, '')
             FROM string_to_table(r.reply_to, ' ') c) END

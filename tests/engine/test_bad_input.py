@@ -188,6 +188,8 @@ class TestClaim:
         for bad in BAD_TEXT:
             refused(engine.claim, "work", NODE, tag=bad, says="tag")
             refused(engine.claim, "work", NODE, connection=bad, says="connection")
+            refused(engine.claim, "work", NODE, connection="c" * 64 + ":1", says="connection")
+            refused(engine.claim, "work", NODE, connection=":1", says="connection")
             refused(engine.claim, "work", NODE, project=bad, says="project")
             refused(engine.claim, [bad], NODE, says="queue")
 

@@ -1,0 +1,103 @@
+"""The delay of a retry for which nobody named one (spec: min(b, m), min(b*a, m), min(b*2^a, m), jitter)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Release
+from django_leasequeue.models import Job
+
+from .helpers import NODE, claim, make, one, put
+
+BASE, TOP = 1_000, 60_000
+
+
+def queue_with(backoff: str, base: int = BASE, top: int = TOP, **options: Any) -> None:
+    make("work", backoff=backoff, backoff_base_ms=base, backoff_max_ms=top, **options)
+
+
+def delay_after(clock, deliveries: int, **release: Any) -> float:
+    """Deliver the job for the n-th time, release it and return its delay in ms."""
+    Job.objects.filter(queue__name="work").update(deliveries=deliveries - 1)
+    job = one()
+    assert job.deliveries == deliveries
+    settled = engine.run(engine.release([Release(job.seq, job.claim, **release)], NODE))
+    gone = settled.released[job.seq]
+    delay = 0.0 if gone.available_at is None else (gone.available_at - clock.now).total_seconds() * 1_000
+    assert gone.state == ("delayed" if delay else "ready")
+    clock.advance(seconds=delay / 1_000)
+    return delay
+
+
+@pytest.mark.parametrize(
+    ("backoff", "expected"),
+    [
+        ("none", [0, 0, 0, 0, 0, 0, 0]),
+        ("fixed", [1_000] * 7),
+        ("linear", [1_000, 2_000, 3_000, 4_000, 10_000, 60_000, 60_000]),
+        ("exponential", [2_000, 4_000, 8_000, 16_000, 60_000, 60_000, 60_000]),
+    ],
+)
+def test_formulas(db, clock, backoff: str, expected: list[int]) -> None:
+    queue_with(backoff)
+    put()
+    assert [delay_after(clock, deliveries) for deliveries in (1, 2, 3, 4, 10, 1_000, 2**31 - 1)] == expected
+
+
+@pytest.mark.parametrize(("backoff", "low"), [("exp_equal_jitter", 0.5), ("exp_full_jitter", 0.0)])
+def test_jitter_stays_in_its_range_and_uses_it(db, clock, backoff: str, low: float) -> None:
+    queue_with(backoff)
+    put(400)
+    for deliveries, cap in ((1, 2_000), (3, 8_000), (40, TOP)):
+        Job.objects.update(deliveries=deliveries - 1)
+        jobs = claim(400)
+        settled = engine.run(engine.release([Release(job.seq, job.claim) for job in jobs], NODE))
+        delays = [
+            0.0 if gone.available_at is None else (gone.available_at - clock.now).total_seconds() * 1_000
+            for gone in settled.released.values()
+        ]
+        assert len(delays) == 400
+        assert low * cap <= min(delays) < (low + 0.1) * cap
+        assert 0.9 * cap < max(delays) <= cap
+        assert len(set(delays)) > 300
+        clock.advance(milliseconds=cap)
+
+
+@pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "exp_equal_jitter", "exp_full_jitter"])
+def test_a_base_above_the_top_is_the_top(db, clock, backoff: str) -> None:
+    queue_with(backoff, base=50_000, top=7_000)
+    put()
+    for deliveries in (1, 5):
+        assert delay_after(clock, deliveries) <= 7_000
+
+
+@pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "exp_equal_jitter", "exp_full_jitter"])
+def test_a_base_of_zero_is_no_delay(db, clock, backoff: str) -> None:
+    queue_with(backoff, base=0)
+    put()
+    assert delay_after(clock, 3) == 0
+
+
+def test_a_named_delay_wins(db, clock) -> None:
+    queue_with("exponential")
+    put()
+    assert delay_after(clock, 3, delay_ms=0) == 0
+    assert delay_after(clock, 3, delay_ms=123) == 123
+
+
+def test_nack_means_no_delay_and_none_the_backoff(db, clock) -> None:
+    queue_with("fixed")
+    put()
+    assert engine.run(engine.nack([one().seq], NODE)).released[Job.objects.get().pk].state == "ready"
+    assert engine.run(engine.nack([one().seq], NODE, delay_ms=None)).released[Job.objects.get().pk].state == "delayed"
+
+
+def test_an_expired_lease_comes_back_without_delay(db, clock) -> None:
+    queue_with("fixed")
+    put()
+    job = one()
+    clock.advance(seconds=31)
+    assert one(node="other").seq == job.seq

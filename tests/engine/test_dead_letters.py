@@ -1,0 +1,398 @@
+"""Jobs that used up their deliveries: at the claim or at the release, in place or to another topic."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.models import Job, JobState, LeaseEvent, Queue
+
+from .helpers import (
+    NODE,
+    OTHER,
+    claim,
+    counts,
+    enqueue,
+    kinds,
+    last_event,
+    make,
+    one,
+    outcomes,
+    own_connection,
+    put,
+    seqs,
+    state,
+)
+
+pytestmark = pytest.mark.django_db
+
+BROKEN = Failure("app.Broken", "it broke", "Traceback ...", "broken-7")
+
+
+def wear_out(times: int, queue: str = "work", failure: Failure | None = None) -> engine.LeasedJob:
+    """Deliver the job at the head of the queue this often, each time giving it back at once."""
+    for _ in range(times):
+        job = one(queue)
+        engine.run(engine.release([Release(job.seq, job.claim, 0, failure)], NODE))
+    return job
+
+
+def letters(topic: str = "graveyard") -> list[Job]:
+    return list(Job.objects.filter(queue__name=topic).order_by("seq"))
+
+
+class TestWithoutALimit:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"max_deliveries": 0, "dead_letter": "graveyard"},
+            {"max_deliveries": 2, "dead_letter": None},
+            {"max_deliveries": 2, "dead_letter": None, "exhaust_at": "release"},
+            {"max_deliveries": 0, "dead_letter": "self", "exhaust_at": "release"},
+        ],
+        ids=repr,
+    )
+    def test_it_is_redelivered_for_ever(self, clock, options: dict[str, Any]) -> None:
+        make("work", **options)
+        put()
+        for delivery in range(1, 12):
+            job = one()
+            assert job.deliveries == delivery
+            if delivery % 2:
+                engine.run(engine.nack([job.seq], NODE))
+            else:
+                clock.advance(seconds=31)
+        assert not Queue.objects.filter(name="graveyard").exists()
+
+
+class TestAtTheClaim:
+    """Seed 000: the (n+1)-th delivery does not happen; the job is moved instead, and the claim goes on."""
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, db: None) -> None:
+        make("work", max_deliveries=2, dead_letter="graveyard")
+
+    def test_deliveries_one_and_two_and_then_the_letter(self, clock) -> None:
+        (poison,) = enqueue(NewJob(data={"n": 1}, tag="t", meta={"trace": "z"}, body=b"b", key="k", name="app.task"))
+        wear_out(2)
+        assert state(poison.seq) == "ready"
+        assert claim() == []
+        assert state(poison.seq) is None
+        (letter,) = letters()
+        assert (letter.data, letter.tag, bytes(letter.body), letter.key) == ({"n": 1}, "t", b"b", "k")
+        assert (letter.name, letter.error_type, letter.fingerprint) == ("app.task", "MAX_ATTEMPTS", "")
+        assert letter.meta == {
+            "trace": "z",
+            "$dead_letter_from": "work",
+            "$dead_letter_deliveries": 2,
+            "$dead_letter_src_seq": poison.seq,
+        }
+        assert (letter.state, letter.deliveries, letter.dead_at) == (JobState.RECORD, 0, clock.now)
+        assert (letter.source_queue, letter.source_seq) == (Queue.objects.get(name="work").pk, poison.seq)
+        assert counts()["dead_lettered"] == 1
+        assert kinds(poison.seq)[-1] == "dead_lettered"
+        detail = last_event(poison.seq).detail
+        assert (detail["to"], detail["to_seq"], detail["error_type"]) == ("graveyard", letter.pk, "MAX_ATTEMPTS")
+        assert last_event(poison.seq).deliveries == 2
+
+    def test_a_missing_target_is_made_as_a_log(self) -> None:
+        put()
+        wear_out(2)
+        claim()
+        assert Queue.objects.get(name="graveyard").type == "log"
+
+    def test_an_expired_lease_counts_as_a_delivery(self, clock) -> None:
+        (number,) = put()
+        for _ in range(2):
+            one()
+            clock.advance(seconds=31)
+        assert claim() == []
+        assert len(letters()) == 1
+        assert letters()[0].error_type == "LEASE_EXPIRED"
+        assert [error["type"] for error in letters()[0].errors] == ["LEASE_EXPIRED"] * 2
+        assert kinds(number) == [
+            "enqueued",
+            "claimed",
+            "expired",
+            "claimed",
+            "expired",
+            "dead_lettered",
+        ]
+
+    def test_the_failures_go_with_it(self) -> None:
+        put()
+        wear_out(2, failure=BROKEN)
+        claim()
+        (letter,) = letters()
+        assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
+        assert len(letter.errors) == 2
+
+    def test_a_batch_stays_full(self) -> None:
+        poison = put(100)
+        Job.objects.filter(pk__in=poison).update(deliveries=2)
+        good = put(50)
+        assert seqs(claim(50)) == good
+        assert len(letters()) == 100
+        assert counts()["dead_lettered"] == 100
+
+    def test_even_for_one_job_behind_thousands(self) -> None:
+        put(2_500)
+        Job.objects.update(deliveries=2)
+        good = put()
+        assert seqs(claim(1)) == good
+        assert len(letters()) == 2_500
+
+    def test_poison_between_the_good_ones(self) -> None:
+        numbers = put(20)
+        Job.objects.filter(pk__in=numbers[::2]).update(deliveries=2)
+        assert seqs(claim(8)) == numbers[1:16:2]
+        assert seqs(claim(8)) == numbers[17::2]
+        assert len(letters()) == 10
+
+    def test_poison_with_the_tag_of_the_claim_behind_many_others(self) -> None:
+        """Poison far behind the head of the queue must not stand in the way of those who ask for its tag."""
+        put(1_200, tag="red")
+        poison = put(10, tag="blue")
+        Job.objects.filter(pk__in=poison).update(deliveries=2)
+        good = put(3, tag="blue")
+        assert seqs(claim(5, tag="blue")) == good
+        assert len(letters()) == 10
+
+    def test_in_each_of_several_queues(self) -> None:
+        make("second", max_deliveries=1, dead_letter="graveyard2")
+        put(3)
+        put(3, "second")
+        Job.objects.update(deliveries=2)
+        good, other = put()[0], put(queue="second")[0]
+        assert seqs(claim(5, ["work", "second"])) == [good, other]
+        assert (len(letters()), len(letters("graveyard2"))) == (3, 3)
+
+    def test_in_each_priority(self) -> None:
+        enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)] * 2)
+        Job.objects.update(deliveries=2)
+        good = enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)])
+        assert seqs(claim(9)) == [answer.seq for answer in good][::-1]
+        assert len(letters()) == 6
+
+    def test_the_own_limit_of_a_job(self) -> None:
+        (endless,) = enqueue(NewJob(max_deliveries=0, data="endless"))
+        (once,) = enqueue(NewJob(max_deliveries=1, data="once"))
+        (thrice,) = enqueue(NewJob(max_deliveries=3, data="thrice"))
+        for _ in range(6):
+            jobs = claim(3)
+            engine.run(engine.nack(seqs(jobs), NODE))
+        assert seqs(claim(3)) == [endless.seq]
+        assert [(letter.data, letter.meta["$dead_letter_deliveries"]) for letter in letters()] == [
+            ("once", 1),
+            ("thrice", 3),
+        ]
+        assert {once.seq, thrice.seq} == {letter.source_seq for letter in letters()}
+
+    def test_the_leased_job_says_its_limit(self) -> None:
+        enqueue(NewJob(max_deliveries=7), NewJob())
+        assert [job.max_deliveries for job in claim(2)] == [7, 2]
+
+    def test_a_target_that_is_a_queue_gets_a_fresh_ready_job(self) -> None:
+        make("graveyard")
+        put()
+        wear_out(2)
+        claim()
+        job = one("graveyard", OTHER)
+        assert (job.deliveries, job.data, job.meta["$dead_letter_from"]) == (1, 0, "work")
+        assert outcomes(engine.run(engine.ack([job.seq], OTHER))) == ["ok"]
+
+    def test_a_letter_whose_key_is_taken_there_comes_without_it(self) -> None:
+        make("graveyard", type="log")
+        enqueue(NewJob(key="k"), queue="graveyard")
+        enqueue(NewJob(key="k"))
+        wear_out(2)
+        claim()
+        assert [letter.key for letter in letters()] == ["k", None]
+
+    def test_the_life_of_a_letter_is_that_of_its_topic(self, clock) -> None:
+        make("graveyard", type="log", ttl_ms=5_000)
+        enqueue(NewJob(ttl_ms=3_600_000))
+        wear_out(2)
+        claim()
+        assert letters()[0].expires_at == clock.now + timedelta(seconds=5)
+
+    def test_a_move_that_fails_loses_nothing(self, settings) -> None:
+        (number,) = put()
+        wear_out(2)
+        Job.objects.filter(pk=number).update(data="x" * 10)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("django_leasequeue.engine.deadletter.make", explode)
+            with pytest.raises(ZeroDivisionError):
+                claim()
+        assert state(number) == "ready"
+        assert claim() == []
+        assert len(letters()) == 1
+
+    def test_dead_in_place_at_the_claim(self, clock) -> None:
+        engine.run(engine.configure("work", max_deliveries=2, dead_letter="self", dead_ttl_ms=5_000))
+        poison, good = put(2)
+        wear_out(2, failure=BROKEN)
+        assert seqs(claim(2)) == [good]
+        job = Job.objects.get(pk=poison)
+        assert (job.state, job.dead_at, job.expires_at) == (JobState.DEAD, clock.now, clock.now + timedelta(seconds=5))
+        assert (job.error_type, job.fingerprint, len(job.errors)) == ("app.Broken", "broken-7", 2)
+        assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
+        assert kinds(poison)[-1] == "dead_lettered"
+
+
+def explode(*_: Any) -> Any:
+    raise ZeroDivisionError
+    yield
+
+
+class TestAtTheRelease:
+    """Seed 002: ``max_deliveries`` executions; the job is dead when the last one ends."""
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, db: None) -> None:
+        make("work", max_deliveries=3, exhaust_at="release", dead_letter="self")
+
+    def test_three_executions_and_no_more(self) -> None:
+        (number,) = put()
+        for delivery in (1, 2, 3):
+            job = one()
+            assert job.deliveries == delivery
+            settled = engine.run(engine.release([Release(number, job.claim, 60_000, BROKEN)], NODE))
+            if delivery < 3:
+                Job.objects.update(available_at="2020-01-01T00:00Z")
+        assert settled.released[number] == ("dead", None, 3)
+        assert claim() == []
+        dead = Job.objects.get()
+        assert (dead.state, dead.node, dead.claim, dead.deadline) == (JobState.DEAD, None, None, None)
+        assert (dead.error_type, dead.error, dead.fingerprint) == ("app.Broken", "it broke", "broken-7")
+        assert len(dead.errors) == 3
+        assert (dead.available_at, dead.expires_at) == (None, None)
+        assert kinds(number)[-2:] == ["released", "dead_lettered"]
+        assert last_event(number).detail["fingerprint"] == "broken-7"
+        assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
+
+    def test_without_a_reason(self) -> None:
+        put()
+        wear_out(3)
+        assert (Job.objects.get().error_type, Job.objects.get().fingerprint) == ("MAX_ATTEMPTS", "")
+
+    def test_expiry_ends_the_last_one_too(self, clock) -> None:
+        (number,) = put()
+        for _ in range(3):
+            one()
+            clock.advance(seconds=31)
+        assert claim() == []
+        dead = Job.objects.get()
+        assert (dead.state, dead.error_type, dead.fingerprint) == (JobState.DEAD, "LEASE_EXPIRED", "lease_expired")
+        assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
+
+    def test_the_own_limit_of_a_job(self) -> None:
+        (once,) = enqueue(NewJob(max_deliveries=1))
+        (endless,) = enqueue(NewJob(max_deliveries=0))
+        for _ in range(6):
+            engine.run(engine.nack(seqs(claim(2)), NODE))
+        assert (state(once.seq), state(endless.seq)) == ("dead", "ready")
+
+    def test_the_time_of_the_dead(self, clock) -> None:
+        engine.run(
+            engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self", dead_ttl_ms=9_000)
+        )
+        (number,) = put(ttl_ms=3_600_000)
+        wear_out(1)
+        assert Job.objects.get().expires_at == clock.now + timedelta(seconds=9)
+        clock.advance(seconds=9)
+        claim()
+        assert state(number) is None
+        assert kinds(number)[-1] == "cancelled"
+        assert last_event(number).detail == {"reason": "ttl"}
+
+    def test_a_failure_said_by_the_worker_is_no_dead_letter(self) -> None:
+        (number,) = put()
+        job = one()
+        engine.run(engine.finish([Ending(number, job.claim, failure=BROKEN)], NODE))
+        assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
+
+    def test_several_in_one_call(self) -> None:
+        numbers = put(4)
+        Job.objects.filter(pk__in=numbers[:2]).update(deliveries=2)
+        settled = engine.run(engine.nack(seqs(claim(4)), NODE))
+        assert [settled.released[number].state for number in numbers] == ["dead", "dead", "ready", "ready"]
+        assert counts()["dead_lettered"] == 2
+
+
+class TestAtTheReleaseToAnotherTopic:
+    @pytest.fixture(autouse=True)
+    def _queue(self, db: None) -> None:
+        make("work", max_deliveries=2, exhaust_at="release", dead_letter="graveyard")
+
+    def test_the_last_failure_goes_with_the_letter(self) -> None:
+        (number,) = put()
+        wear_out(1, failure=Failure("app.First", "one"))
+        job = one()
+        settled = engine.run(engine.release([Release(number, job.claim, 500, BROKEN)], NODE))
+        assert settled.released[number] == ("dead", None, 2)
+        assert outcomes(settled) == ["ok"]
+        (letter,) = letters()
+        assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
+        assert [error["type"] for error in letter.errors] == ["app.First", "app.Broken"]
+        assert kinds(number)[-3:] == ["claimed", "released", "dead_lettered"]
+        assert last_event(number).detail["error_type"] == "app.Broken"
+        released = LeaseEvent.objects.filter(seq=number).order_by("-id")[1]
+        assert (released.node, released.claim, released.deliveries) == (NODE, job.claim, 2)
+        assert counts()["dead_lettered"] == 1
+
+    def test_expiry_is_its_last_failure(self, clock) -> None:
+        (number,) = put()
+        for _ in range(2):
+            one()
+            clock.advance(seconds=31)
+        assert claim() == []
+        (letter,) = letters()
+        assert (letter.error_type, letter.fingerprint) == ("LEASE_EXPIRED", "lease_expired")
+        assert [error["type"] for error in letter.errors] == ["LEASE_EXPIRED"] * 2
+        assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
+
+    def test_without_a_reason(self) -> None:
+        put()
+        wear_out(2)
+        assert letters()[0].error_type == "MAX_ATTEMPTS"
+
+    def test_the_claim_of_a_sweep_is_gone_afterwards(self, clock) -> None:
+        put(3)
+        Job.objects.update(deliveries=1)
+        claim(3)
+        clock.advance(seconds=31)
+        assert claim(9) == []
+        assert len(letters()) == 3
+        assert counts() == {**counts(), "ready": 0, "leased": 0, "dead_lettered": 3}
+        clock.advance(seconds=31)
+        put()
+        assert len(claim(9)) == 1
+
+    def test_more_than_one_round(self, clock) -> None:
+        for _ in range(3):
+            put(1_000)
+        Job.objects.update(deliveries=1)
+        for _ in range(3):
+            claim(1_000)
+        clock.advance(seconds=31)
+        assert claim() == []
+        assert len(letters()) == 3_000
+
+
+@pytest.mark.django_db(transaction=True)
+def test_claimers_that_meet_the_same_poison_bury_it_once() -> None:
+    make("work", max_deliveries=1, dead_letter="graveyard")
+    put(300)
+    Job.objects.update(deliveries=1)
+    good = put(20)
+    with own_connection() as a, own_connection() as b:
+        got = [job.seq for executor in (a, b) for job in executor.run(engine.claim("work", "n", 10))]
+    assert sorted(got) == good
+    assert len(letters()) == 300
+    assert counts()["dead_lettered"] == 300
+    assert LeaseEvent.objects.filter(kind=8).count() == 300

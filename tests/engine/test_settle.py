@@ -1,0 +1,505 @@
+"""Ack, nack, extend, release, finish: who may settle what, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, NewJob, Release, Settled
+from django_leasequeue.models import Claim, Job, JobResult
+
+from .helpers import NODE, OTHER, claim, counts, enqueue, kinds, last_event, make, one, outcomes, put, seqs, state
+
+pytestmark = pytest.mark.usefixtures("queue")
+
+Settle = Callable[..., Settled]
+
+#: Every way to settle: each must answer alike to who asks and when.
+SETTLE: dict[str, Any] = {
+    "ack": lambda seqs, node=NODE, claims=None, **call: engine.ack(seqs, node, claims=claims, **call),
+    "nack": lambda seqs, node=NODE, claims=None, **call: engine.nack(seqs, node, claims=claims, **call),
+    "extend": lambda seqs, node=NODE, claims=None, **call: engine.extend(seqs, node, 60_000, claims=claims, **call),
+    "fail": lambda seqs, node=NODE, claims=None, **call: engine.finish(
+        [
+            Ending(seq, claim, failure=Failure("app.Broken"))
+            for seq, claim in zip(seqs, claims or [None] * len(seqs), strict=True)
+        ],
+        node,
+        **call,
+    ),
+    "release": lambda seqs, node=NODE, claims=None, **call: engine.release(
+        [Release(seq, claim) for seq, claim in zip(seqs, claims or [None] * len(seqs), strict=True)], node, **call
+    ),
+}
+
+
+@pytest.fixture(params=SETTLE.values(), ids=SETTLE)
+def settle(request: pytest.FixtureRequest) -> Settle:
+    return lambda *args, **kwargs: engine.run(request.param(*args, **kwargs))
+
+
+class TestOutcomes:
+    def test_ok(self, settle: Settle) -> None:
+        put(3)
+        jobs = claim(3)
+        settled = settle(seqs(jobs))
+        assert outcomes(settled) == ["ok"] * 3
+        assert (settled.ok, settled.skipped) == (seqs(jobs), [])
+
+    def test_each_in_the_order_asked(self, settle: Settle) -> None:
+        ready, mine, theirs = put(3)
+        assert one().seq == ready
+        engine.run(engine.nack([ready], NODE, delay_ms=60_000))
+        assert (one().seq, one(node=OTHER).seq) == (mine, theirs)
+        settled = settle([theirs, 10**12, mine, ready])
+        assert list(settled.outcomes) == [theirs, 10**12, mine, ready]
+        assert outcomes(settled) == ["not_held", "not_found", "ok", "not_held"]
+        assert (settled.ok, settled.skipped) == ([mine], [theirs, 10**12, ready])
+
+    def test_a_seq_twice_counts_once(self, settle: Settle) -> None:
+        put()
+        job = one()
+        settled = settle([job.seq, job.seq], claims=[job.claim, job.claim])
+        assert outcomes(settled) == ["ok"]
+        assert len(kinds(job.seq)) == 3
+
+    def test_a_repeat_is_skipped(self, settle: Settle, request: pytest.FixtureRequest) -> None:
+        put()
+        job = one()
+        assert outcomes(settle([job.seq])) == ["ok"]
+        way = request.node.callspec.id
+        again = {"ack": "not_found", "fail": "not_found", "nack": "not_held", "release": "not_held", "extend": "ok"}
+        assert outcomes(settle([job.seq])) == [again[way]]
+
+    def test_a_wrong_token_is_stale_and_changes_nothing(self, settle: Settle) -> None:
+        put()
+        job = one()
+        before = Job.objects.values().get()
+        assert outcomes(settle([job.seq], claims=[job.claim + 1])) == ["stale_token"]
+        assert Job.objects.values().get() == before
+        assert outcomes(settle([job.seq], claims=[job.claim])) == ["ok"]
+
+    def test_another_node_is_refused_with_and_without_the_token(self, settle: Settle) -> None:
+        put()
+        job = one()
+        before = Job.objects.values().get()
+        assert outcomes(settle([job.seq], OTHER)) == ["not_held"]
+        assert outcomes(settle([job.seq], OTHER, claims=[job.claim])) == ["not_held"]
+        assert Job.objects.values().get() == before
+
+    def test_another_queue_is_not_found(self, settle: Settle) -> None:
+        make("other")
+        put()
+        job = one()
+        assert outcomes(settle([job.seq], queue="other")) == ["not_found"]
+        assert outcomes(settle([job.seq], queue="nowhere")) == ["not_found"]
+        assert outcomes(settle([job.seq], queue="work")) == ["ok"]
+
+    def test_jobs_of_several_queues_at_once(self, settle: Settle) -> None:
+        make("other")
+        put()
+        put(queue="other")
+        jobs = claim(2, ["work", "other"])
+        assert settle(seqs(jobs), claims=[job.claim for job in jobs]).ok == seqs(jobs)
+
+    def test_a_record_of_a_log_is_never_held(self, settle: Settle) -> None:
+        make("records", type="log")
+        (record,) = put(queue="records")
+        assert outcomes(settle([record])) == ["not_held"]
+
+
+class TestAfterTheDeadline:
+    def test_the_last_microsecond_counts(self, clock, settle: Settle) -> None:
+        put()
+        job = one()
+        clock.now = job.deadline
+        assert outcomes(settle([job.seq])) == ["ok"]
+
+    def test_a_late_call_is_refused_though_nobody_else_came(self, clock, settle: Settle) -> None:
+        put()
+        job = one()
+        clock.now = job.deadline + timedelta(microseconds=1)
+        before = Job.objects.values().get()
+        assert outcomes(settle([job.seq], claims=[job.claim])) == ["expired"]
+        assert Job.objects.values().get() == before
+
+    def test_a_late_worker_never_settles_what_another_holds(self, clock, settle: Settle) -> None:
+        put()
+        late = one()
+        clock.advance(seconds=31)
+        held = one(node=OTHER)
+        before = Job.objects.values().get()
+        assert outcomes(settle([late.seq], claims=[late.claim])) == ["stale_token"]
+        assert outcomes(settle([late.seq])) == ["not_held"]
+        assert outcomes(settle([late.seq], OTHER, claims=[late.claim])) == ["stale_token"]
+        assert Job.objects.values().get() == before
+        assert outcomes(settle([held.seq], OTHER, claims=[held.claim])) == ["ok"]
+
+    def test_not_even_after_it_was_reclaimed_by_the_same_node(self, clock, settle: Settle) -> None:
+        put()
+        late = one()
+        clock.advance(seconds=31)
+        held = one()
+        assert outcomes(settle([late.seq], claims=[late.claim])) == ["stale_token"]
+        assert outcomes(settle([held.seq], claims=[held.claim])) == ["ok"]
+
+    def test_a_swept_job_is_not_held(self, clock, settle: Settle, queue: int) -> None:
+        put()
+        job = one()
+        clock.advance(seconds=31)
+        engine.run(engine.sweep([queue]))
+        assert outcomes(settle([job.seq], claims=[job.claim])) == ["not_held"]
+        assert state(job.seq) == "ready"
+
+    def test_a_queue_may_accept_it_while_nobody_else_came(self, clock, settle: Settle) -> None:
+        make("lenient", late_ack="accept")
+        put(queue="lenient")
+        job = one("lenient")
+        clock.advance(seconds=3_600)
+        assert outcomes(settle([job.seq], claims=[job.claim])) == ["ok"]
+
+    def test_but_never_when_somebody_did(self, clock, settle: Settle) -> None:
+        make("lenient", late_ack="accept")
+        put(queue="lenient")
+        job = one("lenient")
+        clock.advance(seconds=3_600)
+        one("lenient", OTHER)
+        assert outcomes(settle([job.seq], claims=[job.claim])) == ["stale_token"]
+
+
+class TestAck:
+    def test_removes_the_job_and_keeps_nothing(self) -> None:
+        put()
+        job = one()
+        engine.run(engine.ack([job.seq], NODE))
+        assert not Job.objects.exists()
+        assert not JobResult.objects.exists()
+        event = last_event(job.seq)
+        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("acked", NODE, job.claim, 1)
+        assert (event.deadline, event.enqueued_at, event.detail) == (job.deadline, job.created_at, None)
+
+
+class TestNack:
+    def test_makes_the_job_ready_at_its_old_place(self) -> None:
+        numbers = put(3)
+        job = one()
+        settled = engine.run(engine.nack([job.seq], NODE))
+        assert settled.released[job.seq] == ("ready", None, 1)
+        assert state(job.seq) == "ready"
+        again = claim(3, node=OTHER)
+        assert seqs(again) == numbers
+        assert [job.deliveries for job in again] == [2, 1, 1]
+        assert again[0].errors == []
+
+    def test_any_number_of_times(self) -> None:
+        numbers = put(2)
+        for delivery in range(1, 30):
+            job = one()
+            assert (job.seq, job.deliveries) == (numbers[0], delivery)
+            engine.run(engine.nack([job.seq], NODE))
+
+    def test_clears_the_lease(self) -> None:
+        put()
+        job = one()
+        engine.run(engine.nack([job.seq], NODE))
+        row = Job.objects.get()
+        assert (row.node, row.claim, row.deadline, row.available_at) == (None, None, None, None)
+        event = last_event(job.seq)
+        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("released", NODE, job.claim, 1)
+
+    @pytest.mark.parametrize(("asked", "given"), [(1, 1), (500, 500), (10**12, 86_400_000)])
+    def test_a_delay_hides_the_job_until_it_has_passed(self, clock, asked: int, given: int) -> None:
+        put()
+        job = one()
+        settled = engine.run(engine.nack([job.seq], NODE, delay_ms=asked))
+        due = clock.now + timedelta(milliseconds=given)
+        assert settled.released[job.seq] == ("delayed", due, 1)
+        assert counts()["ready"] == counts()["leased"] == 0
+        assert last_event(job.seq).detail["available_at"].startswith(due.isoformat()[:19])
+        clock.now = due - timedelta(microseconds=1)
+        assert claim(node=OTHER) == []
+        assert counts()["ready"] == 0
+        clock.now = due
+        assert counts()["ready"] == 1
+        assert (one(node=OTHER).seq, Job.objects.get().deliveries) == (job.seq, 2)
+
+    def test_a_negative_delay_is_none(self) -> None:
+        put()
+        job = one()
+        assert engine.run(engine.nack([job.seq], NODE, delay_ms=-5)).released[job.seq].state == "ready"
+
+    def test_a_delayed_job_keeps_its_place(self, clock) -> None:
+        first, second = put(2)
+        one()
+        engine.run(engine.nack([first], NODE, delay_ms=1_000))
+        clock.advance(seconds=2)
+        assert seqs(claim(2)) == [first, second]
+
+
+class TestBackOfTheQueue:
+    @pytest.fixture(autouse=True)
+    def _queue(self, queue: int) -> None:
+        engine.run(engine.configure("work", requeue="back"))
+
+    def test_a_released_job_goes_behind_all_others_of_its_priority(self) -> None:
+        low = enqueue(NewJob(priority=0))[0].seq
+        first, second = put(2, priority=5)
+        assert one().seq == first
+        engine.run(engine.nack([first], NODE))
+        third = put(1, priority=5)[0]
+        assert seqs(claim(9)) == [second, first, third, low]
+
+    def test_an_expired_job_too(self, clock) -> None:
+        numbers = put(3)
+        one()
+        clock.advance(seconds=31)
+        assert seqs(claim(3)) == [*numbers[1:], numbers[0]]
+
+    def test_a_delayed_one_goes_to_the_back_when_it_is_due(self, clock) -> None:
+        first = put()[0]
+        one()
+        engine.run(engine.nack([first], NODE, delay_ms=1_000))
+        others = put(2)
+        clock.advance(seconds=1)
+        assert seqs(claim(3)) == [*others, first]
+
+    def test_a_scheduled_one_too_whatever_its_priority_before(self, clock) -> None:
+        (scheduled,) = enqueue(NewJob(priority=9, delay_ms=1_000))
+        low = put(1, priority=0)[0]
+        assert one().seq == low
+        early = put(1, priority=9)[0]
+        clock.advance(seconds=1)
+        late = put(1, priority=0)[0]
+        assert seqs(claim(3)) == [early, scheduled.seq, late]
+
+
+class TestExtend:
+    def test_sets_the_deadline_from_now(self, clock) -> None:
+        put()
+        job = one()
+        clock.advance(seconds=20)
+        settled = engine.run(engine.extend([job.seq], NODE, 30_000))
+        assert settled.deadlines == {job.seq: clock.now + timedelta(seconds=30)}
+        assert Job.objects.get().deadline == clock.now + timedelta(seconds=30)
+        event = last_event(job.seq)
+        assert (event.get_kind_display(), event.claim, event.deadline) == (
+            "extended",
+            job.claim,
+            clock.now + timedelta(seconds=30),
+        )
+
+    def test_does_not_add(self, clock) -> None:
+        put()
+        job = one()
+        for _ in range(3):
+            settled = engine.run(engine.extend([job.seq], NODE, 10_000))
+            assert settled.deadlines[job.seq] == clock.now + timedelta(seconds=10)
+
+    def test_leaves_deliveries_and_token_alone(self) -> None:
+        put()
+        job = one()
+        engine.run(engine.extend([job.seq], NODE, 60_000, claims=[job.claim]))
+        row = Job.objects.get()
+        assert (row.deliveries, row.claim, row.node) == (1, job.claim, NODE)
+
+    def test_without_a_length_takes_the_queues_own(self, clock) -> None:
+        make("slow", lease_ms=90_000)
+        put()
+        put(queue="slow")
+        jobs = claim(2, ["work", "slow"], lease_ms=1_000)
+        settled = engine.run(engine.extend(seqs(jobs), NODE))
+        assert [deadline - clock.now for deadline in settled.deadlines.values()] == [
+            timedelta(seconds=30),
+            timedelta(seconds=90),
+        ]
+
+    @pytest.mark.parametrize(("asked", "given"), [(1, 100), (10**15, 86_400_000)])
+    def test_is_clamped(self, clock, asked: int, given: int) -> None:
+        put()
+        settled = engine.run(engine.extend([one().seq], NODE, asked))
+        assert list(settled.deadlines.values()) == [clock.now + timedelta(milliseconds=given)]
+
+    def test_a_longer_lease_keeps_the_job_past_its_first_deadline(self, clock) -> None:
+        put()
+        job = one()
+        engine.run(engine.extend([job.seq], NODE, 60_000))
+        clock.advance(seconds=31)
+        assert claim(node=OTHER) == []
+        clock.advance(seconds=29)
+        assert claim(node=OTHER) == []
+        clock.advance(microseconds=1)
+        assert one(node=OTHER).seq == job.seq
+
+    def test_a_shorter_lease_gives_it_back_earlier(self, clock) -> None:
+        put()
+        job = one()
+        engine.run(engine.extend([job.seq], NODE, 1_000))
+        clock.advance(seconds=1)
+        assert claim(node=OTHER) == []
+        clock.advance(microseconds=1)
+        assert one(node=OTHER).seq == job.seq
+
+    def test_part_of_a_batch(self, clock) -> None:
+        numbers = put(4)
+        claim(4)
+        engine.run(engine.extend(numbers[2:], NODE, 90_000))
+        clock.advance(seconds=31)
+        assert seqs(claim(9, node=OTHER)) == numbers[:2]
+        clock.advance(seconds=60)
+        assert seqs(claim(9, node="third")) == numbers
+
+    def test_longer_then_shorter(self, clock) -> None:
+        numbers = put(2)
+        claim(2)
+        engine.run(engine.extend(numbers, NODE, 600_000))
+        clock.advance(seconds=31)
+        assert claim(node=OTHER) == []
+        engine.run(engine.extend(numbers[:1], NODE, 5_000))
+        clock.advance(seconds=6)
+        assert seqs(claim(9, node=OTHER)) == numbers[:1]
+        clock.advance(seconds=600)
+        assert seqs(claim(9, node="third")) == numbers
+
+
+class TestRelease:
+    def test_each_job_has_its_own_delay_and_failure(self, clock) -> None:
+        numbers = put(3)
+        jobs = claim(3)
+        settled = engine.run(
+            engine.release(
+                [
+                    Release(numbers[0], jobs[0].claim, 1_000, Failure("app.Slow", "try later", "Trace...", "slow")),
+                    Release(numbers[1], jobs[1].claim, 0),
+                    Release(numbers[2], jobs[2].claim + 1, 0),
+                ],
+                NODE,
+            )
+        )
+        assert outcomes(settled) == ["ok", "ok", "stale_token"]
+        assert settled.released[numbers[0]] == ("delayed", clock.now + timedelta(seconds=1), 1)
+        assert settled.released[numbers[1]] == ("ready", None, 1)
+        failed, plain = Job.objects.get(pk=numbers[0]), Job.objects.get(pk=numbers[1])
+        assert (failed.error_type, failed.error, failed.fingerprint) == ("app.Slow", "try later", "slow")
+        assert failed.errors == [
+            {
+                "at": clock.now.isoformat(),
+                "node": NODE,
+                "type": "app.Slow",
+                "message": "try later",
+                "traceback": "Trace...",
+            }
+        ]
+        assert (plain.error_type, plain.errors) == (None, None)
+        detail = last_event(numbers[0]).detail
+        assert (detail["error_type"], detail["fingerprint"]) == ("app.Slow", "slow")
+
+    def test_errors_are_kept_over_the_tries_and_cut_to_the_last_twenty(self) -> None:
+        put()
+        for number in range(25):
+            job = one()
+            assert len(job.errors) == min(number, 20)
+            engine.run(engine.release([Release(job.seq, job.claim, 0, Failure("E", str(number)))], NODE))
+        assert [error["message"] for error in one().errors] == [str(number) for number in range(5, 25)]
+
+    def test_unstarted_deliveries_do_not_count(self) -> None:
+        put()
+        for _ in range(5):
+            job = one()
+            assert job.deliveries == 1
+            settled = engine.run(engine.release([Release(job.seq, job.claim, 0)], NODE, unstarted=True))
+            assert settled.released[job.seq].state == "ready"
+        assert last_event(job.seq).detail == {"unstarted": True}
+
+    def test_unstarted_jobs_are_never_dead_lettered(self) -> None:
+        make("strict", max_deliveries=1, exhaust_at="release", dead_letter="self")
+        put(queue="strict")
+        for _ in range(3):
+            job = one("strict")
+            engine.run(engine.release([Release(job.seq, job.claim, 0)], NODE, unstarted=True))
+        assert state(job.seq) == "ready"
+
+
+class TestFinish:
+    def test_results_bodies_and_failures_side_by_side(self, clock) -> None:
+        make("kept", result_ttl_ms=60_000)
+        numbers = put(4, "kept")
+        jobs = claim(4, "kept")
+        settled = engine.run(
+            engine.finish(
+                [
+                    Ending(numbers[3], jobs[3].claim, failure=Failure("app.Broken", "no", "Trace", "fp")),
+                    Ending(numbers[0], jobs[0].claim, result={"n": 1}),
+                    Ending(numbers[1], jobs[1].claim, result_json='{"raw": [1]}', body=b"\x00bytes"),
+                    Ending(numbers[2], jobs[2].claim),
+                ],
+                NODE,
+            )
+        )
+        assert list(settled.outcomes) == [numbers[3], *numbers[:3]]
+        kept = {result.seq: result for result in JobResult.objects.all()}
+        assert [kept[number].get_state_display() for number in numbers] == ["completed"] * 3 + ["failed"]
+        assert [kept[number].result for number in numbers] == [{"n": 1}, {"raw": [1]}, None, None]
+        assert bytes(kept[numbers[1]].result_body) == b"\x00bytes"
+        failed = kept[numbers[3]]
+        assert (failed.error_type, failed.error, failed.fingerprint) == ("app.Broken", "no", "fp")
+        assert failed.errors[0]["traceback"] == "Trace"
+        assert kinds(numbers[3])[-1] == "failed"
+        assert last_event(numbers[3]).detail == {"error_type": "app.Broken", "fingerprint": "fp"}
+        assert kinds(numbers[0])[-1] == "acked"
+
+    def test_the_record_holds_what_is_known_of_the_job(self, clock) -> None:
+        make("kept", result_ttl_ms=60_000, priority_order="asc")
+        enqueue(NewJob(data=[1], key="k", name="app.task", tag="t", meta={"m": 1}, body=b"b", priority=2), queue="kept")
+        job = one("kept")
+        clock.advance(seconds=1)
+        engine.run(engine.release([Release(job.seq, job.claim, 0, Failure("First"))], NODE))
+        job = one("kept", OTHER)
+        clock.advance(seconds=1)
+        engine.run(engine.finish([Ending(job.seq, job.claim, result="done")], OTHER))
+        result = JobResult.objects.get()
+        assert (result.seq, result.key, result.name, result.tag, result.data) == (job.seq, "k", "app.task", "t", [1])
+        assert (result.meta, bytes(result.body), result.rank, result.node) == ({"m": 1}, b"b", 2, OTHER)
+        assert (result.claim, result.deliveries) == (job.claim, 2)
+        assert (result.created_at, result.first_claimed_at) == (job.created_at, job.created_at)
+        assert (result.claimed_at, result.finished_at) == (job.claimed_at, clock.now)
+        assert result.expires_at == clock.now + timedelta(seconds=60)
+        assert [error["type"] for error in result.errors] == ["First"]
+
+    @pytest.mark.parametrize(
+        ("queue_ttl", "job_ttl", "call_ttl", "kept_ms"),
+        [(0, None, None, 0), (0, 500, None, 500), (9_000, 500, None, 500), (9_000, 500, 70, 70), (9_000, 500, 0, 0)],
+    )
+    def test_how_long_a_result_is_kept(self, clock, queue_ttl: int, job_ttl: int, call_ttl: int, kept_ms: int) -> None:
+        make("kept", result_ttl_ms=queue_ttl)
+        enqueue(NewJob(result_ttl_ms=job_ttl), queue="kept")
+        engine.run(engine.finish([Ending(one("kept").seq, result_ttl_ms=call_ttl, result=1)], NODE))
+        if kept_ms:
+            assert JobResult.objects.get().expires_at == clock.now + timedelta(milliseconds=kept_ms)
+        else:
+            assert not JobResult.objects.exists()
+
+    def test_the_last_word_on_a_job_named_twice_counts(self) -> None:
+        make("kept", result_ttl_ms=60_000)
+        put(queue="kept")
+        job = one("kept")
+        engine.run(engine.finish([Ending(job.seq, result=1), Ending(job.seq, result=2)], NODE))
+        assert JobResult.objects.get().result == 2
+
+
+def test_settling_a_whole_claim_leaves_a_row_that_the_sweep_takes_away(clock, queue: int) -> None:
+    put(3)
+    engine.run(engine.ack(seqs(claim(3)), NODE))
+    clock.advance(seconds=31)
+    assert engine.run(engine.sweep([queue])) == []
+    assert not Claim.objects.exists()
+
+
+def test_a_thousand_at_once() -> None:
+    put(1_000)
+    jobs = claim(1_000)
+    assert len(engine.run(engine.ack(seqs(jobs), NODE, claims=[job.claim for job in jobs])).ok) == 1_000
+    assert not Job.objects.exists()
