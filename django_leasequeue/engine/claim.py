@@ -68,8 +68,8 @@ def claim(
         lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
         grace_ms: how long a message with a TTL outlives the lease at least, clamped to 0..86,400,000.
         tag: only jobs with this tag.
-        connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops, and the channel
-            is notified when somebody settles one of its jobs.
+        connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel
+            is told when somebody settles one of its jobs.
         trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
         strict: whether a missing queue is an error (workers of several queues go on without it).
 
