@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ..enums import JobState
-from . import arrays
+from . import arrays, caps
 from .operation import COPY, Steps
 from .rows import Enqueued, EnqueueStatus, NewJob
 
@@ -48,7 +48,9 @@ def enqueue_steps(
     rows = yield "bulk_open", {"project": project, "queue": queue, "size": len(jobs)}
     if not rows:
         return None
-    queue_id, kind, order, low, high, queue_ttl, log, durability, now, seqs = rows[0]
+    queue_id, kind, order, low, high, queue_ttl, log, durability, now, seqs, capped = rows[0]
+    if capped:
+        yield from caps.lock_steps(queue_id)
     created = now.isoformat()
     tail = _NULL if origin is None else _text(origin)
     log_queue = kind == "log"
@@ -79,7 +81,8 @@ def enqueue_steps(
             f"{_NULL if job.body is None else _ESCAPED + 'x' + job.body.hex()}\t"
             f"{_NULL if job.reply_to is None else _text(job.reply_to)}\t"
             f"{_NULL if job.result_ttl_ms is None else job.result_ttl_ms}\t"
-            f"{_NULL if job.max_deliveries is None else job.max_deliveries}\t{tail}\n"
+            f"{_NULL if job.max_deliveries is None else job.max_deliveries}\t"
+            f"{tail if job.origin is None else _text(job.origin)}\n"
         )
     yield COPY + "bulk_copy", {"text": "".join(lines)}
     names = {job.name for job in jobs}
@@ -97,4 +100,6 @@ def enqueue_steps(
             "at": now,
         },
     )
+    if capped:
+        yield from caps.enforce_steps(queue_id, seqs)
     return [Enqueued(seq, EnqueueStatus.QUEUED, _LABELS[state], now) for seq, state in zip(seqs, states, strict=True)]

@@ -9,7 +9,7 @@ from typing import Any
 from .. import conf, signals
 from ..enums import DedupUntil, JobState, ResultState
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
-from . import arrays, bulk, codec
+from . import arrays, bulk, caps, codec
 from .announce import announce
 from .limits import (
     MAX_CHANNEL_BYTES,
@@ -54,6 +54,8 @@ def _check(job: NewJob) -> None:
             raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
     if job.meta is not None and not isinstance(job.meta, dict):
         raise InvalidOption(f"meta must be a dict; it is a {type(job.meta).__name__}.")
+    if job.origin is not None:
+        check_text(job.origin, "origin", MAX_NODE_BYTES)
     if job.body is not None and not isinstance(job.body, bytes):
         raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
     _check_numbers(job)
@@ -102,7 +104,9 @@ def _column(jobs: Sequence[NewJob], name: str, literal: Any) -> str:
     return arrays.EMPTY if arrays.absent(values) else str(literal(values))
 
 
-def _parameters(jobs: Sequence[NewJob], project: str, queue: str, origin: str | None) -> dict[str, Any]:
+def _parameters(
+    jobs: Sequence[NewJob], project: str, queue: str, origin: str | None, *, locked: bool = False
+) -> dict[str, Any]:
     for job in jobs:
         _check(job)
     datas, metas = _payloads(jobs)
@@ -110,6 +114,7 @@ def _parameters(jobs: Sequence[NewJob], project: str, queue: str, origin: str | 
         "project": project,
         "queue": queue,
         "origin": origin,
+        "locked": locked,
         "size": len(jobs),
         "keys": _column(jobs, "key", arrays.texts),
         "names": _column(jobs, "name", arrays.texts),
@@ -124,6 +129,7 @@ def _parameters(jobs: Sequence[NewJob], project: str, queue: str, origin: str | 
         "reply_to": _column(jobs, "reply_to", arrays.texts),
         "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
         "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
+        "origins": _column(jobs, "origin", arrays.texts),
     }
 
 
@@ -169,6 +175,7 @@ def enqueue(
 
     Raises:
         QueueNotFound: there is no such queue and it may not be made.
+        QueueFull: the queue is at its cap and rejects (option ``discard``); nothing was added.
         InvalidOption, PayloadTooLarge, BatchTooLarge: a job was refused; nothing was added.
     """
     check_place(project, queue)
@@ -228,19 +235,37 @@ def _in_one_statement(
         rows = yield "enqueue", params
         if not rows:
             raise QueueNotFound(queue, project)
+    capped = rows[0][7]
+    if capped is not None:
+        # Nothing was added: writers of a topic with a cap take turns.
+        yield BEGIN, {}
+        yield from caps.lock_steps(capped)
+        params["locked"] = True
+        rows = yield "enqueue", params
+    answers = yield from _answers(jobs, rows, params)
+    if capped is not None:
+        yield from caps.enforce_steps(capped, [a.seq for a in answers if a.status is EnqueueStatus.QUEUED])
+    return answers
+
+
+def _answers(jobs: Sequence[NewJob], rows: Rows, params: dict[str, Any]) -> Steps[list[Enqueued]]:
     if any(row[5] for row in rows if row[0] is None):
-        rows = yield from _retry_over(jobs, rows, project, queue, params)
+        rows = yield from _retry_over(jobs, rows, params)
     answers = [_answer(row) for row in rows]
     if None in answers:
-        answers = yield from _look_again(jobs, answers, project, queue, origin)
+        answers = yield from _look_again(jobs, answers, params)
     return [answer for answer in answers if answer is not None]
 
 
-def _retry_over(jobs: Sequence[NewJob], rows: Rows, project: str, queue: str, params: dict[str, Any]) -> Steps[Rows]:
+def _again(jobs: Sequence[NewJob], params: dict[str, Any]) -> dict[str, Any]:
+    return _parameters(jobs, params["project"], params["queue"], params["origin"], locked=params["locked"])
+
+
+def _retry_over(jobs: Sequence[NewJob], rows: Rows, params: dict[str, Any]) -> Steps[Rows]:
     """Dead jobs past their time hold these keys: remove them and enqueue their successors."""
     over = [index for index, row in enumerate(rows) if row[0] is None and row[5]]
     yield "drop_over", {"seqs": arrays.integers([rows[index][3] for index in over])}
-    again = yield "enqueue", _parameters([jobs[index] for index in over], project, queue, params["origin"])
+    again = yield "enqueue", _again([jobs[index] for index in over], params)
     merged = list(rows)
     for index, row in zip(over, again, strict=True):
         merged[index] = row
@@ -248,9 +273,10 @@ def _retry_over(jobs: Sequence[NewJob], rows: Rows, project: str, queue: str, pa
 
 
 def _look_again(
-    jobs: Sequence[NewJob], answers: list[Enqueued | None], project: str, queue: str, origin: str | None
+    jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]
 ) -> Steps[list[Enqueued | None]]:
     """A concurrent call, or an earlier job of this one, took the key while the statement ran: say what is there now."""
+    project, queue = params["project"], params["queue"]
     info = yield from find(project, queue)
     results_count = info is not None and info.config["dedup_until"] == DedupUntil.RESULT_TTL
     for _ in range(5):
@@ -270,7 +296,7 @@ def _look_again(
         missing = [index for index, answer in enumerate(answers) if answer is None]
         if missing:
             # The job that took the key has been cancelled or finished meanwhile: it is free again.
-            rows = yield "enqueue", _parameters([jobs[index] for index in missing], project, queue, origin)
+            rows = yield "enqueue", _again([jobs[index] for index in missing], params)
             for index, row in zip(missing, rows, strict=True):
                 answers[index] = _answer(row)
     if None in answers:

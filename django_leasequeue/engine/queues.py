@@ -165,7 +165,7 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
     """
     check_place(project, name)
     rows = yield "queue_delete", {"project": project, "name": name, "if_empty": if_empty}
-    gone, busy, queue_id = rows[0]
+    gone, busy, queue_id, _ = rows[0]
     if busy:
         raise InvalidOption(f"{name!r} is not empty.")
     while queue_id is not None:

@@ -35,6 +35,7 @@ class NewJob(NamedTuple):
     """A job to enqueue. Times in ms; ``run_at`` (aware) wins over ``delay_ms``.
 
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
+    ``origin`` is the producing node, where it differs from the call's.
     """
 
     data: Any = None
@@ -50,6 +51,7 @@ class NewJob(NamedTuple):
     reply_to: str | None = None
     result_ttl_ms: int | None = None
     max_deliveries: int | None = None
+    origin: str | None = None
 
 
 class EnqueueStatus(StrEnum):

@@ -2,11 +2,12 @@
 -- Parameters: project, queue, size, now, autocommit.
 -- Index: leasequeue_queue_name. The transaction id is taken before the first number is drawn (DESIGN 6).
 -- Returns: queue id, type, priority_order, priority_min, priority_max, ttl_ms, log_enqueued, durability, now, numbers; nothing if the
---   queue is missing.
+--   queue is missing; whether it has a cap.
 WITH q AS MATERIALIZED (
     SELECT *, pg_current_xact_id() AS xid FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 )
 SELECT q.id, q.type, q.priority_order, q.priority_min, q.priority_max, q.ttl_ms, q.log_enqueued, q.durability,
     COALESCE(%(now)s::timestamptz, clock_timestamp()),
-    ARRAY(SELECT nextval('leasequeue_job_seq_seq') FROM generate_series(1, %(size)s::int))
+    ARRAY(SELECT nextval('leasequeue_job_seq_seq') FROM generate_series(1, %(size)s::int)),
+    q.cap_records > 0 OR q.cap_bytes > 0
 FROM q

@@ -1,6 +1,6 @@
 -- Purpose: take jobs out that nobody has started: ready or delayed ones leave, others stay.
 -- Parameters: project, queue, keys or seqs (the other one empty); now.
--- Index: leasequeue_job_key, leasequeue_job_pkey. Waits for a concurrent claim and then sees its lease: never both.
+-- Index: leasequeue_job_key, leasequeue_job_pkey, leasequeue_topicstate_pkey. Waits for a concurrent claim and then sees its lease: never both.
 -- Returns: seq, key, reply_to told or not.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
@@ -13,6 +13,11 @@ WITH t AS MATERIALIZED (
 ), gone AS (
     DELETE FROM leasequeue_job j USING t WHERE j.seq = ANY (ARRAY(SELECT seq FROM d)) AND j.state IN (0, 1)
     RETURNING j.seq, j.queue_id, j.key, j.name, j.deliveries, j.created_at, j.reply_to, t.now
+), remembered AS (
+    INSERT INTO leasequeue_topicstate AS s (queue_id, head_seq, last_write_at)
+    SELECT queue_id, max(seq), max(created_at) FROM gone GROUP BY queue_id
+    ON CONFLICT (queue_id) DO UPDATE SET head_seq = GREATEST(s.head_seq, excluded.head_seq),
+        last_write_at = GREATEST(s.last_write_at, excluded.last_write_at), records = NULL, bytes = NULL
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, deliveries, enqueued_at, name)
     SELECT pg_current_xact_id()::text::bigint, g.now, g.queue_id, g.seq, 10, g.deliveries, g.created_at, g.name FROM gone g

@@ -1,10 +1,12 @@
 -- Purpose: add jobs. A key must not exist twice: live jobs (and, with dedup_until = result_ttl, remembered results) refuse
 --   it; concurrent callers make one job. Keys go in order, so that two batches with the same keys cannot deadlock.
--- Parameters: project, queue, size, origin; arrays of that length or empty: keys, names, tags, priorities, datas, metas,
---   bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries; now, autocommit.
+-- Parameters: project, queue, size, origin, locked (the caller holds cap_lock); arrays of that length or empty: keys,
+--   names, tags, priorities, datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins; now,
+--   autocommit.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_result_key.
 -- Returns, in input order: seq and state of the new job, or null and what is there: existing seq, existing state
---   (job state, or 10 + result state), whether it is a dead job past its time. All null: look again (lost a race).
+--   (job state, or 10 + result state), whether it is a dead job past its time. All null: look again (lost a race). Last the id of a queue with
+--   a cap whose lock is not held: nothing was added, take it and come again.
 WITH q AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), t AS MATERIALIZED (
@@ -30,8 +32,8 @@ WITH q AS MATERIALIZED (
         unnest(%(priorities)s::int[]), unnest(%(datas)s::text[]), unnest(%(metas)s::text[]),
         unnest(%(bodies)s::bytea[]), unnest(%(run_at)s::timestamptz[]), unnest(%(delays)s::bigint[]),
         unnest(%(ttls)s::bigint[]), unnest(%(reply_to)s::text[]), unnest(%(result_ttls)s::bigint[]),
-        unnest(%(max_deliveries)s::int[])
-    ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries)
+        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[])
+    ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries, origin)
 ), new AS (
     INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, available_at, expires_at, created_at, deliveries,
         key, name, tag, data, meta, body, reply_to, result_ttl_ms, max_deliveries, origin)
@@ -42,9 +44,10 @@ WITH q AS MATERIALIZED (
         CASE WHEN i.available_at > t.now THEN i.available_at END,
         CASE WHEN COALESCE(i.ttl, q.ttl_ms) > 0 THEN t.now + COALESCE(i.ttl, q.ttl_ms) * interval '1 ms' END,
         t.now, 0, i.key, i.name, i.tag, i.data::jsonb, i.meta::jsonb, i.body, i.reply_to, i.result_ttl,
-        i.max_deliveries, %(origin)s::text
+        i.max_deliveries, COALESCE(i.origin, %(origin)s::text)
     FROM i, q, t
-    WHERE i.key IS NULL OR NOT EXISTS (SELECT FROM there WHERE there.key = i.key)
+    WHERE (i.key IS NULL OR NOT EXISTS (SELECT FROM there WHERE there.key = i.key))
+        AND (%(locked)s::bool OR GREATEST(q.cap_records, q.cap_bytes) = 0)
     ORDER BY i.key, i.n
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
     RETURNING seq, queue_id, rank, state, name, created_at
@@ -64,5 +67,6 @@ WITH q AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || q.id)::text END AS sent
     FROM q WHERE EXISTS (SELECT FROM new WHERE state IN (0, 4))
 )
-SELECT n.seq, n.state, t.now, e.seq, e.state, e.over, (SELECT sent FROM wake)
+SELECT n.seq, n.state, t.now, e.seq, e.state, e.over, (SELECT sent FROM wake),
+    (SELECT q.id FROM q WHERE NOT %(locked)s::bool AND GREATEST(q.cap_records, q.cap_bytes) > 0)
 FROM t, i LEFT JOIN new n ON n.seq = i.seq LEFT JOIN there e ON e.key = i.key ORDER BY i.n

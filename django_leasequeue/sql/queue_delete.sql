@@ -1,4 +1,4 @@
--- Purpose: delete a queue with everything of it but its events.
+-- Purpose: delete a queue with everything of it but its events, and tell its readers.
 -- Parameters: project, name, if_empty (refuse while there are jobs).
 -- Index: leasequeue_queue_name, leasequeue_job_ready and its partial siblings, leasequeue_claim_deadline.
 -- Returns: the number of queues deleted (0 or 1), whether jobs stood in the way. The jobs of a large queue are removed
@@ -17,5 +17,10 @@ WITH q AS MATERIALIZED (
     DELETE FROM leasequeue_queuefloor WHERE queue_id = ANY (ARRAY(SELECT id FROM gone))
 ), samples AS (
     DELETE FROM leasequeue_queuestat WHERE queue_id = ANY (ARRAY(SELECT id FROM gone))
+), states AS (
+    DELETE FROM leasequeue_topicstate WHERE queue_id = ANY (ARRAY(SELECT id FROM gone))
+), keys AS (
+    DELETE FROM leasequeue_idempotencykey WHERE queue_id = ANY (ARRAY(SELECT id FROM gone))
 )
-SELECT (SELECT count(*) FROM gone), (SELECT yes FROM busy), (SELECT id FROM gone)
+SELECT (SELECT count(*) FROM gone), (SELECT yes FROM busy), (SELECT id FROM gone),
+    (SELECT pg_notify('leasequeue_topics', 'd' || id)::text FROM gone)

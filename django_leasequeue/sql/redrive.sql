@@ -43,6 +43,11 @@ WITH t AS MATERIALIZED (
     SELECT target.id, 0, 0, 0 FROM target WHERE NOT EXISTS (
         SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = target.id AND f.kind = 0 AND f.rank = 0)
     ON CONFLICT DO NOTHING
+), remembered AS (
+    INSERT INTO leasequeue_topicstate AS s (queue_id, head_seq, last_write_at)
+    SELECT queue_id, max(seq), max(created_at) FROM gone GROUP BY queue_id
+    ON CONFLICT (queue_id) DO UPDATE SET head_seq = GREATEST(s.head_seq, excluded.head_seq),
+        last_write_at = GREATEST(s.last_write_at, excluded.last_write_at), records = NULL, bytes = NULL
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, enqueued_at, name, detail)
     SELECT t.txid, t.now, r.queue_id, r.seq, 9, r.created_at, r.name, NULL FROM r, t

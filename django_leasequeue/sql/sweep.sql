@@ -1,6 +1,7 @@
 -- Purpose: expired leases become ready again (or dead, where deliveries end at release); claims that are over go.
 -- Parameters: queues (ids), size (claims per queue), now, autocommit.
--- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_floor_place.
+-- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_floor_place, leasequeue_topicstate_pkey.
+--   The numbers of claims that go are the last trace of jobs that were done: the highest is remembered (topic_state).
 -- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
 --   name, node, deliveries; first one row with the number of claims removed or moved on (seq) and read (outcome).
 WITH t AS MATERIALIZED (
@@ -51,7 +52,12 @@ WITH t AS MATERIALIZED (
     SELECT held.claim, min(held.deadline) AS deadline FROM held
     WHERE NOT EXISTS (SELECT FROM r WHERE r.seq = held.seq) GROUP BY held.claim
 ), over AS (
-    DELETE FROM leasequeue_claim WHERE id = ANY (ARRAY(SELECT id FROM c EXCEPT SELECT claim FROM remain)) RETURNING id
+    DELETE FROM leasequeue_claim WHERE id = ANY (ARRAY(SELECT id FROM c EXCEPT SELECT claim FROM remain))
+    RETURNING id, queue_id, seqs
+), remembered AS (
+    INSERT INTO leasequeue_topicstate AS s (queue_id, head_seq)
+    SELECT over.queue_id, max(u.seq) FROM over, unnest(over.seqs) AS u(seq) GROUP BY over.queue_id ORDER BY over.queue_id
+    ON CONFLICT (queue_id) DO UPDATE SET head_seq = excluded.head_seq WHERE s.head_seq < excluded.head_seq
 ), moved AS (
     UPDATE leasequeue_claim k SET deadline = remain.deadline FROM remain
     WHERE k.id = remain.claim AND k.deadline <> remain.deadline RETURNING k.id
