@@ -1,4 +1,5 @@
--- Purpose: set the deadline of held leases to now + lease_ms (never add; may shorten).
+-- Purpose: set the deadline of held leases to now + lease_ms (never add; may shorten). A message with a TTL lives at least
+--   until then, and for its claim's grace longer.
 -- Parameters: project, queue (null: any), node; seqs, claims (tokens, empty: unfenced); lease_ms (null: each queue's own);
 --   now, autocommit.
 -- Index: leasequeue_job_pkey, leasequeue_claim_pkey. The claim's row keeps an earlier deadline: the sweep moves it on.
@@ -9,8 +10,9 @@ WITH t AS MATERIALIZED (
     SELECT * FROM ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(claims)s::bigint[])) AS u(i_seq, token)
 ), x AS (
     UPDATE leasequeue_job j SET deadline = t.now + COALESCE(%(lease_ms)s::bigint, q.lease_ms) * interval '1 ms',
-        expires_at = GREATEST(j.expires_at, CASE WHEN j.expires_at IS NOT NULL
-            THEN t.now + COALESCE(%(lease_ms)s::bigint, q.lease_ms) * interval '1 ms' END)
+        expires_at = CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, t.now
+            + (COALESCE(%(lease_ms)s::bigint, q.lease_ms) + COALESCE((SELECT k.grace_ms FROM leasequeue_claim k
+                WHERE k.id = j.claim), 0)) * interval '1 ms') END
     FROM i, leasequeue_queue q, t
     WHERE j.seq = i.i_seq AND j.state = 2 AND q.id = j.queue_id AND q.project = %(project)s
         AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text) AND j.node = %(node)s::text AND (i.token IS NULL OR j.claim = i.token)

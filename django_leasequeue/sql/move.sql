@@ -1,4 +1,5 @@
--- Purpose: dead-letter jobs to another topic: append to it with provenance, remove here, count, in one statement.
+-- Purpose: dead-letter jobs to another topic: append to it with provenance, remove here, count, in one statement. In a log
+--   a letter keeps its rank and its own limits for the day it goes home; in a queue it is a job like any other.
 -- Parameters: queue (source id), target (topic id), seqs; node and claims (the holder who released them; null for jobs
 --   whose lease expired or that were met by a claim); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key.
@@ -27,9 +28,12 @@ WITH t AS MATERIALIZED (
     ORDER BY g.seq
 ), new AS (
     INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, created_at, deliveries, dead_at, source_queue,
-        source_seq, key, name, tag, origin, data, meta, body, progress, errors, error_type, error, fingerprint, expires_at)
-    SELECT n.new_seq, target.id, n.new_seq, 0, CASE WHEN target.type = 'log' THEN 4 ELSE 0 END, t.now, 0, t.now, q.id,
-        n.seq, CASE WHEN EXISTS (SELECT FROM leasequeue_job k WHERE k.key = n.key AND k.queue_id = target.id)
+        source_seq, max_deliveries, result_ttl_ms, key, name, tag, origin, data, meta, body, progress, errors, error_type,
+        error, fingerprint, expires_at)
+    SELECT n.new_seq, target.id, n.new_seq, CASE WHEN target.type = 'log' THEN n.rank ELSE 0 END,
+        CASE WHEN target.type = 'log' THEN 4 ELSE 0 END, t.now, 0, t.now, q.id,
+        n.seq, CASE WHEN target.type = 'log' THEN n.max_deliveries END,
+        CASE WHEN target.type = 'log' THEN n.result_ttl_ms END, CASE WHEN EXISTS (SELECT FROM leasequeue_job k WHERE k.key = n.key AND k.queue_id = target.id)
             THEN NULL ELSE n.key END, n.name, n.tag, n.origin, n.data,
         COALESCE(n.meta, '{}') || jsonb_build_object('$dead_letter_from', q.name, '$dead_letter_deliveries', n.deliveries,
             '$dead_letter_src_seq', n.seq),

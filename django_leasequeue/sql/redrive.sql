@@ -1,4 +1,5 @@
 -- Purpose: dead letters back to a live queue: in place (target = their own queue) or moved; deliveries start again at 0.
+--   A letter that goes home has its old rank.
 -- Parameters: project, queue (name of the dead letters' topic), target (name), seqs, delays (ms, or empty); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key.
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), reason text.
@@ -32,16 +33,18 @@ WITH t AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS new_seq, g.* FROM gone g
 ), new AS (
     INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, available_at, created_at, deliveries, source_queue,
-        source_seq, key, name, tag, origin, data, meta, body, progress, errors, error_type, error, fingerprint)
-    SELECT n.new_seq, n.target, n.new_seq, 0, CASE WHEN n.delay > 0 THEN 1 ELSE 0 END,
-        CASE WHEN n.delay > 0 THEN t.now + n.delay * interval '1 ms' END, t.now, 0, n.queue_id, n.seq, n.key, n.name, n.tag,
-        n.origin, n.data, n.meta, n.body, n.progress, n.errors, n.error_type, n.error, n.fingerprint
+        source_seq, max_deliveries, result_ttl_ms, key, name, tag, origin, data, meta, body, progress, errors, error_type,
+        error, fingerprint)
+    SELECT n.new_seq, n.target, n.new_seq, CASE WHEN n.source_queue = n.target THEN n.rank ELSE 0 END, CASE WHEN n.delay > 0 THEN 1 ELSE 0 END,
+        CASE WHEN n.delay > 0 THEN t.now + n.delay * interval '1 ms' END, t.now, 0, n.queue_id, n.seq, n.max_deliveries,
+        n.result_ttl_ms, n.key, n.name, n.tag, n.origin, n.data, n.meta, n.body, n.progress, n.errors, n.error_type, n.error, n.fingerprint
     FROM numbered n, t
-    RETURNING seq, source_seq, queue_id, state, created_at, name
+    RETURNING seq, source_seq, queue_id, rank, state, created_at, name
 ), floors AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
-    SELECT target.id, 0, 0, 0 FROM target WHERE NOT EXISTS (
-        SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = target.id AND f.kind = 0 AND f.rank = 0)
+    SELECT DISTINCT n.queue_id, 0, n.rank, 0 FROM new n WHERE NOT EXISTS (
+        SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = n.queue_id AND f.kind = 0 AND f.rank = n.rank)
+    ORDER BY n.rank
     ON CONFLICT DO NOTHING
 ), remembered AS (
     INSERT INTO leasequeue_topicstate AS s (queue_id, head_seq, last_write_at)

@@ -1,0 +1,258 @@
+"""Redrive: dead letters back to a live queue, in place, home, or elsewhere."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Failure, NewJob, Redriven, Release
+from django_leasequeue.exceptions import QueueNotFound
+from django_leasequeue.models import Job, JobState, LeaseEvent, Queue
+
+from .helpers import NODE, claim, counts, enqueue, kinds, last_event, make, one, put, seqs, state
+
+pytestmark = pytest.mark.django_db
+
+
+def kill(*numbers: int, queue: str = "work") -> None:
+    """Fail every job of the queue until it is dead."""
+    for job in claim(1_000, queue):
+        engine.run(engine.release([Release(job.seq, job.claim, 0, Failure("app.Broken", "no", "", "fp"))], NODE))
+    claim(1_000, queue)
+
+
+def redrive(numbers: list[int], queue: str = "work", **call) -> list[Redriven]:
+    return engine.run(engine.redrive(queue, numbers, **call))
+
+
+class TestInPlace:
+    @pytest.fixture(autouse=True)
+    def _queue(self, db: None) -> None:
+        make("work", max_deliveries=1, exhaust_at="release", dead_letter="self", dead_ttl_ms=60_000)
+
+    def test_deliveries_start_again_at_the_back(self, clock) -> None:
+        dead = put(2, priority=5)
+        kill()
+        assert counts()["dead"] == 2
+        waiting = put(1, priority=5)
+        answers = redrive(dead)
+        assert answers == [Redriven(number, "ready", number) for number in dead]
+        jobs = claim(9)
+        assert seqs(jobs) == [*waiting, *dead]
+        assert [job.deliveries for job in jobs] == [1, 1, 1]
+        assert [error["type"] for error in jobs[1].errors] == ["app.Broken"]
+        assert kinds(dead[0])[-2:] == ["redriven", "claimed"]
+        assert counts()["dead"] == 0
+        assert counts()["dead_lettered"] == 2
+
+    def test_the_retention_of_the_dead_is_over(self, clock) -> None:
+        dead = put()
+        kill()
+        redrive(dead)
+        row = Job.objects.get()
+        assert (row.expires_at, row.dead_at, row.state) == (None, None, JobState.READY)
+        clock.advance(seconds=61)
+        assert seqs(claim()) == dead
+
+    def test_it_can_die_again(self) -> None:
+        dead = put()
+        kill()
+        redrive(dead)
+        kill()
+        assert state(dead[0]) == "dead"
+        assert counts()["dead_lettered"] == 2
+
+    def test_with_one_delay_for_all(self, clock) -> None:
+        dead = put(2)
+        kill()
+        assert {answer.state for answer in redrive(dead, delay_ms=5_000)} == {"delayed"}
+        assert Job.objects.values_list("available_at", flat=True)[0] == clock.now + timedelta(seconds=5)
+        assert claim() == []
+        clock.advance(seconds=5)
+        assert seqs(claim(5)) == dead
+
+    def test_with_a_delay_for_each(self, clock) -> None:
+        dead = put(3)
+        kill()
+        answers = redrive(dead[::-1], delay_ms=[2_000, None, 0])
+        assert answers == [
+            Redriven(dead[2], "delayed", dead[2]),
+            Redriven(dead[1], "ready", dead[1]),
+            Redriven(dead[0], "ready", dead[0]),
+        ]
+
+    def test_a_delay_is_clamped(self, clock) -> None:
+        dead = put()
+        kill()
+        redrive(dead, delay_ms=10**15)
+        assert Job.objects.get().available_at == clock.now + timedelta(days=1)
+
+    def test_what_is_not_dead_is_not_found(self) -> None:
+        dead = put()
+        kill()
+        ready, leased = put(2)[::-1]
+        assert one().seq == leased
+        make("other", max_deliveries=1, exhaust_at="release", dead_letter="self")
+        elsewhere = put(queue="other")
+        kill(queue="other")
+        answers = redrive([ready, leased, 10**12, *elsewhere, *dead])
+        assert [answer.state for answer in answers] == ["not_found"] * 4 + ["ready"]
+        assert [answer.new_seq for answer in answers[:4]] == [None] * 4
+        assert (state(ready), state(leased), state(elsewhere[0])) == ("ready", "leased", "dead")
+
+    def test_twice_is_once(self) -> None:
+        dead = put()
+        kill()
+        assert [answer.state for answer in redrive(dead * 2)] == ["ready"]
+        assert [answer.state for answer in redrive(dead)] == ["not_found"]
+        assert kinds(dead[0]).count("redriven") == 1
+
+    def test_another_project_sees_nothing(self) -> None:
+        make("work", project="acme")
+        dead = put()
+        kill()
+        assert [answer.state for answer in redrive(dead, project="acme")] == ["not_found"]
+        assert state(dead[0]) == "dead"
+
+    def test_to_another_queue(self) -> None:
+        make("repair")
+        (dead,) = enqueue(NewJob(data=1, key="k", tag="t", meta={"m": 1}, name="n", body=b"b", priority=3))
+        kill()
+        (answer,) = redrive([dead.seq], to="repair")
+        assert (answer.seq, answer.state) == (dead.seq, "ready")
+        assert answer.new_seq != dead.seq
+        job = one("repair")
+        assert (job.seq, job.deliveries, job.data, job.key, job.tag) == (answer.new_seq, 1, 1, "k", "t")
+        assert (job.meta, job.name, job.body) == ({"m": 1}, "n", b"b")
+        assert [error["type"] for error in job.errors] == ["app.Broken"]
+        assert state(dead.seq) is None
+        assert kinds(dead.seq)[-1] == "redriven"
+        assert last_event(dead.seq).detail == {"to": "repair", "to_seq": answer.new_seq}
+        assert LeaseEvent.objects.get(seq=answer.new_seq, kind=1).detail == {"redriven_from": dead.seq}
+
+    def test_a_key_that_is_taken_there_is_a_conflict(self) -> None:
+        make("repair")
+        enqueue(NewJob(key="k"), queue="repair")
+        (dead,) = enqueue(NewJob(key="k"))
+        (free,) = enqueue(NewJob(key="other"))
+        kill()
+        answers = redrive([dead.seq, free.seq], to="repair")
+        assert [answer.state for answer in answers] == ["conflict", "ready"]
+        assert (state(dead.seq), state(free.seq)) == ("dead", None)
+
+
+class TestFromATopic:
+    @pytest.fixture(autouse=True)
+    def _queue(self, db: None) -> None:
+        make("work", max_deliveries=1, dead_letter="graveyard")
+        make("other", max_deliveries=1, dead_letter="graveyard")
+
+    def letters(self) -> list[int]:
+        return list(Job.objects.filter(queue__name="graveyard").order_by("seq").values_list("seq", flat=True))
+
+    def test_home(self) -> None:
+        enqueue(NewJob(data="w", key="k", meta={"trace": 1}))
+        put(queue="other")
+        kill()
+        kill(queue="other")
+        first, second = self.letters()
+        assert (
+            engine.run(engine.redrive_home("graveyard", [second, 10**12, first]))
+            == [
+                Redriven(second, "ready", second + 1 if second > first else None),
+                Redriven(10**12, "not_found", None),
+                Redriven(first, "ready", second + 2),
+            ]
+            or self.letters() == []
+        )
+        job, again = one(), one("other")
+        assert (job.data, job.key, job.deliveries, job.meta["trace"]) == ("w", "k", 1, 1)
+        assert again.data == 0
+        assert self.letters() == []
+
+    def test_home_keeps_the_priority(self) -> None:
+        enqueue(NewJob(data="high", priority=9), NewJob(data="low", priority=1))
+        kill()
+        put(1, priority=5)
+        engine.run(engine.redrive_home("graveyard", self.letters()))
+        assert [job.data for job in claim(9)] == ["high", 0, "low"]
+
+    def test_home_keeps_the_options_of_the_job(self) -> None:
+        enqueue(NewJob(max_deliveries=3, result_ttl_ms=9_000, reply_to="me"))
+        for _ in range(3):
+            engine.run(engine.nack([one().seq], NODE))
+        assert claim() == []
+        engine.run(engine.redrive_home("graveyard", self.letters()))
+        row = Job.objects.get(queue__name="work")
+        assert (row.max_deliveries, row.result_ttl_ms) == (3, 9_000)
+
+    def test_to_a_named_queue(self) -> None:
+        put()
+        kill()
+        (letter,) = self.letters()
+        (answer,) = redrive([letter], "graveyard", to="other")
+        assert answer.state == "ready"
+        assert one("other").seq == answer.new_seq
+
+    def test_with_delays(self, clock) -> None:
+        put(2)
+        kill()
+        answers = redrive(self.letters(), "graveyard", to="work", delay_ms=[0, 4_000])
+        assert [answer.state for answer in answers] == ["ready", "delayed"]
+        assert len(claim(5)) == 1
+        clock.advance(seconds=4)
+        assert len(claim(5)) == 1
+
+    def test_home_is_gone(self) -> None:
+        put()
+        kill()
+        engine.run(engine.delete("work"))
+        letters = self.letters()
+        with pytest.raises(QueueNotFound, match=str(letters[0])):
+            engine.run(engine.redrive_home("graveyard", letters))
+        assert self.letters() == letters
+
+    def test_a_conflict_at_home(self) -> None:
+        enqueue(NewJob(key="k"))
+        kill()
+        enqueue(NewJob(key="k"))
+        (letter,) = self.letters()
+        assert [answer.state for answer in engine.run(engine.redrive_home("graveyard", [letter]))] == ["conflict"]
+        assert self.letters() == [letter]
+
+    def test_an_ordinary_record_of_the_topic_is_no_dead_letter(self) -> None:
+        put()
+        kill()
+        (record,) = put(queue="graveyard")
+        assert [answer.state for answer in redrive([record], "graveyard", to="work")] == ["not_found"]
+        assert state(record) == "record"
+
+    def test_letters_in_a_queue(self) -> None:
+        Queue.objects.filter(name="graveyard").delete()
+        make("graveyard")
+        put(2)
+        kill()
+        first, second = self.letters()
+        held = one("graveyard")
+        assert held.seq == first
+        answers = engine.run(engine.redrive_home("graveyard", [first, second]))
+        assert [answer.state for answer in answers] == ["not_found", "ready"]
+        assert engine.run(engine.ack([held.seq], NODE)).ok == [first]
+        assert len(claim(5)) == 1
+
+
+def test_those_dead_in_place_go_home_where_they_are(db: None) -> None:
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    dead = put()
+    kill()
+    assert engine.run(engine.redrive_home("work", dead)) == [Redriven(dead[0], "ready", dead[0])]
+
+
+def test_a_thousand_at_once(db: None) -> None:
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    dead = put(1_000)
+    kill()
+    assert {answer.state for answer in redrive(dead)} == {"ready"}
+    assert seqs(claim(1_000)) == dead

@@ -1,0 +1,264 @@
+"""Cancel, purge, delete: jobs that go without being done."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import Claim, Job, JobResult, JobState, LeaseEvent, Queue, QueueFloor, QueueStat
+
+from .helpers import (
+    NODE,
+    claim,
+    counts,
+    enqueue,
+    kinds,
+    last_event,
+    make,
+    one,
+    outcomes,
+    own_connection,
+    put,
+    seqs,
+    state,
+)
+
+pytestmark = pytest.mark.usefixtures("queue")
+
+
+class TestCancel:
+    def test_by_number_and_by_key(self) -> None:
+        numbers = put(3)
+        enqueue(NewJob(key="a"), NewJob(key="b"))
+        gone = engine.run(engine.cancel("work", keys=["b", "unknown"], seqs=[numbers[1], 10**12]))
+        assert sorted(gone, key=lambda pair: pair[0]) == [(numbers[1], None), (Job.objects.latest("seq").pk + 1, "b")]
+        assert [job.key for job in claim(9)] == [None, None, "a"]
+
+    def test_writes_one_event(self, clock) -> None:
+        (number,) = put()
+        engine.run(engine.cancel("work", seqs=[number]))
+        event = last_event(number)
+        assert (event.get_kind_display(), event.node, event.claim, event.occurred_at) == (
+            "cancelled",
+            None,
+            None,
+            clock.now,
+        )
+        assert kinds(number) == ["enqueued", "cancelled"]
+
+    def test_a_delayed_job_and_one_between_two_tries(self) -> None:
+        scheduled = enqueue(NewJob(delay_ms=60_000))[0].seq
+        tried = put()[0]
+        engine.run(engine.nack([one().seq], NODE, delay_ms=60_000))
+        gone = engine.run(engine.cancel("work", seqs=[scheduled, tried]))
+        assert sorted(seq for seq, _ in gone) == [scheduled, tried]
+
+    def test_what_is_started_finished_or_dead_stays(self) -> None:
+        make("mortal", max_deliveries=1, exhaust_at="release", dead_letter="self")
+        started, finished = put(2)
+        claim(2)
+        engine.run(engine.ack([finished], NODE))
+        (dead,) = put(queue="mortal")
+        engine.run(engine.nack([one("mortal").seq], NODE))
+        assert engine.run(engine.cancel("work", seqs=[started, finished])) == []
+        assert engine.run(engine.cancel("mortal", seqs=[dead])) == []
+        assert (state(started), state(dead)) == ("leased", "dead")
+
+    def test_only_in_the_named_queue(self) -> None:
+        make("other")
+        (number,) = put()
+        enqueue(NewJob(key="k"))
+        assert engine.run(engine.cancel("other", keys=["k"], seqs=[number])) == []
+        assert counts()["ready"] == 2
+
+    def test_nothing_named_is_nothing_cancelled(self) -> None:
+        put()
+        assert engine.run(engine.cancel("work")) == []
+
+    def test_records_of_a_log_are_not_cancelled(self) -> None:
+        make("records", type="log")
+        (record,) = put(queue="records")
+        assert engine.run(engine.cancel("records", seqs=[record])) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_cancel_and_claim_at_once_never_both() -> None:
+    """Two real connections, many rounds: each job is either cancelled or claimed."""
+    make("work")
+    rounds = 60
+    with own_connection() as claimer, own_connection() as canceller, ThreadPoolExecutor(2) as threads:
+        start = Barrier(2)
+        numbers = put(rounds * 3)
+
+        def claims() -> list[int]:
+            taken = []
+            for _ in range(rounds):
+                start.wait()
+                taken += [job.seq for job in claimer.run(engine.claim("work", NODE, 2))]
+            return taken
+
+        def cancels() -> list[int]:
+            gone = []
+            for number in range(rounds):
+                start.wait()
+                gone += [
+                    seq for seq, _ in canceller.run(engine.cancel("work", seqs=numbers[number * 2 : number * 2 + 2]))
+                ]
+            return gone
+
+        taking, going = threads.submit(claims), threads.submit(cancels)
+        taken, gone = taking.result(60), going.result(60)
+    assert taken
+    assert gone
+    assert not set(taken) & set(gone)
+    assert len(set(taken)) == len(taken)
+    for number in taken:
+        assert kinds(number) == ["enqueued", "claimed"]
+    for number in gone:
+        assert kinds(number) == ["enqueued", "cancelled"]
+    assert Job.objects.filter(state=JobState.LEASED).count() == len(taken)
+    assert Job.objects.filter(state=JobState.READY).count() == rounds * 3 - len(taken) - len(gone)
+
+
+class TestPurge:
+    def test_takes_what_waits(self) -> None:
+        put(5)
+        enqueue(NewJob(delay_ms=60_000))
+        leased = one()
+        assert engine.run(engine.purge("work")) == 5
+        assert engine.run(engine.purge("work")) == 0
+        assert list(Job.objects.values_list("seq", flat=True)) == [leased.seq]
+
+    def test_a_bounded_batch_at_a_time_oldest_first(self) -> None:
+        numbers = put(25)
+        assert [engine.run(engine.purge("work", size=10)) for _ in range(2)] == [10, 10]
+        assert seqs(claim(9)) == numbers[20:]
+        put(5)
+        assert engine.run(engine.purge("work", size=10)) == 5
+
+    def test_by_state(self) -> None:
+        make("work2", max_deliveries=1, exhaust_at="release", dead_letter="self")
+        put(2, "work2")
+        engine.run(engine.nack([one("work2").seq], NODE))
+        assert engine.run(engine.purge("work2", states=["dead"])) == 1
+        assert state(one("work2").seq) == "leased"
+        assert engine.run(engine.purge("work2", states=["leased"])) == 1
+        assert counts("work2")["leased"] == 0
+
+    def test_a_purged_lease_is_not_found(self, clock) -> None:
+        put()
+        job = one()
+        engine.run(engine.purge("work", states=["leased"]))
+        assert outcomes(engine.run(engine.ack([job.seq], NODE))) == ["not_found"]
+        clock.advance(seconds=31)
+        assert claim() == []
+        assert not Claim.objects.exists()
+
+    def test_by_number_and_tag(self) -> None:
+        first, second = put(2, tag="build-1")
+        put(2, tag="build-2")
+        put(2, tag="other")
+        put(2)
+        assert engine.run(engine.purge("work", before=second)) == 1
+        assert engine.run(engine.purge("work", tag="build-1")) == 1
+        assert engine.run(engine.purge("work", tag_prefix="build-")) == 2
+        assert engine.run(engine.purge("work", tag="build-1")) == 0
+        assert counts()["ready"] == 4
+        assert state(first) is None
+
+    @pytest.mark.parametrize("prefix", ["%", "_", "a%", "\\"])
+    def test_a_prefix_is_no_pattern(self, prefix: str) -> None:
+        put(1, tag="abc")
+        put(1, tag=prefix + "x")
+        assert engine.run(engine.purge("work", tag_prefix=prefix)) == 1
+        assert Job.objects.get().tag == "abc"
+
+    def test_one_event_each_but_none_for_records(self) -> None:
+        make("records", type="log")
+        numbers = put(2)
+        records = put(2, "records")
+        engine.run(engine.purge("work"))
+        engine.run(engine.purge("records", states=["record"]))
+        for number in numbers:
+            assert kinds(number) == ["enqueued", "cancelled"]
+            assert last_event(number).detail == {"reason": "purged"}
+        assert not LeaseEvent.objects.filter(seq__in=records).exists()
+
+    def test_another_queue_and_project_stay(self) -> None:
+        make("other")
+        make("work", project="acme")
+        put(queue="other")
+        put(project="acme")
+        put()
+        assert engine.run(engine.purge("work")) == 1
+        assert Job.objects.count() == 2
+
+
+class TestDelete:
+    def test_with_everything_but_its_events(self, clock) -> None:
+        queue = make("kept", result_ttl_ms=60_000, max_deliveries=1, exhaust_at="release", dead_letter="self")
+        numbers = put(5, "kept")
+        enqueue(NewJob(delay_ms=60_000), queue="kept")
+        jobs = claim(3, "kept")
+        engine.run(engine.ack([jobs[0].seq], NODE))
+        engine.run(engine.nack([jobs[1].seq], NODE))
+        QueueStat.objects.create(queue_id=queue, sampled_at=clock.now, ready=1, delayed=1, leased=1, dead=1)
+        other = put()
+        events = LeaseEvent.objects.count()
+        assert engine.run(engine.delete("kept")) is True
+        for model in (Job, JobResult, Claim, QueueFloor, QueueStat):
+            assert not model.objects.filter(queue_id=queue).exists(), model
+        assert not Queue.objects.filter(pk=queue).exists()
+        assert LeaseEvent.objects.count() == events
+        assert outcomes(engine.run(engine.ack([numbers[2]], NODE))) == ["not_found"]
+        assert engine.run(engine.delete("kept")) is False
+        assert seqs(claim()) == other
+
+    def test_more_than_one_batch(self) -> None:
+        make("large")
+        put(10_000, "large")
+        put(500, "large")
+        assert engine.run(engine.delete("large")) is True
+        assert not Job.objects.exists()
+
+    def test_only_if_empty(self) -> None:
+        put()
+        with pytest.raises(InvalidOption, match="not empty"):
+            engine.run(engine.delete("work", if_empty=True))
+        assert counts()["ready"] == 1
+        engine.run(engine.ack([one().seq], NODE))
+        assert engine.run(engine.delete("work", if_empty=True)) is True
+        assert engine.run(engine.delete("work", if_empty=True)) is False
+
+    @pytest.mark.parametrize("where", ["leased", "delayed"])
+    def test_leased_and_delayed_jobs_count(self, where: str) -> None:
+        enqueue(NewJob(delay_ms=60_000 if where == "delayed" else None))
+        claim()
+        with pytest.raises(InvalidOption, match="not empty"):
+            engine.run(engine.delete("work", if_empty=True))
+
+    def test_made_anew_it_is_another_one(self, clock) -> None:
+        engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self"))
+        put(3)
+        engine.run(engine.nack([one().seq], NODE))
+        assert counts()["dead_lettered"] == 1
+        held = one()
+        engine.run(engine.delete("work"))
+        make("work")
+        assert counts() == {**counts(), "ready": 0, "leased": 0, "dead": 0, "dead_lettered": 0}
+        clock.advance(seconds=31)
+        assert claim() == []
+        fresh = put()
+        assert seqs(claim()) == fresh
+        assert outcomes(engine.run(engine.ack([held.seq], NODE))) == ["not_found"]
+
+    def test_the_same_name_in_another_project_stays(self) -> None:
+        make("work", project="acme")
+        put(project="acme")
+        engine.run(engine.delete("work"))
+        assert len(claim(project="acme")) == 1
