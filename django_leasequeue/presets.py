@@ -196,7 +196,7 @@ def check_name(name: Any, what: str = "the name of a queue") -> str:
     """
     if not isinstance(name, str) or not NAME.match(name):
         raise InvalidOption(
-            f"{what} must be 1 to 255 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit;"
+            f"{what} must be 1 to 255 letters, digits, '.', '_', ':' or '-', beginning with none of '.' and ':';"
             f" it is {name!r}."
         )
     return name
