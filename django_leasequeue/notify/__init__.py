@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .channels import reply_channel
+from .channels import JOBS, reply_channel
 from .listener import Listener, Subscription, Watch
 from .registry import close_listeners, get_listener
 from .waiter import AsyncWaiter, Waiter
 
 __all__ = [
+    "JOBS",
     "AsyncWaiter",
     "Listener",
     "Subscription",

@@ -1,7 +1,7 @@
 -- Purpose: make a queue (or log) with its options and its floors; an existing one is left alone.
 -- Parameters: project, name, config (json object with every option), now.
 -- Index: leasequeue_queue_name.
--- Returns: the id of the new queue; nothing if it was there.
+-- Returns: the id of the new queue; nothing if it was there. Workers that take all queues are told of it.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), new AS (
@@ -22,4 +22,4 @@ WITH t AS MATERIALIZED (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
     SELECT new.id, k.kind, 0, 0 FROM new, (VALUES (1), (2)) AS k(kind) WHERE new.type = 'queue'
 )
-SELECT id FROM new
+SELECT id, pg_notify('leasequeue', 'n')::text FROM new

@@ -37,7 +37,7 @@ class Acknowledger:
         self.bell = Bell()
         self._state = state
         self._buffer = buffer
-        self.link = Link(state.options.database, "ack")
+        self.link = Link(state.options.database, "ack", state.node)
         self._closing = False
         #: Entries whose end is being told, for the count of what is left when the database does not answer.
         self.settling = 0
@@ -179,6 +179,9 @@ class Acknowledger:
         )
         again = self.link.losses > losses
         figures = self._state.figures
+        if any(place.state == "delayed" for place in settled.released.values()):
+            self._state.due_changed = True
+            self._buffer.fetcher.ring()
         for kind, job, _, failure, _ in entries:
             place = settled.released.get(job.seq)
             if place is None:

@@ -12,7 +12,7 @@ from ..engine import LeasedJob, claim
 from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.limits import MAX_BATCH
 from ..engine.trail import Trail
-from ..notify import Watch, get_listener
+from ..notify import JOBS, Subscription, Watch, get_listener
 from .buffer import JobBuffer
 from .link import Link, LinkClosed
 from .state import WorkerState
@@ -103,13 +103,13 @@ class Fetcher:
         self._state = state
         self._buffer = buffer
         self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
-        self.link = Link(state.options.database, "claim")
+        self.link = Link(state.options.database, "claim", state.node)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
         self._trail = Trail()
         self._watch: Watch | None = None
-        self._news: object = None
+        self._news: Subscription | None = None
         self._busy_since = time.monotonic()
         self._look = FIRST_LOOK
         self._due_at = self._due_read_at = -math.inf
@@ -127,19 +127,19 @@ class Fetcher:
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self._state.broke("fetcher", error)
         finally:
-            if self._watch is not None:
-                self._watch.close()
+            for entry in (self._watch, self._news):
+                if entry is not None:
+                    entry.close()
             self.link.close()
 
     def _subscribe(self) -> None:
-        # A new queue is announced on the jobs' channel: who takes all queues need not wait for the next reading.
+        # A new queue is announced on the jobs' channel: nobody has to wait for the next reading of the list.
         def hear(payload: str | None) -> None:
             if payload == "n" or payload is None:
                 self._queues.outdated()
                 self.bell.ring()
 
-        if self._state.options.all_queues:
-            self._news = get_listener(self._state.options.database).subscribe("leasequeue", hear)
+        self._news = get_listener(self._state.options.database).subscribe(JOBS, hear)
 
     def _step(self) -> None:
         want = self._want()
@@ -220,6 +220,11 @@ class Fetcher:
         state = self._state
         state.held.update({job.seq: job for job in jobs})
         state.figures.claimed += len(jobs)
+        for job in {job.queue_id: job for job in jobs}.values():
+            lease = (job.deadline - job.claimed_at).total_seconds()
+            if lease < state.shortest_lease:
+                state.shortest_lease = lease
+                state.keeper.ring()
         is_async = state.handler.is_async
         threads = [job for job in jobs if not is_async(job)]
         if threads:
@@ -262,7 +267,8 @@ class Fetcher:
 
     def _until_due(self) -> float:
         now = time.monotonic()
-        if now - self._due_read_at >= DUE_EVERY:
+        if self._state.due_changed or now - self._due_read_at >= DUE_EVERY:
+            self._state.due_changed = False
             delayed, lease = self.link.run(until_due(self._queues.ids[:MAX_DUE]))
             now = self._due_read_at = time.monotonic()
             self._due_at = now + min(

@@ -17,7 +17,6 @@ from .. import __version__
 from ..engine import LeasedJob, Outcome, extend
 from ..engine.limits import MAX_BATCH
 from ..exceptions import LeaseQueueError
-from .bell import Bell
 from .buffer import take_from
 from .handler import JobControl
 from .link import Link, LinkClosed
@@ -48,15 +47,14 @@ class Keeper:
     """
 
     def __init__(self, state: WorkerState, running: Running, surplus: Callable[[int], None]) -> None:
-        self.bell = Bell()
+        self.bell = state.keeper
         self._state = state
         self._running = running
         self._surplus = surplus
-        self.link = Link(state.options.database, "keep")
+        self.link = Link(state.options.database, "keep", state.node)
         self._closing = False
         #: When the lease of each held job began, as far as we know: (the job, monotonic seconds).
         self._since: dict[int, tuple[LeasedJob, float]] = {}
-        self._shortest = 60.0
         self._said_at = float("-inf")
         self._settled_then = (time.monotonic(), 0)
         #: When the last round ended well (monotonic): the worker's health.
@@ -75,7 +73,7 @@ class Keeper:
                     self._round()
                 except (psycopg.Error, LeaseQueueError):
                     logger.exception("Keeping leases failed, trying again", extra={"node": self._state.node})
-                self.bell.wait(min(PRESENCE, self._shortest / 6))
+                self.bell.wait(min(PRESENCE, self._state.shortest_lease / 6))
             self.link.run(say_goodbye(self._state.node))
         except LinkClosed:
             pass
@@ -97,17 +95,15 @@ class Keeper:
         now = time.monotonic()
         since: dict[int, tuple[LeasedJob, float]] = {}
         due = []
-        shortest = 60.0
         for job in list(self._state.held.values()):
             lease = (job.deadline - job.claimed_at).total_seconds()
-            shortest = min(shortest, lease)
             known = self._since.get(job.seq)
             began = known[1] if known is not None and known[0] is job else now
             since[job.seq] = (job, began)
             # Rounds come at every sixth: what is due before the next one is due now.
             if now - began >= lease / 6:
                 due.append(job)
-        self._since, self._shortest = since, max(0.05, shortest)
+        self._since = since
         return due
 
     def _renew(self) -> None:

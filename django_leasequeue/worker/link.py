@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from ..engine import ConnectionExecutor, Operation, pool
+from .statements import name_session
 
 T = TypeVar("T")
 
@@ -43,12 +44,14 @@ class Link:
 
     Args:
         using: alias of the database.
-        purpose: what the log calls it.
+        purpose: what the log and pg_stat_activity call it.
+        node: the worker's name.
     """
 
-    def __init__(self, using: str, purpose: str) -> None:
+    def __init__(self, using: str, purpose: str, node: str) -> None:
         self.using = using
         self.purpose = purpose
+        self._node = node
         #: Times that the connection was lost.
         self.losses = 0
         self._connection: psycopg.Connection[Any] | None = None
@@ -106,6 +109,8 @@ class Link:
         if self._executor is None:
             self._connection = pool.connect(self.using)
             self._executor = ConnectionExecutor(self._connection)
+            if pool.prepares(self.using):  # not a pooler's, which others use next
+                self._executor.run(name_session(f"leasequeue {self.purpose} {self._node}"))
         try:
             return self._executor.run(operation)
         except psycopg.Error as error:

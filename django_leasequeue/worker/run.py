@@ -14,6 +14,7 @@ from .handler import GiveUp, Handler, JobControl, JobTimeout, Retry
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _set_async_exc.restype = ctypes.c_int
+_NULL: Any = ctypes.py_object()
 
 #: How runs end, for the acknowledger.
 COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED = range(5)
@@ -71,7 +72,7 @@ class ThreadAlarm:
             while not self._fired:
                 time.sleep(0)
             # Takes back what has not been raised yet.
-            _set_async_exc(self._thread, None)
+            _set_async_exc(self._thread, _NULL)
 
 
 class TaskAlarm:

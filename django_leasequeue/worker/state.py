@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 
@@ -33,6 +34,11 @@ class WorkerState:
         #: Every job whose lease is ours, from the claim to the moment its end is sent. Who takes a job out answers for
         #: it: whoever comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
         self.held: dict[int, LeasedJob] = {}
+        #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
+        self.shortest_lease = math.inf
+        self.keeper = Bell()
+        #: A retry was given a time: whoever sleeps until something is due has to look again.
+        self.due_changed = False
         #: Wakes the main thread.
         self.main = Bell()
         #: No more claims.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_leasequeue import engine
 from django_leasequeue.notify import close_listeners
 
 
@@ -11,3 +12,10 @@ from django_leasequeue.notify import close_listeners
 def _no_listener_stays() -> Iterator[None]:
     yield
     close_listeners()
+
+
+@pytest.fixture
+def work(test_dsn: str) -> str:
+    """A queue like those of Django tasks, with short retries; its name."""
+    engine.run(engine.create("work", preset="django", backoff="fixed", backoff_base_ms=20, max_deliveries=3))
+    return "work"

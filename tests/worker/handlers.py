@@ -1,0 +1,103 @@
+"""A handler whose jobs say themselves what they do, for worker processes and for workers in the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django_leasequeue.engine import Failure, LeasedJob
+from django_leasequeue.worker import GiveUp, JobControl, Retry
+
+
+def note(job: LeasedJob, word: str) -> None:
+    """Append a line about the job to the file that it names: whole lines, also from several processes."""
+    path = (job.data or {}).get("file")
+    if path:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(descriptor, f"{job.key or job.seq} {word} {os.getpid()}\n".encode())
+        os.close(descriptor)
+
+
+def lines(path: Path) -> list[tuple[str, str, int]]:
+    """Return what jobs noted: (key, word, process)."""
+    if not path.exists():
+        return []
+    found = [line.split() for line in path.read_text().splitlines()]
+    return [(key, word, int(pid)) for key, word, pid in found]
+
+
+class ScriptHandler:
+    """Runs ``{"do": word, ...}``; ``"async": true`` in the event loop."""
+
+    def __init__(self, project: str = "") -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def is_async(self, job: LeasedJob) -> bool:
+        return bool((job.data or {}).get("async"))
+
+    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
+        data = job.data or {}
+        return data.get("soft"), data.get("hard")
+
+    def run(self, job: LeasedJob, control: JobControl) -> str | None:
+        note(job, "start")
+        data: dict[str, Any] = job.data or {}
+        match data.get("do"):
+            case "sleep":
+                end = time.monotonic() + data["seconds"]
+                while time.monotonic() < end:
+                    time.sleep(0.01)
+            case "hang":
+                threading.Event().wait()
+            case "wait":
+                control.event.wait()
+                note(job, control.reason)
+                control.raise_if_aborted()
+            case "raise":
+                raise ValueError(data.get("message", "asked to"))
+            case "return":
+                return str(data["json"])
+            case "progress":
+                control.set_progress(data["value"])
+                control.event.wait(data["seconds"])
+        note(job, "end")
+        return None
+
+    async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
+        note(job, "start")
+        data: dict[str, Any] = job.data or {}
+        match data.get("do"):
+            case "sleep":
+                await asyncio.sleep(data["seconds"])
+            case "wait":
+                note(job, await control.wait_aborted())
+                control.raise_if_aborted()
+            case "raise":
+                raise ValueError(data.get("message", "asked to"))
+            case "return":
+                return str(data["json"])
+        note(job, "end")
+        return None
+
+    def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
+        data: dict[str, Any] = job.data or {}
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        return Failure(kind, str(error), "a traceback", kind), GiveUp() if data.get("give_up") else Retry(
+            data.get("delay")
+        )
+
+    def settled(
+        self,
+        job: LeasedJob,
+        ending: str,
+        *,
+        result_json: str | None = None,
+        failure: Failure | None = None,
+        available_at: datetime | None = None,
+    ) -> None:
+        self.told.append((ending, job.seq))

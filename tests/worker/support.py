@@ -1,0 +1,85 @@
+"""Workers in a thread of the test's process, and looking at what they did."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django_leasequeue import engine
+from django_leasequeue.models import Job, JobResult
+from django_leasequeue.worker import ExitCode, Handler, Worker, load_options
+from tests.worker.handlers import ScriptHandler
+
+
+class Threaded:
+    """A worker in a thread."""
+
+    def __init__(self, handler: Handler | None = None, **options: Any) -> None:
+        self.worker = Worker(load_options(**{"reaper": False, **options}), handler=handler or ScriptHandler())
+        self.state = self.worker.state
+        self.code: ExitCode | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self.code = self.worker.run()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float = 30) -> ExitCode:
+        self._thread.join(timeout)
+        assert self.code is not None, "the worker did not stop"
+        return self.code
+
+    def stop(self) -> ExitCode:
+        self.state.ask_stop("the test")
+        return self.join()
+
+
+@contextmanager
+def working(handler: Handler | None = None, **options: Any) -> Iterator[Threaded]:
+    """Run a worker for the length of the block, then stop it without waiting for its jobs."""
+    threaded = Threaded(handler, **options)
+    threaded.start()
+    try:
+        yield threaded
+    finally:
+        threaded.state.ask_hurry("the test")
+        threaded.join()
+
+
+def burst(handler: Handler | None = None, **options: Any) -> Threaded:
+    """Run a worker until no job is ready."""
+    threaded = Threaded(handler, burst=True, **options)
+    threaded.start()
+    threaded.join()
+    return threaded
+
+
+def enqueue(*jobs: dict[str, Any], queue: str = "work", **options: Any) -> list[int]:
+    """Enqueue jobs with these payloads, their place in the list as key; return their seqs."""
+    new = [engine.NewJob(data=data, key=f"{number}", **options) for number, data in enumerate(jobs)]
+    return [done.seq for done in engine.run(engine.enqueue(queue, new))]
+
+
+def eventually(check: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    """Wait until ``check`` is true; return what it returned."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := check():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"never: {what}")
+
+
+def ready(queue: str = "work") -> int:
+    """How many jobs are ready."""
+    return Job.objects.filter(queue__name=queue, state=0).count()
+
+
+def results() -> dict[str, int]:
+    """Key -> state of the results."""
+    return dict(JobResult.objects.values_list("key", "state"))

@@ -1,0 +1,291 @@
+"""What becomes of jobs: they run in threads and in the event loop, end, fail, are tried again, and are told about."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_leasequeue import engine
+from django_leasequeue.models import Job, JobResult, LeaseEvent
+from django_leasequeue.worker import ExitCode, JobControl, JobTimeout
+from tests.worker.handlers import ScriptHandler
+from tests.worker.support import burst, enqueue, eventually, results, working
+
+pytestmark = pytest.mark.usefixtures("work")
+
+COMPLETED, FAILED = 1, 2
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_jobs_run_and_their_results_are_kept(in_loop: bool) -> None:
+    seqs = enqueue(*({"do": "return", "json": f'{{"n":{n}}}', "async": in_loop} for n in range(300)))
+    done = burst()
+    assert done.code is ExitCode.OK
+    assert not Job.objects.exists()
+    assert dict(JobResult.objects.values_list("seq", "result")) == {seq: {"n": n} for n, seq in enumerate(seqs)}
+    assert done.state.figures.completed == 300
+    kinds = Counter(LeaseEvent.objects.values_list("kind", flat=True))
+    assert kinds == {1: 300, 2: 300, 5: 300}
+
+
+def test_sync_and_async_jobs_of_one_queue_run_side_by_side() -> None:
+    enqueue(*({"async": n % 2} for n in range(100)))
+    assert burst().state.figures.completed == 100
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_a_job_that_fails_is_tried_again_until_it_is_dead(in_loop: bool) -> None:
+    handler = ScriptHandler()
+    (seq,) = enqueue({"do": "raise", "message": "no luck", "async": in_loop})
+    with working(handler):
+        job = eventually(lambda: Job.objects.filter(seq=seq, state=3).first(), "the job is dead")
+    assert job.deliveries == 3
+    assert [error["message"] for error in job.errors] == ["no luck"] * 3
+    assert job.error_type == job.fingerprint == "builtins.ValueError"
+    assert [ending for ending, _ in handler.told] == ["failing", "failing", "dead"]
+
+
+def test_the_delay_of_a_retry_is_the_handler_s() -> None:
+    (seq,) = enqueue({"do": "raise", "delay": 3_600_000})
+    done = burst()
+    job = Job.objects.get(seq=seq)
+    assert job.state == 1
+    assert job.available_at is not None
+    assert 3_500 < (job.available_at - job.claimed_at).total_seconds() < 3_700
+    assert done.state.figures.retried == 1
+
+
+def test_a_job_that_gives_up_fails_for_good() -> None:
+    handler = ScriptHandler()
+    enqueue({"do": "raise", "give_up": True})
+    burst(handler)
+    assert results() == {"0": FAILED}
+    assert [ending for ending, _ in handler.told] == ["failed"]
+
+
+def test_one_thread_runs_jobs_in_the_order_of_the_claim() -> None:
+    seqs = enqueue(*({} for _ in range(200)))
+    handler = ScriptHandler()
+    burst(handler, concurrency=1)
+    assert [seq for _, seq in handler.told] == seqs
+
+
+def test_queues_are_taken_in_the_order_given() -> None:
+    engine.run(engine.create("urgent", preset="django"))
+    late = enqueue(*({} for _ in range(5)))
+    early = enqueue(*({} for _ in range(5)), queue="urgent")
+    handler = ScriptHandler()
+    burst(handler, concurrency=1, queues=("urgent", "work"))
+    assert [seq for _, seq in handler.told] == early + late
+
+
+class Gauge(ScriptHandler):
+    """Counts how many jobs run at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self.lock = threading.Lock()
+        self.full = threading.Event()
+
+    def enter(self, step: int) -> None:
+        with self.lock:
+            self.now += step
+            self.most = max(self.most, self.now)
+
+    def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.enter(1)
+        time.sleep(0.01)
+        self.enter(-1)
+        return None
+
+    async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.enter(1)
+        await asyncio.sleep(0.01)
+        self.enter(-1)
+        return None
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_so_many_jobs_at_once_and_no_more(in_loop: bool) -> None:
+    enqueue(*({"async": in_loop} for _ in range(60)))
+    handler = Gauge()
+    burst(handler, concurrency=6)
+    assert handler.most == 6
+
+
+def test_coroutines_have_a_bound_of_their_own() -> None:
+    enqueue(*({"async": True} for _ in range(60)))
+    handler = Gauge()
+    burst(handler, concurrency=1, async_concurrency=20)
+    assert 10 < handler.most <= 20
+
+
+def test_a_result_that_the_database_refuses_costs_nobody_else_his() -> None:
+    jobs: list[dict[str, Any]] = [{"do": "return", "json": "1"} for _ in range(50)]
+    jobs[17] = {"do": "return", "json": '"\\u0000"'}
+    jobs[33] = {"do": "return", "json": "not json"}
+    seqs = enqueue(*jobs)
+    with working():
+        eventually(lambda: Job.objects.filter(state=3).count() == 2, "the two are dead")
+        eventually(lambda: len(results()) == 48, "the others are done")
+    dead = Job.objects.filter(state=3).order_by("seq")
+    assert [job.seq for job in dead] == [seqs[17], seqs[33]]
+    assert all(len(job.errors) == 3 for job in dead)
+
+
+def test_a_result_that_is_too_large_is_a_failure_of_its_job(settings: Any) -> None:
+    settings.LEASEQUEUE = {"MAX_RESULT_BYTES": 100}
+    enqueue({"do": "return", "json": f'"{"x" * 200}"'}, {"do": "return", "json": "2"})
+    with working():
+        job = eventually(lambda: Job.objects.filter(state=3).first(), "the first is dead")
+    assert "100 bytes" in job.error
+    assert results() == {"1": COMPLETED}
+
+
+class Rude(ScriptHandler):
+    """Raises where a handler must not."""
+
+    def failed(self, job: engine.LeasedJob, error: BaseException) -> Any:
+        raise LookupError("in failed")
+
+    def settled(self, *args: Any, **kwargs: Any) -> None:
+        raise LookupError("in settled")
+
+
+def test_a_handler_that_raises_everywhere_does_not_stop_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    enqueue({"do": "raise"}, {})
+    with working(Rude()) as threaded:
+        job = eventually(lambda: Job.objects.filter(state=3).first(), "the first is dead")
+        eventually(lambda: results() == {"1": COMPLETED}, "the second is done")
+        assert threaded.worker.healthy
+    assert job.error_type == "builtins.LookupError"
+    assert "The handler raised when it was told" in caplog.text
+
+
+class Exits(ScriptHandler):
+    def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        raise SystemExit(1)
+
+    async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_a_job_that_exits_only_fails(in_loop: bool) -> None:
+    enqueue({"async": in_loop})
+    with working(Exits()):
+        job = eventually(lambda: Job.objects.filter(state=3).first(), "the job is dead")
+    assert job.error_type == ("builtins.KeyboardInterrupt" if in_loop else "builtins.SystemExit")
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_a_soft_timeout_breaks_the_job_off(in_loop: bool) -> None:
+    enqueue({"do": "sleep", "seconds": 60, "soft": 0.05, "async": in_loop, "give_up": True})
+    with working():
+        eventually(lambda: results() == {"0": FAILED}, "the job failed")
+    result = JobResult.objects.get()
+    assert result.error_type == "django_leasequeue.worker.handler.JobTimeout"
+    assert result.error == "The job ran longer than its timeout of 0.05 s."
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_a_job_that_waits_for_the_signal_has_it_at_the_timeout(in_loop: bool) -> None:
+    enqueue({"do": "wait", "soft": 0.05, "async": in_loop, "give_up": True})
+    with working():
+        eventually(lambda: results() == {"0": FAILED}, "the job failed")
+
+
+class Brief(ScriptHandler):
+    """Jobs that end about when their time is over; every other has no timeout and must never see one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[BaseException] = []
+
+    def timeout(self, job: engine.LeasedJob) -> tuple[float | None, float | None]:
+        return (0.001, None) if job.seq % 2 else (None, None)
+
+    def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        try:
+            end = time.perf_counter() + (0.001 if job.seq % 2 else 0.0005)
+            while time.perf_counter() < end:
+                pass
+        except JobTimeout as error:
+            if not job.seq % 2:
+                self.wrong.append(error)
+            raise
+        return None
+
+
+def test_a_timeout_never_hits_another_job() -> None:
+    enqueue(*({"give_up": True} for _ in range(1_000)))
+    handler = Brief()
+    done = burst(handler, concurrency=3)
+    assert handler.wrong == []
+    assert done.code is ExitCode.OK
+    figures = done.state.figures
+    assert figures.completed + figures.failed == 1_000
+    assert figures.completed >= 500
+
+
+secret: contextvars.ContextVar[int] = contextvars.ContextVar("secret", default=0)
+
+
+class Leaky(ScriptHandler):
+    """Leaves something in its context and a connection in its thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self.open: list[bool] = []
+
+    def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.seen.append(secret.get())
+        secret.set(job.seq)
+        self.open.append(connection.connection is not None)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        return None
+
+    async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.seen.append(secret.get())
+        secret.set(job.seq)
+        self.open.append(await Job.objects.filter(seq=job.seq).aexists())
+        return None
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_jobs_share_neither_context_nor_connection(in_loop: bool) -> None:
+    handler = Leaky()
+    enqueue(*({"async": in_loop} for _ in range(20)))
+    with working(handler, concurrency=1) as threaded:
+        eventually(lambda: threaded.state.figures.completed == 20, "all are done")
+        # CONN_MAX_AGE is 0: Django's connections are closed after each job, only ours stay.
+        eventually(lambda: own_connections() == 0, "the jobs' connections are closed")
+    assert handler.seen == [0] * 20
+    assert handler.open == [in_loop] * 20
+
+
+def own_connections() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND query ~ '^SELECT (1|.* FROM .leasequeue_job.)'"
+        )
+        row = cursor.fetchone()
+    return int(row[0])
+
+
+def test_progress_is_stored_while_the_job_runs() -> None:
+    engine.run(engine.configure("work", preset="django", lease_ms=300))
+    (seq,) = enqueue({"do": "progress", "value": {"done": 7}, "seconds": 60})
+    with working():
+        eventually(lambda: Job.objects.get(seq=seq).progress == {"done": 7}, "the progress is stored")

@@ -1,0 +1,205 @@
+"""What a worker holds: renewed, lost, given back; and how much it claims ahead."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from django.db import transaction
+from django.db.models import F
+
+from django_leasequeue import engine
+from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent
+from django_leasequeue.worker import JobControl
+from tests.worker.handlers import ScriptHandler
+from tests.worker.support import burst, enqueue, eventually, ready, results, working
+
+pytestmark = pytest.mark.usefixtures("work")
+
+EXTENDED, RELEASED, EXPIRED = 3, 4, 7
+
+
+def short_leases(milliseconds: int) -> None:
+    engine.run(engine.configure("work", preset="django", lease_ms=milliseconds, backoff="fixed", backoff_base_ms=20))
+
+
+def test_running_and_waiting_jobs_outlive_their_lease() -> None:
+    short_leases(400)
+    enqueue(*({"do": "sleep", "seconds": 0.3} for _ in range(6)))
+    done = burst(concurrency=1)
+    assert done.state.figures.completed == 6
+    assert done.state.figures.lost == 0
+    assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}
+    assert LeaseEvent.objects.filter(kind=EXTENDED).exists()
+    assert not LeaseEvent.objects.filter(kind=EXPIRED).exists()
+
+
+def test_short_jobs_of_long_leases_are_not_renewed() -> None:
+    enqueue(*({} for _ in range(500)))
+    burst()
+    assert not LeaseEvent.objects.filter(kind=EXTENDED).exists()
+
+
+def take_away(seq: int) -> engine.LeasedJob:
+    """Let a lease expire and lease the job to somebody else."""
+    # In one transaction: in between, the worker under test could take it again.
+    with transaction.atomic():
+        job = Job.objects.select_for_update().get(seq=seq)
+        past = F("deadline") - (job.deadline - job.claimed_at) * 2
+        Claim.objects.filter(id=job.claim).update(deadline=past)
+        Job.objects.filter(seq=seq).update(deadline=past)
+        engine.run(engine.sweep([job.queue_id]))
+        (taken,) = engine.run(engine.claim("work", "another"))
+    return taken
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_a_lost_lease_is_told_to_the_job_and_its_result_does_not_count(in_loop: bool) -> None:
+    short_leases(600)
+    (seq,) = enqueue({"do": "wait", "async": in_loop})
+    handler = Controls()
+    with working(handler) as threaded:
+        eventually(lambda: handler.controls, "the job runs")
+        taken = take_away(seq)
+        eventually(lambda: handler.controls[0].lost, "the job is told")
+        assert handler.controls[0].reason == "lease_lost"
+        eventually(lambda: threaded.state.figures.lost == 1, "it is counted")
+        assert handler.told == []
+        # The other one's lease was not touched.
+        settled = engine.run(engine.finish([engine.Ending(seq, taken.claim, 5)], "another"))
+        assert settled.ok == [seq]
+    assert JobResult.objects.get().result == 5
+
+
+class Controls(ScriptHandler):
+    """Remembers the controls of its jobs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.controls: list[JobControl] = []
+
+    def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.controls.append(control)
+        return super().run(job, control)
+
+    async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.controls.append(control)
+        return await super().arun(job, control)
+
+
+def test_a_waiting_job_whose_lease_is_lost_does_not_start() -> None:
+    short_leases(600)
+    gate = Gate()
+    enqueue({"do": "first"}, {})
+    with working(gate, concurrency=1, prefetch=10) as threaded:
+        gate.started.wait(10)
+        eventually(lambda: len(threaded.state.held) == 2, "the second is claimed ahead")
+        second = Job.objects.get(key="1")
+        taken = take_away(second.seq)
+        eventually(lambda: second.seq not in threaded.state.held, "the worker knows")
+        gate.open.set()
+        eventually(lambda: results() == {"0": 1}, "the first is done")
+        assert gate.ran == ["0"]
+    assert Job.objects.get().claim == taken.claim
+
+
+class Gate(ScriptHandler):
+    """Jobs wait until the gate is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = threading.Event()
+        self.open = threading.Event()
+        self.ran: list[str | None] = []
+
+    def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.ran.append(job.key)
+        self.started.set()
+        self.open.wait(30)
+        return None
+
+
+def test_long_jobs_are_not_hoarded() -> None:
+    gate = Gate()
+    enqueue(*({} for _ in range(300)))
+    with working(gate, concurrency=4) as threaded:
+        gate.started.wait(10)
+        time.sleep(0.5)
+        assert len(threaded.state.held) <= 4 + 4 + 1
+        gate.open.set()
+        eventually(lambda: len(results()) == 300, "all are done")
+
+
+def test_without_prefetch_only_what_can_start_is_claimed() -> None:
+    gate = Gate()
+    enqueue(*({} for _ in range(50)))
+    with working(gate, concurrency=3, prefetch=0) as threaded:
+        eventually(lambda: len(gate.ran) == 3, "three run")
+        time.sleep(0.1)
+        assert len(threaded.state.held) == 3
+        gate.open.set()
+        eventually(lambda: len(results()) == 50, "all are done")
+
+
+def test_jobs_claimed_when_jobs_were_short_are_given_back_when_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 0.3)
+    enqueue(*({"do": "sleep", "seconds": 0 if n < 3_000 else 60} for n in range(4_000)))
+    with working(concurrency=2):
+        eventually(lambda: len(results()) >= 3_000, "the short ones are done")
+        eventually(lambda: ready() >= 900, "others could have the long ones")
+    returned = LeaseEvent.objects.filter(kind=RELEASED, detail__unstarted=True).count()
+    assert returned >= 100
+    assert set(Job.objects.filter(state=0).values_list("deliveries", flat=True)) <= {0, 1}
+
+
+def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acks wait for a lock; the worker does not claim the whole queue meanwhile."""
+    enqueue(*({} for _ in range(2_000)))
+    with working(concurrency=1, prefetch=50) as threaded:
+        stall = threading.Event()
+        monkeypatch.setattr(threaded.worker._acknowledger, "_settle", lambda entries: stall.wait(0.2))
+        time.sleep(1)
+        assert len(threaded.state.held) + len(threaded.worker._acknowledger.done) <= 1_400
+        stall.set()
+
+
+def test_a_stop_gives_back_what_has_not_started_and_waits_for_what_has() -> None:
+    gate = Gate()
+    seqs = enqueue(*({} for _ in range(20)))
+    with working(gate, concurrency=2, prefetch=10) as threaded:
+        eventually(lambda: len(gate.ran) == 2 and len(threaded.state.held) > 2, "some wait")
+        threaded.state.ask_stop("the test")
+        eventually(lambda: ready() == 18, "they are back while two still run")
+        assert len(threaded.state.held) == 2
+        assert threaded.code is None
+        gate.open.set()
+        assert threaded.join() == 0
+    assert set(results()) == {"0", "1"}
+    left = Job.objects.order_by("seq")
+    assert [job.seq for job in left] == seqs[2:]
+    assert {job.deliveries for job in left} == {0}, "what never started does not count as a delivery"
+
+
+def test_a_stop_ends_at_its_deadline_and_tells_running_jobs(work: str) -> None:
+    enqueue({"do": "wait"}, {"do": "wait", "async": True})
+    with working(concurrency=1, drain_timeout=0.2) as threaded:
+        eventually(lambda: len(threaded.worker.running()) == 2, "both run")
+        threaded.state.ask_stop("the test")
+        assert threaded.join() == 3
+    # They raised when they were told: one delivery each, to be tried again.
+    assert {job.state for job in Job.objects.all()} <= {0, 1}
+    assert {job.deliveries for job in Job.objects.all()} == {1}
+
+
+def test_a_job_that_does_not_listen_is_given_back_all_the_same() -> None:
+    gate = Gate()
+    enqueue({})
+    with working(gate, drain_timeout=0.1) as threaded:
+        gate.started.wait(10)
+        threaded.state.ask_stop("the test")
+        assert threaded.join() == 3
+        assert ready() == 1
+        assert not threaded.worker.clean
+        gate.open.set()
+    assert results() == {}

@@ -1,0 +1,189 @@
+"""How a worker waits for jobs, shows that it lives, loses its connections, and ends."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.models import Job, Worker
+from django_leasequeue.worker import ExitCode, JobControl
+from tests.worker.handlers import ScriptHandler
+from tests.worker.support import Threaded, burst, enqueue, eventually, results, working
+
+pytestmark = pytest.mark.usefixtures("work")
+
+#: A backstop so far away that a test would fail before it comes.
+NEVER = 3_600
+
+
+class Clocked(ScriptHandler):
+    """Notes when its jobs start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: dict[str | None, float] = {}
+
+    def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        self.started[job.key] = time.monotonic()
+        return super().run(job, control)
+
+
+@pytest.mark.parametrize("queues", [(), ("work",)], ids=["all", "named"])
+def test_an_idle_worker_is_told_of_every_job(queues: tuple[str, ...]) -> None:
+    handler = Clocked()
+    with working(handler, poll=NEVER, queues=queues):
+        for number in range(100):
+            engine.run(engine.enqueue("work", [engine.NewJob(key=f"{number}")]))
+            eventually(lambda number=number: str(number) in handler.started, f"job {number} starts", 10)
+
+
+def test_a_delayed_job_starts_when_it_is_due_without_anybody_s_help() -> None:
+    engine.run(engine.enqueue("work", [engine.NewJob(key="later", delay_ms=500)]))
+    handler = Clocked()
+    began = time.monotonic()
+    with working(handler, poll=NEVER):
+        eventually(lambda: handler.started, "it starts", 10)
+    assert handler.started["later"] - began > 0.3
+
+
+def test_a_queue_made_while_the_worker_idles_is_taken() -> None:
+    with working(poll=NEVER):
+        time.sleep(0.2)
+        engine.run(engine.enqueue("brand-new", [engine.NewJob(key="first")]))
+        eventually(lambda: results() == {"first": 1}, "it is done", 20)
+
+
+def test_a_worker_makes_the_queue_it_is_to_take() -> None:
+    """The first job then finds a worker that waits for it."""
+    with working(poll=NEVER, queues=("fresh",)):
+        eventually(lambda: engine.run(engine.get("fresh")), "the queue is there")
+        time.sleep(0.2)
+        engine.run(engine.enqueue("fresh", [engine.NewJob(key="first")]))
+        eventually(lambda: results() == {"first": 1}, "it is done", 10)
+
+
+def test_a_missing_queue_that_may_not_be_made_is_waited_for(settings: Any) -> None:
+    settings.LEASEQUEUE = {"AUTO_CREATE": False}
+    with working(poll=0.1, queues=("declared-later",)) as threaded:
+        time.sleep(0.3)
+        assert threaded.worker.healthy
+        engine.run(engine.create("declared-later", preset="django"))
+        engine.run(engine.enqueue("declared-later", [engine.NewJob(key="first")]))
+        eventually(lambda: results() == {"first": 1}, "it is done", 20)
+
+
+def test_a_burst_goes_on_with_jobs_that_jobs_enqueue() -> None:
+    class Breeding(ScriptHandler):
+        def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+            left = (job.data or {}).get("left", 0)
+            if left:
+                engine.run(engine.enqueue("work", [engine.NewJob({"left": left - 1}, key=f"{left - 1}")]))
+            return None
+
+    engine.run(engine.enqueue("work", [engine.NewJob({"left": 10}, key="10")]))
+    assert burst(Breeding()).code is ExitCode.OK
+    assert len(results()) == 11
+
+
+def test_a_burst_without_jobs_ends_at_once() -> None:
+    assert burst().code is ExitCode.OK
+
+
+def test_max_jobs_are_run_and_no_more() -> None:
+    enqueue(*({} for _ in range(100)))
+    threaded = Threaded(max_jobs=30)
+    threaded.start()
+    assert threaded.join() is ExitCode.OK
+    assert len(results()) == 30
+    assert Job.objects.filter(state=0).count() == 70
+
+
+def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 0.05)
+    enqueue({"do": "wait"}, {}, {"do": "raise", "give_up": True})
+    with working(node="here", concurrency=3) as threaded:
+        row = eventually(
+            lambda: Worker.objects.filter(completed=1, failed=1).first(), "the row has the figures of the two"
+        )
+        assert (row.node, row.queues, row.concurrency, row.state) == ("here", ["work"], 3, "running")
+        assert row.started_at <= row.seen_at
+        assert [job["queue"] for job in row.running] == ["work"]
+        assert row.info["held"] == 1
+        Worker.objects.update(stop_requested_at="2020-01-01T00:00:00Z")
+        eventually(lambda: threaded.state.stop_asked, "the worker sees that it is to stop")
+        for control, _ in threaded.worker.running():
+            control.abort("stopping")
+        assert threaded.join() is ExitCode.OK
+    assert not Worker.objects.exists()
+
+
+def end_connections(dsn: str) -> int:
+    """End every connection of this database but our own and Django's."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND application_name LIKE 'leasequeue%'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_lost_connections_cost_no_job(test_dsn: str) -> None:
+    enqueue(*({"do": "sleep", "seconds": 0.001} for _ in range(3_000)))
+    handler = ScriptHandler()
+    ended = 0
+    with working(handler, concurrency=4) as threaded:
+        while len(results()) < 3_000:
+            ended += end_connections(test_dsn)
+            time.sleep(0.15)
+            assert threaded.worker.healthy
+    assert ended >= 3
+    assert set(results().values()) == {1}
+    assert Job.objects.filter(state=0).count() == 0
+    # An answer lost with its connection is not a job run twice.
+    assert threaded.state.figures.completed == 3_000
+    assert len(handler.told) == 3_000
+
+
+def test_results_wait_for_the_database(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The acknowledger cannot reach the database for a while: nothing is lost, nothing runs again."""
+    monkeypatch.setattr("django_leasequeue.worker.link.FIRST_RETRY", 0.01)
+    enqueue(*({} for _ in range(50)))
+    with working() as threaded:
+        link = threaded.worker._acknowledger.link
+        attempt, refusals = link.attempt, iter(range(5))
+
+        def refuse(operation: Any) -> Any:
+            if next(refusals, None) is not None:
+                raise psycopg.OperationalError("connection refused")
+            return attempt(operation)
+
+        monkeypatch.setattr(link, "attempt", refuse)
+        more = [engine.NewJob(key=f"more-{number}") for number in range(50)]
+        engine.run(engine.enqueue("work", more))
+        eventually(lambda: len(results()) == 100, "all are done")
+        assert threaded.state.figures.claimed == 100
+
+
+def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with working(poll=0.01) as threaded:
+        monkeypatch.setattr(threaded.worker._fetcher, "_want", lambda: 1 / 0)
+        assert threaded.join() is ExitCode.BROKEN
+        assert not threaded.worker.healthy
+    assert "Part of the worker broke" in caplog.text
+
+
+def test_only_the_project_s_own_jobs_are_taken() -> None:
+    engine.run(engine.create("work", project="tenant", preset="django"))
+    engine.run(engine.enqueue("work", [engine.NewJob(key="theirs")], project="tenant"))
+    enqueue({})
+    burst()
+    assert results() == {"0": 1}
+    burst(project="tenant")
+    assert results() == {"0": 1, "theirs": 1}
