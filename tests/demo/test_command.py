@@ -1,0 +1,99 @@
+"""The whole demo, as ``make demo`` runs it: a worker in processes of its own, on a handful of files."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from django.conf import settings
+
+MANAGE = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py"), "demo"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Five files of Python and two that are none."""
+    for number in range(5):
+        (tmp_path / f"good{number}.py").write_text(f"import os\n\ndef number():\n    return {number}\n")
+    (tmp_path / "bad.py").write_text("def (\n")
+    (tmp_path / "worse.py").write_text("class (\n")
+    return tmp_path
+
+
+def test_it_ends_by_itself_with_a_table(files: Path, subprocess_env: dict[str, str]) -> None:
+    env = {**subprocess_env, "DEMO_PATH": str(files), "DEMO_EXIT": "1"}
+    done = subprocess.run(
+        [*MANAGE, "--processes", "1"], capture_output=True, text=True, env=env, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert f"7 Python files below {files}, a job each, enqueued in" in done.stdout
+    assert {"jobs done 5", "lines, functions 20, 5", "retries 4", "dead letters 2"} <= set(rows)
+    assert any(row.startswith("2 builtins.SyntaxError: invalid syntax") for row in rows)
+    assert "7/7" in done.stdout
+
+
+@pytest.fixture
+def serving(files: Path, subprocess_env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A demo that goes on until somebody ends it."""
+    env = {**subprocess_env, "DEMO_PATH": str(files), "PORT": "8731"}
+    env.pop("DEMO_EXIT", None)
+    process = subprocess.Popen(
+        [*MANAGE, "--processes", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def test_it_serves_the_admin_until_it_is_told_to_end(serving: subprocess.Popen[str]) -> None:
+    assert serving.stdout is not None
+    lines = []
+    for line in serving.stdout:
+        lines.append(line)
+        if line.startswith("Ctrl-C"):
+            break
+    text = "".join(lines)
+    address = re.search(r"(http://127\.0\.0\.1:\d+/admin/)   \(login demo, password demo\)", text)
+    assert address, text
+    assert "admin" in _get(address[1])
+    children = psutil.Process(serving.pid).children(recursive=True)
+    assert children
+    serving.send_signal(signal.SIGINT)
+    rest, _ = serving.communicate(timeout=60)
+    assert "Stopped." in rest
+    assert serving.returncode == 0
+    assert psutil.wait_procs(children, timeout=30)[1] == []
+
+
+def _get(address: str) -> str:
+    end = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize(("name", "says"), [("missing", "is not a directory"), (".", "There is no Python file below")])
+def test_a_directory_without_work_is_refused(
+    name: str, says: str, tmp_path: Path, subprocess_env: dict[str, str]
+) -> None:
+    env = {**subprocess_env, "DEMO_PATH": str(tmp_path / name)}
+    done = subprocess.run(MANAGE, capture_output=True, text=True, env=env, timeout=60, check=False)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "DEMO_PATH=" in done.stderr
