@@ -1,6 +1,7 @@
 -- Purpose: advance the floors, in three steps a second or more apart: propose a candidate (the lowest live value), note a
 --   mark (the next transaction id), and when every transaction below the mark has ended apply it, after looking once more
---   for something lower. Times are never proposed beyond now: what comes later is due later. Every minute look from zero: a wrong floor delays a job, never loses it.
+--   for something lower. Times are never proposed beyond now: what comes later is due later. Every minute look from zero:
+--   a wrong floor delays a job, never loses it. A floor that a slow transaction has lowered and holds is passed over.
 -- Parameters: queues (ids; null: all), now.
 -- Index: leasequeue_job_ready, leasequeue_job_delayed, leasequeue_claim_deadline, each from the floor on.
 -- Returns: queue id, kind, rank, value, candidate of the floors that changed.
@@ -26,6 +27,12 @@ WITH t AS MATERIALIZED (
         FROM leasequeue_queuefloor l, t
         WHERE %(queues)s::bigint[] IS NULL OR l.queue_id = ANY (%(queues)s::bigint[])
     ) f, t
+), due AS MATERIALIZED (
+    SELECT f.id FROM leasequeue_queuefloor f JOIN x ON x.id = f.id
+    WHERE x.low < f.value OR f.mark <= x.xmin OR (x.since = 0 AND f.value > 0)
+        OR (f.candidate IS NULL AND x.low > f.value)
+        OR (f.mark IS NULL AND f.candidate > f.value AND f.candidate_at <= x.now - interval '1 second')
+    ORDER BY f.id FOR NO KEY UPDATE OF f SKIP LOCKED
 )
 UPDATE leasequeue_queuefloor f SET
     value = CASE WHEN f.mark <= x.xmin THEN LEAST(f.candidate, x.low) ELSE LEAST(f.value, x.low) END,
@@ -35,7 +42,5 @@ UPDATE leasequeue_queuefloor f SET
         WHEN f.mark IS NULL AND f.candidate_at <= x.now - interval '1 second' THEN x.xmax ELSE f.mark END,
     rechecked_at = CASE WHEN x.since = 0 THEN x.now ELSE f.rechecked_at END
 FROM x
-WHERE x.id = f.id AND (x.low < f.value OR f.mark <= x.xmin OR (x.since = 0 AND f.value > 0)
-    OR (f.candidate IS NULL AND x.low > f.value)
-    OR (f.mark IS NULL AND f.candidate > f.value AND f.candidate_at <= x.now - interval '1 second'))
+WHERE x.id = f.id AND f.id = ANY (ARRAY(SELECT id FROM due))
 RETURNING f.queue_id, f.kind, f.rank, f.value, f.candidate

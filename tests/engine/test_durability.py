@@ -1,0 +1,162 @@
+"""What a commit waits for: the engine relaxes its own as the queue says; a host's transaction is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_leasequeue import engine
+from django_leasequeue.engine import ConnectionExecutor, Ending, NewJob
+
+from .helpers import NODE, make, own_connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+#: A trigger that fires at commit and notes the setting that this commit obeys.
+PROBE = """
+CREATE TABLE commit_probe (setting text);
+CREATE FUNCTION commit_probe() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO commit_probe VALUES (current_setting('synchronous_commit')); RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER commit_probe AFTER INSERT ON leasequeue_leaseevent
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION commit_probe();
+"""
+
+UNPROBE = """
+DROP TRIGGER commit_probe ON leasequeue_leaseevent; DROP FUNCTION commit_probe(); DROP TABLE commit_probe;
+"""
+
+Commits = Callable[[], set[str]]
+
+
+@pytest.fixture
+def commits(transactional_db: None) -> Iterator[Commits]:
+    """Returns the settings under which transactions committed since the last look."""
+
+    def look() -> set[str]:
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM commit_probe RETURNING setting")
+            return {setting for (setting,) in cursor.fetchall()}
+
+    with connection.cursor() as cursor:
+        cursor.execute(PROBE)
+    try:
+        yield look
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(UNPROBE)
+
+
+@pytest.fixture(params=["django", "own"])
+def run(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Callable[..., Any]]:
+    """Both ways to run an operation outside of any transaction."""
+    if request.param == "django":
+        yield engine.run
+        return
+    with own_connection() as executor:
+        yield executor.run
+
+
+@pytest.mark.parametrize(
+    ("durability", "leases_durable", "writes", "leases"),
+    [
+        ("fsync", False, "on", "off"),
+        ("fsync", True, "on", "on"),
+        ("disk", False, "off", "off"),
+        ("disk", True, "off", "on"),
+        ("memory", False, "off", "off"),
+        ("ephemeral", False, "off", "off"),
+    ],
+)
+def test_each_call_obeys_the_queue(
+    run, commits: Commits, durability: str, leases_durable: bool, writes: str, leases: str
+) -> None:
+    make("work", durability=durability, leases_durable=leases_durable)
+    commits()
+
+    def step(operation: Any) -> tuple[Any, set[str]]:
+        return run(operation), commits()
+
+    (first,), how = step(engine.enqueue("work", [NewJob()]))
+    assert how == {writes}
+    _, how = step(engine.enqueue("work", [NewJob()] * 150))
+    assert how == {writes}
+    _, how = step(engine.claim("work", NODE, 3))
+    assert how == {leases}
+    _, how = step(engine.extend([first.seq], NODE, 60_000))
+    assert how == {leases}
+    _, how = step(engine.nack([first.seq], NODE))
+    assert how == {leases}
+    (job,), how = step(engine.claim("work", NODE))
+    _, how = step(engine.ack([job.seq], NODE))
+    assert how == {writes}
+    (job,), how = step(engine.claim("work", NODE))
+    _, how = step(engine.finish([Ending(job.seq, result=1)], NODE))
+    assert how == {writes}
+
+
+def test_the_strictest_queue_of_a_call_rules(run, commits: Commits) -> None:
+    make("loose", durability="memory")
+    make("strict", durability="fsync")
+    for name in ("loose", "strict"):
+        run(engine.enqueue(name, [NewJob()]))
+    jobs = run(engine.claim(["loose", "strict"], NODE, 2))
+    commits()
+    run(engine.ack([job.seq for job in jobs], NODE))
+    assert commits() == {"on"}
+
+
+def test_the_setting_of_the_session_is_not_changed(run) -> None:
+    make("work", durability="memory")
+    run(engine.enqueue("work", [NewJob()]))
+    run(engine.claim("work", NODE))
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone() == ("on",)
+
+
+def test_the_transaction_of_the_host_keeps_its_own(commits: Commits) -> None:
+    make("work", durability="memory")
+    commits()
+
+    def setting() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            return str(cursor.fetchone()[0])
+
+    with transaction.atomic():
+        engine.run(engine.enqueue("work", [NewJob()]))
+        engine.run(engine.enqueue("work", [NewJob()] * 150))
+        assert setting() == "on"
+        (job,) = engine.run(engine.claim("work", NODE))
+        engine.run(engine.extend([job.seq], NODE, 60_000))
+        engine.run(engine.nack([job.seq], NODE))
+        (job,) = engine.run(engine.claim("work", NODE))
+        engine.run(engine.ack([job.seq], NODE))
+        assert setting() == "on"
+    assert commits() == {"on"}
+
+
+def test_neither_does_one_on_a_connection_of_ours(commits: Commits) -> None:
+    make("work", durability="memory")
+    commits()
+    with own_connection() as executor:
+        assert isinstance(executor, ConnectionExecutor)
+        with executor.connection.transaction():
+            executor.run(engine.enqueue("work", [NewJob()]))
+            executor.run(engine.enqueue("work", [NewJob()] * 150))
+            executor.run(engine.claim("work", NODE))
+    assert commits() == {"on"}
+
+
+def test_a_setting_that_the_host_relaxed_stays_relaxed(commits: Commits) -> None:
+    make("work", durability="fsync")
+    commits()
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL synchronous_commit = off")
+        engine.run(engine.enqueue("work", [NewJob()]))
+    assert commits() == {"off"}
