@@ -15,3 +15,6 @@ class LeaseQueueConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401  (registers the system checks)
+        from .spark import retention
+
+        retention.register()

@@ -31,6 +31,8 @@ class Settings:
     ASYNC_POOL_TIMEOUT: float = 10.0
     #: Connection string for LISTEN when the alias is behind a pooler in transaction mode; "" = poll only.
     LISTEN_DSN: str | None = None
+    #: Serializers beside "json", "bytes" and "msgpack": {name: dotted path of a module or object with dumps and loads}.
+    SERIALIZERS: dict[str, Any] = field(default_factory=dict)
     #: Bytes of one payload (data, meta and body together) and of one result.
     MAX_PAYLOAD_BYTES: int = 1_048_576
     MAX_RESULT_BYTES: int = 16_777_216
@@ -48,10 +50,17 @@ class Settings:
     EVENT_RETENTION_DAYS: float = 7
     #: Days that samples of queue figures are kept.
     STAT_RETENTION_DAYS: float = 7
+    #: Days that the rows of workers are kept that are not seen any more.
+    WORKER_RETENTION_DAYS: float = 1 / 24
+    #: The reaper: {"INTERVALS": {duty: seconds, or None to leave it out}, "RETRY": seconds between attempts to lead}.
+    REAPER: dict[str, Any] = field(default_factory=dict)
     #: Recurring tasks: {name: {"task": ..., "schedule": "*/5 * * * *", ...}}.
     RECURRING: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Options of ``runworker``; its command line wins.
     WORKER: dict[str, Any] = field(default_factory=dict)
+    #: The lake: PATH (where it is), CONSUMER (its name, "lake"), CONSUMER_LIMIT_DAYS (30: how long retention waits for a
+    #: consumer that is not seen), ARCHIVE (retention waits until events are archived), MASTER, REMOTE, MEMORY, CONF (Spark).
+    LAKE: dict[str, Any] = field(default_factory=dict)
     #: Options of the HTTP doors.
     API: dict[str, Any] = field(default_factory=dict)
 

@@ -22,6 +22,7 @@ from .event import LeaseEvent
 from .floor import QueueFloor
 from .idempotency import IdempotencyKey
 from .job import Job
+from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
 from .queue import Queue
 from .recurring import RecurringTask
 from .result import JobResult
@@ -47,6 +48,11 @@ __all__ = [
     "Job",
     "JobResult",
     "JobState",
+    "LakeConsumer",
+    "LakeFigure",
+    "LakeSlice",
+    "LakeStage",
+    "LakeWrite",
     "LateAck",
     "LeaseEvent",
     "PriorityOrder",

@@ -1,0 +1,102 @@
+"""Where the database is: found out once on the driver, carried to the tasks, never printed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psycopg
+from psycopg import conninfo
+
+from ..exceptions import InvalidOption, StorageError
+
+#: Of every connection: UTC text for times, one format for dates, short plans, and a name that operators recognise.
+_SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601 -c extra_float_digits=1 -c jit=off"
+
+
+class Database:
+    """A database that tasks can connect to. Its text never shows the password, so it may stand in plans and logs."""
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self._parameters = parameters
+
+    def __repr__(self) -> str:
+        shown = {name: self._parameters.get(name, "") for name in ("host", "port", "dbname", "user")}
+        return f"Database({', '.join(f'{name}={value}' for name, value in shown.items() if value)})"
+
+    def connect(self, *, read_only: bool = True, autocommit: bool = True) -> psycopg.Connection[Any]:
+        """Open a connection.
+
+        Raises:
+            StorageError: it cannot be reached; the message names the place, never the password.
+        """
+        options = f"{self._parameters.get('options', '')} {_SESSION}".strip()
+        if read_only:
+            options += " -c default_transaction_read_only=on"
+        parameters = {"application_name": "leasequeue-spark", **self._parameters, "options": options}
+        try:
+            return psycopg.connect(**parameters, autocommit=autocommit, prepare_threshold=None)
+        except psycopg.OperationalError as error:
+            raise StorageError(f"No connection to {self!r}: {error}", error) from None
+
+
+def resolve(options: dict[str, str]) -> Database:
+    """Find the database on the driver.
+
+    In this order: ``alias`` (a Django database; settings must be importable), ``service``, ``dsn`` or single options,
+    Django's own alias when ``DJANGO_SETTINGS_MODULE`` is set, libpq's environment (``PGHOST``, ``PGSERVICE`` ...).
+    The password comes from where libpq finds it (option ``password``, ``PGPASSWORD``, the password file, the service).
+
+    Raises:
+        InvalidOption: options contradict each other, or a ``dsn`` holds a password (plans and logs would show it).
+        StorageError: the database cannot be reached.
+    """
+    given = dict(options)
+    alias = given.pop("alias", None)
+    if alias is not None and given:
+        raise InvalidOption(f"Option 'alias' names the whole connection; leave out {', '.join(sorted(given))}.")
+    if alias is not None or (not given and os.environ.get("DJANGO_SETTINGS_MODULE")):
+        return Database(_of_django(alias))
+    dsn = given.pop("dsn", "")
+    try:
+        parameters = conninfo.conninfo_to_dict(dsn, **given)
+    except psycopg.ProgrammingError as error:
+        raise InvalidOption(f"Option 'dsn' is no connection string: {error}") from None
+    if dsn and "password" in conninfo.conninfo_to_dict(dsn):
+        raise InvalidOption(
+            "Option 'dsn' must not hold a password: Spark shows options in plans and logs. Use option 'password' (Spark"
+            " redacts it), a service, a password file, or PGPASSWORD."
+        )
+    return _as_libpq_sees_it(Database(parameters))
+
+
+def _as_libpq_sees_it(database: Database) -> Database:
+    """Resolve environment, service and password file here: the tasks' machines have none of them."""
+    with database.connect() as connection:
+        info = connection.info
+        seen: dict[str, Any] = dict(info.get_parameters())
+        for ours in ("application_name", "options", "service", "passfile"):
+            seen.pop(ours, None)
+        if info.password:
+            seen["password"] = info.password
+        return Database(seen)
+
+
+def _of_django(alias: str | None) -> dict[str, Any]:
+    try:
+        import django
+        from django.apps import apps
+        from django.db import connections
+
+        from .. import conf
+    except ImportError as error:
+        raise InvalidOption(f"Option 'alias' needs Django on the driver: {error}") from None
+    if not apps.ready:
+        django.setup()
+    name = alias or conf.settings.DATABASE
+    if name not in connections:
+        raise InvalidOption(f"There is no database alias {name!r}; there are {', '.join(connections)}.")
+    parameters = dict(connections[name].get_connection_params())
+    for ours in ("cursor_factory", "context", "prepare_threshold"):
+        parameters.pop(ours, None)
+    return parameters

@@ -1,0 +1,94 @@
+"""Where things are in the lake. A path is local, ``s3a://``, ``gs://`` ...: whatever the site's Spark can open."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..exceptions import InvalidOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Columns of a bronze event, in the order of the source's table.
+BRONZE = (
+    "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, seq bigint,"
+    " claim bigint, enqueued_at timestamp, deadline timestamp, deliveries int, event string, node string, name string,"
+    " detail string"
+)
+SILVER = ("attempts", "jobs")
+
+
+class Lake:
+    """The paths of one lake, and the small notes that the pipeline keeps in it."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        if not root or root.strip("/") == "":
+            raise InvalidOption("The lake needs a path: LEASEQUEUE['LAKE']['PATH'], or --lake.")
+        self.spark = spark
+        self.root = root.rstrip("/")
+
+    def path(self, *parts: str) -> str:
+        """Return a path below the lake."""
+        return "/".join((self.root, *parts))
+
+    @property
+    def bronze(self) -> str:
+        """Events as they are, by day."""
+        return self.path("bronze", "events")
+
+    def silver(self, name: str) -> str:
+        """One row per attempt, or per job, by the day the job was enqueued."""
+        return self.path("silver", name)
+
+    def gold(self, name: str) -> str:
+        """The figures."""
+        return self.path("gold", name)
+
+    def checkpoint(self, name: str) -> str:
+        """What a stream remembers."""
+        return self.path("_checkpoints", name)
+
+    def exists(self, path: str) -> bool:
+        """Whether Spark finds something to read there."""
+        return self.read_or_none(path) is not None
+
+    def read(self, path: str) -> DataFrame:
+        """Read Parquet.
+
+        Raises:
+            InvalidOption: there is none; the message says which step makes it.
+        """
+        frame = self.read_or_none(path)
+        if frame is None:
+            raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
+        return frame
+
+    def read_or_none(self, path: str) -> DataFrame | None:
+        """Read Parquet, or return None where there is none yet."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            return self.spark.read.parquet(path)
+        except AnalysisException as error:
+            condition = error.getCondition() or ""
+            if condition in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
+                return None
+            raise
+
+    def note(self, name: str) -> dict[str, Any]:
+        """Return what was noted under a name, or nothing."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            rows = self.spark.read.text(self.path("_notes", name)).collect()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return {}
+            raise
+        return dict(json.loads(rows[0][0])) if rows else {}
+
+    def put_note(self, name: str, value: dict[str, Any]) -> None:
+        """Note something, in place of what was there. A note that is lost only makes work be done again."""
+        frame = self.spark.createDataFrame([(json.dumps(value),)], "value string")
+        frame.coalesce(1).write.mode("overwrite").text(self.path("_notes", name))

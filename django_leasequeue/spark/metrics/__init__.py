@@ -1,0 +1,31 @@
+"""Figures of a lease log, as pure functions from DataFrames to DataFrames.
+
+They need nothing of this project but the columns of the source's table ``events`` (docs/reference/lake.md), write
+nothing and start no action, so they work in a notebook, on a stream's Parquet, or over the archive. ``attempts`` and
+``jobs``
+make the silver tables; everything else takes those two.
+"""
+
+from .capacity import forecast, hour_of_week, workers_needed
+from .curves import backlog, in_flight
+from .latency import latency
+from .leases import lease_advice
+from .nodes import node_health
+from .poison import poison
+from .rates import throughput
+from .spans import attempts, jobs
+
+__all__ = [
+    "attempts",
+    "backlog",
+    "forecast",
+    "hour_of_week",
+    "in_flight",
+    "jobs",
+    "latency",
+    "lease_advice",
+    "node_health",
+    "poison",
+    "throughput",
+    "workers_needed",
+]

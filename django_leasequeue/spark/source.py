@@ -1,0 +1,161 @@
+"""``spark.read.format("leasequeue")``: events, jobs and results as DataFrames.
+
+Nothing here imports Django, unless the option ``alias`` asks for it on the driver: workers need psycopg and pyarrow
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from ..exceptions import InvalidOption
+from . import copy, filters, slices, snapshots, tables
+from .database import Database, resolve
+from .options import READ, STREAM, WRITE, Options
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+#: Events of one task: some tenths of a second of one short statement.
+ROWS_PER_PARTITION = 250_000
+
+
+class Slice(InputPartition):
+    """What one task reads: where, and the whole statement."""
+
+    def __init__(self, query: str, snapshot: str | None = None, channel: str | None = None) -> None:
+        self.query = query
+        self.snapshot = snapshot
+        self.channel = channel
+
+    def __repr__(self) -> str:
+        return f"Slice({self.query!r})"
+
+
+def chosen(table: tables.Table, schema: StructType) -> list[tuple[str, str]]:
+    """Return name and type of the columns that a schema names.
+
+    Raises:
+        InvalidOption: it is empty, or a column does not exist or has another type.
+    """
+    if not schema.fields:
+        raise InvalidOption("The schema names no column.")
+    pairs = []
+    for field in schema.fields:
+        wanted, given = table.column(field.name).type, field.dataType.simpleString()
+        if wanted != given:
+            raise InvalidOption(f"Column {field.name!r} of {table.name!r} is {wanted}; the schema says {given}.")
+        pairs.append((field.name, wanted))
+    return pairs
+
+
+class LeaseQueueReader(DataSourceReader):
+    """Reads a table in slices. Partitions are planned on the driver; ``read`` runs in the tasks."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.table = tables.table(options.text("table", "events") or "")
+        self.columns = chosen(self.table, schema)
+        self.database: Database = resolve(options.connection())
+        self.rows = options.number("rowsPerPartition", ROWS_PER_PARTITION, 1_000) or ROWS_PER_PARTITION
+        self.parts = options.number("numPartitions", None, 1, 10_000)
+        self.snapshot = options.text("snapshot")
+        self.snapshot_seconds = options.number("snapshotSeconds", 600, 1, 86_400) or 600
+        self.conditions: list[str] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the slices: page ranges up to the horizon, or (jobs, results) of one snapshot."""
+        with self.database.connect() as connection:
+            # First the horizon, then the pages: what is below it is on them.
+            until = slices.horizon(connection).xmin
+            found = slices.leaves(connection, self.table.relation)
+            rows = self.rows if self.parts is None else 1_000_000_000
+            ranges = slices.page_ranges(found, rows, self.parts or 1)
+            if self.table.append_only:
+                bound = sql.SQL("r.txid < {}").format(sql.Literal(until))
+                return [Slice(self._query(connection, piece, bound)) for piece in ranges]
+            queries = [self._query(connection, piece, None) for piece in ranges]
+        if self.snapshot is not None:
+            return [Slice(query, self.snapshot) for query in queries]
+        if len(queries) == 1:
+            return [Slice(queries[0])]
+        # Several statements see one moment only through one snapshot.
+        held = snapshots.hold(self.database, len(queries), self.snapshot_seconds)
+        return [Slice(query, held.name, held.channel) for query in queries]
+
+    def _query(self, connection: Any, piece: tuple[slices.Leaf, int, int | None], bound: sql.Composable | None) -> str:
+        leaf, first, after = piece
+        conditions = [slices.of_pages(first, after), *([bound] if bound else []), *map(sql.SQL, self.conditions)]
+        query = slices.select(
+            self.table,
+            [name for name, _ in self.columns],
+            sql.SQL(" AND ").join(conditions),
+            sql.Identifier(leaf.schema, leaf.name),
+        )
+        return query.as_string(connection)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one slice."""
+        if not isinstance(partition, Slice):
+            return  # Spark's stand-in when there is nothing to read
+        with self.database.connect(autocommit=partition.snapshot is None) as connection:
+            if partition.snapshot is not None:
+                snapshots.adopt(connection, partition.snapshot)
+            yield from copy.batches(connection, sql.SQL(partition.query), None, self.columns)
+            if partition.channel is not None:
+                connection.rollback()
+                snapshots.report_read(connection, partition.channel)
+
+
+class FilteringReader(LeaseQueueReader):
+    """The same, with filters applied by PostgreSQL. Spark refuses it while pushdown is switched off."""
+
+    def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Take the filters that SQL says exactly; return the others."""
+        taken, left = filters.split(filters_, self.table)
+        self.conditions = [condition.as_string(None) for condition in taken]
+        return left
+
+
+class LeaseQueueDataSource(DataSource):
+    """The data source ``leasequeue``; docs/reference/lake.md lists its options."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return "leasequeue"
+
+    def schema(self) -> str:
+        """Return every column of the table; a schema of the user's chooses among them."""
+        return tables.table(self.options.get("table", "events")).ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the batch reader; with ``pushdown=true`` the one that takes filters."""
+        options = Options(self.options, READ, "source")
+        return (FilteringReader if options.flag("pushdown", False) else LeaseQueueReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+        """Return the stream reader."""
+        from .stream import stream_reader
+
+        return stream_reader(Options(self.options, STREAM, "stream"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the batch writer."""
+        from .sink import BatchSink
+
+        return BatchSink(Options(self.options, WRITE, "sink"), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
+        """Return the streaming writer."""
+        from .sink import StreamSink
+
+        return StreamSink(Options(self.options, WRITE, "sink"), schema, overwrite)

@@ -1,0 +1,248 @@
+"""``spark.readStream.format("leasequeue")``: the lease log without gaps and without doubles.
+
+The offset is a :class:`~.slices.Point` ``(txid, id)``; a batch ends below the horizon, so reading it again after a
+crash gives the same rows, and Spark's checkpoint makes that exactly once (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ..exceptions import InvalidOption, LeaseQueueError
+from ..sql import statement
+from . import consumers, copy, slices, tables
+from .database import resolve
+from .options import Options
+from .slices import MAX_ID, START, Point
+from .source import ROWS_PER_PARTITION, Slice, chosen
+
+try:  # from pyspark 4.2 on
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:
+    ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = None  # type: ignore[assignment, misc]
+
+Offset = dict[str, Any]
+
+
+class StreamInterrupted(LeaseQueueError):
+    """The stream cannot go on without losing or repeating events; the message says what the ways out are."""
+
+
+class EventStream(DataSourceStreamReader):
+    """Reads the lease log in micro-batches."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.text("table", "events") != "events":
+            raise InvalidOption("Only the table 'events' can be streamed; read jobs and results with spark.read.")
+        self.columns = chosen(tables.EVENTS, schema)
+        self.database = resolve(options.connection())
+        self.rows = options.number("rowsPerPartition", ROWS_PER_PARTITION, 1_000) or ROWS_PER_PARTITION
+        self.limit = options.number("maxRowsPerTrigger", None, 1)
+        self.starting = options.choice("startingOffset", "earliest", ("earliest", "latest", "consumer"))
+        self.consumer = options.text("consumer")
+        self.fail_on_data_loss = options.flag("failOnDataLoss", True)
+        self.accept_system_change = options.flag("acceptSystemChange", False)
+        self.target: Point | None = None
+        if self.consumer is not None:
+            consumers.check_name(self.consumer)
+        if self.starting == "consumer" and self.consumer is None:
+            raise InvalidOption("startingOffset = consumer needs the option 'consumer'.")
+
+    def initialOffset(self) -> Offset:  # noqa: N802  (Spark's name)
+        """Return where a new stream starts, and register its consumer there: retention waits from now on."""
+        with self.database.connect() as connection:
+            until = slices.horizon(connection)
+            start = START
+            if self.starting == "latest":
+                start = Point(until.xmin - 1, MAX_ID)
+            elif self.starting == "consumer":
+                start = consumers.position(connection, self.consumer or "") or START
+        if self.consumer is not None:
+            with self.database.connect(read_only=False) as connection:
+                consumers.report(connection, self.consumer, start, until.xmin)
+        return _offset(start, until.system)
+
+    def commit(self, end: Offset) -> None:
+        """Move the consumer's position: everything up to ``end`` is in the lake."""
+        self._report(_point(end))
+
+    def _report(self, point: Point) -> None:
+        if self.consumer is None:
+            return
+        with self.database.connect(read_only=False) as connection:
+            until = slices.horizon(connection)
+            if consumers.report(connection, self.consumer, point, until.xmin) and self.fail_on_data_loss:
+                raise StreamInterrupted(
+                    f"Retention has dropped events that the consumer {self.consumer!r} had not read: it was further"
+                    " behind than"
+                    " LEASEQUEUE['LAKE']['CONSUMER_LIMIT_DAYS'] allows. To go on with what is left, set the option"
+                    " failOnDataLoss = false for one run."
+                )
+
+    def _until(self, connection: psycopg.Connection[Any], start: Offset) -> slices.Horizon:
+        """Return the horizon, after making sure that the offset belongs to this database."""
+        until = slices.horizon(connection)
+        if start["system"] != until.system and not self.accept_system_change:
+            raise StreamInterrupted(
+                "This database is not the one that the checkpoint was written with (another system identifier): it was"
+                " restored from a dump or upgraded. After pg_upgrade, which keeps transaction ids, set the option"
+                " acceptSystemChange = true for one run. After a restore, begin a new checkpoint with startingOffset ="
+                " earliest; events that are in the lake already are told apart by their id."
+            )
+        if start["txid"] >= until.xmin:
+            raise StreamInterrupted(
+                f"The checkpoint is at transaction {start['txid']}, but this database has only reached {until.xmin}: it"
+                " was restored from a dump, where transaction ids begin again, and new events would never be read."
+                " Begin a new checkpoint with startingOffset = earliest; events that are in the lake already are told"
+                " apart by their id."
+            )
+        return until
+
+    def _latest(self, start: Offset, most: int | None) -> Offset:
+        after = _point(start)
+        with self.database.connect() as connection:
+            until = self._until(connection, start)
+            top = Point(until.xmin - 1, MAX_ID)
+            if self.target is not None:
+                top = min(top, self.target)
+            if most is not None:
+                top = self._limited(connection, after, top, until, most)
+            elif after >= top or not _any(connection, after, top):
+                return start
+        # The same offset when nothing happened: idle traffic makes no batches.
+        return start if top <= after else _offset(top, until.system)
+
+    def _limited(
+        self, connection: psycopg.Connection[Any], after: Point, top: Point, until: slices.Horizon, most: int
+    ) -> Point:
+        """Return the place of the ``most``-th event after a point, or ``after`` itself if there is none.
+
+        Sorting all that is left for each batch would make a long drain quadratic: the probe says where to stop looking.
+        """
+        bounds = [point for point, before in slices.probe(connection, after, until) if before >= most and point < top]
+        for bound in (*bounds[:1], *bounds[4:5], top):
+            row = psycopg.ClientCursor(connection).execute(
+                statement("lake/nth"),
+                {**_between(after, bound), "skip": most - 1},
+            ).fetchone()  # fmt: skip
+            if row is not None:
+                return Point(*row)
+            if _any(connection, after, bound):
+                return bound
+        return after
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Cut a batch into slices of the event order."""
+        first, last = _point(start), _point(end)
+        if last <= first:
+            return []
+        with self.database.connect() as connection:
+            until = self._until(connection, start)
+            if last.txid >= until.xmin:
+                self._until(connection, end)
+            marks: list[Point] = []
+            taken = 0
+            for point, before in slices.probe(connection, first, until):
+                if point >= last:
+                    break
+                if before - taken >= self.rows:
+                    marks.append(point)
+                    taken = before
+            names = [name for name, _ in self.columns]
+            return [
+                Slice(slices.select(tables.EVENTS, names, slices.of_events(low, high)).as_string(connection))
+                for low, high in zip([first, *marks], [*marks, last], strict=True)
+            ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one slice."""
+        if not isinstance(partition, Slice):
+            return
+        with self.database.connect() as connection:
+            yield from copy.batches(connection, sql.SQL(partition.query), None, self.columns)
+
+
+def _offset(point: Point, system: str) -> Offset:
+    return {"txid": point.txid, "id": point.id, "system": system}
+
+
+def _point(offset: Offset) -> Point:
+    # Numbers, never text: '9' sorts behind '10'.
+    return Point(int(offset["txid"]), int(offset["id"]))
+
+
+def _between(after: Point, until: Point) -> dict[str, int]:
+    return {"txid": after.txid, "id": after.id, "last_txid": until.txid, "last_id": until.id}
+
+
+def _any(connection: psycopg.Connection[Any], after: Point, until: Point) -> bool:
+    row = psycopg.ClientCursor(connection).execute(statement("lake/any"), _between(after, until)).fetchone()
+    return bool(row and row[0])
+
+
+def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
+    """Return the reader for the pyspark that runs."""
+    return _class()(options, schema)
+
+
+def _class() -> type[EventStream]:
+    if SupportsTriggerAvailableNow is None:
+        return UnlimitedStream
+    return LimitedStream
+
+
+class UnlimitedStream(EventStream):
+    """For pyspark 4.1, which asks for the latest offset without saying from where: every batch takes all there is."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        if self.limit is not None:
+            raise InvalidOption("Option maxRowsPerTrigger needs pyspark 4.2 or newer.")
+        self._start: Offset | None = None
+
+    def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802  (Spark's name and older signature)
+        """Return the horizon, unless nothing happened since the last answer."""
+        if self._start is None:
+            with self.database.connect() as connection:
+                until = slices.horizon(connection)
+            self._start = _offset(Point(until.xmin - 1, MAX_ID), until.system)
+        else:
+            self._start = self._latest(self._start, None)
+        return self._start
+
+
+if SupportsTriggerAvailableNow is not None:
+
+    class LimitedStream(EventStream, SupportsTriggerAvailableNow):
+        """For pyspark 4.2 and newer: rate limits, and batches that end at a target (``availableNow``)."""
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
+            """Return the limit of a batch."""
+            return ReadAllAvailable() if self.limit is None else ReadMaxRows(self.limit)
+
+        def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  (Spark's name)
+            """Return the end of the next batch, or ``start`` when there is nothing to read.
+
+            Spark asks when the batch that ends at ``start`` is finished: the consumer may move there. (``commit`` comes
+            a batch later, and not at all for the last one.)
+            """
+            self._report(_point(start))
+            return self._latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
+            """Remember where the log ends now."""
+            with self.database.connect() as connection:
+                self.target = Point(slices.horizon(connection).xmin - 1, MAX_ID)
+
+        def reportLatestOffset(self) -> Offset:  # noqa: N802  (Spark's name)
+            """Return where the log ends, for the query's progress."""
+            with self.database.connect() as connection:
+                until = slices.horizon(connection)
+            return _offset(Point(until.xmin - 1, MAX_ID), until.system)

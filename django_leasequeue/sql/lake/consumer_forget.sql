@@ -1,0 +1,4 @@
+-- Purpose: remove a consumer of the lease log.
+-- Parameters: name.
+-- Index: the unique index on name.
+DELETE FROM leasequeue_lakeconsumer WHERE name = %(name)s::text

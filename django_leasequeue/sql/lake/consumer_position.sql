@@ -1,0 +1,5 @@
+-- Purpose: where a named consumer of the lease log is.
+-- Parameters: name.
+-- Index: the unique index on name.
+-- Returns: txid, event.
+SELECT txid, event FROM leasequeue_lakeconsumer WHERE name = %(name)s::text

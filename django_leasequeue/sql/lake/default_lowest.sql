@@ -1,0 +1,5 @@
+-- Purpose: the lowest transaction id among the events that fell into the default partition.
+-- Parameters: none.
+-- Index: none: the default partition is empty, or small.
+-- Returns: txid (null: no events).
+SELECT min(txid) FROM leasequeue_leaseevent_default

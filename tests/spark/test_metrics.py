@@ -1,0 +1,251 @@
+"""Metrics over hand-made histories whose answers are known."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as f
+
+from django_leasequeue.spark import metrics
+from django_leasequeue.spark.metrics.capacity import erlang_c, workers
+from tests.spark.helpers import at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = (
+    "id bigint, txid bigint, occurred_at timestamp, queue string, project string, seq bigint, enqueued_at timestamp,"
+    " deadline timestamp, deliveries int, event string, node string, name string, detail string"
+)
+
+
+class History:
+    """Events of jobs, told in seconds after noon."""
+
+    def __init__(self, queue: str = "work", lease: float = 30) -> None:
+        self.queue, self.lease = queue, lease
+        self.rows: list[tuple[Any, ...]] = []
+        self._ids = itertools.count(1)
+        self._seqs = itertools.count(1)
+
+    def event(self, seq: int, event: str, second: float, **fields: Any) -> None:
+        number = next(self._ids)
+        detail = fields.get("detail")
+        self.rows.append(
+            (
+                number,
+                number,
+                at(second),
+                self.queue,
+                "",
+                seq,
+                fields.get("enqueued_at"),
+                at(second + self.lease) if event in {"claimed", "extended"} else None,
+                None,
+                event,
+                fields.get("node"),
+                fields.get("task", "t"),
+                None if detail is None else json.dumps(detail),
+            )
+        )
+
+    def job(
+        self, enqueued: float, *tries: tuple[str, float, float, str], task: str = "t", fingerprint: str = "boom"
+    ) -> int:
+        """One job: (node, claimed, ended, outcome) a try."""
+        seq = next(self._seqs)
+        common = {"enqueued_at": at(enqueued), "task": task}
+        self.event(seq, "enqueued", enqueued, **common)
+        for node, claimed, ended, outcome in tries:
+            self.event(seq, "claimed", claimed, node=node, **common)
+            if outcome == "running":
+                continue
+            detail = None
+            if outcome in {"failed", "released", "dead_lettered"}:
+                detail = {"error_type": "E", "fingerprint": fingerprint}
+            if outcome == "dead_lettered":
+                self.event(seq, "released", ended, node=node, detail=detail, **common)
+            self.event(seq, outcome, ended, node=node, detail=detail, **common)
+        return seq
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame(self.rows, SCHEMA)
+
+
+def rows(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in frame.select(*names).collect()]
+
+
+def test_attempts_of_a_job_that_needed_three(spark: SparkSession) -> None:
+    history = History()
+    history.job(0, ("a", 1, 3, "released"), ("b", 10, 40, "expired"), ("a", 45, 46, "acked"))
+    found = metrics.attempts(history.frame(spark)).orderBy("attempt")
+
+    assert rows(found, "attempt", "node", "waited", "ran", "outcome") == [
+        (1, "a", 1.0, 2.0, "released"),
+        (2, "b", 7.0, 30.0, "expired"),
+        (3, "a", 5.0, 1.0, "completed"),
+    ]
+    job = metrics.jobs(history.frame(spark))
+    assert rows(job, "state", "deliveries", "expiries", "releases", "total") == [("completed", 3, 1, 1, 46.0)]
+
+
+def test_repeated_and_disordered_events_change_nothing(spark: SparkSession) -> None:
+    history = History()
+    for number in range(20):
+        history.job(number, ("a", number + 1, number + 2, "released"), ("b", number + 3, number + 4, "acked"))
+    once = history.frame(spark)
+    doubled = spark.createDataFrame(list(reversed(history.rows + history.rows[::3])), SCHEMA)
+
+    for function in (metrics.attempts, metrics.jobs):
+        assert sorted(map(str, function(once).collect())) == sorted(map(str, function(doubled).collect()))
+
+
+def test_a_retry_that_was_to_wait_is_not_waiting_before(spark: SparkSession) -> None:
+    history = History()
+    seq = history.job(0, ("a", 1, 2, "running"))
+    history.event(seq, "released", 2, detail={"available_at": at(62).isoformat()}, node="a", enqueued_at=at(0))
+    history.event(seq, "claimed", 65, node="a", enqueued_at=at(0))
+    found = metrics.attempts(history.frame(spark)).orderBy("attempt")
+    assert rows(found, "waited", "outcome") == [(1.0, "released"), (3.0, "running")]
+
+
+def test_states_of_jobs(spark: SparkSession) -> None:
+    history = History()
+    history.job(0, ("a", 1, 2, "dead_lettered"))
+    history.job(0, ("a", 1, 2, "failed"))
+    history.job(0, ("a", 1, 2, "running"))
+    history.job(0)
+    alive = history.job(0, ("a", 1, 2, "dead_lettered"))
+    history.event(alive, "redriven", 5, enqueued_at=at(0))
+    cancelled = history.job(0)
+    history.event(cancelled, "cancelled", 9, enqueued_at=at(0))
+
+    found = metrics.jobs(history.frame(spark)).orderBy("seq")
+
+    assert rows(found, "state") == [("dead",), ("failed",), ("open",), ("open",), ("open",), ("cancelled",)]
+
+
+def test_the_backlog_returns_to_zero(spark: SparkSession) -> None:
+    history = History()
+    for number in range(10):
+        history.job(0, ("a", 3_600 * (1 + number // 4) + 1, 3_600 * (1 + number // 4) + 2, "acked"))
+    events = history.frame(spark)
+    curve = metrics.backlog(metrics.jobs(events)).orderBy("hour")
+
+    assert rows(curve, "came", "went", "level") == [(10, 0, 10), (0, 4, 6), (0, 4, 2), (0, 2, 0)]
+    flying = metrics.in_flight(metrics.attempts(events)).orderBy("hour")
+    assert [row[0] for row in rows(flying, "level")] == [0, 0, 0]
+
+
+def test_percentiles_are_values_that_occurred(spark: SparkSession) -> None:
+    history = History(lease=10_000)
+    for number in range(1, 101):
+        history.job(0, ("a", number, number + 2 * number, "acked"))
+    events = history.frame(spark)
+    found = metrics.latency(metrics.attempts(events), metrics.jobs(events)).orderBy("measure")
+
+    assert rows(found, "measure", "n", "p50", "p95", "p99", "highest") == [
+        ("run", 100, 100.0, 190.0, 198.0, 200.0),
+        ("total", 100, 150.0, 285.0, 297.0, 300.0),
+        ("wait", 100, 50.0, 95.0, 99.0, 100.0),
+    ]
+
+
+def test_rates(spark: SparkSession) -> None:
+    history = History()
+    for _ in range(3):
+        history.job(0, ("a", 1, 2, "acked"))
+    history.job(0, ("a", 1, 2, "released"), ("a", 3, 4, "acked"))
+    events = history.frame(spark)
+    found = metrics.throughput(metrics.attempts(events), metrics.jobs(events))
+    assert rows(
+        found, "enqueued", "claimed", "completed", "failed", "redelivered", "failure_rate", "redelivery_rate"
+    ) == [(4, 5, 4, 0, 1, 0.2, 0.2)]
+
+
+def test_a_sick_and_a_slow_node_stand_out_and_a_bad_release_does_not(spark: SparkSession) -> None:
+    history = History()
+    for number in range(200):
+        for node in ("a", "b", "c"):
+            history.job(0, (node, 1, 2, "released" if number % 50 == 0 else "acked"))
+        history.job(0, ("sick", 1, 2, "released" if number % 3 == 0 else "acked"))
+        history.job(0, ("slow", 1, 6, "acked"))
+    history.job(0, ("new", 1, 2, "failed"))
+    found = metrics.node_health(metrics.attempts(history.frame(spark)))
+
+    verdicts = dict(rows(found, "node", "verdict"))
+    assert verdicts == {"a": "well", "b": "well", "c": "well", "sick": "sick", "slow": "slow", "new": "unknown"}
+    assert rows(found, "node")[0] == ("new",) or rows(found, "node")[0] == ("sick",)
+
+    everybody = History()
+    for number in range(100):
+        for node in ("a", "b", "c"):
+            everybody.job(0, (node, 1, 2, "released" if number % 2 else "acked"))
+    assert {row[0] for row in rows(metrics.node_health(metrics.attempts(everybody.frame(spark))), "verdict")} == {
+        "well"
+    }
+
+
+def test_poison_by_fingerprint(spark: SparkSession) -> None:
+    history = History()
+    for number in range(3):
+        history.job(0, ("a", 1, 2, "released"), ("b", 3, 4 + number, "dead_lettered"), fingerprint="poison")
+    for _ in range(2):
+        history.job(0, ("b", 1, 2, "released"), ("a", 3, 4, "acked"), fingerprint="disk full on b")
+    events = history.frame(spark)
+    found = metrics.poison(metrics.attempts(events), metrics.jobs(events))
+
+    assert rows(found, "fingerprint", "failures", "jobs", "dead", "nodes", "node_names", "one_node", "last_at") == [
+        ("poison", 6, 3, 3, 2, ["a", "b"], False, at(6).replace(tzinfo=None)),
+        ("disk full on b", 2, 2, 0, 1, ["b"], True, at(2).replace(tzinfo=None)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ran", "outcome", "advice"), [(29, "acked", "longer"), (0.5, "acked", "shorter"), (10, "acked", "keep")]
+)
+def test_lease_advice(spark: SparkSession, ran: float, outcome: str, advice: str) -> None:
+    history = History(lease=30)
+    for _ in range(50):
+        history.job(0, ("a", 1, 1 + ran, outcome))
+    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).first()
+    assert found is not None
+    assert (found.advice, found.lease) == (advice, 30.0)
+    assert found.suggested >= ran
+
+
+def test_hour_of_week_forecast_and_workers(spark: SparkSession) -> None:
+    history = History()
+    for week, count in ((0, 10), (1, 10), (2, 20)):
+        for number in range(count):
+            start = week * 7 * 86_400 + number
+            history.job(start, ("a", start, start + 18, "acked"))
+    events = history.frame(spark)
+    silver, jobs = metrics.attempts(events), metrics.jobs(events)
+    weekly = metrics.hour_of_week(silver, jobs)
+
+    # 2030-01-01 12:00 is a Tuesday noon: hour 36.
+    assert rows(weekly, "hour_of_week", "weeks", "arrivals", "peak", "run") == [(36, 3, 10.0, 20, 18.0)]
+    expected = metrics.forecast(weekly, jobs)
+    assert rows(expected, "expected", "trend") == [(20.0, 2.0)]
+    needed = metrics.workers_needed(expected, wait=5.0).first()
+    assert needed is not None
+    assert needed.workers == workers(20 / 3600, 18.0, 5.0) == 2
+
+
+def test_erlang_c_against_known_values() -> None:
+    assert erlang_c(8, 10) == pytest.approx(0.4092, abs=1e-4)
+    assert erlang_c(0.5, 1) == pytest.approx(0.5)  # M/M/1: the load itself
+    assert erlang_c(3, 3) == 1.0
+    assert workers(10.0, 1.0, 1.0) > 10
+
+
+def test_an_empty_log_has_empty_tables(spark: SparkSession) -> None:
+    events = spark.createDataFrame([], SCHEMA)
+    silver, jobs = metrics.attempts(events), metrics.jobs(events)
+    for frame in (metrics.latency(silver, jobs), metrics.node_health(silver), metrics.poison(silver, jobs)):
+        assert frame.agg(f.count(f.lit(1))).first() == (0,)

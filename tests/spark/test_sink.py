@@ -1,0 +1,196 @@
+"""The sink: every row a job, once, whatever Spark does again."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.utils import timezone
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
+from django_leasequeue.models import EventKind, Job, JobState, LakeStage, LakeWrite, LeaseEvent
+from tests.engine.helpers import make
+from tests.spark.conftest import Source
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def work() -> int:
+    return make("work", preset="django")
+
+
+def write(source: Source, frame: DataFrame, **options: Any) -> None:
+    words = {"queue": "work", **options}
+    words = {name: value for name, value in words.items() if value is not None}
+    frame.write.format("leasequeue").options(**source.options, **words).mode("append").save()
+
+
+def test_columns_become_jobs_that_can_be_claimed(source: Source) -> None:
+    later = timezone.now() + timedelta(hours=1)
+    rows = [
+        ("k1", "a 'quote'\t\\ \n", 5, 1, None, "t"),
+        ("k2", "", 0, 2, later, None),
+        (None, None, None, 3, None, None),
+    ]
+    frame = source.session.createDataFrame(
+        rows, "key string, text string, priority int, n bigint, run_at timestamp, tag string"
+    )
+    write(source, frame)
+
+    jobs = {job.data["n"]: job for job in Job.objects.all()}
+    assert jobs[1].data == {"text": "a 'quote'\t\\ \n", "n": 1}
+    assert (jobs[1].key, jobs[1].tag, jobs[1].rank) == ("k1", "t", -5)
+    assert (jobs[2].state, jobs[2].available_at) == (JobState.DELAYED, later)
+    assert jobs[3].data == {"text": None, "n": 3}
+    assert LeaseEvent.objects.filter(kind=EventKind.ENQUEUED).count() == 3
+    assert not LakeStage.objects.exists()
+    claimed = engine.run(engine.claim("work", "n1", 10))
+    assert [job.data["n"] for job in claimed] == [1, 3]
+
+
+def test_data_as_json_text_and_queues_by_column(source: Source) -> None:
+    make("other")
+    frame = source.session.range(4).select(
+        f.to_json(f.struct("id")).alias("data"), f.when(f.col("id") % 2 == 0, "work").otherwise("other").alias("queue")
+    )
+    write(source, frame, queue=None)
+    assert sorted(Job.objects.values_list("queue__name", "data__id")) == [
+        ("other", 1), ("other", 3), ("work", 0), ("work", 2),
+    ]  # fmt: skip
+
+
+def test_failing_and_retried_tasks_add_every_row_once(source: Source, tmp_path: Path) -> None:
+    marker = str(tmp_path / "failed")
+
+    def fail_once(batches: Any) -> Any:
+        from pathlib import Path as P
+
+        for batch in batches:
+            yield batch
+            if 1_900 in batch.column(0).to_pylist() and not P(marker).exists():
+                P(marker).touch()
+                raise RuntimeError("the task dies after it has written")
+
+    frame = source.session.range(0, 2_000, 1, 2).mapInArrow(fail_once, "id bigint")
+    write(source, frame)
+
+    assert Path(marker).exists()
+    assert Job.objects.count() == 2_000
+    assert sorted(job["id"] for job in Job.objects.values_list("data", flat=True)) == list(range(2_000))
+
+
+def test_a_repeated_write_id_adds_nothing(source: Source) -> None:
+    frame = source.session.range(10)
+    write(source, frame, writeId="backfill-1")
+    write(source, frame, writeId="backfill-1")
+    assert Job.objects.count() == 10
+    write(source, frame, writeId="backfill-2")
+    assert Job.objects.count() == 20
+    assert list(LakeWrite.objects.order_by("id").values_list("write_id", "staged", "enqueued")) == [
+        ("backfill-1", 10, 10),
+        ("backfill-2", 10, 10),
+    ]
+
+
+def test_keys_that_are_taken_add_nothing(source: Source) -> None:
+    engine.run(engine.enqueue("work", [NewJob(data="there", key="k1")]))
+    frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k2", 3)], "key string, n int")
+    write(source, frame, visible="parts")
+    assert sorted(Job.objects.values_list("key", flat=True)) == ["k1", "k2"]
+    assert Job.objects.get(key="k1").data == "there"
+
+
+def test_a_replayed_stream_batch_adds_nothing(source: Source, tmp_path: Path) -> None:
+    inputs, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    inputs.mkdir()
+    (inputs / "1.json").write_text("\n".join(json.dumps({"n": n}) for n in range(50)))
+
+    def drain() -> None:
+        stream = source.session.readStream.schema("n int").json(str(inputs))
+        writer = stream.writeStream.format("leasequeue").options(**source.options, queue="work")
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    drain()
+    assert Job.objects.count() == 50
+    for note in (checkpoint / "commits").iterdir():
+        note.unlink()  # as after a crash between our commit and Spark's
+    drain()
+    assert Job.objects.count() == 50
+    (inputs / "2.json").write_text(json.dumps({"n": 50}))
+    drain()
+    assert Job.objects.count() == 51
+
+
+def test_dead_letters_are_replayed_once(source: Source) -> None:
+    make("dead", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    engine.run(engine.enqueue("dead", [NewJob(data={"n": n}, key=f"k{n}") for n in range(3)]))
+    for job in engine.run(engine.claim("dead", "n1", 3)):
+        engine.run(engine.release([engine.Release(job.seq, job.claim)], "n1"))
+    assert Job.objects.filter(state=JobState.DEAD).count() == 3
+    dead = source.read("jobs", numPartitions=1).where("state = 'dead' and key <> 'k2'")
+    letters = dead.select("key", "data", f.col("seq").alias("source_seq")).localCheckpoint()
+
+    write(source, letters, queue="dead", replay="jobs", writeId="r1")
+    write(source, letters, queue="dead", replay="jobs", writeId="r2")
+
+    assert sorted(Job.objects.values_list("key", "state")) == [
+        ("k0", JobState.READY), ("k1", JobState.READY), ("k2", JobState.DEAD),
+    ]  # fmt: skip
+    assert LeaseEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2
+    job = Job.objects.get(key="k0")
+    assert LeaseEvent.objects.get(seq=job.seq, kind=EventKind.ENQUEUED).detail == {"redriven_from": job.source_seq}
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "message"),
+    [
+        ("select 1 as n", {"queue": None}, "Name the queue"),
+        ("select 1 as n", {"queue": "missing"}, "There is no queue 'missing'"),
+        ("select '1' as priority", {}, "must be"),
+        ("select 1 as n, '{}' as data", {}, "would be lost"),
+        ("select 1 as n", {"visible": "parts"}, "needs a column 'key'"),
+        ("select '' as key", {}, "1 to 1024 bytes"),
+        ("select 'no json' as data", {}, "json"),
+        ("select 1 as n", {"replay": "jobs"}, "source_seq"),
+        ("select unbase64('AAAA') as b", {}, "binary column"),
+    ],
+)
+def test_bad_input_says_what_to_do_and_adds_nothing(
+    source: Source, sql: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        write(source, source.session.sql(sql), **options)
+    assert not Job.objects.exists()
+
+
+def test_overwriting_a_queue_is_refused(source: Source) -> None:
+    writer = source.session.range(1).write.format("leasequeue").options(**source.options, queue="work")
+    with pytest.raises(PySparkException, match="only adds jobs"):
+        writer.mode("overwrite").save()
+
+
+def test_a_part_that_is_gone_breaks_the_write(source: Source, database: psycopg.Connection[Any]) -> None:
+    database.execute(
+        "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM leasequeue_lakestage; RETURN NEW;"
+        " END $$"
+    )
+    database.execute("CREATE TRIGGER lose BEFORE INSERT ON leasequeue_lakewrite FOR EACH ROW EXECUTE FUNCTION lose()")
+    try:
+        with pytest.raises(PySparkException, match="Write again"):
+            write(source, source.session.range(5), writeId="w")
+    finally:
+        database.execute("DROP TRIGGER lose ON leasequeue_lakewrite")
+        database.execute("DROP FUNCTION lose")
+    assert not Job.objects.exists()
+    write(source, source.session.range(5), writeId="w")
+    assert Job.objects.count() == 5

@@ -1,0 +1,187 @@
+"""The batch source: what is in the tables, exactly, whatever is in them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
+from tests.spark.conftest import Source
+from tests.spark.helpers import NOON, at, event, many
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ODD = "a 'quote', \"another\", a\ttab, a \\ backslash,\r\na newline, ünïcode \U0001f600 and \\N"
+
+
+def test_empty_tables_have_columns_and_no_rows(source: Source) -> None:
+    for table in ("events", "jobs", "results"):
+        frame = source.read(table)
+        assert "seq" in frame.columns
+        assert frame.collect() == []
+
+
+def test_text_null_and_empty_stay_what_they_are(source: Source, database: psycopg.Connection[Any]) -> None:
+    for number, text in enumerate([ODD, "", None, "NULL", " "], start=1):
+        event(database, seq=number, node=text, detail=None if text is None else {"text": text})
+
+    rows = source.read(schema="seq bigint, node string, detail string").orderBy("seq").collect()
+
+    assert [row.node for row in rows] == [ODD, "", None, "NULL", " "]
+    assert [row.detail is None for row in rows] == [False, False, True, False, False]
+
+
+def test_a_single_column_of_nulls_keeps_its_rows(source: Source, database: psycopg.Connection[Any]) -> None:
+    for node in (None, "", "x", None):
+        event(database, node=node)
+
+    nodes = [row.node for row in source.read(schema="node string").collect()]
+
+    assert sorted(nodes, key=str) == ["", None, None, "x"]
+
+
+def test_times_are_instants(source: Source, database: psycopg.Connection[Any]) -> None:
+    database.execute("SET TimeZone = 'Asia/Kolkata'")
+    event(database, occurred_at=at(0.000001), enqueued_at=NOON)
+
+    table = source.read(schema="occurred_at timestamp, enqueued_at timestamp").toArrow()
+
+    assert table.column("occurred_at").to_pylist() == [at(0.000001)]
+    assert table.column("enqueued_at").to_pylist() == [NOON]
+
+
+def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
+    engine.run(engine.enqueue("work", [NewJob(data={"n": 1}, body=b"\x00\xff", key="k", tag="t")]))
+    engine.run(engine.enqueue("work", [NewJob(data=None)]))
+    job = engine.run(engine.claim("work", "n1"))[0]
+    engine.run(engine.finish([engine.Ending(job.seq, job.claim, result={"ok": True})], "n1"))
+
+    live = source.read("jobs", numPartitions=1).collect()
+    done = source.read("results").collect()
+
+    assert [(row.queue, row.state, row.body) for row in live] == [("work", "ready", None)]
+    assert [(row.key, row.state, row.result, bytes(row.body)) for row in done] == [
+        ("k", "completed", '{"ok": true}', b"\x00\xff")
+    ]
+
+
+def test_many_slices_hold_every_row_once(source: Source, database: psycopg.Connection[Any]) -> None:
+    many(database, 30_000)
+    frame = source.read(schema="seq bigint", rowsPerPartition=1_000)
+
+    assert frame.rdd.getNumPartitions() > 5
+    assert frame.agg(f.count("seq"), f.countDistinct("seq"), f.sum("seq")).first() == (30_000, 30_000, 450_015_000)
+
+
+def test_an_open_transaction_ends_the_read_before_it(
+    source: Source, database: psycopg.Connection[Any], test_dsn: str
+) -> None:
+    event(database, seq=1)
+    with psycopg.connect(test_dsn) as slow:
+        event(slow, seq=2)
+        event(database, seq=3)
+        assert [row.seq for row in source.read(schema="seq bigint").collect()] == [1]
+        slow.commit()
+
+    assert sorted(row.seq for row in source.read(schema="seq bigint").collect()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("condition", "seqs"),
+    [
+        ("seq = 2", [2]),
+        ("seq in (1, 3, 9)", [1, 3]),
+        ("not (seq = 2)", [1, 3]),
+        ("node = 'it''s %s {x}'", [1]),
+        ("node is null", [3]),
+        ("node is not null and seq > 1", [2]),
+        ("event = 'claimed'", [2]),
+        ("node like 'it%'", [1]),
+        ("node > 'a'", [1, 2]),
+        ("occurred_at >= timestamp '2030-01-01 12:00:01Z'", [2, 3]),
+    ],
+)
+def test_filters_mean_the_same_pushed_down_or_not(
+    source: Source, database: psycopg.Connection[Any], condition: str, seqs: list[int]
+) -> None:
+    event(database, seq=1, node="it's %s {x}")
+    event(database, seq=2, node="n2", kind=2, occurred_at=at(1))
+    event(database, seq=3, occurred_at=at(2))
+
+    for pushdown in (True, False):
+        rows = source.read(schema="seq bigint, node string, event string, occurred_at timestamp", pushdown=pushdown)
+        assert sorted(row.seq for row in rows.where(condition).collect()) == seqs
+
+
+def test_jobs_in_parts_are_those_of_one_moment(source: Source, database: psycopg.Connection[Any]) -> None:
+    for start in range(0, 20_000, 10_000):
+        engine.run(engine.enqueue("work", [NewJob(data=start + n) for n in range(10_000)]))
+    frame = source.read("jobs", schema="seq bigint, state string", numPartitions=6)
+    assert frame.rdd.getNumPartitions() >= 5
+    database.execute("DELETE FROM leasequeue_job WHERE seq % 2 = 0")
+
+    # Planned before the delete: the snapshot was taken then, and all parts see it.
+    assert frame.count() in {20_000, 10_000}
+    held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasequeue-spark' AND state LIKE 'idle in%'"
+    for _ in range(200):
+        row = database.execute(held).fetchone()
+        if row == (0,):
+            break
+        database.execute("SELECT pg_sleep(0.05)")
+    assert row == (0,)  # nobody holds the snapshot once all parts are read
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "nothing"}, "events, jobs, results"),
+        ({"tabel": "events"}, "knows no option tabel"),
+        ({"numPartitions": "0"}, "an integer from 1"),
+        ({"dsn": "postgresql://u:secret@h/d"}, "must not hold a password"),
+        ({"alias": "default", "host": "elsewhere"}, "leave out"),
+    ],
+)
+def test_bad_options_say_what_to_do(source: Source, options: dict[str, str], message: str) -> None:
+    with pytest.raises(PySparkException, match=message) as caught:
+        source.session.read.format("leasequeue").options(**options).load().collect()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"), [("nope int", "no column 'nope'"), ("seq int", "is bigint; the schema")]
+)
+def test_a_schema_must_fit(source: Source, schema: str, message: str) -> None:
+    with pytest.raises(PySparkException, match=message):
+        source.read(schema=schema).collect()
+
+
+def test_the_password_is_in_no_plan(source: Source, database: psycopg.Connection[Any]) -> None:
+    event(database)
+    frame = source.session.read.format("leasequeue").options(**source.options, password="hunter2-hunter2").load()
+
+    plan = frame._jdf.queryExecution().toString()
+
+    assert "hunter2" not in plan
+    assert "hunter2" not in frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_the_alias_is_resolved_by_django_on_the_driver(source: Source, database: psycopg.Connection[Any]) -> None:
+    event(database, seq=7)
+    frame = source.session.read.format("leasequeue").options(alias="default").schema("seq bigint").load()
+    assert [row.seq for row in frame.collect()] == [7]
+
+
+def test_workers_import_no_django() -> None:
+    script = (
+        "import sys, pyspark_leasequeue, django_leasequeue.spark.sink, django_leasequeue.spark.stream;"
+        "print(sorted(name for name in sys.modules if name.split('.')[0] in {'django', 'rest_framework', 'pgtrigger'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
