@@ -1,3 +1,32 @@
 """A lease-based, at-least-once job queue for Django, kept in the project's own PostgreSQL."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .engine.rows import NewJob as NewJob
+    from .job import Job as Job
+    from .queue import Queue as Queue
+
+#: Where the public names live. They are imported when they are first used: importing this package imports nothing, and
+#: none of them needs Django's apps to be loaded.
+_HOMES = {
+    "Job": "job",
+    "NewJob": "engine.rows",
+    "Queue": "queue",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

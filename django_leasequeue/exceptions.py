@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LeaseQueueError(Exception):
     """Base of all errors of django_leasequeue."""
@@ -69,3 +71,68 @@ class StorageError(LeaseQueueError):
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         self.cause = cause
         super().__init__(message)
+
+
+class SerializerError(LeaseQueueError, ValueError):
+    """A payload or a result cannot be written or read with the queue's serializer."""
+
+
+class JobFailed(LeaseQueueError):
+    """The job ended with an error.
+
+    Args:
+        job_id: its key, or its number.
+        error_type: the class of the last error (dotted), or a word such as ``LEASE_EXPIRED``.
+        error: the last error's message.
+        deliveries: how often the job was claimed.
+        errors: the failed attempts, oldest first: dicts of ``at``, ``node``, ``type``, ``message``, ``traceback``.
+    """
+
+    def __init__(
+        self,
+        job_id: object,
+        error_type: str | None = None,
+        error: str | None = None,
+        deliveries: int = 0,
+        errors: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.job_id = job_id
+        self.error_type = error_type
+        self.error = error
+        self.deliveries = deliveries
+        self.errors = errors or []
+        what = ": ".join(part for part in (error_type, error) if part) or "nothing is known of the error"
+        super().__init__(f"{self._says.format(job_id=job_id, deliveries=deliveries)}: {what}")
+
+    _says = "Job {job_id} failed"
+
+    @property
+    def traceback(self) -> str:
+        """The last error's traceback as text, as far as it was kept."""
+        return str(self.errors[-1].get("traceback") or "") if self.errors else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.job_id, self.error_type, self.error, self.deliveries, self.errors)
+
+
+class MaxRetries(JobFailed):
+    """The job used up its deliveries; what its last attempt said is in ``error_type``, ``error`` and ``traceback``."""
+
+    _says = "Job {job_id} failed {deliveries} times, as often as it may"
+
+
+class JobCancelled(LeaseQueueError):
+    """The job was cancelled or removed while somebody waited for it."""
+
+    def __init__(self, job_id: object, message: str | None = None) -> None:
+        self.job_id = job_id
+        super().__init__(message or f"Job {job_id} was cancelled before anybody started it.")
+
+
+class WaitTimeout(LeaseQueueError, TimeoutError):
+    """Nobody finished the job in the time that the caller waits. The job goes on; ask for its result later."""
+
+    def __init__(self, job_id: object, seconds: float) -> None:
+        self.job_id = job_id
+        self.seconds = seconds
+        super().__init__(f"Job {job_id} was not finished within {seconds:g} s. It goes on: ask for its result later.")

@@ -1,0 +1,252 @@
+"""Request and response: enqueue a job, wait until somebody has finished it, return its result."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from django.db import connections
+
+from . import engine
+from .calls import arun, run
+from .engine import replies
+from .engine.limits import MAX_BATCH
+from .exceptions import InvalidOption, JobCancelled, JobNotFound, MaxRetries, StorageError, WaitTimeout
+from .outcomes import Receipt
+from .replies import Ticket, get_hub
+
+if TYPE_CHECKING:
+    from .requesting import Requesting
+
+T = TypeVar("T")
+
+#: Seconds that a caller waits at most.
+MAX_TIMEOUT = 86_400.0
+#: Seconds that listening may take to begin; after them the caller polls until it has begun.
+READY_TIMEOUT = 5.0
+
+#: The answer to a caller whose job has not ended.
+PENDING = object()
+
+#: Set by ``django_leasequeue.testing``: runs jobs here and now, where no worker can see them.
+inline: Callable[[], None] | None = None
+
+
+class Requested(NamedTuple):
+    """The answer to a request: the receipt, whether the job's end will be told, whether it has ended already."""
+
+    receipt: Receipt
+    told: bool
+    ended: bool
+
+
+class Caller:
+    """How a thread does what a conversation needs. Its twin for coroutines returns awaitables in place of values."""
+
+    def __init__(self, queue: Requesting) -> None:
+        self.queue = queue
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        """End the current or the next sleep, from any thread."""
+        self._event.set()
+
+    def ready(self, ticket: Ticket, timeout: float) -> Any:
+        """Wait until the ticket hears."""
+        return ticket.subscription.wait_ready(timeout)
+
+    def request(self, job: engine.NewJob, channel: str) -> Any:
+        """Enqueue the job, or join the one that holds its key."""
+        return run(self.queue.request(job, channel), self.queue.using)
+
+    def reply(self, seq: int) -> Any:
+        """Read how the job ended."""
+        return run(self.queue.reply(seq), self.queue.using)
+
+    def ended(self, seqs: list[int]) -> Any:
+        """Ask which jobs have ended."""
+        return run(replies.ended(seqs), self.queue.using)
+
+    def sleep(self, seconds: float) -> Any:
+        """Sleep until somebody wakes us, at most ``seconds``."""
+        self._event.wait(seconds)
+        self._event.clear()
+
+    def inline(self, work: Callable[[], None]) -> Any:
+        """Run jobs in place of a worker."""
+        work()
+
+
+class AsyncCaller(Caller):
+    """How a coroutine does it."""
+
+    def __init__(self, queue: Requesting) -> None:
+        self.queue = queue
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._woken = False
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits there
+            self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._woken = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def ready(self, ticket: Ticket, timeout: float) -> bool:  # noqa: ASYNC109  (the same call as the thread's)
+        return await ticket.subscription.async_ready(timeout)
+
+    async def request(self, job: engine.NewJob, channel: str) -> Requested:
+        return await arun(self.queue.request(job, channel), self.queue.using)
+
+    async def reply(self, seq: int) -> Any:
+        return await arun(self.queue.reply(seq), self.queue.using)
+
+    async def ended(self, seqs: list[int]) -> list[int]:
+        return await arun(replies.ended(seqs), self.queue.using)
+
+    async def sleep(self, seconds: float) -> None:
+        if not self._woken:
+            self._waiter = self._loop.create_future()
+            alarm = self._loop.call_later(seconds, self._ring)
+            try:
+                await self._waiter
+            finally:
+                alarm.cancel()
+                self._waiter = None
+        self._woken = False
+
+    async def inline(self, work: Callable[[], None]) -> None:
+        from asgiref.sync import sync_to_async
+
+        await sync_to_async(work)()
+
+
+def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generator[Any, Any, Any]:
+    """Enqueue and wait: yields what the caller has to do (a thread has done it by then), is sent what came of it.
+
+    Listening begins before the job is enqueued, so no end is missed. A caller that is not told (the connection is lost,
+    or there is none) looks by itself, and one caller's look serves all of the process.
+    """
+    deadline = time.monotonic() + check_timeout(timeout)
+    queue = caller.queue
+    work = inline
+    if work is None:
+        _check_visible(caller)
+    hub = get_hub(queue.using)
+    ticket = hub.open(caller)
+    try:
+        if work is None:
+            yield caller.ready(ticket, min(READY_TIMEOUT, timeout))
+        asked: Requested = yield caller.request(job, hub.channel)
+        receipt = asked.receipt
+        if receipt.status == "completed":
+            return receipt.result
+        ticket.bind(receipt.seq)
+        ticket.told = asked.told
+        if work is not None:
+            yield caller.inline(work)
+            ticket.ended = True
+        if asked.ended:
+            ticket.ended = True
+        while True:
+            if not ticket.ended:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise WaitTimeout(receipt.key or receipt.seq, timeout)
+                yield caller.sleep(min(left, ticket.patience()))
+                yield from _look(caller, ticket)
+                continue
+            answer = yield caller.reply(receipt.seq)
+            if answer is None:
+                raise _traceless(receipt, ticket.word)
+            if answer[0] is not PENDING:
+                return answer[0]
+            if work is not None:
+                raise WaitTimeout(receipt.key or receipt.seq, timeout)
+            ticket.again()
+    finally:
+        ticket.close()
+
+
+def _look(caller: Caller, ticket: Ticket) -> Generator[Any, Any, None]:
+    """Look for ends that nobody told, for all callers of this process, if it is time to."""
+    if ticket.ended:
+        return
+    seqs = ticket.look_due()
+    for start in range(0, len(seqs), MAX_BATCH):
+        try:
+            ended = yield caller.ended(seqs[start : start + MAX_BATCH])
+        except StorageError:
+            # The database is away: the caller's time is not over yet.
+            ticket.look_failed()
+            return
+        ticket.looked(ended)
+
+
+def _traceless(receipt: Receipt, word: str) -> Exception:
+    """The error for a job that has ended and of which nothing is remembered."""
+    name = receipt.key or receipt.seq
+    if word == "1":
+        return JobNotFound(name, f"Job {name} was completed, but its result is not remembered any more.")
+    if word == "2":
+        return MaxRetries(name, "DEAD_LETTER", "it was moved to the dead-letter topic of its queue")
+    if word == "3":
+        return JobCancelled(name)
+    return JobCancelled(name, f"Job {name} is gone: it was cancelled or removed, or its result is not remembered.")
+
+
+def _check_visible(caller: Caller) -> None:
+    if not isinstance(caller, AsyncCaller) and connections[caller.queue.using].in_atomic_block:
+        raise InvalidOption(
+            "enqueue_and_wait inside transaction.atomic() would wait for a job that no worker can see. Call it after"
+            " the transaction, or in a test use the fixture 'leasequeue'."
+        )
+
+
+def check_timeout(timeout: float) -> float:
+    """Return ``timeout`` if it is a number of seconds that one may wait.
+
+    Raises:
+        InvalidOption: it is something else.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
+        raise InvalidOption(f"timeout must be seconds, more than 0 and at most {MAX_TIMEOUT:g}; it is {timeout!r}.")
+    return float(timeout)
+
+
+def talk(caller: Caller, job: engine.NewJob, timeout: float) -> Any:
+    """Carry out a conversation in a thread."""
+    steps = conversation(caller, job, timeout)
+    value: Any = None
+    try:
+        while True:
+            value = steps.send(value)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        steps.close()
+
+
+async def atalk(caller: AsyncCaller, job: engine.NewJob, timeout: float) -> Any:  # noqa: ASYNC109  (it is told, not cancelled)
+    """Carry out a conversation in a coroutine."""
+    steps = conversation(caller, job, timeout)
+    try:
+        awaited: Awaitable[Any] = steps.send(None)
+        while True:
+            try:
+                value = await awaited
+            except BaseException as error:  # noqa: BLE001  (the conversation decides, and cleans up)
+                awaited = steps.throw(error)
+            else:
+                awaited = steps.send(value)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        steps.close()
