@@ -58,9 +58,9 @@ def cancel(
         "seqs": arrays.integers(check_seqs(seqs)),
     }
     rows = yield "cancel", params
-    for seq, key, _ in rows:
-        yield from announce("cancelled", queue=queue, project=project, seq=seq, key=key, name=None)
-    return [(seq, key) for seq, key, _ in rows]
+    for seq, key, name, _ in rows:
+        yield from announce("cancelled", queue=queue, project=project, seq=seq, key=key, name=name)
+    return [(seq, key) for seq, key, *_ in rows]
 
 
 @operation

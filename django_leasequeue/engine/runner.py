@@ -44,6 +44,7 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
     """Feed an operation's steps to a sync executor until it returns, then send what it announced."""
     steps = operation.steps()
     announced: _Announced = []
+    began = False
     try:
         with ExitStack() as stack:
             try:
@@ -54,6 +55,7 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
                         announced.append((name.removeprefix(SIGNAL), dict(params)))
                     elif name == BEGIN:
                         stack.enter_context(executor.transaction())
+                        began = True
                     elif name.startswith(COPY):
                         executor.copy(name.removeprefix(COPY), params["text"])
                     else:
@@ -62,6 +64,10 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
             except StopIteration as stop:
                 value: T = stop.value
         return value
+    except BaseException:
+        if began:  # its transaction was rolled back: nothing of it happened
+            announced.clear()
+        raise
     finally:
         if announced:
             signals.dispatch(announced, executor.using)
@@ -202,6 +208,7 @@ class AsyncConnectionExecutor:
         """Run an operation to its end and return its value."""
         steps = operation.steps()
         announced: _Announced = []
+        began = False
         try:
             async with AsyncExitStack() as stack:
                 try:
@@ -212,6 +219,7 @@ class AsyncConnectionExecutor:
                             announced.append((name.removeprefix(SIGNAL), dict(params)))
                         elif name == BEGIN:
                             await stack.enter_async_context(self.transaction())
+                            began = True
                         elif name.startswith(COPY):
                             await self.copy(name.removeprefix(COPY), params["text"])
                         else:
@@ -220,6 +228,10 @@ class AsyncConnectionExecutor:
                 except StopIteration as stop:
                     value: T = stop.value
             return value
+        except BaseException:
+            if began:
+                announced.clear()
+            raise
         finally:
             if announced:
                 await sync_to_async(signals.dispatch)(announced, None)

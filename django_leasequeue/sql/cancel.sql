@@ -1,7 +1,7 @@
 -- Purpose: take jobs out that nobody has started: ready or delayed ones leave, others stay.
 -- Parameters: project, queue, keys or seqs (the other one empty); now.
 -- Index: leasequeue_job_key, leasequeue_job_pkey, leasequeue_topicstate_pkey. Waits for a concurrent claim and then sees its lease: never both.
--- Returns: seq, key, reply_to told or not.
+-- Returns: seq, key, name, reply_to told or not.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), q AS MATERIALIZED (
@@ -22,7 +22,7 @@ WITH t AS MATERIALIZED (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, deliveries, enqueued_at, name)
     SELECT pg_current_xact_id()::text::bigint, g.now, g.queue_id, g.seq, 10, g.deliveries, g.created_at, g.name FROM gone g
 )
-SELECT g.seq, g.key, CASE WHEN g.reply_to IS NOT NULL
+SELECT g.seq, g.key, g.name, CASE WHEN g.reply_to IS NOT NULL
     THEN (SELECT string_agg(pg_notify(c, g.seq || ':3:' || COALESCE(g.key, ''))::text, '')
         FROM string_to_table(g.reply_to, ' ') c) END
 FROM gone g

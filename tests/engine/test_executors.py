@@ -1,0 +1,215 @@
+"""One operation, four ways to run it: all must do the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.test import override_settings
+
+from django_leasequeue import engine, sql
+from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob
+from django_leasequeue.engine.pool import close_pools, connection_parameters
+from django_leasequeue.exceptions import InvalidOption, QueueNotFound
+from django_leasequeue.models import Job, JobResult, LeaseEvent
+from django_leasequeue.sql import names, statement
+
+from .helpers import NODE, claim, make, outcomes, own_connection, put, seqs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Run = Callable[[Any], Awaitable[Any]]
+
+
+async def story(run: Run) -> list[Any]:
+    """A bit of everything; returns what the caller sees, without numbers."""
+    told: list[Any] = []
+    told.append(await run(engine.create("work", result_ttl_ms=60_000, max_deliveries=2, dead_letter="graveyard")))
+    jobs = [NewJob(data={"n": 1}, key="a"), NewJob(body=b"\x00\xff", tag="t"), NewJob(key="a")]
+    told.append([(answer.status.value, answer.state) for answer in await run(engine.enqueue("work", jobs))])
+    many = await run(engine.enqueue("work", [NewJob(data=number) for number in range(120)]))
+    told.append({answer.state for answer in many})
+    leased = await run(engine.claim("work", NODE, 3))
+    told.append([(job.data, job.body, job.key, job.tag, job.deliveries, job.errors) for job in leased])
+    first, second, third = (job.seq for job in leased)
+    told.append(outcomes(await run(engine.extend([first, 10**15], NODE, 60_000))))
+    endings = [Ending(first, leased[0].claim, result=[1]), Ending(second, failure=Failure("E", "m"))]
+    told.append(outcomes(await run(engine.finish(endings, NODE))))
+    told.append((await run(engine.nack([third], NODE, delay_ms=60_000))).released[third].state)
+    told.append(len(await run(engine.cancel("work", seqs=[third]))))
+    told.append(await run(engine.purge("work", size=100)))
+    told.append((await run(engine.get("work"))).config["max_deliveries"])
+    for bad, error in ((engine.claim("nowhere", NODE), QueueNotFound), (engine.claim("work", ""), InvalidOption)):
+        with pytest.raises(error):
+            await run(bad)
+    return told
+
+
+EXPECTED = [
+    True,
+    [("queued", "ready"), ("queued", "ready"), ("duplicate", "ready")],
+    {"ready"},
+    [({"n": 1}, None, "a", None, 1, []), (None, b"\x00\xff", None, "t", 1, []), (0, None, None, None, 1, [])],
+    ["ok", "not_found"],
+    ["ok", "ok"],
+    "delayed",
+    1,
+    100,
+    2,
+]
+
+
+def check(told: list[Any]) -> None:
+    assert told == EXPECTED
+    assert JobResult.objects.count() == 2
+    assert Job.objects.count() == 19
+    kinds = list(LeaseEvent.objects.order_by("kind").values_list("kind", flat=True))
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {1: 122, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 10: 101}
+
+
+def test_on_djangos_connection() -> None:
+    check(_sync(engine.run))
+
+
+def _sync(run: Callable[[Any], Any]) -> list[Any]:
+    """Tell the story with a sync executor: nothing in it ever waits for the loop."""
+
+    async def at_once(operation: Any) -> Any:
+        return run(operation)
+
+    teller = story(at_once)
+    try:
+        teller.send(None)
+    except StopIteration as stop:
+        return list(stop.value)
+    raise AssertionError("it waited")
+
+
+def test_on_djangos_connection_inside_a_transaction() -> None:
+    with transaction.atomic():
+        told = _sync(engine.run)
+    check(told)
+
+
+def test_on_a_connection_of_ours() -> None:
+    with own_connection() as executor:
+        check(_sync(executor.run))
+
+
+def test_on_a_connection_without_prepared_statements() -> None:
+    with own_connection() as executor:
+        executor.connection.prepare_threshold = None
+        check(_sync(executor.run))
+
+
+def test_on_an_async_connection() -> None:
+    async def tell() -> list[Any]:
+        async with await psycopg.AsyncConnection.connect(**connection_parameters("default"), autocommit=True) as raw:
+            return await story(AsyncConnectionExecutor(raw).run)
+
+    check(asyncio.run(tell()))
+
+
+@pytest.mark.parametrize("mode", ["native", "thread", "auto"])
+def test_from_async_code(mode: str) -> None:
+    async def tell() -> list[Any]:
+        try:
+            return await story(engine.arun)
+        finally:
+            await close_pools()
+
+    with override_settings(LEASEQUEUE={"ASYNC": mode}):
+        check(async_to_sync(tell)())
+
+
+def test_djangos_connection_refuses_to_block_an_event_loop() -> None:
+    async def wrong() -> None:
+        engine.run(engine.get("work"))
+
+    with pytest.raises(SynchronousOnlyOperation):
+        asyncio.run(wrong())
+
+
+class TestDjangosConnection:
+    def test_errors_are_djangos(self) -> None:
+        make("work")
+        put(1, key="k")
+        jobs = [NewJob(key="k")] + [NewJob(key=f"k{number}") for number in range(150)]
+        with pytest.raises(IntegrityError):
+            engine.run(engine.enqueue("work", jobs, fresh=True))
+        assert Job.objects.count() == 1
+
+    def test_a_broken_transaction_is_refused_as_django_does(self) -> None:
+        make("work")
+        with pytest.raises(transaction.TransactionManagementError), transaction.atomic():  # noqa: PT012
+            with pytest.raises(DatabaseError), connection.cursor() as cursor:
+                cursor.execute("SELECT 1/0")
+            transaction.get_connection().needs_rollback = True
+            engine.run(engine.claim("work", NODE))
+
+    def test_a_savepoint_takes_it_back(self) -> None:
+        make("work")
+        with transaction.atomic():
+            kept = put()
+            with transaction.atomic():
+                put(150)
+                put()
+                transaction.set_rollback(True)
+        assert seqs(claim(500)) == kept
+
+    def test_it_leaves_no_prepared_statement_setting_behind(self) -> None:
+        connection.ensure_connection()
+        before = connection.connection.prepare_threshold
+        make("work")
+        put()
+        claim()
+        assert connection.connection.prepare_threshold == before
+
+    def test_a_pooler_in_transaction_mode_gets_no_prepared_statements(self) -> None:
+        make("work")
+        put(20)
+        with connection.cursor() as cursor:
+            cursor.execute("DEALLOCATE ALL")
+        connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = True
+        try:
+            for _ in range(5):
+                claim()
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+                assert cursor.fetchone() == (0,)
+        finally:
+            connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = False
+
+
+def test_an_operation_can_be_run_again() -> None:
+    make("work")
+    operation = engine.enqueue("work", [NewJob()])
+    first, second = engine.run(operation), engine.run(operation)
+    assert first[0].seq != second[0].seq
+
+
+def test_nothing_reaches_the_database_before_the_arguments_are_checked(django_assert_num_queries) -> None:
+    with django_assert_num_queries(0):
+        operation = engine.claim("work", "")
+        with pytest.raises(InvalidOption):
+            engine.run(operation)
+
+
+@pytest.mark.parametrize("name", ["claim", "enqueue", "finish", "extend"])
+def test_the_hot_statements_fit_the_drivers_cache(name: str) -> None:
+    assert len(statement(name)) < 4_096
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_statement_says_what_it_is_for(name: str) -> None:
+    text = (Path(sql.__file__).parent / f"{name}.sql").read_text(encoding="utf-8")
+    assert text.startswith("-- Purpose: ")
+    assert "\n-- Index: " in text
+    assert "--" not in statement(name).replace("'--", "")

@@ -1,0 +1,142 @@
+"""Signals of the engine: once each, after the commit, and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from django_leasequeue import engine, signals
+from django_leasequeue.engine import NewJob
+
+from .helpers import NODE, claim, enqueue, make, one, own_connection, put
+
+Heard = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    calls: Heard = []
+
+    def listener(word: str) -> Callable[..., None]:
+        def receive(signal: Any, sender: Any, **info: Any) -> None:
+            calls.append((word, info))
+
+        return receive
+
+    listeners = {word: listener(word) for word in signals.ENGINE_SIGNALS}
+    for word, signal in signals.ENGINE_SIGNALS.items():
+        signal.connect(listeners[word])
+    yield calls
+    for word, signal in signals.ENGINE_SIGNALS.items():
+        signal.disconnect(listeners[word])
+
+
+@pytest.mark.django_db(transaction=True)
+class TestOnCommit:
+    @pytest.fixture(autouse=True)
+    def _queue(self, transactional_db: None) -> None:
+        make("work", max_deliveries=2, exhaust_at="release", dead_letter="self")
+
+    def words(self, heard: Heard) -> list[str]:
+        return [name for name, _ in heard]
+
+    def test_enqueued(self, heard: Heard) -> None:
+        (first,) = enqueue(NewJob(key="k", name="app.task"))
+        enqueue(NewJob(key="k"))
+        assert heard == [
+            (
+                "enqueued",
+                {"queue": "work", "project": "", "seq": first.seq, "key": "k", "name": "app.task", "status": "queued"},
+            )
+        ]
+        enqueue(*[NewJob()] * 150)
+        assert len(heard) == 151
+
+    def test_inside_a_transaction_they_wait_for_its_commit(self, heard: Heard) -> None:
+        with transaction.atomic():
+            put()
+            assert heard == []
+        assert self.words(heard) == ["enqueued"]
+
+    def test_and_are_not_sent_when_it_rolls_back(self, heard: Heard) -> None:
+        with transaction.atomic():
+            put(2)
+            transaction.set_rollback(True)
+        assert heard == []
+
+    def test_cancelled(self, heard: Heard) -> None:
+        (job,) = enqueue(NewJob(key="k", name="n"))
+        engine.run(engine.cancel("work", keys=["k", "other"]))
+        assert heard[1:] == [("cancelled", {"queue": "work", "project": "", "seq": job.seq, "key": "k", "name": "n"})]
+
+    def test_stalled_and_dead_lettered_at_an_expiry(self, heard: Heard, clock) -> None:
+        (job,) = enqueue(NewJob(key="k", name="app.task"))
+        for _ in range(2):
+            one()
+            clock.advance(seconds=31)
+        assert claim() == []
+        assert self.words(heard) == ["enqueued", "stalled", "stalled", "dead_lettered"]
+        stalled, last, dead = (info for _, info in heard[1:])
+        assert (stalled["seq"], stalled["key"], stalled["name"]) == (job.seq, "k", "app.task")
+        assert (stalled["node"], stalled["deliveries"], stalled["state"]) == (NODE, 1, "ready")
+        assert (last["state"], last["deliveries"]) == ("dead", 2)
+        assert (dead["seq"], dead["key"], dead["deliveries"]) == (job.seq, "k", 2)
+
+    def test_dead_lettered_at_a_release(self, heard: Heard) -> None:
+        enqueue(NewJob(key="k", name="app.task"))
+        for _ in range(2):
+            engine.run(engine.nack([one().seq], NODE))
+        assert self.words(heard) == ["enqueued", "dead_lettered"]
+        assert (heard[1][1]["key"], heard[1][1]["name"], heard[1][1]["deliveries"]) == ("k", "app.task", 2)
+
+    @pytest.mark.parametrize("exhaust_at", ["claim", "release"])
+    @pytest.mark.parametrize("dead_letter", ["self", "graveyard"])
+    def test_dead_lettered_once_wherever_it_goes(self, heard: Heard, clock, exhaust_at: str, dead_letter: str) -> None:
+        engine.run(engine.configure("work", max_deliveries=1, exhaust_at=exhaust_at, dead_letter=dead_letter))
+        put()
+        one()
+        clock.advance(seconds=31)
+        claim()
+        assert sorted(self.words(heard)) == ["dead_lettered", "enqueued", "stalled"]
+
+    def test_on_a_connection_of_ours_they_are_sent_at_once(self, heard: Heard) -> None:
+        with own_connection() as executor:
+            executor.run(engine.enqueue("work", [NewJob()]))
+        assert self.words(heard) == ["enqueued"]
+
+    def test_a_receiver_that_raises_changes_nothing(self, heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+        def broken(**_: Any) -> None:
+            raise RuntimeError("no")
+
+        signals.enqueued.connect(broken)
+        try:
+            assert len(put()) == 1
+        finally:
+            signals.enqueued.disconnect(broken)
+        assert self.words(heard) == ["enqueued"]
+        assert "receiver of a job signal raised" in caplog.text
+
+    def test_nothing_is_announced_of_an_operation_that_failed(self, heard: Heard) -> None:
+        enqueue(NewJob(key="k"))
+        heard.clear()
+        with pytest.raises(Exception, match="leasequeue_job_key"):
+            enqueue(*[NewJob(key=f"n{number}") for number in range(150)], NewJob(key="k"), fresh=True)
+        assert heard == []
+
+    def test_nor_of_one_whose_commit_failed(self, heard: Heard) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no commit today''; END';"
+                " CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON leasequeue_job DEFERRABLE INITIALLY DEFERRED"
+                " FOR EACH ROW EXECUTE FUNCTION refuse()"
+            )
+        try:
+            with pytest.raises(DatabaseError, match="no commit today"):
+                put(150)
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("DROP TRIGGER refuse ON leasequeue_job; DROP FUNCTION refuse()")
+        assert heard == []
