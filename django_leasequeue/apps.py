@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class LeaseQueueConfig(AppConfig):
@@ -14,7 +15,8 @@ class LeaseQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks  # noqa: F401  (registers the system checks)
+        from . import checks, declarations  # noqa: F401  (registers the system checks)
         from .spark import retention
 
+        post_migrate.connect(declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.declarations")
         retention.register()

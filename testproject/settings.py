@@ -72,17 +72,6 @@ TASKS = {
         "BACKEND": "django_leasequeue.tasks.LeaseQueueBackend",
         # Any name: tests and benchmarks have queues of their own.
         "QUEUES": [],
-        "OPTIONS": {
-            "queues": {
-                # Short tries, so that what cannot succeed is a dead letter before a visitor's coffee is cold.
-                "demo": {
-                    "max_deliveries": 3,
-                    "backoff": "exponential",
-                    "backoff_base_ms": 500,
-                    "backoff_max_ms": 4_000,
-                },
-            },
-        },
     },
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -121,6 +123,17 @@ def returns_bytes_and_tuples() -> Any:
 @task(timeout=30)
 def with_timeout() -> None:
     return None
+
+
+@task
+def sleeps() -> None:
+    for _ in range(600):
+        time.sleep(0.05)
+
+
+@task
+async def asleeps() -> None:
+    await asyncio.sleep(30)
 
 
 class Unprintable(Exception):

@@ -17,7 +17,6 @@ from django.utils import timezone
 
 from django_leasequeue import engine
 from django_leasequeue.models import Queue
-from django_leasequeue.tasks import LeaseQueueBackend
 from testproject.demo.display import ProgressBar, table
 from testproject.demo.figures import progress, summarise
 from testproject.demo.models import SourceReport
@@ -26,6 +25,14 @@ from testproject.demo.source import find_sources
 from testproject.demo.tasks import report_source
 
 QUEUE = "demo"
+#: Short tries, so that what cannot succeed is a dead letter before a visitor's coffee is cold.
+OPTIONS: dict[str, Any] = {
+    "preset": "django",
+    "max_deliveries": 3,
+    "backoff": "exponential",
+    "backoff_base_ms": 500,
+    "backoff_max_ms": 4_000,
+}
 #: Made up, and printed: whoever can reach the demo's server is on this machine.
 LOGIN = "demo"
 PASSWORD = "demo"
@@ -140,11 +147,8 @@ def prepare() -> Queue:
     users = get_user_model()._default_manager
     if not users.filter(username=LOGIN).exists():
         users.create_superuser(username=LOGIN, email="", password=PASSWORD)
-    backend = report_source.get_backend()
-    assert isinstance(backend, LeaseQueueBackend)
-    preset, options = backend.config.declaration(QUEUE)
-    if not engine.run(engine.create(QUEUE, preset=preset, **options)):
-        engine.run(engine.configure(QUEUE, preset=preset, **options))
+    if not engine.run(engine.create(QUEUE, **OPTIONS)):
+        engine.run(engine.configure(QUEUE, **OPTIONS))
     while engine.run(engine.purge(QUEUE, states=["ready", "delayed", "leased", "dead"])):
         pass
     SourceReport.objects.all().delete()

@@ -1,0 +1,99 @@
+"""The queues that the host's settings declare, in ``LEASEQUEUE["QUEUES"]`` and in ``TASKS``: made at ``migrate``."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import ProgrammingError, connections, transaction
+
+from . import conf, engine, routing
+from .models import Queue
+
+logger = logging.getLogger("django_leasequeue")
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A queue that is to be there.
+
+    Args:
+        database: the alias of its database.
+        project: its tenant.
+        name: its name.
+        preset: the bundle of options that it begins with.
+        options: its own, over the preset's.
+    """
+
+    database: str
+    project: str
+    name: str
+    preset: str | None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def declarations() -> list[Declaration]:
+    """Return what the settings declare, each queue once: what a task backend says of a queue comes first."""
+    found: dict[tuple[str, str, str], Declaration] = {}
+    for declared in [*_of_backends(), *_of_settings()]:
+        found.setdefault((declared.database, declared.project, declared.name), declared)
+    return list(found.values())
+
+
+def _of_settings() -> list[Declaration]:
+    made = []
+    for name, given in conf.settings.QUEUES.items():
+        options = dict(given)
+        preset = options.pop("preset", conf.settings.DEFAULT_PRESET)
+        made.append(Declaration(routing.alias_of("", name), "", name, preset, options))
+    return made
+
+
+def _of_backends() -> list[Declaration]:
+    from .tasks.api import task_backends
+    from .tasks.backend import LeaseQueueBackend
+
+    made = []
+    for backend in task_backends.all():
+        if not isinstance(backend, LeaseQueueBackend):
+            continue
+        config = backend.config
+        for name in sorted(config.listed | set(config.queues)):
+            preset, options = config.declaration(name)
+            database = config.database or routing.alias_of(config.project, name)
+            made.append(Declaration(database, config.project, name, preset, options))
+    return made
+
+
+def make_queues(using: str) -> list[str]:
+    """Make the declared queues of one database that are missing; what is there stays as it is.
+
+    Args:
+        using: alias of the database.
+
+    Returns:
+        The names of the new ones.
+
+    Raises:
+        InvalidOption: a declaration is not right; ``manage.py check`` says which.
+    """
+    return [
+        declared.name
+        for declared in declarations()
+        if declared.database == using
+        and engine.run(
+            engine.create(declared.name, project=declared.project, preset=declared.preset, **declared.options), using
+        )
+    ]
+
+
+def on_migrate(using: str, **_: Any) -> None:
+    """Receiver of ``post_migrate``. Where the tables are not, or are of another time, nothing is made."""
+    if Queue._meta.db_table not in connections[using].introspection.table_names():
+        return
+    try:
+        with transaction.atomic(using=using):
+            make_queues(using)
+    except ProgrammingError:
+        logger.warning("The declared queues are not made: the tables are not those of this version.", exc_info=True)

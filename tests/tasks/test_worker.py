@@ -1,0 +1,65 @@
+"""The door and the worker together: ``manage.py runworker`` in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from django.conf import settings
+
+from django_leasequeue.tasks.api import TaskResultStatus
+from tests.tasks import samples
+
+
+def work_off(env: dict[str, str]) -> str:
+    """Run a worker until nothing is ready; return what it said."""
+    manage = str(Path(settings.BASE_DIR) / "manage.py")
+    done = subprocess.run(
+        [sys.executable, manage, "runworker", "--burst", "--queues", "default", "--concurrency", "2"],
+        capture_output=True, text=True, env=env, timeout=120, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    return said
+
+
+def test_tasks_of_all_kinds_are_worked_off(subprocess_env: dict[str, str]) -> None:
+    sums = samples.add.enqueue_many((number, number) for number in range(150))
+    word = samples.aecho.enqueue({"word": ["ü", None]})
+    context = samples.with_context.enqueue("x")
+    acontext = samples.awith_context.enqueue("x")
+    plain = samples.plain.enqueue(21)
+    good = [*sums, word, context, acontext, plain]
+    failing = samples.fail_twice.enqueue()
+    failed = samples.fail_for_good.enqueue()
+    once = samples.fail.using(max_attempts=1).enqueue("only try")
+    unserialisable = samples.returns_object.using(max_attempts=1).enqueue()
+
+    work_off(subprocess_env)
+
+    for result in [*good, failing, failed, once, unserialisable]:
+        result.refresh()
+    assert [result.return_value for result in sums] == [2 * number for number in range(150)]
+    assert word.return_value == {"word": ["ü", None]}
+    assert context.return_value == acontext.return_value == [1, "x", True]
+    assert plain.return_value == 42
+    assert all(result.attempts == 1 and result.worker_ids[0] for result in good)
+
+    assert (failing.status, failing.attempts) == (TaskResultStatus.READY, 1)
+    assert failed.status == once.status == unserialisable.status == TaskResultStatus.FAILED
+    assert [error.exception_class for error in once.errors] == [ValueError]
+    assert once.errors[0].traceback.splitlines()[1].lstrip().startswith("File ")
+    assert "samples.py" in once.errors[0].traceback.splitlines()[1]
+    assert "cannot be kept as its result" in unserialisable.errors[0].traceback
+
+
+def test_a_timeout_of_a_task_is_an_attempt_that_failed(subprocess_env: dict[str, str]) -> None:
+    result = samples.sleeps.using(timeout=0.2, max_attempts=1).enqueue()
+    asleep = samples.asleeps.using(timeout=0.2, max_attempts=1).enqueue()
+    work_off(subprocess_env)
+    for item in (result, asleep):
+        item.refresh()
+        assert item.status == TaskResultStatus.FAILED
+        assert issubclass(item.errors[0].exception_class, Exception)
+        assert "timeout of 0.2 s" in item.errors[0].traceback
