@@ -71,6 +71,8 @@ class Keeper:
             while not self._closing:
                 try:
                     self._round()
+                except psycopg.ProgrammingError:
+                    raise  # the tables are not ours: trying again does not help
                 except (psycopg.Error, LeaseQueueError):
                     logger.exception("Keeping leases failed, trying again", extra={"node": self._state.node})
                 self.bell.wait(min(PRESENCE, self._state.shortest_lease / 6))

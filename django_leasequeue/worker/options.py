@@ -8,7 +8,9 @@ import socket
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 from .. import conf, routing
 from ..engine.limits import MAX_BATCH, MAX_NODE_BYTES
@@ -119,7 +121,10 @@ def _checked(options: WorkerOptions) -> WorkerOptions:
             raise ImproperlyConfigured(f"{name} of a worker must be a whole number; it is {value!r}.")
     if len(options.node.encode()) > MAX_NODE_BYTES - 16:
         raise ImproperlyConfigured(f"node of a worker must be at most {MAX_NODE_BYTES - 16} bytes long.")
-    return replace(options, database=options.database or _database(options))
+    alias = options.database or _database(options)
+    if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
+        raise ImproperlyConfigured(f"{alias!r} is not a PostgreSQL database of DATABASES.")
+    return replace(options, database=alias)
 
 
 def _database(options: WorkerOptions) -> str:

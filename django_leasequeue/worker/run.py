@@ -119,7 +119,7 @@ class Slot:
         self.since = 0.0
 
 
-def failed(handler: Handler, job: LeasedJob, control: JobControl, error: BaseException) -> Entry:
+def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:
     """Ask the handler what an error means; an error of the handler itself is kept as the failure."""
     failure: Failure
     decision: Retry | GiveUp

@@ -7,6 +7,8 @@ import math
 import threading
 import time
 
+import psycopg
+
 from ..engine import LeasedJob
 from .bell import Bell
 from .figures import Figures
@@ -85,6 +87,9 @@ class WorkerState:
 
     def broke(self, part: str, error: BaseException) -> None:
         """Note that a part of the worker ended by an error of its own: the worker stops and gives its leases back."""
-        logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
+        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
+            logger.critical("The tables are missing or old: run migrate", extra={"error": str(error).splitlines()[0]})
+        else:
+            logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
         self.broken = self.broken or error
         self.main.ring()

@@ -34,7 +34,7 @@ logger = logging.getLogger("django_leasequeue.worker")
 #: Seconds before a child that died is started again: doubled from, up to; from the first again after a good while.
 FIRST_RESTART, LAST_RESTART, GOOD_WHILE = 0.5, 30.0, 60.0
 #: Seconds without a report after which a child counts as ill.
-SILENCE = 15.0
+SILENCE = 10.0
 #: Seconds beyond all its own deadlines that a child gets before it is killed.
 MARGIN = 10.0
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.utils.module_loading import import_string
 
@@ -20,10 +20,13 @@ from .handler import Handler, JobControl
 from .health import Report
 from .keeper import Keeper
 from .options import WorkerOptions, node_name
-from .run import RETRY, plain_failure
+from .run import failed
 from .state import WorkerState
 from .threads import ThreadPool
 from .timekeeper import Timekeeper
+
+if TYPE_CHECKING:
+    from ..reaper import Reaper
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -37,6 +40,12 @@ FLUSH = 10.0
 
 class HardTimeout(Exception):
     """A job outlived its hard timeout; its process was replaced."""
+
+
+def _reaper(using: str) -> Reaper:
+    from ..reaper import Reaper  # workers without one need not load it
+
+    return Reaper(using)
 
 
 class Worker:
@@ -62,7 +71,7 @@ class Worker:
         )
         self._keeper = Keeper(state, self.running, self._give_back_surplus)
         self._service: dict[str, threading.Thread] = {}
-        self._reaper: Any = None
+        self._reaper = _reaper(options.database) if options.reaper else None
         self._tick: Callable[[Report], None] | None = None
         self._ticked_at = 0.0
         #: Whether every thread has ended; otherwise only the end of the process ends them.
@@ -131,16 +140,8 @@ class Worker:
         ):
             self._service[part] = threading.Thread(target=body)
             self.state.start_thread(part, self._service[part])
-        if self.state.options.reaper:
-            self._start_reaper()
-
-    def _start_reaper(self) -> None:
-        try:
-            reaper = import_string("django_leasequeue.reaper.Reaper")
-        except ImportError:
-            return
-        self._reaper = reaper(self.state.options.database)
-        self._reaper.start()
+        if self._reaper is not None:
+            self._reaper.start()
 
     def _give_back_surplus(self, allowed: int) -> None:
         surplus = self._buffer.take_back(len(self._buffer.jobs) - allowed)
@@ -184,7 +185,7 @@ class Worker:
             fetcher.join(2)
         self._return_unstarted()
         if self._reaper is not None:
-            self._reaper.stop()
+            self._reaper.stop(5)
         self._keeper.bell.ring()
 
     def _return_unstarted(self) -> None:
@@ -215,11 +216,11 @@ class Worker:
         deadline = time.monotonic() + ABORT_GRACE
         while len(state.held) > len(overdue) and time.monotonic() < deadline and not state.broken:
             state.main.wait(0.02)
-        late = {job.seq: job for job in overdue}
+        late = {job.seq for job in overdue}
         for job in list(state.held.values()):
             if job.seq in late:
-                failure = plain_failure(HardTimeout("It did not end at its hard timeout; the process was replaced."))
-                self._acknowledger.done.append((RETRY, job, None, failure, None))
+                error = HardTimeout("It did not end at its hard timeout; its process was replaced.")
+                self._acknowledger.done.append(failed(state.handler, job, None, error))
             else:
                 logger.warning(
                     "Job given back while it ran", extra={"seq": job.seq, "queue": job.queue, "job": job.name}
@@ -255,6 +256,6 @@ class Worker:
     def _exit_code(self, drained: bool) -> ExitCode:
         if self.state.broken is not None:
             return ExitCode.BROKEN
-        if self.state.recycle:
+        if self.state.recycle and not self.state.stop_asked:
             return ExitCode.RECYCLE
         return ExitCode.OK if drained else ExitCode.GIVEN_BACK

@@ -1,0 +1,130 @@
+"""Worker processes, started as an operator starts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+
+class WorkerProcess:
+    """``manage.py runworker`` with the script handler.
+
+    Args:
+        env: from the fixture ``subprocess_env``.
+        arguments: of the command line.
+    """
+
+    def __init__(self, env: dict[str, str], *arguments: str) -> None:
+        self.log: list[str] = []
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "django", "runworker", "--no-reaper"),
+                *("--handler", "tests.worker.handlers.ScriptHandler", *arguments),
+            ],
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.log.append(line)
+
+    def says(self, text: str, times: int = 1, seconds: float = 30) -> None:
+        """Wait until so many lines of the log hold ``text``."""
+        end = time.monotonic() + seconds
+        while sum(text in line for line in self.log) < times:
+            assert time.monotonic() < end, f"it never said {text!r}:\n{self.text}"
+            assert self._process.poll() is None or self._reader.is_alive(), f"it ended:\n{self.text}"
+            time.sleep(0.01)
+
+    @property
+    def text(self) -> str:
+        """The log."""
+        return "".join(self.log)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process alone."""
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = 40) -> int:
+        """Wait for the end; return the exit code."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end:\n{self.text}") from None
+        self._reader.join(5)
+        return code
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End it and all its children: its session holds nobody else."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait(10)
+        self._reader.join(5)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+Start = Callable[..., WorkerProcess]
+
+
+@contextmanager
+def starting(env: dict[str, str]) -> Iterator[Start]:
+    """Give a function that starts workers; all are ended afterwards."""
+    started: list[WorkerProcess] = []
+
+    def start(*arguments: str) -> WorkerProcess:
+        started.append(WorkerProcess(env, *arguments))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.close()
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes whose parent is ``pid``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(stat[1]) == pid and stat[0] != "Z":
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs."""
+    return Path(f"/proc/{pid}").exists() and b"State:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
+
+
+def fetch(dsn: str, query: str, *args: Any) -> list[tuple[Any, ...]]:
+    """Run a query on a connection of its own."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute(query, args).fetchall()  # type: ignore[arg-type]  # a literal of the test

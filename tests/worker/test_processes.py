@@ -1,0 +1,314 @@
+"""Acceptance: worker processes as an operator runs them, with signals, deaths and a database that goes away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_leasequeue import engine
+from django_leasequeue.devdb import TemporaryServer
+from django_leasequeue.models import Job, JobResult, LeaseEvent, Worker
+from tests.conftest import child_environment
+from tests.worker.handlers import lines
+from tests.worker.processes import Start, WorkerProcess, alive, children_of, starting
+from tests.worker.support import enqueue, eventually, ready, results
+
+pytestmark = [pytest.mark.usefixtures("work"), pytest.mark.chaos]
+
+
+@pytest.fixture
+def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
+    with starting(subprocess_env) as function:
+        yield function
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    return tmp_path / "notes"
+
+
+def words(notes: Path, word: str) -> int:
+    return sum(noted == word for _, noted, _ in lines(notes))
+
+
+def sleeping(notes: Path, count: int, seconds: float) -> list[int]:
+    return enqueue(*({"do": "sleep", "seconds": seconds, "file": str(notes)} for _ in range(count)))
+
+
+def test_burst_runs_everything_and_exits_0(start: Start) -> None:
+    enqueue(*({} for _ in range(500)))
+    assert start("--burst").wait() == 0
+    assert len(results()) == 500
+    assert not Worker.objects.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> None:
+    sleeping(notes, 40, 0.5)
+    worker = start("--concurrency", "4")
+    eventually(lambda: words(notes, "start") >= 4, "four run")
+    worker.send(number)
+    assert worker.wait() == 0
+    began, ended = words(notes, "start"), words(notes, "end")
+    assert began == ended, "what had started has ended"
+    assert len(results()) == ended < 40
+    assert ready() == 40 - ended
+    assert set(Job.objects.values_list("deliveries", flat=True)) == {0}
+
+
+def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
+    enqueue(*({"do": "hang", "file": str(notes)} for _ in range(3)))
+    worker = start("--concurrency", "2", "--drain-timeout", "3600")
+    eventually(lambda: words(notes, "start") == 2, "two hang")
+    worker.send(signal.SIGTERM)
+    worker.says("Worker stops")
+    time.sleep(0.3)
+    assert worker.running
+    worker.send(signal.SIGTERM)
+    assert worker.wait(15) == 3
+    assert ready() == 3
+    assert Counter(Job.objects.values_list("deliveries", flat=True)) == {1: 2, 0: 1}
+
+
+def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> None:
+    engine.run(engine.configure("work", preset="django", lease_ms=1_000))
+    sleeping(notes, 30, 0.2)
+    first = start("--concurrency", "3")
+    eventually(lambda: words(notes, "start") >= 3, "three run")
+    first.send(signal.SIGKILL)
+    first.wait()
+    second = start("--concurrency", "10")
+    eventually(lambda: JobResult.objects.count() == 30, "all are done")
+    second.send(signal.SIGTERM)
+    assert second.wait() == 0
+    assert set(results().values()) == {1}
+    assert LeaseEvent.objects.filter(kind=7).count() >= 3
+    # Each was finished by exactly one: the killed one's runs left no result.
+    assert LeaseEvent.objects.filter(kind=5).count() == 30
+
+
+def test_two_processes_share_the_work_and_end_together(start: Start, notes: Path) -> None:
+    sleeping(notes, 60, 0.05)
+    supervisor = start("--processes", "2", "--concurrency", "2")
+    eventually(lambda: len(results()) == 60, "all are done")
+    pids = {pid for *_, pid in lines(notes)}
+    assert pids == set(children_of(supervisor.pid))
+    assert len(pids) == 2
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    assert not any(alive(pid) for pid in pids)
+    assert Worker.objects.count() == 0
+
+
+def test_processes_end_a_burst_and_a_signal_to_the_whole_group_counts_once(start: Start, notes: Path) -> None:
+    sleeping(notes, 20, 0.01)
+    assert start("--processes", "2", "--burst").wait() == 0
+    assert len(results()) == 20
+    notes.unlink()
+    enqueue(*({"do": "sleep", "seconds": 0.7, "file": str(notes)} for _ in range(4)), queue="more")
+    supervisor = start("--processes", "2", "--concurrency", "2")
+    eventually(lambda: words(notes, "start") == 4, "four run")
+    os.killpg(supervisor.pid, signal.SIGTERM)
+    assert supervisor.wait() == 0
+    assert words(notes, "end") == 4
+
+
+def test_a_child_that_dies_is_started_again(start: Start) -> None:
+    supervisor = start("--processes", "2")
+    supervisor.says("Worker started", 2)
+    victim, other = children_of(supervisor.pid)
+    os.kill(victim, signal.SIGKILL)
+    supervisor.says("Worker started", 3)
+    now = children_of(supervisor.pid)
+    assert other in now
+    assert victim not in now
+    assert len(now) == 2
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait() == 0
+
+
+def test_workers_do_not_outlive_their_supervisor(start: Start, notes: Path) -> None:
+    sleeping(notes, 2, 0.5)
+    supervisor = start("--processes", "2", "--concurrency", "1")
+    eventually(lambda: words(notes, "start") == 2, "both run")
+    children = children_of(supervisor.pid)
+    supervisor.send(signal.SIGKILL)
+    eventually(lambda: not any(alive(pid) for pid in children), "they are gone")
+    assert words(notes, "end") == 2, "gracefully"
+
+
+def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
+    sleeping(notes, 40, 0.001)
+    supervisor = start("--processes", "2", "--max-jobs", "5")
+    eventually(lambda: len(results()) == 40, "all are done")
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    runs = Counter(pid for _, word, pid in lines(notes) if word == "end")
+    assert len(runs) >= 8
+    assert max(runs.values()) <= 5
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["alone", "supervised"])
+def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
+    start: Start, notes: Path, arguments: tuple[str, ...]
+) -> None:
+    (stuck,) = enqueue({"do": "hang", "soft": 0.1, "hard": 0.3, "delay": 3_600_000, "file": str(notes)})
+    worker = start("--concurrency", "2", *arguments)
+    eventually(lambda: words(notes, "start") == 1, "it hangs")
+    enqueue(*({"do": "sleep", "seconds": 0.5, "file": str(notes)} for _ in range(2)), queue="other")
+    job = eventually(lambda: Job.objects.filter(seq=stuck, state=1).first(), "it is given back with a failure")
+    assert "did not end at its hard timeout" in job.error
+    assert job.error_type == "django_leasequeue.worker.worker.HardTimeout"
+    assert job.available_at > job.claimed_at + timedelta(minutes=50), "the handler said when to try again"
+    eventually(lambda: JobResult.objects.count() == 2, "the others are done")
+    assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}
+    # The next process takes what comes.
+    enqueue({"file": str(notes)}, queue="later")
+    eventually(lambda: JobResult.objects.count() == 3, "the next one is done")
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert worker.text.count("Worker started") == (3 if arguments else 2)
+
+
+def test_postgresql_restarts_underneath(private_server: TemporaryServer, notes: Path, tmp_path: Path) -> None:
+    env = child_environment(private_server.url())
+    migrate = [sys.executable, "-m", "django", "migrate", "--verbosity", "0"]
+    subprocess.run(migrate, env=env, check=True, capture_output=True)
+    with private_server.connect() as connection, starting(env) as begin:
+        executor = engine.ConnectionExecutor(connection)
+        executor.run(engine.create("work", preset="django"))
+        job = {"do": "sleep", "seconds": 0.01, "file": str(notes)}
+        executor.run(engine.enqueue("work", [engine.NewJob(job, key=f"{n}") for n in range(600)]))
+        worker = begin("--concurrency", "4")
+        for done in (50, 250):
+            eventually(lambda done=done: words(notes, "end") > done, "some are done")
+            private_server.stop("immediate")
+            time.sleep(0.5)
+            private_server.start()
+        with private_server.connect() as after:
+            eventually(lambda: count(after, "leasequeue_jobresult") == 600, "all are done", 60)
+            assert count(after, "leasequeue_job") == 0
+        # An idle worker whose connection was lost hears of new jobs again.
+        private_server.stop("fast")
+        private_server.start()
+        with private_server.connect() as after:
+            again = engine.ConnectionExecutor(after)
+            again.run(engine.enqueue("work", [engine.NewJob(job, key="last")]))
+            eventually(lambda: count(after, "leasequeue_jobresult") == 601, "the last one is done", 60)
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert "Part of the worker broke" not in worker.text
+    assert len({key for key, word, _ in lines(notes) if word == "end"}) == 601
+
+
+def count(connection: Any, table: str) -> int:
+    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(port: int) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_health(start: Start, tmp_path: Path, processes: int) -> None:
+    port, file = free_port(), tmp_path / "health"
+    worker = start("--health-port", str(port), "--health-file", str(file), "--processes", str(processes))
+    worker.says("Worker started", processes)
+    status, figures = ask(port)
+    assert status == 200
+    assert figures["healthy"] is True
+    if processes == 2:
+        eventually(lambda: all(ask(port)[1]["workers"]), "both report")
+        # A child that does nothing any more makes the whole ill.
+        stopped = children_of(worker.pid)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        eventually(lambda: ask(port)[0] == 503, "it is seen")
+        os.kill(stopped, signal.SIGCONT)
+        eventually(lambda: ask(port)[0] == 200, "it is well again")
+    eventually(file.exists, "the file is there")
+    assert json.loads(file.read_text())["node"]
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert not file.exists()
+
+
+def test_log_lines_as_json(start: Start) -> None:
+    enqueue({"do": "raise", "message": "two\nlines", "give_up": True})
+    worker = start("--burst", "--json-logs")
+    assert worker.wait() == 0
+    entries = [json.loads(line) for line in worker.log]
+    assert [entry["message"] for entry in entries] == [
+        "Worker started",
+        "Job failed for good",
+        "Worker stops",
+        "Worker stopped",
+    ]
+    assert entries[1]["error"] == "builtins.ValueError: two\nlines"
+    assert entries[1]["level"] == "ERROR"
+    assert entries[-1]["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words_said"),
+    [
+        (("--concurrency", "0"), "concurrency of a worker must be a number from 1 to 1000; it is 0"),
+        (("--handler", "nothing.Here"), "No module named 'nothing'"),
+        (("--database", "nowhere"), "'nowhere' is not a PostgreSQL database of DATABASES"),
+        (("--health-file", "/nonexistent/file", "--processes", "2"), "/nonexistent"),
+    ],
+)
+def test_what_cannot_start_says_why_and_exits_1(start: Start, arguments: tuple[str, ...], words_said: str) -> None:
+    worker = start(*arguments)
+    assert worker.wait() == 1
+    assert words_said in worker.text
+    assert "Traceback" not in worker.text
+
+
+def test_the_other_name_of_the_command(subprocess_env: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "django", "leasequeue_worker", "--burst", "--no-reaper"]
+    handler = ["--handler", "tests.worker.handlers.ScriptHandler"]
+    subprocess.run([*command, *handler], env=subprocess_env, capture_output=True, check=True, timeout=60)
+
+
+def test_a_busy_port_is_said(start: Start) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        worker: WorkerProcess = start("--health-port", str(taken.getsockname()[1]))
+        assert worker.wait() == 1
+    assert "Address already in use" in worker.text
+    connections.close_all()
+
+
+def test_a_database_without_our_tables(private_server: TemporaryServer) -> None:
+    with starting(child_environment(private_server.url())) as begin:
+        worker = begin()
+        assert worker.wait() == 70
+    assert "run migrate" in worker.text
+    assert "Traceback" not in worker.text
