@@ -28,9 +28,17 @@ def run(text: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _log_as_migrated(transactional_db: None) -> Iterator[None]:
-    """The lease log is put back as the migration made it: the database belongs to the whole suite."""
+    """The lease log is put back as the migration made it: the database belongs to the whole suite.
+
+    Before as well: a worker of an earlier test may have done the reaper's duties.
+    """
+    _put_back()
     yield
     partitions._holds.clear()
+    _put_back()
+
+
+def _put_back() -> None:
     run("TRUNCATE leasequeue_leaseevent")
     with connect("default") as own:
         for partition in partitions.read_layout(own).partitions:
