@@ -61,14 +61,16 @@ class Totals(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What a sampling round did: queues looked at, samples written, and queues that are gone but still have jobs."""
+    """What sampling did: queues looked at, samples written, and where the next page begins (``None``: the end)."""
 
     queues: int
     written: int
-    orphans: list[int]
+    next: int | None
 
 
-class _Estimate(NamedTuple):
+class Estimate(NamedTuple):
+    """Estimated figures of one queue."""
+
     ready: int
     delayed: int
     leased: int
@@ -76,15 +78,22 @@ class _Estimate(NamedTuple):
     records: int
 
 
+class Estimates(NamedTuple):
+    """Estimated figures by queue, and the queues that are gone but still have jobs (those that were met)."""
+
+    queues: dict[int, Estimate]
+    orphans: list[int]
+
+
 def _beyond(counted: int, over: bool, estimate: int) -> int:
     """Return the figure: what was counted, unless it goes on behind the cap and the estimate knows of more."""
     return max(counted, estimate) if over else counted
 
 
-def _merge(row: Sequence[Any], cap: int, estimate: _Estimate | None, sampled_at: datetime | None) -> Counts:
+def _merge(row: Sequence[Any], cap: int, estimate: Estimate | None, sampled_at: datetime | None) -> Counts:
     (queue_id, project, name, kind, paused_at, dead_lettered) = row[:6]
     (ready, expired, delayed, due, leased, over, claimed, dead, letters, records, oldest) = row[6:17]
-    known = estimate or _Estimate(0, 0, 0, 0, 0)
+    known = estimate or Estimate(0, 0, 0, 0, 0)
     # What claims hold is read newest first, twice the cap: beyond it are mostly jobs that are done.
     many = leased > cap or (claimed > 2 * cap and known.leased > cap)
     return Counts(
@@ -122,7 +131,7 @@ def _read(project: str, names: Sequence[str], ids: Sequence[int]) -> Steps[list[
 def _from_samples(rows: Sequence[tuple[Any, ...]]) -> Iterator[Counts]:
     for row in rows:
         sampled_at = row[17]
-        yield _merge(row, conf.settings.COUNT_CAP, None if sampled_at is None else _Estimate(*row[18:23]), sampled_at)
+        yield _merge(row, conf.settings.COUNT_CAP, None if sampled_at is None else Estimate(*row[18:23]), sampled_at)
 
 
 @operation
@@ -160,37 +169,56 @@ def totals(*, project: str | None = None, after: str | None = None, size: int = 
 
 
 @operation
-def sample() -> Steps[Sampled]:
-    """Write a ``QueueStat`` of every queue whose figures have changed (and of the others every ten minutes).
+def estimate() -> Steps[Estimates]:
+    """Estimate the jobs of all queues from at most 2,000 pages of the job table, read at random.
 
-    The cost is bounded by the number of queues, not of jobs: up to ``COUNT_CAP`` index entries of each kind are counted
-    in a queue, and what lies behind the cap is estimated from at most 2,000 pages of the job table, read at random
-    for all queues together. With n of a queue's jobs on those pages the estimate is off by about 1/sqrt(n): some
-    percent for a queue that holds a fair share of a large table.
+    The cost does not grow with the number of jobs. With n of a queue's jobs on those pages the estimate is off by about
+    1/sqrt(n): some percent for a queue that holds a fair share of a large table. Exact while there are no more pages.
     """
-    pages = yield "stat_pages", {"pages": SAMPLE_PAGES}
-    estimates = {row[0]: _Estimate(*row[2:]) for row in pages}
-    looked_at = written = after = 0
-    while True:
-        found = yield "queue_page", {"after": after, "size": PAGE}
-        ids = [row[0] for row in found]
-        if ids:
-            after = ids[-1]
-            rows = yield from _read("", [], ids)
-            taken = [_merge(row, conf.settings.COUNT_CAP, estimates.get(row[0]), None) for row in rows]
-            looked_at += len(taken)
-            answer = yield (
-                "stat_insert",
-                {
-                    "queues": arrays.integers(counts.queue_id for counts in taken),
-                    "ready": arrays.integers(counts.ready for counts in taken),
-                    "delayed": arrays.integers(counts.delayed for counts in taken),
-                    "leased": arrays.integers(counts.in_flight for counts in taken),
-                    "dead": arrays.integers(counts.dead for counts in taken),
-                    "records": arrays.integers(counts.records for counts in taken),
-                    "oldest": arrays.times(counts.oldest_at for counts in taken),
-                },
-            )
-            written += len(answer)
-        if len(ids) < PAGE:
-            return Sampled(looked_at, written, [row[0] for row in pages if not row[1]])
+    rows = yield "stat_pages", {"pages": SAMPLE_PAGES}
+    return Estimates({row[0]: Estimate(*row[2:]) for row in rows}, [row[0] for row in rows if not row[1]])
+
+
+@operation
+def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
+    """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
+
+    Up to ``COUNT_CAP`` index entries of each kind are counted in a queue; what lies behind the cap is as estimated.
+
+    Args:
+        estimates: what ``estimate`` returned.
+        after: ``next`` of the page before.
+    """
+    found = yield "queue_page", {"after": after, "size": PAGE}
+    ids = [row[0] for row in found]
+    rows = (yield from _read("", [], ids)) if ids else []
+    taken = [_merge(row, conf.settings.COUNT_CAP, estimates.queues.get(row[0]), None) for row in rows]
+    answer = yield (
+        "stat_insert",
+        {
+            "queues": arrays.integers(counts.queue_id for counts in taken),
+            "ready": arrays.integers(counts.ready for counts in taken),
+            "delayed": arrays.integers(counts.delayed for counts in taken),
+            "leased": arrays.integers(counts.in_flight for counts in taken),
+            "dead": arrays.integers(counts.dead for counts in taken),
+            "records": arrays.integers(counts.records for counts in taken),
+            "oldest": arrays.times(counts.oldest_at for counts in taken),
+        },
+    )
+    return Sampled(len(taken), len(answer), ids[-1] if len(ids) == PAGE else None)
+
+
+@operation
+def sample() -> Steps[Sampled]:
+    """Write samples of all queues; the reaper does it page by page.
+
+    Returns:
+        How many queues there are and how many samples were written.
+    """
+    estimates = yield from estimate().steps()
+    queues = written = 0
+    after: int | None = 0
+    while after is not None:
+        done = yield from sample_page(estimates, after).steps()
+        queues, written, after = queues + done.queues, written + done.written, done.next
+    return Sampled(queues, written, None)

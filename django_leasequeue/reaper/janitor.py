@@ -1,0 +1,80 @@
+"""Duties that keep the database tidy: partitions of the log, samples, workers that died, queues that are gone."""
+
+from __future__ import annotations
+
+import logging
+
+from .. import conf
+from ..engine import partitions, stats
+from .duty import Turn
+
+logger = logging.getLogger("django_leasequeue.reaper")
+
+#: Rows of one statement.
+BATCH = 5_000
+
+
+def keep_partitions(turn: Turn) -> None:
+    """Make partitions of the lease log ahead, and drop those that retention does not keep."""
+    done = partitions.maintain(turn.connection)
+    if done.made or done.dropped:
+        logger.info("Partitions of the lease log: made %s, dropped %s", done.made or "none", done.dropped or "none")
+    if done.default_used:
+        logger.warning(
+            "Events of the lease log are in its default partition: no other was there in time. Nothing is lost; they"
+            " stay until retention removes them all at once. Make more ahead: LEASEQUEUE['EVENT_PARTITIONS_AHEAD']."
+        )
+    for name, reader in done.held.items():
+        logger.warning("Partition %s of the lease log is past its retention, and kept for %s", name, reader)
+
+
+def expire_samples(turn: Turn) -> None:
+    """Remove samples past their retention."""
+    params = {"days": float(conf.settings.STAT_RETENTION_DAYS), "size": BATCH}
+    while len(turn.fetch("stat_expire", params)) == BATCH:
+        pass
+
+
+def expire_workers(turn: Turn) -> None:
+    """Remove the rows of workers that died."""
+    params = {"days": float(conf.settings.WORKER_RETENTION_DAYS), "size": BATCH}
+    if gone := turn.fetch("worker_expire", params):
+        logger.info("Workers that were not seen any more: %s", ", ".join(node for (node,) in gone))
+
+
+class Census:
+    """Samples the figures of all queues, and clears up after queues that are gone.
+
+    The samples come across jobs without a queue, wherever they are; two duties, one memory. Both go on where they were
+    when their turn was over.
+    """
+
+    def __init__(self) -> None:
+        self._orphans: set[int] = set()
+        self._estimates: stats.Estimates | None = None
+        self._after: int | None = 0
+
+    def sample(self, turn: Turn) -> bool:
+        """Write the samples."""
+        if self._estimates is None:
+            self._estimates = turn.run(stats.estimate())
+            self._orphans.update(self._estimates.orphans)
+            self._after = 0
+        while self._after is not None:
+            if turn.over:
+                return True
+            self._after = turn.run(stats.sample_page(self._estimates, self._after)).next
+        self._estimates = None
+        return False
+
+    def clear_up(self, turn: Turn) -> None:
+        """Remove what is left of queues that are gone."""
+        if not self._orphans:
+            turn.fetch("orphan_rows")
+            self._orphans.update(queue_id for (queue_id,) in turn.fetch("orphan_queues", {"size": 100}))
+        while self._orphans:
+            queue_id = min(self._orphans)
+            while turn.fetch("orphans", {"queue": queue_id, "size": BATCH})[0][0]:
+                pass
+            self._orphans.discard(queue_id)
+            logger.info("Removed the jobs of queue number %s, which is gone", queue_id)

@@ -1,0 +1,152 @@
+"""Leader election: of all reapers of a database exactly one leads, by an advisory lock on a connection of its own."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from .. import conf
+from ..engine import ConnectionExecutor, pool
+from ..notify.session import Bell
+from ..sql import statement
+
+logger = logging.getLogger("django_leasequeue.reaper")
+
+#: Advisory lock of the leader, in a space of its own (queues have 1280657731).
+LOCK = {"space": 1280657732, "number": 1}
+#: Where a leader that stops tells the others.
+CHANNEL = "leasequeue_reaper"
+
+
+class Election:
+    """One candidate. For one thread, but for the bell.
+
+    The lock is held by the session, so it is free the moment the connection is gone, however the process ended. Behind
+    a pooler in transaction mode (the alias says ``DISABLE_SERVER_SIDE_CURSORS``, and there is no ``LISTEN_DSN``) a
+    session is not ours: then an open transaction holds it, on a connection beside the one for the work. It has no
+    snapshot and no transaction id, so it holds nothing back.
+
+    Args:
+        using: alias of the database.
+        bell: rung to end a wait.
+    """
+
+    def __init__(self, using: str, bell: Bell) -> None:
+        self._using = using
+        self._bell = bell
+        self._dsn = conf.settings.LISTEN_DSN or None
+        self._pooled = not self._dsn and not pool.prepares(using)
+        self._candidate: psycopg.Connection[Any] | None = None
+        self._work: psycopg.Connection[Any] | None = None
+        self.leading = False
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The leader's connection for its work."""
+        assert self._work is not None
+        return self._work
+
+    def lead(self) -> bool:
+        """Lead from now on unless another does; whether this one leads.
+
+        Raises:
+            psycopg.Error: no connection, or it was lost.
+        """
+        if self.leading:
+            if self._pooled:
+                self._try()
+            return True
+        if self._candidate is None:
+            self._connect()
+        if not self._try():
+            if self._pooled:
+                self._executor().connection.rollback()
+            return False
+        if self._pooled:
+            self._work = pool.connect(self._using)
+        else:
+            self._executor().connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(CHANNEL)))
+            self._work = self._candidate
+        self.leading = True
+        logger.info("This reaper leads now", extra={"database": self._using})
+        return True
+
+    def wait(self, timeout: float) -> None:
+        """Wait until the leader says that it stops, the bell rings, or the time is over.
+
+        Raises:
+            psycopg.Error: the connection was lost.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell.reading, selectors.EVENT_READ)
+            if self._candidate is not None and not self._pooled:
+                selector.register(self._candidate.fileno(), selectors.EVENT_READ)
+            for key, _ in selector.select(timeout):
+                if key.fd == self._bell.reading:
+                    self._bell.silence()
+                else:
+                    self._read_notices()
+
+    def resign(self) -> None:
+        """Stop leading at once, and close the connections."""
+        if self.leading and not self._pooled:
+            with suppress(psycopg.Error):
+                self._executor().fetch("reaper_resign", {**LOCK, "channel": CHANNEL})
+        if self.leading:
+            logger.info("This reaper leads no longer", extra={"database": self._using})
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connections: another reaper leads as soon as PostgreSQL has noticed."""
+        self.leading = False
+        for connection in (self._work, self._candidate):
+            if connection is not None:
+                with suppress(psycopg.Error):
+                    connection.close()
+        self._work = self._candidate = None
+
+    def cancel(self) -> None:
+        """Break off the statement that runs now, from another thread."""
+        connection = self._work
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=2)
+
+    def _connect(self) -> None:
+        connection = pool.connect(self._using, dsn=self._dsn)
+        self._candidate = connection
+        if self._pooled:
+            connection.autocommit = False
+            return
+        ConnectionExecutor(connection).fetch("reaper_session", {})
+        # Listening before the first attempt: who resigns after it is heard.
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+
+    def _try(self) -> bool:
+        assert self._candidate is not None
+        if not self._pooled:
+            return bool(self._executor().fetch("reaper_lead", {**LOCK, "session": True})[0][0])
+        # The simple protocol: in the other one the finished statement keeps its snapshot, and that holds vacuum back.
+        with psycopg.ClientCursor(self._candidate) as cursor:
+            row = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchone()
+        return row is not None and bool(row[0])
+
+    def _executor(self) -> ConnectionExecutor:
+        assert self._candidate is not None
+        return ConnectionExecutor(self._candidate)
+
+    def _read_notices(self) -> None:
+        assert self._candidate is not None
+        pgconn = self._candidate.pgconn
+        try:
+            pgconn.consume_input()
+        except psycopg.OperationalError:
+            self._candidate.close()
+            raise
+        while pgconn.notifies() is not None:
+            pass

@@ -1,0 +1,241 @@
+"""The reaper: leads or waits to lead, and does the duties while it leads."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+from django.db import close_old_connections, connections
+
+from .. import conf
+from ..engine import clock
+from ..notify.session import Bell
+from .duty import Duty, OutOfTime, Turn, registered
+from .leader import Election
+from .settings import ReaperOptions, load_options
+from .standard import standard_duties
+
+logger = logging.getLogger("django_leasequeue.reaper")
+
+#: Seconds before a lost connection is made anew: doubled from, up to, and spread by a random half.
+FIRST_RETRY, LAST_RETRY = 0.2, 10.0
+#: Seconds before a duty that failed has another turn, at most.
+LONGEST_PENALTY = 60.0
+#: A duty that takes long has longer pauses: this many times what it took.
+REST = 1.0
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """When a duty has its next turn."""
+
+    duty: Duty
+    next_at: float = float("-inf")
+    failures: int = 0
+
+
+class Reaper:
+    """Does the duties that no worker does: any number may run, one leads, a crash is taken over.
+
+    ``start`` and ``stop`` run it in a thread; ``run`` runs it here until ``stop`` is called from elsewhere.
+
+    Args:
+        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
+        duties: the duties instead of the standard and the registered ones.
+
+    Raises:
+        ImproperlyConfigured: ``LEASEQUEUE["REAPER"]`` is not right.
+    """
+
+    def __init__(self, using: str | None = None, *, duties: Iterable[Duty] | None = None) -> None:
+        self.using = using or str(conf.settings.DATABASE)
+        known = [*standard_duties(), *registered()] if duties is None else list(duties)
+        self._options: ReaperOptions = load_options(known)
+        self._schedules = [
+            _Schedule(Duty(duty.name, duty.work, interval))
+            for duty in known
+            if (interval := self._options.intervals.get(duty.name, duty.interval)) is not None
+        ]
+        self._bell = Bell()
+        self._election = Election(self.using, self._bell)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Whether this reaper leads."""
+        return self._election.leading
+
+    def start(self) -> None:
+        """Run in a thread of its own.
+
+        Raises:
+            RuntimeError: it runs already.
+        """
+        if self._thread is not None:
+            raise RuntimeError("the reaper runs already.")
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._body, name=f"leasequeue-reaper-{self.using}", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """Stop after the statement that runs now, and hand over at once; may be called from a signal handler's thread.
+
+        Args:
+            timeout: seconds to wait for the thread; after a fifth of them its statement is broken off.
+
+        Returns:
+            Whether it has stopped.
+        """
+        self._stopping.set()
+        self._bell.ring()
+        thread, self._thread = self._thread, None
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout / 5)
+        if thread.is_alive():
+            self._election.cancel()
+            thread.join(timeout * 4 / 5)
+        return not thread.is_alive()
+
+    def _body(self) -> None:
+        try:
+            self.run()
+        finally:
+            connections.close_all()
+
+    def run(self) -> None:
+        """Run until ``stop`` is called. Nothing that happens to the database or to a duty ends it."""
+        retry = FIRST_RETRY
+        try:
+            while not self._stopping.is_set():
+                try:
+                    if self._election.lead():
+                        self.tick()
+                        close_old_connections()
+                        pause = max(0.0, self._next_at() - self._now())
+                    else:
+                        pause = self._options.retry
+                    retry = FIRST_RETRY
+                    self._pause(pause)
+                except psycopg.Error as error:
+                    led = self._election.leading
+                    self._election.drop()
+                    logger.warning(
+                        "The reaper lost its connection%s, and tries again: %s",
+                        " and with it the lead" if led else "",
+                        error,
+                        extra={"database": self.using},
+                    )
+                    retry = self._back_off(retry)
+                except Exception:
+                    self._election.drop()
+                    logger.exception("The reaper failed, and begins anew", extra={"database": self.using})
+                    retry = self._back_off(retry)
+        finally:
+            self._election.resign()
+
+    def _pause(self, seconds: float) -> None:
+        if not self._stopping.is_set():
+            self._election.wait(seconds)
+
+    def _back_off(self, retry: float) -> float:
+        self._stopping.wait(retry * random.uniform(0.5, 1))
+        return min(retry * 2, LAST_RETRY)
+
+    def lead(self) -> bool:
+        """Lead from now on unless another reaper does (for tests and for a single round)."""
+        return self._election.lead()
+
+    def resign(self) -> None:
+        """Stop leading."""
+        self._election.resign()
+
+    @property
+    def failing(self) -> list[str]:
+        """The duties whose last turn failed."""
+        return [schedule.duty.name for schedule in self._schedules if schedule.failures]
+
+    def round(self) -> list[str]:
+        """Give every duty turns until none has more to do (at most a thousand). Only while leading.
+
+        Returns:
+            The names of the duties that were done.
+
+        Raises:
+            psycopg.Error: the connection was lost.
+        """
+        done: dict[str, None] = {}
+        now = self._now()
+        for _ in range(1_000):
+            names = self.tick(now)
+            if not names:
+                break
+            done.update(dict.fromkeys(names))
+        return list(done)
+
+    def tick(self, now: float | None = None) -> list[str]:
+        """Give every duty that is due one turn, the one that has waited longest first. Only while leading.
+
+        Args:
+            now: seconds on any clock that goes forward; by default the held clock's time, else this machine's.
+
+        Returns:
+            The names of the duties that were done without an error.
+
+        Raises:
+            psycopg.Error: the connection was lost.
+        """
+        now = self._now() if now is None else now
+        done = []
+        for schedule in sorted(self._schedules, key=lambda item: item.next_at):
+            if schedule.next_at > now:
+                break
+            if self._stopping.is_set():
+                break
+            if self._give_turn(schedule, now):
+                done.append(schedule.duty.name)
+        return done
+
+    def _give_turn(self, schedule: _Schedule, now: float) -> bool:
+        duty, began = schedule.duty, time.monotonic()
+        connection = self._election.connection
+        more: bool | None = False
+        try:
+            more = duty.work(Turn(connection, self.using))
+        except OutOfTime:
+            more = True
+        except Exception as error:
+            if connection.closed or connection.broken:
+                raise
+            if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                connection.rollback()
+            if self._stopping.is_set() and isinstance(error, psycopg.errors.QueryCanceled):
+                return False
+            schedule.failures += 1
+            penalty = min(duty.interval * 2**schedule.failures, max(LONGEST_PENALTY, duty.interval))
+            schedule.next_at = now + penalty
+            logger.exception(
+                "Duty %s of the reaper failed; its next turn is in %.1f s",
+                duty.name,
+                penalty,
+                extra={"duty": duty.name},
+            )
+            return False
+        took = time.monotonic() - began
+        schedule.failures = 0
+        schedule.next_at = now if more else now + max(duty.interval, REST * took)
+        return True
+
+    def _next_at(self) -> float:
+        return min((schedule.next_at for schedule in self._schedules), default=self._now() + 1)
+
+    @staticmethod
+    def _now() -> float:
+        held = clock.current()
+        return time.monotonic() if held is None else held.timestamp()

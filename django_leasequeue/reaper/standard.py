@@ -1,0 +1,26 @@
+"""The standard duties and how often they have their turns."""
+
+from __future__ import annotations
+
+from ..recurring.duty import RecurringDuty
+from .duty import Duty
+from .janitor import Census, expire_samples, expire_workers, keep_partitions
+from .upkeep import Expiry, expire_results, floors, promote, sweep
+
+
+def standard_duties() -> list[Duty]:
+    """Return the duties of a new reaper: some of them remember things, so no two reapers share them."""
+    census = Census()
+    return [
+        Duty("sweep", sweep, 0.5),
+        Duty("promote", promote, 0.5),
+        Duty("floors", floors, 0.5),
+        Duty("expire", Expiry(), 1.0),
+        Duty("recurring", RecurringDuty(), 1.0),
+        Duty("results", expire_results, 5.0),
+        Duty("samples", census.sample, 30.0),
+        Duty("partitions", keep_partitions, 60.0),
+        Duty("sample_retention", expire_samples, 300.0),
+        Duty("workers", expire_workers, 60.0),
+        Duty("orphans", census.clear_up, 3_600.0),
+    ]

@@ -1,0 +1,67 @@
+"""Duties that bring jobs on: expired leases, due delayed jobs, messages past their time, floors."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+
+from .. import engine
+from .duty import Turn
+
+#: Queues of one statement: bounds what one transaction changes.
+GROUP = 20
+#: A look from the beginning, in case that something came in behind (as with the floors).
+FULL_LOOK = timedelta(minutes=1)
+
+
+def _groups(rows: list[tuple[int, ...]]) -> list[list[int]]:
+    """Return the queues in groups, in another order each time, so that a large one does not starve the others."""
+    ids = [row[0] for row in rows]
+    random.shuffle(ids)
+    return [ids[start : start + GROUP] for start in range(0, len(ids), GROUP)]
+
+
+def sweep(turn: Turn) -> None:
+    """Bring back the jobs of expired leases, in every queue that has any."""
+    for ids in _groups(turn.fetch("due_leases")):
+        turn.run(engine.sweep(ids))
+
+
+def promote(turn: Turn) -> None:
+    """Make due delayed jobs ready, in every queue that has any."""
+    for ids in _groups(turn.fetch("due_delayed")):
+        turn.run(engine.promote(ids))
+
+
+class Expiry:
+    """Removes messages, records and dead jobs past their time.
+
+    Remembers up to when it has removed everything, so that it does not walk over what is dead in the index again and
+    again while a long transaction keeps vacuum from cleaning it.
+    """
+
+    def __init__(self) -> None:
+        self._since: datetime | None = None
+        self._full_at: datetime | None = None
+
+    def __call__(self, turn: Turn) -> None:
+        full = self._full_at is None or not timedelta(0) <= engine.clock.now() - self._full_at < FULL_LOOK
+        if full:
+            self._since, self._full_at = None, engine.clock.now()
+        since, self._since = self._since, None
+        (_, now), *rows = turn.fetch("due_expired", {"since": since})
+        for ids in _groups(rows):
+            turn.run(engine.expire(ids))
+        # Reached only when nothing is left.
+        self._since = now
+
+
+def expire_results(turn: Turn) -> None:
+    """Remove results whose retention is over."""
+    while turn.run(engine.expire_results()) == 1_000:
+        pass
+
+
+def floors(turn: Turn) -> None:
+    """Take the floors one step further."""
+    turn.run(engine.advance_floors())

@@ -1,0 +1,7 @@
+-- Purpose: become the leader of the reapers of this database, unless there is one.
+-- Parameters: space, number (of the advisory lock), session (until resigned or disconnected; false: until the transaction
+--   ends, for connections through a pooler).
+-- Index: none.
+-- Returns: whether this connection leads now.
+SELECT CASE WHEN %(session)s::bool THEN pg_try_advisory_lock(%(space)s::int, %(number)s::int)
+    ELSE pg_try_advisory_xact_lock(%(space)s::int, %(number)s::int) END

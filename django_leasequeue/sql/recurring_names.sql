@@ -1,0 +1,5 @@
+-- Purpose: the names of recurring tasks, and whether the settings made them.
+-- Parameters: none.
+-- Index: none (a small table).
+-- Returns: name, from_settings.
+SELECT name, from_settings FROM leasequeue_recurringtask

@@ -1,0 +1,9 @@
+-- Purpose: remove samples whose retention is over, oldest first, a bounded batch at a time.
+-- Parameters: days, size, now.
+-- Index: leasequeue_stat_age, leasequeue_queuestat_pkey.
+-- Returns: the ids that went.
+DELETE FROM leasequeue_queuestat WHERE id = ANY (ARRAY(
+    SELECT id FROM leasequeue_queuestat
+    WHERE sampled_at < (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(days)s::float8 * interval '1 day')
+    ORDER BY sampled_at LIMIT %(size)s::int))
+RETURNING id

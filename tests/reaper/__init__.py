@@ -1,0 +1,1 @@
+"""The reaper against a real database."""

@@ -1,0 +1,300 @@
+"""The standard duties: what each does when its time has come, under the held clock."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine, signals
+from django_leasequeue.engine import Ending, NewJob, stats
+from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, Worker
+from django_leasequeue.reaper import Reaper, duty
+from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, put, seqs, state
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+def worker(node: str, **fields: Any) -> Worker:
+    return Worker.objects.create(node=node, host="h", pid=1, concurrency=1, **fields)
+
+
+def short_turns(monkeypatch: pytest.MonkeyPatch, statements: int) -> None:
+    """A turn is over after so many statements."""
+    counts: dict[int, int] = {}
+    fetch = duty.Turn.fetch
+
+    def counted(turn: duty.Turn, name: str, params: Any = None) -> Any:
+        counts[id(turn)] = counts.get(id(turn), 0) + 1
+        return fetch(turn, name, params)
+
+    def new(turn: duty.Turn, *given: Any) -> None:
+        counts.pop(id(turn), None)
+        init(turn, *given)
+
+    init = duty.Turn.__init__
+    monkeypatch.setattr(duty.Turn, "__init__", new)
+    monkeypatch.setattr(duty.Turn, "over", property(lambda turn: counts.get(id(turn), 0) > statements))
+    monkeypatch.setattr(duty.Turn, "fetch", counted)
+
+
+def test_expired_leases_come_back_in_every_queue(reaper, clock) -> None:
+    for name in ("a", "b", "c"):
+        make(name)
+        put(3, queue=name)
+        claim(2, queue=name)
+    one("c", lease_ms=600_000)
+    clock.advance(seconds=29)
+    reaper.tick()
+    assert Job.objects.filter(state=2).count() == 7
+    clock.advance(seconds=2)
+    assert "sweep" in reaper.tick()
+    assert Job.objects.filter(state=2).count() == 1
+    assert Claim.objects.count() == 1
+    clock.advance(seconds=1)
+    reaper.tick()
+    assert LeaseEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
+
+
+def test_due_jobs_become_ready(reaper, clock) -> None:
+    make("a")
+    make("b")
+    first, second = put(1, queue="a", delay_ms=5_000) + put(1, queue="b", delay_ms=60_000)
+    reaper.tick()
+    assert (state(first), state(second)) == ("delayed", "delayed")
+    clock.advance(seconds=5)
+    reaper.tick()
+    assert (state(first), state(second)) == ("ready", "delayed")
+    clock.advance(seconds=55)
+    reaper.tick()
+    assert state(second) == "ready"
+
+
+def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
+    make("work")
+    (first,) = put(1, ttl_ms=3_000)
+    (later,) = put(1, ttl_ms=100_000)
+    reaper.tick()
+    clock.advance(seconds=4)
+    reaper.tick()
+    assert (state(first), state(later)) == (None, "ready")
+    assert kinds(first)[-1] == "cancelled"
+    # One that comes in behind what was looked at (its transaction was slow) is seen at the next full look.
+    (slow,) = put(1, ttl_ms=1_000)
+    Job.objects.filter(pk=slow).update(expires_at=clock.now - timedelta(seconds=2))
+    clock.advance(seconds=2)
+    reaper.tick()
+    assert state(slow) == "ready"
+    for _ in range(2):
+        clock.advance(seconds=31)
+        reaper.tick()
+    assert state(slow) is None
+    clock.advance(seconds=60)
+    reaper.tick()
+    assert state(later) is None
+
+
+def test_a_live_lease_protects_its_message(reaper, clock) -> None:
+    make("work")
+    (seq,) = put(1, ttl_ms=3_000)
+    one(lease_ms=60_000)
+    clock.advance(seconds=10)
+    reaper.tick()
+    assert state(seq) == "leased"
+    clock.advance(seconds=60)
+    reaper.tick()
+    clock.advance(seconds=61)
+    reaper.tick()
+    assert state(seq) is None
+
+
+def test_results_go_after_their_retention(reaper, clock) -> None:
+    make("kept", result_ttl_ms=60_000)
+    numbers = put(3, queue="kept")
+    for job in claim(3, queue="kept"):
+        engine.run(engine.finish([Ending(job.seq, result_ttl_ms=600_000 if job.seq == numbers[2] else None)], NODE))
+    clock.advance(seconds=59)
+    reaper.tick()
+    assert JobResult.objects.count() == 3
+    clock.advance(seconds=10)
+    reaper.tick()
+    assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[2:]
+
+
+def test_floors_move_up_behind_what_is_done(reaper, clock) -> None:
+    queue = make("work")
+    numbers = put(10)
+    engine.run(engine.ack(seqs(claim(8)), NODE))
+    for _ in range(10):
+        clock.advance(seconds=1)
+        reaper.tick()
+    assert QueueFloor.objects.get(queue=queue, kind=0).value == numbers[8]
+    assert seqs(claim(5)) == numbers[8:]
+
+
+def test_samples_are_taken_and_thrown_away_in_time(reaper, clock, settings) -> None:
+    settings.LEASEQUEUE = {"STAT_RETENTION_DAYS": 2}
+    make("work")
+    put(3)
+    reaper.tick()
+    assert QueueStat.objects.get().ready == 3
+    put(1)
+    clock.advance(seconds=30)
+    reaper.tick()
+    assert list(QueueStat.objects.order_by("sampled_at").values_list("ready", flat=True)) == [3, 4]
+    clock.advance(days=2)
+    reaper.tick()
+    assert QueueStat.objects.filter(sampled_at__lt=clock.now - timedelta(days=2)).count() == 0
+    assert QueueStat.objects.filter(sampled_at=clock.now).count() == 1
+
+
+def test_sampling_goes_on_where_its_turn_was_over(reaper, clock, monkeypatch) -> None:
+    for number in range(7):
+        make(f"q{number}")
+    monkeypatch.setattr(stats, "PAGE", 2)
+    short_turns(monkeypatch, 3)
+    rounds = 0
+    while QueueStat.objects.values("queue").distinct().count() < 7:
+        assert "samples" in reaper.tick()
+        rounds += 1
+    assert 2 < rounds < 10
+    clock.advance(seconds=1)
+    for _ in range(3):
+        reaper.tick()
+    assert "samples" not in reaper.tick(), "and then it rests"
+
+
+def test_workers_that_died_are_forgotten_after_an_hour(reaper, clock, caplog) -> None:
+    caplog.set_level("INFO")
+    worker("alive", started_at=clock.now, seen_at=clock.now)
+    worker("dead", started_at=clock.now, seen_at=clock.now - timedelta(minutes=59))
+    reaper.tick()
+    assert Worker.objects.count() == 2
+    clock.advance(minutes=2)
+    reaper.tick()
+    assert [row.node for row in Worker.objects.all()] == ["alive"]
+    assert "not seen any more: dead" in caplog.text
+
+
+def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
+    keep = make("keep", type="queue")
+    put(1, queue="keep")
+    lost = []
+    for number in range(3):
+        lost.append(make(f"lost{number}", max_deliveries=1, exhaust_at="release", dead_letter="self"))
+        put(2, queue=f"lost{number}")
+        put(1, queue=f"lost{number}", delay_ms=90_000)
+        engine.run(engine.nack([one(f"lost{number}").seq], NODE))
+        one(f"lost{number}", lease_ms=7_200_000)
+    lost.append(make("log", type="log"))
+    put(2, queue="log")
+    reaper.tick()
+    # As if each deletion had been interrupted after its first statement.
+    Queue.objects.filter(pk__in=lost).delete()
+    assert Job.objects.filter(queue_id__in=lost).count() == 11
+    clock.advance(hours=1)
+    reaper.tick()
+    clock.advance(hours=1)
+    reaper.tick()
+    assert Job.objects.exclude(queue_id=keep).count() == 0
+    for model in (Claim, QueueFloor, QueueStat):
+        assert not model.objects.exclude(queue_id=keep).exists()
+    assert Job.objects.filter(queue_id=keep).count() == 1
+
+
+def test_leased_jobs_of_a_queue_that_is_gone_are_found_by_the_samples(reaper, clock) -> None:
+    make("keep")
+    lost = make("lost")
+    put(1, queue="lost")
+    one("lost", lease_ms=7_200_000)
+    reaper.tick()
+    Queue.objects.filter(pk=lost).delete()
+    clock.advance(hours=1)
+    reaper.tick()
+    clock.advance(hours=1)
+    reaper.tick()
+    assert Job.objects.count() == 0
+
+
+def test_a_large_backlog_of_one_queue_does_not_keep_the_others_waiting(reaper, clock, monkeypatch) -> None:
+    """A turn ends when its time is over; what is left goes on in the next round."""
+    make("large")
+    make("small")
+    enqueue(*[NewJob(delay_ms=1_000) for _ in range(5_000)], queue="large")
+    put(1, queue="small", delay_ms=1_000)
+    put(1, queue="small")
+    one("small", lease_ms=1_000)
+    reaper.tick()
+    clock.advance(seconds=2)
+    short_turns(monkeypatch, 2)
+    rounds = 0
+    while Job.objects.filter(state=1).exists():
+        assert {"sweep", "promote"} <= set(reaper.tick()) or rounds
+        rounds += 1
+        assert not Job.objects.filter(state=2).exists(), "the sweep had its turn in between"
+    assert 2 < rounds < 20
+
+
+def test_signals_of_a_turn_that_ran_out_of_time_are_sent(reaper, clock, monkeypatch) -> None:
+    make("work")
+    put(3)
+    for _ in range(3):
+        one()
+    clock.advance(seconds=31)
+    heard = []
+
+    def listen(sender: object, **info: Any) -> None:
+        heard.append(info["seq"])
+
+    monkeypatch.setattr(sys.modules["django_leasequeue.engine.sweep"], "CLAIMS", 1)
+    short_turns(monkeypatch, 2)
+    signals.stalled.connect(listen)
+    try:
+        reaper.tick()
+        assert len(heard) == 1
+        for _ in range(5):
+            reaper.tick()
+        assert len(set(heard)) == len(heard) == 3
+    finally:
+        signals.stalled.disconnect(listen)
+
+
+def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> None:
+    settings.LEASEQUEUE = {"REAPER": {"INTERVALS": {"sweep": 10, "samples": None}}}
+    made = Reaper()
+    assert made.lead()
+    try:
+        first = made.tick()
+        assert "sweep" in first
+        assert "samples" not in first
+        assert made.tick() == []
+        clock.advance(seconds=0.5)
+        assert set(made.tick()) == {"promote", "floors"}
+        clock.advance(seconds=0.5)
+        assert set(made.tick()) == {"promote", "floors", "expire", "recurring"}
+        clock.advance(seconds=9)
+        assert "sweep" in made.tick()
+    finally:
+        made.resign()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"INTERVALS": {"sweeep": 1}},
+        {"INTERVALS": {"sweep": 0}},
+        {"INTERVALS": {"sweep": "1"}},
+        {"INTERVALS": [1]},
+        {"RETRY": -1},
+        {"RETRIES": 1},
+        [],
+    ],
+)
+def test_options_that_are_none_are_refused(settings, options) -> None:
+    from django.core.exceptions import ImproperlyConfigured
+
+    settings.LEASEQUEUE = {"REAPER": options}
+    with pytest.raises(ImproperlyConfigured, match=r"reaper|REAPER"):
+        Reaper()

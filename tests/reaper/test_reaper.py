@@ -1,0 +1,323 @@
+"""The reaper itself: one leads, a crash is taken over, one failing duty stops nothing, a stop hands over at once."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+import psycopg
+import pytest
+from django.conf import settings as django_settings
+from django.core.management import CommandError, call_command
+
+from django_leasequeue import engine
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.models import Job
+from django_leasequeue.reaper import Duty, Reaper, Turn, leader, register
+from tests.engine.helpers import claim, make, put
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+def wait_for(what: Callable[[], object], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@contextmanager
+def running(*reapers: Reaper) -> Iterator[None]:
+    for each in reapers:
+        each.start()
+    try:
+        yield
+    finally:
+        stopped = [each.stop() for each in reapers]
+        assert all(stopped)
+
+
+def leaders() -> list[int]:
+    """The server processes that hold the leader's lock."""
+    with connect("default") as own:
+        return [row[0] for row in engine.ConnectionExecutor(own).fetch("reaper_leader", leader.LOCK)]
+
+
+def some(count: int = 3) -> list[Reaper]:
+    return [Reaper(duties=[Duty("nothing", lambda turn: None, 0.05)]) for _ in range(count)]
+
+
+def test_exactly_one_leads_and_a_stop_hands_over_at_once(settings) -> None:
+    settings.LEASEQUEUE = {"REAPER": {"RETRY": 600}}
+    reapers = some()
+    with running(*reapers):
+        seen = []
+        while reapers:
+            wait_for(leaders)
+            wait_for(lambda: any(each.leading for each in reapers))
+            (first,) = [each for each in reapers if each.leading]
+            assert len(leaders()) == 1
+            seen.append(first)
+            reapers.remove(first)
+            # The others would try again in ten minutes: they hear of it.
+            assert first.stop()
+            assert not first.leading
+        assert len(seen) == 3
+    assert leaders() == []
+
+
+def test_a_leader_whose_connection_breaks_comes_back_or_is_taken_over(settings, caplog) -> None:
+    settings.LEASEQUEUE = {"REAPER": {"RETRY": 0.05}}
+    reapers = some()
+    with running(*reapers):
+        for _ in range(3):
+            wait_for(lambda: any(each.leading for each in reapers))
+            wait_for(leaders)
+            (pid,) = leaders()
+            with connect("default") as own:
+                own.execute("SELECT pg_terminate_backend(%s)", [pid])
+            wait_for(lambda pid=pid: leaders() not in ([], [pid]))
+            assert len(leaders()) == 1
+    assert "lost its connection and with it the lead" in caplog.text
+
+
+def test_a_follower_whose_connection_breaks_tries_again(settings) -> None:
+    settings.LEASEQUEUE = {"REAPER": {"RETRY": 600}}
+    first, second = some(2)
+    with running(first):
+        wait_for(lambda: first.leading)
+        with running(second), connect("default") as own:
+            query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'leasequeue reaper' AND pid <> %s"
+            wait_for(lambda: own.execute(query, leaders()).fetchone())
+            (pid,) = own.execute(query, leaders()).fetchone()
+            own.execute("SELECT pg_terminate_backend(%s)", [pid])
+            wait_for(lambda: (own.execute(query, leaders()).fetchone() or [pid]) != (pid,))
+            wait_for(lambda: own.execute(f"{query} AND query LIKE '%%advisory%%'", leaders()).fetchone())
+            assert first.stop()
+            wait_for(lambda: second.leading)
+
+
+def program(*arguments: str, env: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(django_settings.BASE_DIR / "manage.py"), "runreaper", *arguments],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
+    """Real processes: kill -9, and SIGTERM."""
+    make("work")
+    put(2)
+    first = program(env=subprocess_env)
+    second = None
+    try:
+        wait_for(leaders)
+        (pid,) = leaders()
+        second = program(env=subprocess_env)
+        with connect("default") as own:
+            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasequeue reaper'"
+            wait_for(lambda: own.execute(query).fetchone() == (2,))
+        assert leaders() == [pid]
+        first.kill()
+        first.wait(10)
+        wait_for(lambda: leaders() not in ([], [pid]))
+        claim(2, lease_ms=100)
+        wait_for(lambda: Job.objects.filter(state=0).count() == 2)
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(10) == 0
+        assert leaders() == []
+        output = second.stdout.read() if second.stdout else ""
+        assert "This reaper leads now" in output
+        assert "This reaper leads no longer" in output
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.wait()
+                if process.stdout:
+                    process.stdout.close()
+
+
+def test_a_failing_duty_stops_no_other_and_is_tried_again_later(clock, caplog) -> None:
+    done = []
+
+    def broken(turn: Turn) -> None:
+        done.append("broken")
+        turn.connection.execute("BEGIN")
+        turn.connection.execute("SELECT 1 / 0")
+
+    made = Reaper(
+        duties=[Duty("broken", broken, 1.0), Duty("fine", lambda turn: done.append("fine"), 1.0)]  # type: ignore[func-returns-value]  # the list is all that matters
+    )
+    assert made.lead()
+    assert made.tick() == ["fine"]
+    assert made.failing == ["broken"]
+    assert "Duty broken of the reaper failed; its next turn is in 2.0 s" in caplog.text
+    assert "division by zero" in caplog.text
+    clock.advance(seconds=1)
+    assert made.tick() == ["fine"]
+    assert done == ["broken", "fine", "fine"]
+    for _ in range(200):
+        clock.advance(seconds=1)
+        made.tick()
+    assert 5 <= done.count("broken") <= 9, "at most a minute apart, doubling until then"
+    assert done.count("fine") == 202
+    made.resign()
+
+
+def test_a_duty_that_works_again_has_its_interval_back(clock) -> None:
+    fail = [True, True, False, False]
+
+    def moody(turn: Turn) -> None:
+        if fail.pop(0):
+            raise ValueError("not today")
+
+    made = Reaper(duties=[Duty("moody", moody, 1.0)])
+    assert made.lead()
+    assert [bool(made.tick(now)) for now in (0, 1, 2, 5, 6, 6.5, 7)] == [False, False, False, False, True, False, True]
+    assert made.failing == []
+    made.resign()
+
+
+def test_a_statement_that_waits_for_a_lock_does_not_wait_for_ever(reaper) -> None:
+    assert reaper._election.connection.execute("SHOW lock_timeout").fetchone() == ("5s",)
+    assert reaper._election.connection.execute("SHOW statement_timeout").fetchone() == ("1min",)
+
+
+def test_other_packages_add_duties(clock) -> None:
+    done: list[str] = []
+
+    def extra(turn: Turn) -> bool:
+        done.append(turn.alias)
+        assert turn.fetch("queue_page", {"after": 0, "size": 1}) == []
+        return len(done) < 3
+
+    register("extra", extra, 5.0)
+    register("extra", extra, 7.0)
+    with pytest.raises(ValueError, match="there is a duty 'extra' already"):
+        register("extra", lambda turn: None, 5.0)
+    with pytest.raises(ValueError, match="above 0"):
+        register("other", extra, 0)
+    made = Reaper()
+    assert made.lead()
+    try:
+        assert "extra" in made.round()
+        assert done == ["default"] * 3, "it said twice that there was more"
+        clock.advance(seconds=6)
+        assert "extra" not in made.tick()
+        clock.advance(seconds=2)
+        assert "extra" in made.tick()
+    finally:
+        made.resign()
+
+
+def test_a_stop_breaks_off_a_long_statement(settings) -> None:
+    began = threading.Event()
+
+    def long(turn: Turn) -> None:
+        began.set()
+        turn.connection.execute("SELECT pg_sleep(50)")
+
+    made = Reaper(duties=[Duty("long", long, 1.0)])
+    made.start()
+    assert began.wait(10)
+    start = time.monotonic()
+    assert made.stop(timeout=5)
+    assert time.monotonic() - start < 30
+    assert leaders() == []
+
+
+def test_a_database_that_is_away_is_waited_for(monkeypatch, caplog) -> None:
+    attempts = []
+
+    def away(using: str, *, dsn: str | None = None) -> psycopg.Connection:
+        attempts.append(using)
+        if len(attempts) < 3:
+            raise psycopg.OperationalError("the database system is starting up")
+        return connect(using, dsn=dsn)
+
+    monkeypatch.setattr("django_leasequeue.reaper.leader.pool.connect", away)
+    with running(made := some(1)[0]):
+        wait_for(lambda: made.leading)
+    assert attempts == ["default"] * 3
+    assert caplog.text.count("The reaper lost its connection, and tries again") == 2
+
+
+def test_starting_twice_is_an_error() -> None:
+    (made,) = some(1)
+    with running(made), pytest.raises(RuntimeError, match="runs already"):
+        made.start()
+    with running(made):
+        wait_for(lambda: made.leading)
+
+
+def test_behind_a_pooler_the_lock_is_held_by_an_open_transaction(monkeypatch, request) -> None:
+    monkeypatch.setitem(django_settings.DATABASES["default"], "DISABLE_SERVER_SIDE_CURSORS", True)
+    from django.db import connections
+
+    monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    first, second = some(2)
+    request.addfinalizer(first.resign)
+    request.addfinalizer(second.resign)
+    assert first.lead()
+    assert not second.lead()
+    assert first.lead()
+    assert first.tick(0) == ["nothing"]
+    with connect("default") as own:
+        row = own.execute(
+            "SELECT backend_xid IS NULL AND backend_xmin IS NULL FROM pg_stat_activity WHERE pid = %s", leaders()
+        ).fetchone()
+    assert row == (True,), "the open transaction holds nothing back"
+    first.resign()
+    assert second.lead()
+    with connect("default") as own:
+        own.execute("SELECT pg_terminate_backend(%s)", leaders())
+    with pytest.raises(psycopg.OperationalError):
+        second.lead()
+    assert first.lead()
+
+
+def test_the_command_does_one_round() -> None:
+    make("work")
+    put(1, delay_ms=1)
+    time.sleep(0.01)
+    out = StringIO()
+    call_command("runreaper", "--once", stdout=out)
+    assert out.getvalue().startswith("Done: sweep, promote, floors")
+    assert Job.objects.get().state == 0
+
+
+def test_the_command_leaves_the_work_to_a_leader() -> None:
+    out = StringIO()
+    with running(made := some(1)[0]):
+        wait_for(lambda: made.leading)
+        call_command("runreaper", "--once", stdout=out)
+    assert "Another reaper leads" in out.getvalue()
+
+
+def test_the_command_tells_what_failed(settings) -> None:
+    register("broken", lambda turn: turn.connection.execute("SELECT 1 / 0") and None, 1.0)
+    with pytest.raises(CommandError, match=r"Failed: broken\."):
+        call_command("runreaper", "--once", stdout=StringIO())
+    settings.LEASEQUEUE = {"REAPER": {"INTERVALS": {"x": 1}}}
+    with pytest.raises(CommandError, match="no duty 'x'"):
+        call_command("runreaper", "--once")
+
+
+@pytest.fixture(autouse=True)
+def _log_lines_stay_here() -> Iterator[None]:
+    """The command sends our log lines to standard error: not for the rest of the suite."""
+    logger = logging.getLogger("django_leasequeue")
+    before = logger.handlers[:], logger.propagate, logger.level
+    yield
+    logger.handlers[:], logger.propagate, logger.level = before
