@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from .figures import Figure, Sample, Target, median_costs
 from .measuring import Meter
 from .options import PROJECT, BenchOptions
 from .progress import Progress
+from .sql import statement
 
 #: A measurement: it takes how many jobs to work on, and returns what it measured.
 Measurement = Callable[[int], Sample]
@@ -52,7 +54,11 @@ class Bench:
         self.mode = name
         try:
             with ExitStack() as self._stack:
-                self.meter = Meter(self.connect())
+                #: With the planner's own choices: for reports, not for hot statements.
+                self.plain = self._stack.enter_context(
+                    psycopg.connect(**pool.connection_parameters(self.options.using), autocommit=True)
+                )
+                self.meter = Meter(self.plain)
                 self.executor = ConnectionExecutor(self.connect())
                 self.bare = BareQueue(self.connect())
                 yield
@@ -70,6 +76,20 @@ class Bench:
         options.setdefault("durability", "fsync")
         self.executor.run(engine.create(name, project=PROJECT, preset=preset, **options))
         return name
+
+    def fetch(self, name: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run a statement of the benchmark's own and return its rows."""
+        return self.plain.execute(statement(name), params).fetchall()
+
+    def server_time(self) -> datetime:
+        """Return the server's time."""
+        found: datetime = self.fetch("server_time")[0][0]
+        return found
+
+    @staticmethod
+    def patience(jobs: int) -> float:
+        """Return how many seconds a process may take for so many jobs before it is given up."""
+        return 120 + jobs / 100
 
     def enqueue(self, queue: str, jobs: list[NewJob]) -> None:
         """Add jobs through the engine, as ``enqueue_many`` of tasks does."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import claim, enqueue
+from . import claim, drain, enqueue
 
 #: By name, in the order in which they run.
 MODES: dict[str, ModuleType] = {
     "enqueue": enqueue,
     "claim": claim,
+    "drain": drain,
 }

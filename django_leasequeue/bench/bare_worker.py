@@ -1,0 +1,89 @@
+"""The ceiling of a worker: the barest loop in psycopg that claims, calls a function that does nothing, and deletes.
+
+``python -m django_leasequeue.bench.bare_worker BATCH`` drains the ceiling's table and prints, as JSON, when how many
+jobs were done. ``... listen`` waits for notifications instead, and tells when each job began. The database is in
+``LEASEQUEUE_BENCH_DSN``. Django is not loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+import psycopg
+
+from django_leasequeue.bench import stamps
+from django_leasequeue.bench.child import watch
+from django_leasequeue.bench.sql import statement
+
+DSN_VARIABLE = "LEASEQUEUE_BENCH_DSN"
+CHANNEL = "leasequeue_bench"
+
+
+def noop(number: int) -> None:
+    """Do nothing."""
+
+
+class Loop:
+    """Claim, call, delete."""
+
+    def __init__(self, dsn: str) -> None:
+        self.connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=0)
+        self._cursor = self.connection.cursor(binary=True)
+        self._claim, self._ack = statement("bare_claim"), statement("bare_ack")
+
+    def claim(self, size: int) -> list[Any]:
+        """Take up to ``size`` jobs."""
+        return self._cursor.execute(self._claim, {"size": size}).fetchall()
+
+    def ack(self, rows: list[Any]) -> None:
+        """Delete them."""
+        self._cursor.execute(self._ack, {"ids": "{" + ",".join([str(row[0]) for row in rows]) + "}"})
+
+
+def drain(dsn: str, batch: int) -> list[tuple[float, int]]:
+    """Work until the table is empty; return (time, jobs done) after each batch."""
+    loop = Loop(dsn)
+    done = 0
+    times = [(time.time(), 0)]
+    while rows := loop.claim(batch):
+        for row in rows:
+            noop(*json.loads(row[3])["args"])
+        loop.ack(rows)
+        done += len(rows)
+        times.append((time.time(), done))
+    return times
+
+
+def listen(dsn: str, address: str) -> None:
+    """Wait for jobs for ever; send the number and the start of each to a socket."""
+    loop = Loop(dsn)
+    loop.connection.execute(f"LISTEN {CHANNEL}")
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.connect(address)
+    while True:
+        while rows := loop.claim(10):
+            for row in rows:
+                told.send(stamps.STAMP.pack(*json.loads(row[3])["args"], time.monotonic_ns()))
+            loop.ack(rows)
+        for _ in loop.connection.notifies(timeout=5, stop_after=1):
+            pass
+
+
+def main(argument: str) -> None:
+    """Run what the argument says."""
+    threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+    dsn = os.environ[DSN_VARIABLE]
+    if argument == "listen":
+        listen(dsn, stamps.address())
+    else:
+        sys.stdout.write(json.dumps(drain(dsn, int(argument))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
