@@ -154,8 +154,10 @@ def _text(option: str, value: Any) -> Any:
     return value
 
 
-_YEARS_MS = 10 * 366 * DAY_MS
-_BIG = 2**62
+#: The longest TTL: ten years.
+MAX_TTL_MS = 10 * 366 * DAY_MS
+#: The largest cap.
+MAX_CAP = 2**62
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "type": _one_of(*QueueType.values),
@@ -170,15 +172,15 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_deliveries": _integer(0, 2**31 - 1),
     "exhaust_at": _one_of(*ExhaustAt.values),
     "dead_letter": _topic,
-    "dead_ttl_ms": _integer(0, _YEARS_MS),
+    "dead_ttl_ms": _integer(0, MAX_TTL_MS),
     "backoff": _one_of(*Backoff.values),
     "backoff_base_ms": _integer(0, DAY_MS),
     "backoff_max_ms": _integer(0, DAY_MS),
-    "result_ttl_ms": _integer(0, _YEARS_MS),
+    "result_ttl_ms": _integer(0, MAX_TTL_MS),
     "dedup_until": _one_of(*DedupUntil.values),
-    "ttl_ms": _integer(0, _YEARS_MS),
-    "cap_records": _integer(0, _BIG),
-    "cap_bytes": _integer(0, _BIG),
+    "ttl_ms": _integer(0, MAX_TTL_MS),
+    "cap_records": _integer(0, MAX_CAP),
+    "cap_bytes": _integer(0, MAX_CAP),
     "discard": _one_of(*Discard.values),
     "durability": _one_of(*Durability.values),
     "idempotency_window_ms": _integer(0, DAY_MS),

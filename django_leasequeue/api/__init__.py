@@ -1,1 +1,1 @@
-"""The HTTP doors."""
+"""The HTTP doors: what they share. Each door is a package of its own."""

@@ -52,7 +52,8 @@ def connect(using: str, *, dsn: str | None = None) -> psycopg.Connection[Any]:
 STEADY_PLANS = "SET enable_seqscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan"
 
 
-def _in_thread() -> bool:
+def in_thread() -> bool:
+    """Return whether async callers go through Django's connection in a thread (setting ``ASYNC``)."""
     mode: str = conf.settings.ASYNC
     if mode == "auto":
         # Tests hold everything in a transaction of Django's own connection: only that one sees what they did.
@@ -95,7 +96,7 @@ async def close_pools() -> None:
 
 async def arun(operation: Operation[T], using: str) -> T:
     """Run an operation from async code: on a pool of async connections, or in Django's thread (setting ``ASYNC``)."""
-    if _in_thread():
+    if in_thread():
         return await sync_to_async(DjangoExecutor(using).run)(operation)
     async with (await pool(using)).connection() as connection:
         return await AsyncConnectionExecutor(connection).run(operation)

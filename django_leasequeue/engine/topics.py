@@ -45,7 +45,7 @@ class State:
     """Where a topic stands.
 
     ``head_seq`` is the highest number it ever gave, removed or not, 0 if none. ``earliest_seq`` is the lowest live one.
-    ``bytes`` is the stored size of data and meta; above ``COUNT_CAP`` records it is extrapolated.
+    ``bytes`` is the size of data and meta as JSON text; above ``COUNT_CAP`` records it is extrapolated.
     """
 
     info: QueueInfo

@@ -19,8 +19,8 @@ WITH live AS (
     WHERE j.seq = ANY (ARRAY(SELECT unnest(c.seqs) FROM leasequeue_claim c WHERE c.queue_id = %(queue)s::bigint))
         AND j.queue_id = %(queue)s::bigint AND j.state = 2
 ), n AS MATERIALIZED (
-    SELECT count(*) AS records, COALESCE(sum(COALESCE(pg_column_size(data), 0) + COALESCE(pg_column_size(meta), 0)
-        + COALESCE(pg_column_size(body), 0)), 0)::bigint AS bytes
+    SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(data::text), 0) + COALESCE(octet_length(meta::text), 0)
+        + COALESCE(octet_length(body), 0)), 0)::bigint AS bytes
     FROM live
 )
 UPDATE leasequeue_topicstate s SET records = n.records, bytes = n.bytes FROM n WHERE s.queue_id = %(queue)s::bigint

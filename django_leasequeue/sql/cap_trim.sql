@@ -27,8 +27,8 @@ WITH t AS MATERIALIZED (
     ORDER BY j.seq LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
 ), o AS MATERIALIZED (
     SELECT u.seq, row_number() OVER w AS n, sum(u.bytes) OVER w - u.bytes AS before FROM (
-        SELECT j.seq, COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.meta), 0)
-            + COALESCE(pg_column_size(j.body), 0) AS bytes
+        SELECT j.seq, COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
+            + COALESCE(octet_length(j.body), 0) AS bytes
         FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(
             SELECT seq FROM (SELECT seq FROM r UNION ALL SELECT seq FROM l UNION ALL SELECT seq FROM d
                 UNION ALL SELECT seq FROM x UNION ALL SELECT seq FROM h) y ORDER BY seq LIMIT %(size)s::int))
@@ -37,7 +37,7 @@ WITH t AS MATERIALIZED (
     DELETE FROM leasequeue_job j USING t
     WHERE j.seq = ANY (ARRAY(SELECT seq FROM o WHERE n <= %(records)s::bigint OR before < %(bytes)s::bigint))
     RETURNING j.seq, j.queue_id, j.state, j.key, j.reply_to, j.created_at, j.name, j.node, j.claim, j.deliveries, t.now,
-        COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.meta), 0) + COALESCE(pg_column_size(j.body), 0)
+        COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0)
         AS bytes
 ), remembered AS (
     UPDATE leasequeue_topicstate s SET records = s.records - g.records, bytes = s.bytes - g.bytes,

@@ -52,6 +52,9 @@ WITH t AS MATERIALIZED (
 ), counted AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM gone)
     WHERE q.id = %(queue)s AND EXISTS (SELECT FROM gone)
+), uncounted AS (
+    UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM target WHERE s.queue_id = target.id
+        AND s.records IS NOT NULL
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at,
         deadline, name, detail)

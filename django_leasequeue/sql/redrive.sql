@@ -51,6 +51,9 @@ WITH t AS MATERIALIZED (
     SELECT queue_id, max(seq), max(created_at) FROM gone GROUP BY queue_id
     ON CONFLICT (queue_id) DO UPDATE SET head_seq = GREATEST(s.head_seq, excluded.head_seq),
         last_write_at = GREATEST(s.last_write_at, excluded.last_write_at), records = NULL, bytes = NULL
+), uncounted AS (
+    UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM target WHERE s.queue_id = target.id
+        AND s.records IS NOT NULL
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, enqueued_at, name, detail)
     SELECT t.txid, t.now, r.queue_id, r.seq, 9, r.created_at, r.name, NULL FROM r, t

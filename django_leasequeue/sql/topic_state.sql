@@ -17,8 +17,8 @@ WITH q AS MATERIALIZED (
         ORDER BY c.deadline DESC LIMIT 2 * %(cap)s::int) c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
     LIMIT 2 * %(cap)s::int + 1
 ), live AS MATERIALIZED (
-    SELECT x.seq, COALESCE(pg_column_size(x.data), 0) + COALESCE(pg_column_size(x.meta), 0)
-        + COALESCE(pg_column_size(x.body), 0) AS bytes
+    SELECT x.seq, COALESCE(octet_length(x.data::text), 0) + COALESCE(octet_length(x.meta::text), 0)
+        + COALESCE(octet_length(x.body), 0) AS bytes
     FROM q CROSS JOIN LATERAL (
         (SELECT j.seq, j.data, j.meta, j.body FROM leasequeue_queuefloor f CROSS JOIN LATERAL (
             SELECT * FROM leasequeue_job j WHERE j.queue_id = q.id AND j.rank = f.rank AND j.state = 0

@@ -1,0 +1,181 @@
+"""Strict fields for request bodies: JSON types are not converted into each other, and messages say what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rest_framework import serializers
+
+from ..engine.limits import MAX_NODE_BYTES
+from .schema import describe_field
+
+if TYPE_CHECKING:
+    # Generic for the type checker only.
+    Field = serializers.Field[Any, Any, Any, Any]
+    Serializer = serializers.Serializer[Any]
+else:
+    Field = serializers.Field
+    Serializer = serializers.Serializer
+
+
+def storable(text: str) -> int:
+    """Return the size of ``text`` in bytes, -1 if PostgreSQL cannot store it (NUL or a lone surrogate)."""
+    if "\x00" in text:
+        return -1
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return -1
+
+
+class Body(Serializer):
+    """The body of a request. Unknown fields are ignored; null is the same as absent, except where a field takes it."""
+
+    _shared: dict[type[Body], Body] = {}
+
+    @classmethod
+    def validated(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the valid fields of a body.
+
+        Raises:
+            rest_framework.exceptions.ValidationError: with a code of the errors' table where it is a special one.
+        """
+        # One instance for all requests: validation keeps nothing in it, and making one costs more than validating.
+        shared = Body._shared.get(cls)
+        if shared is None:
+            shared = Body._shared[cls] = cls()
+        found: dict[str, Any] = shared.run_validation(data)
+        return {name: value for name, value in found.items() if value is not None or name in cls.nulls}
+
+    #: Fields for which null is a value.
+    nulls: frozenset[str] = frozenset()
+
+
+class Integer(Field):
+    """An integer: neither ``true`` nor text nor 1.0. Out of range it is refused, or cut to the range (``clamp``)."""
+
+    default_error_messages = {
+        "type": "it must be an integer.",
+        "range": "it must be from {low} to {high}.",
+    }
+
+    def __init__(self, *, low: int = 0, high: int = 2**63 - 1, clamp: bool = False, **kwargs: Any) -> None:
+        self.low, self.high, self.clamp = low, high, clamp
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("type")
+        if self.clamp:
+            return min(max(data, self.low), self.high)
+        if not self.low <= data <= self.high:
+            self.fail("range", low=self.low, high=self.high)
+        return data
+
+    def to_representation(self, value: int) -> int:
+        return value
+
+
+class CutInteger(Integer):
+    """An integer that is refused below its range and cut to it above."""
+
+    def to_internal_value(self, data: Any) -> int:
+        return min(super().to_internal_value(min(data, self.high) if isinstance(data, int) else data), self.high)
+
+
+class Boolean(Field):
+    """``true`` or ``false``."""
+
+    default_error_messages = {"type": "it must be true or false."}
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("type")
+        return data
+
+    def to_representation(self, value: bool) -> bool:
+        return value
+
+
+class Text(Field):
+    """Text of ``low`` to ``high`` bytes."""
+
+    default_error_messages = {"text": "it must be {low} to {high} bytes of text without NUL."}
+
+    def __init__(self, *, high: int, low: int = 1, **kwargs: Any) -> None:
+        self.low, self.high = low, high
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str) or not self.low <= storable(data) <= self.high:
+            self.fail("text", low=self.low, high=self.high)
+        return data
+
+    def to_representation(self, value: str) -> str:
+        return value
+
+
+class Node(Text):
+    """A worker's name."""
+
+    default_error_messages = {"required": "it is missing: the worker's name, 1 to 128 bytes of text."}
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(high=MAX_NODE_BYTES, help_text="The worker's name.", **kwargs)
+
+
+class Word(Field):
+    """One of some words."""
+
+    default_error_messages = {"word": "it must be one of {words}."}
+
+    def __init__(self, words: tuple[str, ...], **kwargs: Any) -> None:
+        self.words = words
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str) or data not in self.words:
+            self.fail("word", words=", ".join(self.words))
+        return data
+
+    def to_representation(self, value: str) -> str:
+        return value
+
+
+class Anything(Field):
+    """Any JSON value, null as well."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_null=True, **kwargs)
+
+    def to_internal_value(self, data: Any) -> Any:
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+def _integer_schema(field: Integer) -> dict[str, Any]:
+    if not field.clamp:
+        return {"type": "integer", "minimum": field.low, "maximum": field.high}
+    return {"type": "integer", "description": f"Cut to {field.low}..{field.high}."}
+
+
+describe_field(Integer, _integer_schema)
+describe_field(
+    CutInteger,
+    lambda field: {"type": "integer", "minimum": field.low, "description": f"Cut to {field.high}."},
+)
+describe_field(Boolean, lambda field: {"type": "boolean"})
+describe_field(
+    Text,
+    lambda field: {
+        "type": "string",
+        "minLength": 1 if field.low else 0,
+        "maxLength": field.high,
+        "description": f"At most {field.high} bytes of UTF-8.",
+    },
+)
+describe_field(Word, lambda field: {"type": "string", "enum": list(field.words)})
+describe_field(Anything, lambda field: {})

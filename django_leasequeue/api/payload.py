@@ -1,0 +1,80 @@
+"""JSON in and out: orjson when it is installed, the standard library otherwise, with the same answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+try:
+    import orjson
+except ImportError:  # the extra `fast` is not installed
+    orjson = None  # type: ignore[assignment]  # tested below
+
+#: orjson turns integers beyond 64 bits into floats; these bodies are read by the standard library, which keeps them.
+_LONG_NUMBER = re.compile(rb"\d{18}")
+_CONTAINERS = (dict, list)
+
+
+class Raw:
+    """JSON text that goes into a body as it is."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def loads(body: bytes) -> Any:
+    """Return what a JSON text says.
+
+    Raises:
+        ValueError: it is not JSON (or not UTF-8); the message says where.
+    """
+    if orjson is not None and _LONG_NUMBER.search(body) is None:
+        return orjson.loads(body)
+    try:
+        return json.loads(body.decode(), parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def too_deep(value: Any, limit: int) -> bool:
+    """Return whether containers are nested deeper than ``limit``."""
+    level = [value] if isinstance(value, _CONTAINERS) else []
+    depth = 0
+    while level:
+        depth += 1
+        if depth > limit:
+            return True
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, _CONTAINERS)
+        ]
+    return False
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Raw):
+        return json.loads(value.text)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def raw(text: str | None) -> Any:
+    """Return JSON text as a value that ``dumps`` takes without reading it; ``None`` is null."""
+    if text is None:
+        return None
+    return orjson.Fragment(text) if orjson is not None else Raw(text)
+
+
+def dumps(value: Any) -> bytes:
+    """Return a value as JSON text."""
+    if orjson is not None:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,66 @@
+"""Running engine operations for a request: natively async under ASGI, in its thread under WSGI and in tests."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpRequest
+
+from .. import engine
+from ..engine import AsyncConnectionExecutor, DjangoExecutor, Operation
+from ..engine.pool import in_thread, pool
+
+T = TypeVar("T")
+
+
+def is_wsgi(request: HttpRequest) -> bool:
+    """Return whether a request came through WSGI: an event loop lives as long as the request then."""
+    return isinstance(request, WSGIRequest)
+
+
+class Runner:
+    """Runs the operations of one request.
+
+    Args:
+        using: alias of the database.
+        threaded: whether to use Django's connection of the request's thread.
+    """
+
+    def __init__(self, using: str, *, threaded: bool) -> None:
+        self.using = using
+        self.threaded = threaded or in_thread()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an operation."""
+        if self.threaded:
+            return await sync_to_async(DjangoExecutor(self.using).run)(operation)
+        return await engine.arun(operation, self.using)
+
+    async def run_flushed(self, operation: Operation[T]) -> tuple[T, float]:
+        """Run an operation in a transaction of its own and return its value and the milliseconds that the commit took.
+
+        On a topic with durability ``fsync`` that is the flush: the statements themselves do not wait for the disk.
+        """
+        if self.threaded:
+            return await sync_to_async(self._flushed)(operation)
+        async with (await pool(self.using)).connection() as connection:
+            executor = AsyncConnectionExecutor(connection)
+            async with executor.transaction():
+                value = await executor.run(operation)
+                ended = time.perf_counter()
+            return value, (time.perf_counter() - ended) * 1000
+
+    def _flushed(self, operation: Operation[T]) -> tuple[T, float]:
+        executor = DjangoExecutor(self.using)
+        with executor.transaction():
+            value = executor.run(operation)
+            ended = time.perf_counter()
+        return value, (time.perf_counter() - ended) * 1000
+
+
+def runner_for(request: Any, using: str) -> Runner:
+    """Return the runner for a request on a database alias."""
+    return Runner(using, threaded=is_wsgi(request))

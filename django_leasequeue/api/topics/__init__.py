@@ -1,0 +1,1 @@
+"""The HTTP door ``/v0/topics``: queues and logs for workers in any language."""

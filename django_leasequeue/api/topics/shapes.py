@@ -1,0 +1,225 @@
+"""The bodies of answers, as the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..schema import Parameter, Shape
+from .config import NAME_PATTERN
+
+Json = dict[str, Any]
+
+_INTEGER: Json = {"type": "integer"}
+_COUNT: Json = {"type": "integer", "minimum": 0}
+_TEXT: Json = {"type": "string"}
+_BOOLEAN: Json = {"type": "boolean"}
+_SEQS: Json = {"type": "array", "items": _COUNT}
+_TIME: Json = {"type": "integer", "description": "Milliseconds since the epoch."}
+PERFORMANCE: Json = {
+    "type": "object",
+    "required": ["server_total_ms"],
+    "properties": {
+        "server_total_ms": {
+            "type": "number",
+            "minimum": 0,
+            "description": "From the request's arrival to this answer.",
+        },
+        "fsync_ms": {"type": "number", "minimum": 0, "description": "Waiting for the disk; 0 where nothing waited."},
+        "throttle_wait_ms": {"type": "number", "minimum": 0, "description": "Always 0: too many requests get a 429."},
+    },
+}
+
+
+def _object(required: Json, optional: Json | None = None) -> Json:
+    return {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}}
+
+
+def _answer(required: Json, optional: Json | None = None) -> Json:
+    return _object({**required, "performance": PERFORMANCE}, optional)
+
+
+CONFIG: Json = _object(
+    {
+        "type": {"type": "string", "enum": ["log", "queue"]},
+        "ttl_ms": _COUNT,
+        "cap_records": _COUNT,
+        "cap_bytes": _COUNT,
+        "discard": {"type": "string", "enum": ["old", "reject"]},
+        "durable": _BOOLEAN,
+        "durability": {"type": "string", "enum": ["ephemeral", "memory", "disk", "fsync"]},
+        "idempotency_window_ms": _COUNT,
+        "lease_ms": _COUNT,
+        "claim_jitter_ms": _COUNT,
+        "max_deliveries": _COUNT,
+        "dead_letter": {"type": ["string", "null"]},
+        "leases_durable": _BOOLEAN,
+    }
+)
+RECORD: Json = _object(
+    {"$seq": _COUNT, "$ts": _TIME, "data": {}},
+    {"$tag": _TEXT, "$node": _TEXT, "meta": {"type": "object"}},
+)
+LEASED: Json = _object(
+    {
+        "$seq": _COUNT,
+        "lease_id": {"type": "string", "pattern": "^lease_[0-9a-f]+$"},
+        "deadline": _TIME,
+        "$ts": _TIME,
+        "deliveries": {"type": "integer", "minimum": 1},
+        "data": {},
+    },
+    {"$tag": _TEXT, "meta": {"type": "object"}},
+)
+TOMBSTONE: Json = _object(
+    {
+        "gap_from": _COUNT,
+        "gap_to": _COUNT,
+        "reason": {"type": "string", "enum": ["cap", "ttl"]},
+        "missed_estimate": _COUNT,
+    }
+)
+
+
+class TopicCreated(Shape):
+    """The topic's configuration, every field of it."""
+
+    shape = _answer({"topic": _TEXT, "created": _BOOLEAN, "config": CONFIG})
+
+
+class TopicState(Shape):
+    """Where the topic stands."""
+
+    shape = _answer(
+        {
+            "topic": _TEXT,
+            "type": {"type": "string", "enum": ["log", "queue"]},
+            "head_seq": {**_COUNT, "description": "The highest number it ever gave; 0: none."},
+            "earliest_seq": {**_COUNT, "description": "The lowest live number; next_seq when it is empty."},
+            "next_seq": {**_COUNT, "description": "No new record has a lower number. Numbers are not contiguous."},
+            "count": _COUNT,
+            "bytes": {**_COUNT, "description": "Size of data and meta as JSON text."},
+            "config": CONFIG,
+            "last_write_ts": {"type": ["integer", "null"], "description": "Milliseconds since the epoch; null: never."},
+        },
+        {
+            "queue": {
+                **_object({"ready": _COUNT, "in_flight": _COUNT, "dead_lettered": _COUNT}),
+                "description": "Only of a queue.",
+            }
+        },
+    )
+
+
+class TopicList(Shape):
+    """Topics by name, a page at a time."""
+
+    shape = _answer(
+        {
+            "topics": {
+                "type": "array",
+                "items": _object({"topic": _TEXT, "type": {"type": "string", "enum": ["log", "queue"]}}),
+            }
+        },
+        {"next_cursor": {"type": "string", "description": "There is more: ask again with `cursor`."}},
+    )
+
+
+class TopicDeleted(Shape):
+    """Whether it was there."""
+
+    shape = _answer({"topic": _TEXT, "deleted": _BOOLEAN})
+
+
+class Written(Shape):
+    """The numbers that the records got, in their order."""
+
+    shape = _answer(
+        {
+            "topic": _TEXT,
+            "first_seq": _COUNT,
+            "last_seq": _COUNT,
+            "head_seq": _COUNT,
+            "count": {**_COUNT, "description": "Live records of the topic after the write."},
+            "created": {**_BOOLEAN, "description": "Whether this write made the topic."},
+            "deduped": {**_BOOLEAN, "description": "The idempotency key was used before: nothing was appended."},
+        },
+        {"seqs": _SEQS},
+    )
+
+
+class Diff(Shape):
+    """Records in order of their numbers."""
+
+    shape = _answer(
+        {
+            "topic": _TEXT,
+            "records": {"type": "array", "items": RECORD},
+            "next_from_seq": {**_COUNT, "description": "Read on from here."},
+            "head_seq": _COUNT,
+            "caught_up": {**_BOOLEAN, "description": "There is nothing behind next_from_seq now."},
+            "lag": {**_COUNT, "description": "head_seq - next_from_seq: at most so many records are left."},
+            "tombstone": {"oneOf": [TOMBSTONE, {"type": "null"}], "description": "What a cap or the TTL took away."},
+        }
+    )
+
+
+class Dropped(Shape):
+    """How many records were deleted."""
+
+    shape = _answer({"topic": _TEXT, "deleted": _COUNT, "count": _COUNT})
+
+
+class Claimed(Shape):
+    """The leased jobs, in claim order."""
+
+    shape = _answer(
+        {
+            "topic": _TEXT,
+            "claimed": {"type": "array", "items": LEASED, "maxItems": 1000},
+            "count": {**_COUNT, "description": "Fewer than asked: the queue is (nearly) empty."},
+            "ready": _COUNT,
+        }
+    )
+
+
+def _settled(word: str, optional: Json | None = None) -> Json:
+    return _answer(
+        {
+            "topic": _TEXT,
+            word: _COUNT,
+            "skipped": {**_SEQS, "description": "What is not held by the node, in the order asked."},
+            **(optional or {}),
+        },
+    )
+
+
+class Acked(Shape):
+    """How many jobs are done and gone."""
+
+    shape = _settled("acked", {"ready": _COUNT, "in_flight": _COUNT})
+
+
+class Nacked(Shape):
+    """How many jobs were given back."""
+
+    shape = _settled("nacked", {"ready": _COUNT, "in_flight": _COUNT})
+
+
+class Extended(Shape):
+    """The new deadlines."""
+
+    shape = _settled(
+        "extended",
+        {"deadlines": {"type": "object", "additionalProperties": _TIME, "description": "By seq."}},
+    )
+
+
+class WatchCreated(Shape):
+    """Where the event stream is."""
+
+    shape = _answer({"wid": _TEXT, "stream_url": _TEXT})
+
+
+TOPIC = Parameter(
+    "topic", {"type": "string", "pattern": NAME_PATTERN, "maxLength": 255}, "The topic's name.", where="path"
+)
