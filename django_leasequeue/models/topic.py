@@ -8,7 +8,7 @@ from .queue import Queue
 
 
 class TopicState(models.Model):
-    """One row per topic that has lost records; topics that never did have none.
+    """One row per topic, made with it.
 
     Written only when records are removed, never when they are added: a row that every enqueue updates would make all
     producers of a queue wait for each other.

@@ -1,11 +1,22 @@
 -- Purpose: remove messages past their TTL, records past theirs, and dead jobs past their retention; a live lease protects.
 -- Parameters: queues (ids), size (rows per queue), now.
 -- Index: leasequeue_job_expires, leasequeue_job_pkey, leasequeue_topicstate_pkey. Readers that come too late are told.
+--   A queue whose state another transaction holds is passed over: nobody waits.
 -- Returns: seq, queue id, state before, key, reply_to sent or not.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), due AS MATERIALIZED (
+    SELECT q.id FROM unnest(%(queues)s::bigint[]) AS q(id) WHERE EXISTS (
+        SELECT FROM leasequeue_job j
+        WHERE j.queue_id = q.id AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t))
+), mine AS MATERIALIZED (
+    SELECT s.queue_id FROM leasequeue_topicstate s WHERE s.queue_id = ANY (ARRAY(SELECT id FROM due))
+    FOR NO KEY UPDATE SKIP LOCKED
+), q AS MATERIALIZED (
+    SELECT id FROM due WHERE id = ANY (ARRAY(SELECT queue_id FROM mine))
+        OR NOT EXISTS (SELECT FROM leasequeue_topicstate s WHERE s.queue_id = due.id)
 ), d AS MATERIALIZED (
-    SELECT d.* FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (
+    SELECT d.* FROM q CROSS JOIN LATERAL (
         SELECT j.seq FROM leasequeue_job j
         WHERE j.queue_id = q.id AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t)
         ORDER BY j.expires_at LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) d

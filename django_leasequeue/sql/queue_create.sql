@@ -1,4 +1,4 @@
--- Purpose: make a queue (or log) with its options and its floors; an existing one is left alone.
+-- Purpose: make a queue (or log) with its options, its floors and its state; an existing one is left alone.
 -- Parameters: project, name, config (json object with every option), now.
 -- Index: leasequeue_queue_name.
 -- Returns: the id of the new queue; nothing if it was there. Workers that take all queues are told of it.
@@ -21,5 +21,7 @@ WITH t AS MATERIALIZED (
 ), floors AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
     SELECT new.id, k.kind, 0, 0 FROM new, (VALUES (1), (2)) AS k(kind) WHERE new.type = 'queue'
+), states AS (
+    INSERT INTO leasequeue_topicstate (queue_id) SELECT id FROM new
 )
 SELECT id, pg_notify('leasequeue', 'n')::text FROM new

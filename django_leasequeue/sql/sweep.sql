@@ -1,7 +1,8 @@
 -- Purpose: expired leases become ready again (or dead, where deliveries end at release); claims that are over go.
 -- Parameters: queues (ids), size (claims per queue), now, autocommit.
 -- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_floor_place, leasequeue_topicstate_pkey.
---   The numbers of claims that go are the last trace of jobs that were done: the highest is remembered (topic_state).
+--   The numbers of claims that go are the last trace of jobs that were done: the highest is remembered (topic_state). While
+--   another transaction holds that row the claims stay: nobody waits.
 -- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
 --   name, node, deliveries; first one row with the number of claims removed or moved on (seq) and read (outcome).
 WITH t AS MATERIALIZED (
@@ -12,7 +13,7 @@ WITH t AS MATERIALIZED (
     WHERE q.id = ANY (%(queues)s::bigint[])
 ), c AS MATERIALIZED (
     SELECT c.* FROM q CROSS JOIN LATERAL (
-        SELECT c.id, c.seqs FROM leasequeue_claim c
+        SELECT c.id, c.queue_id, c.seqs FROM leasequeue_claim c
         WHERE c.queue_id = q.id AND c.deadline >= q.since AND c.deadline < (SELECT now FROM t)
         ORDER BY c.deadline LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) c
 ), held AS MATERIALIZED (
@@ -51,13 +52,25 @@ WITH t AS MATERIALIZED (
 ), remain AS MATERIALIZED (
     SELECT held.claim, min(held.deadline) AS deadline FROM held
     WHERE NOT EXISTS (SELECT FROM r WHERE r.seq = held.seq) GROUP BY held.claim
+), heads AS MATERIALIZED (
+    SELECT c.queue_id, max(u.seq) AS head_seq FROM c, unnest(c.seqs) AS u(seq) GROUP BY c.queue_id
+), low AS MATERIALIZED (
+    SELECT s.queue_id FROM leasequeue_topicstate s WHERE s.queue_id = ANY (ARRAY(SELECT queue_id FROM heads))
+        AND s.head_seq < (SELECT head_seq FROM heads WHERE heads.queue_id = s.queue_id)
+), mine AS MATERIALIZED (
+    SELECT s.queue_id FROM leasequeue_topicstate s WHERE s.queue_id = ANY (ARRAY(SELECT queue_id FROM low))
+    FOR NO KEY UPDATE SKIP LOCKED
 ), over AS (
     DELETE FROM leasequeue_claim WHERE id = ANY (ARRAY(SELECT id FROM c EXCEPT SELECT claim FROM remain))
-    RETURNING id, queue_id, seqs
+        AND queue_id <> ALL (ARRAY(SELECT queue_id FROM low EXCEPT SELECT queue_id FROM mine))
+    RETURNING id
 ), remembered AS (
-    INSERT INTO leasequeue_topicstate AS s (queue_id, head_seq)
-    SELECT over.queue_id, max(u.seq) FROM over, unnest(over.seqs) AS u(seq) GROUP BY over.queue_id ORDER BY over.queue_id
-    ON CONFLICT (queue_id) DO UPDATE SET head_seq = excluded.head_seq WHERE s.head_seq < excluded.head_seq
+    UPDATE leasequeue_topicstate s SET head_seq = heads.head_seq FROM heads
+    WHERE s.queue_id = ANY (ARRAY(SELECT queue_id FROM mine)) AND heads.queue_id = s.queue_id AND s.head_seq < heads.head_seq
+), first AS (
+    INSERT INTO leasequeue_topicstate (queue_id, head_seq) SELECT queue_id, head_seq FROM heads
+    WHERE NOT EXISTS (SELECT FROM leasequeue_topicstate s WHERE s.queue_id = heads.queue_id) ORDER BY queue_id
+    ON CONFLICT DO NOTHING
 ), moved AS (
     UPDATE leasequeue_claim k SET deadline = remain.deadline FROM remain
     WHERE k.id = remain.claim AND k.deadline <> remain.deadline RETURNING k.id
