@@ -73,6 +73,10 @@ class StorageError(LeaseQueueError):
         super().__init__(message)
 
 
+class QueueClosed(LeaseQueueError):
+    """A ``BufferedQueue`` or a ``Consumer`` was used before it was started or after it was stopped."""
+
+
 class SerializerError(LeaseQueueError, ValueError):
     """A payload or a result cannot be written or read with the queue's serializer."""
 

@@ -12,7 +12,7 @@ from django.test import utils as test_utils
 
 from . import conf, presets, routing, serializers
 from .engine.limits import MAX_NODE_BYTES, check_node
-from .engine.operation import Steps
+from .engine.operation import Operation, Steps
 from .engine.queues import find, make
 from .engine.results import Status, status
 from .exceptions import InvalidOption, QueueNotFound
@@ -172,6 +172,10 @@ class Handle:
                 _serializers.clear()
             _serializers[place] = (time.monotonic() + REMEMBER, found)
         return found
+
+    def serializer(self) -> Operation[Serializer]:
+        """The operation that finds how payloads and results are written."""
+        return Operation(self.serializer_steps)
 
     def status_steps(self, job: Ref, inline: int | None = None) -> Steps[Status | None]:
         """Read what is known of one job, ``None`` if nothing is."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psycopg
 from django.db import connections
@@ -22,7 +22,6 @@ from .engine.limits import MAX_BATCH
 from .exceptions import InvalidOption, JobNotFound, LeaseLost, LeaseQueueError
 from .handle import leased
 from .job import Job
-from .leasing import Leasing
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -32,6 +31,20 @@ BEATS = 3
 RETRY = 1.0
 
 
+class Extends(Protocol):
+    """What a heartbeat beats on: a ``Queue`` or a ``BufferedQueue``."""
+
+    @property
+    def using(self) -> str: ...
+
+    @property
+    def project(self) -> str: ...
+
+    def extend(self, job: Job, lease_ms: int | None = None) -> Job: ...
+
+    async def aextend(self, job: Job, lease_ms: int | None = None) -> Job: ...
+
+
 class Heartbeat:
     """Extends the lease of a job while the body of ``with`` or ``async with`` runs.
 
@@ -39,7 +52,7 @@ class Heartbeat:
     ends silently: the body goes on, and ``lost`` tells it. In threads all heartbeats of a process share one thread and
     one connection; in coroutines each beat is a call of the queue, which a ``BufferedQueue`` folds together.
 
-    Inside ``transaction.atomic()`` (Django's ``TestCase``, say) no other connection sees the lease: call ``beat`` there.
+    Inside ``transaction.atomic()`` (Django's ``TestCase``, say) no other connection sees the lease: call ``beat``.
 
     Args:
         queue: the handle that the job was claimed with.
@@ -48,7 +61,7 @@ class Heartbeat:
         lease_ms: what each beat sets the lease to; by default its present length.
     """
 
-    def __init__(self, queue: Leasing, job: Job, *, interval: float | None = None, lease_ms: int | None = None) -> None:
+    def __init__(self, queue: Extends, job: Job, *, interval: float | None = None, lease_ms: int | None = None) -> None:
         self.queue = queue
         #: The job with its newest deadline.
         self.job = leased(job)

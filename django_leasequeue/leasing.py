@@ -135,8 +135,11 @@ class Leasing(Handle):
     def end_steps(self, job: Job, ending: engine.Ending, result: Any) -> Steps[Finished]:
         """End one job, or find the record of the same end."""
         settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        return (yield from self.finished_steps(job, ending, result, settled.outcomes[job.seq]))
+
+    def finished_steps(self, job: Job, ending: engine.Ending, result: Any, outcome: engine.Outcome) -> Steps[Finished]:
+        """Say how a job ended; where the engine does not find it, look for the record of the same end."""
         wanted = ResultState.COMPLETED if ending.failure is None else ResultState.FAILED
-        outcome = settled.outcomes[job.seq]
         if outcome is engine.Outcome.OK:
             return Finished(job.seq, job.key, str(wanted.label), result)
         if outcome is engine.Outcome.NOT_FOUND:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from . import conf, engine
 from .calls import call, twin
@@ -34,42 +34,45 @@ class CancelStatus(StrEnum):
     NOT_FOUND = "not_found"
 
 
+class JobOptions(TypedDict, total=False):
+    """What may be said of a job beside its payload."""
+
+    #: The caller's id of the job. While it is taken (queue option ``dedup_until``) no second job is made.
+    key: str | None
+    #: What kind of job it is, for consumers that serve several.
+    name: str | None
+    #: Claims can ask for one tag.
+    tag: str | None
+    #: Clamped to the queue's range; which comes first is the queue's option ``priority_order``.
+    priority: int | None
+    #: A JSON object beside the payload.
+    meta: dict[str, Any] | None
+    #: Not before this time (aware); wins over ``delay_ms``.
+    run_at: datetime | None
+    #: Not before so many milliseconds from now.
+    delay_ms: int | None
+    #: Milliseconds after which it is removed if nobody holds it.
+    ttl_ms: int | None
+    #: Milliseconds for which its end is remembered, in place of the queue's ``result_ttl_ms``.
+    result_ttl_ms: int | None
+    #: How often it may be claimed, in place of the queue's; 0 for no limit.
+    max_deliveries: int | None
+    #: A NOTIFY channel that is told of its end (``enqueue_and_wait`` has its own).
+    reply_to: str | None
+
+
 class Producing(Handle):
     """Adding jobs and taking them out."""
 
     @call
     @operation
-    def enqueue(
-        self,
-        payload: Any = None,
-        *,
-        key: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        priority: int | None = None,
-        meta: dict[str, Any] | None = None,
-        run_at: datetime | None = None,
-        delay_ms: int | None = None,
-        ttl_ms: int | None = None,
-        result_ttl_ms: int | None = None,
-        max_deliveries: int | None = None,
-        reply_to: str | None = None,
-    ) -> Steps[Receipt]:
+    def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Steps[Receipt]:
         """Add a job, in the caller's transaction if there is one.
 
         Args:
             payload: any JSON, or bytes; with another serializer whatever that takes.
-            key: the caller's id of the job. While it is taken (option ``dedup_until``) no second job is made.
-            name: what kind of job it is, for consumers that serve several.
-            tag: claims can ask for one tag.
-            priority: clamped to the queue's range; which comes first is the queue's option ``priority_order``.
-            meta: JSON object beside the payload.
-            run_at: not before this time (aware); wins over ``delay_ms``.
-            delay_ms: not before so many milliseconds from now.
-            ttl_ms: milliseconds after which it is removed if nobody holds it.
-            result_ttl_ms: milliseconds for which its end is remembered, in place of the queue's ``result_ttl_ms``.
-            max_deliveries: how often it may be claimed, in place of the queue's; 0 for no limit.
-            reply_to: NOTIFY channel that is told of its end (``enqueue_and_wait`` has its own).
+            options: see ``JobOptions``: ``key``, ``name``, ``tag``, ``priority``, ``meta``, ``run_at``, ``delay_ms``,
+                ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``.
 
         Returns:
             What became of it: ``queued``, ``duplicate`` with the existing job's state, ``completed`` with its result.
@@ -78,23 +81,8 @@ class Producing(Handle):
             InvalidOption, PayloadTooLarge, SerializerError: the job was refused; nothing was added.
             QueueNotFound: there is no such queue and it may not be made.
         """
-        job = engine.NewJob(
-            data=payload,
-            key=key,
-            name=name,
-            tag=tag,
-            priority=priority,
-            meta=meta,
-            run_at=run_at,
-            delay_ms=delay_ms,
-            ttl_ms=ttl_ms,
-            reply_to=reply_to,
-            result_ttl_ms=result_ttl_ms,
-            max_deliveries=max_deliveries,
-        )
         serializer = yield from self.serializer_steps()
-        receipts = yield from self.add_steps([job], serializer, results=True)
-        return receipts[0]
+        return (yield from self.add_steps([engine.NewJob(payload, **options)], serializer, results=True))[0]
 
     aenqueue = twin(enqueue)
 
@@ -135,7 +123,7 @@ class Producing(Handle):
         Args:
             results: whether results of completed jobs are wanted.
         """
-        written = [_written(job, serializer) for job in jobs]
+        written = [written_job(job, serializer) for job in jobs]
         try:
             answers = yield from self._add(written).steps()
         except QueueNotFound:
@@ -261,7 +249,7 @@ def _is_job(value: object) -> bool:
     return hasattr(value, "seq")
 
 
-def _written(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
+def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
     if job.body is not None or job.data is None:
         return job
     data, body = serializer.write(job.data)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from . import engine, waiting
 from .engine import replies
 from .engine.operation import Steps, operation
-from .engine.results import INLINE_BYTES, complete_steps
+from .engine.results import INLINE_BYTES, Status, complete_steps
 from .exceptions import JobCancelled
 from .outcomes import failure_of, result_of
-from .producing import Producing
+from .producing import JobOptions, Producing
+from .serializers import JSON, Serializer
 
 
 class Requesting(Producing):
@@ -22,16 +22,7 @@ class Requesting(Producing):
         payload: Any = None,
         *,
         timeout: float = 30.0,
-        key: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        priority: int | None = None,
-        meta: dict[str, Any] | None = None,
-        run_at: datetime | None = None,
-        delay_ms: int | None = None,
-        ttl_ms: int | None = None,
-        result_ttl_ms: int | None = None,
-        max_deliveries: int | None = None,
+        **options: Unpack[JobOptions],
     ) -> Any:
         """Enqueue a job, wait until it has ended, and return its result.
 
@@ -39,8 +30,9 @@ class Requesting(Producing):
         failed one raises at once. Not inside ``transaction.atomic()``: nobody could see the job.
 
         Args:
-            payload: as for ``enqueue``, and so are the others.
+            payload: as for ``enqueue``.
             timeout: seconds, at most a day.
+            options: as for ``enqueue``.
 
         Returns:
             The result; ``None`` is one.
@@ -51,19 +43,7 @@ class Requesting(Producing):
             JobCancelled: it was cancelled or removed.
             InvalidOption, PayloadTooLarge, SerializerError, QueueNotFound: as ``enqueue``; nothing was added.
         """
-        job = engine.NewJob(
-            data=payload,
-            key=key,
-            name=name,
-            tag=tag,
-            priority=priority,
-            meta=meta,
-            run_at=run_at,
-            delay_ms=delay_ms,
-            ttl_ms=ttl_ms,
-            result_ttl_ms=result_ttl_ms,
-            max_deliveries=max_deliveries,
-        )
+        job = engine.NewJob(payload, **options)
         return waiting.talk(waiting.Caller(self), job, timeout)
 
     async def aenqueue_and_wait(
@@ -71,31 +51,10 @@ class Requesting(Producing):
         payload: Any = None,
         *,
         timeout: float = 30.0,  # noqa: ASYNC109  (the same call as the thread's)
-        key: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        priority: int | None = None,
-        meta: dict[str, Any] | None = None,
-        run_at: datetime | None = None,
-        delay_ms: int | None = None,
-        ttl_ms: int | None = None,
-        result_ttl_ms: int | None = None,
-        max_deliveries: int | None = None,
+        **options: Unpack[JobOptions],
     ) -> Any:
         """Async twin of ``enqueue_and_wait``: a waiting caller costs neither a thread nor a connection."""
-        job = engine.NewJob(
-            data=payload,
-            key=key,
-            name=name,
-            tag=tag,
-            priority=priority,
-            meta=meta,
-            run_at=run_at,
-            delay_ms=delay_ms,
-            ttl_ms=ttl_ms,
-            result_ttl_ms=result_ttl_ms,
-            max_deliveries=max_deliveries,
-        )
+        job = engine.NewJob(payload, **options)
         return await waiting.atalk(self.async_caller(), job, timeout)
 
     def async_caller(self) -> waiting.AsyncCaller:
@@ -120,13 +79,18 @@ class Requesting(Producing):
             JobFailed, MaxRetries, JobCancelled: that is how it ended.
         """
         row = yield from self.status_steps(seq, INLINE_BYTES)
-        if row is None:
-            return None
-        if not row.ended:
-            return (waiting.PENDING,)
-        if row.state == "failed":
-            raise failure_of(row)
-        if row.state == "cancelled":
-            raise JobCancelled(row.key or row.seq)
-        serializer = yield from self.serializer_steps()
-        return (result_of((yield from complete_steps(row)), serializer),)
+        serializer = (yield from self.serializer_steps()) if row is not None and row.state == "completed" else JSON
+        return answer_of(None if row is None else (yield from complete_steps(row)), serializer)
+
+
+def answer_of(row: Status | None, serializer: Serializer) -> tuple[Any] | None:
+    """Return how a job ended, as ``reply`` does."""
+    if row is None:
+        return None
+    if not row.ended:
+        return (waiting.PENDING,)
+    if row.state == "failed":
+        raise failure_of(row)
+    if row.state == "cancelled":
+        raise JobCancelled(row.key or row.seq)
+    return (result_of(row, serializer),)
