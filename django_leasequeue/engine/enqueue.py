@@ -115,7 +115,7 @@ def _parameters(
         "queue": queue,
         "origin": origin,
         "locked": locked,
-        "size": len(jobs),
+        "numbers": arrays.integers(range(1, len(jobs) + 1)),
         "keys": _column(jobs, "key", arrays.texts),
         "names": _column(jobs, "name", arrays.texts),
         "tags": _column(jobs, "tag", arrays.texts),

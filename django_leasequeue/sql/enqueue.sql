@@ -1,12 +1,12 @@
 -- Purpose: add jobs. A key must not exist twice: live jobs (and, with dedup_until = result_ttl, remembered results) refuse
 --   it; concurrent callers make one job. Keys go in order, so that two batches with the same keys cannot deadlock.
--- Parameters: project, queue, size, origin, locked (the caller holds cap_lock); arrays of that length or empty: keys,
---   names, tags, priorities, datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins; now,
+-- Parameters: project, queue, numbers (1 to the number of jobs: an array, whose guessed length lets PostgreSQL keep one
+--   generic plan), origin, locked (the caller holds cap_lock); arrays of that length or empty: keys, names, tags, priorities, datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins; now,
 --   autocommit.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_result_key.
 -- Returns, in input order: seq and state of the new job, or null and what is there: existing seq, existing state
---   (job state, or 10 + result state), whether it is a dead job past its time. All null: look again (lost a race). Last the id of a queue with
---   a cap whose lock is not held: nothing was added, take it and come again.
+--   (job state, or 10 + result state), whether it is a dead job past its time. All null: look again (lost a race). Last the id
+--   of a queue with a cap whose lock is not held: nothing was added, take it and come again.
 WITH q AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), t AS MATERIALIZED (
@@ -27,7 +27,7 @@ WITH q AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS seq, u.*,
         COALESCE(u.run_at, t.now + u.delay * interval '1 ms') AS available_at
     FROM t, ROWS FROM (
-        generate_series(1, %(size)s::int),
+        unnest(%(numbers)s::int[]),
         unnest(%(keys)s::text[]), unnest(%(names)s::text[]), unnest(%(tags)s::text[]),
         unnest(%(priorities)s::int[]), unnest(%(datas)s::text[]), unnest(%(metas)s::text[]),
         unnest(%(bodies)s::bytea[]), unnest(%(run_at)s::timestamptz[]), unnest(%(delays)s::bigint[]),
