@@ -66,6 +66,15 @@ class Reaper:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @staticmethod
+    def check_options() -> None:
+        """Check ``LEASEQUEUE["REAPER"]``.
+
+        Raises:
+            ImproperlyConfigured: a name is unknown, or a value is not allowed.
+        """
+        load_options([*standard_duties(), *registered()])
+
     @property
     def leading(self) -> bool:
         """Whether this reaper leads."""

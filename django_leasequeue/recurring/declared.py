@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings as django_settings
+from django.db import ProgrammingError, connections, transaction
 
 from .. import conf
-from ..engine import arrays, codec
+from ..engine import DjangoExecutor, arrays, codec
 from ..engine.operation import Steps, operation
 from ..exceptions import InvalidOption
 from .schedule import parse
 
+logger = logging.getLogger("django_leasequeue.recurring")
+
+TABLE = "leasequeue_recurringtask"
 _KEYS = ("task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "enabled")
 MAX_NAME = 128
 
@@ -115,6 +120,22 @@ def load() -> tuple[list[Declared], dict[str, str]]:
         except InvalidOption as error:
             invalid[str(name)] = str(error)
     return found, invalid
+
+
+def on_migrate(using: str, **_: Any) -> None:
+    """Receiver of ``post_migrate``. Where the tables are not, or are of another time, nothing is carried over."""
+    if using != conf.settings.DATABASE or TABLE not in connections[using].introspection.table_names():
+        return
+    try:
+        with transaction.atomic(using=using):
+            done = DjangoExecutor(using).run(sync())
+    except ProgrammingError:
+        logger.warning(
+            "The recurring tasks are not carried over: the tables are not those of this version.", exc_info=True
+        )
+        return
+    for name in done.kept:
+        logger.warning("Recurring task %s was made in the database: what the settings declare is not used.", name)
 
 
 @operation

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import OperationalError, connection, connections
 
 from django_leasequeue import engine
@@ -323,6 +324,25 @@ def test_a_reaper_carries_them_over_when_it_begins(settings, clock) -> None:
         assert jobs() == ["tick"] * 3
     finally:
         reaper.resign()
+
+
+def test_migrate_carries_them_over(settings, caplog) -> None:
+    made("mine", "@weekly")
+    declare(settings, mine={"task": REPORT, "schedule": "@daily"}, ours={"task": REPORT, "schedule": "@daily"})
+    call_command("migrate", verbosity=0)
+    assert set(RecurringTask.objects.values_list("name", "schedule")) == {("mine", "@weekly"), ("ours", "@daily")}
+    assert "Recurring task mine was made in the database" in caplog.text
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE leasequeue_recurringtask RENAME COLUMN schedule TO cron")
+        try:
+            declared.on_migrate("default")
+            assert "not those of this version" in caplog.text
+            cursor.execute("ALTER TABLE leasequeue_recurringtask RENAME TO elsewhere")
+            declared.on_migrate("default")
+        finally:
+            cursor.execute("ALTER TABLE IF EXISTS elsewhere RENAME TO leasequeue_recurringtask")
+            cursor.execute("ALTER TABLE leasequeue_recurringtask RENAME COLUMN cron TO schedule")
+    declared.on_migrate("another")
 
 
 def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:

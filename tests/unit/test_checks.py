@@ -1,0 +1,316 @@
+"""System checks: each is silent when all is right, and says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.core import checks as django_checks
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+
+from django_leasequeue import checks, checks_database, engine
+from django_leasequeue.models import LeaseEvent, RecurringTask
+from django_leasequeue.recurring.schedule import parse
+
+REPORT = "tests.recurring.tasks.report"
+
+
+def found(**leasequeue: Any) -> list[django_checks.CheckMessage]:
+    with override_settings(LEASEQUEUE=leasequeue):
+        return checks.check_settings(None)
+
+
+def ids(messages: list[django_checks.CheckMessage]) -> list[str | None]:
+    for message in messages:
+        assert message.hint, f"{message.id} says what to do"
+    return [message.id for message in messages]
+
+
+def only(messages: list[django_checks.CheckMessage]) -> django_checks.CheckMessage:
+    (message,) = messages
+    assert message.hint
+    return message
+
+
+def test_all_is_right_as_it_is() -> None:
+    assert checks.check_settings(None) == []
+    assert checks.check_installation(None) == []
+    assert found(QUEUES={"a": {"preset": "codeq", "lease_ms": 3_000}}, RECURRING={}) == []
+
+
+def test_django_runs_them() -> None:
+    with override_settings(LEASEQUEUE={"QUEUE": {}}):
+        assert "leasequeue.W002" in [message.id for message in django_checks.run_checks()]
+
+
+def test_settings_that_are_no_dict() -> None:
+    with override_settings(LEASEQUEUE=[]):
+        message = only(checks.check_settings(None))
+        assert (message.id, message.msg) == ("leasequeue.E001", "LEASEQUEUE must be a dict.")
+        assert checks_database.check_databases(None, databases=["default"]) == []
+
+
+def test_an_unknown_setting() -> None:
+    message = only(found(RETENTION=3))
+    assert message.id == "leasequeue.W002"
+    assert "LEASEQUEUE['RETENTION'] is not a setting" in message.msg
+    assert "EVENT_RETENTION_DAYS" in str(message.hint)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("COUNT_CAP", "10", "a number, 0 or more"),
+        ("COUNT_CAP", True, "a number, 0 or more"),
+        ("EVENT_RETENTION_DAYS", -1, "a number, 0 or more"),
+        ("QUEUES", ["mail"], "a dict"),
+        ("RECURRING", [], "a dict"),
+        ("AUTO_CREATE", "yes", "true or false"),
+        ("LISTEN_DSN", 5, "a text or None"),
+    ],
+)
+def test_a_setting_of_a_wrong_type(key, value, text) -> None:
+    messages = found(**{key: value})
+    assert ids(messages) == ["leasequeue.E001"]
+    assert messages[0].msg.startswith(f"LEASEQUEUE[{key!r}] must be {text}")
+
+
+def test_a_database_that_is_not_there() -> None:
+    message = only(found(DATABASE="queues"))
+    assert message.id == "leasequeue.E003"
+    assert "'queues', which is not in DATABASES" in message.msg
+    for path in ("no.such.router", "tests.unit.test_checks.REPORT", "nothing"):
+        assert ids(found(ROUTER=path)) == ["leasequeue.E003"]
+
+
+@pytest.fixture
+def sqlite() -> Iterator[None]:
+    connections.settings["lite"] = {
+        **connections.settings["default"],
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": ":memory:",
+        "OPTIONS": {},
+    }
+    try:
+        yield
+    finally:
+        del connections.settings["lite"]
+        if hasattr(connections._connections, "lite"):
+            del connections["lite"]
+
+
+def test_a_database_that_is_not_postgresql(sqlite) -> None:
+    message = only(found(DATABASE="lite"))
+    assert message.id == "leasequeue.E004"
+    assert "is SQLite; the queues need PostgreSQL" in message.msg
+
+
+def test_psycopg2(monkeypatch) -> None:
+    monkeypatch.setattr("django.db.backends.postgresql.psycopg_any.is_psycopg3", False)
+    message = only(checks.check_installation(None))
+    assert message.id == "leasequeue.E006"
+    assert "psycopg[binary,pool]" in str(message.hint)
+
+
+def test_pgtrigger_is_missing() -> None:
+    without = [app for app in django_settings.INSTALLED_APPS if app != "pgtrigger"]
+    with override_settings(INSTALLED_APPS=without):
+        message = only(checks.check_installation(None))
+    assert message.id == "leasequeue.E007"
+    assert "'pgtrigger' is not in INSTALLED_APPS" in message.msg
+
+
+class ToElsewhere:
+    """Sends the event log to another database."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "elsewhere" if model is LeaseEvent else None
+
+
+class ReadsFromReplica:
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "replica" if model._meta.app_label == "leasequeue" else None
+
+
+class Refuses:
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if app_label == "leasequeue" else None
+
+
+@pytest.mark.parametrize(
+    ("router", "text"),
+    [(ToElsewhere, "LeaseEvent in 'elsewhere'"), (ReadsFromReplica, "in 'replica'"), (Refuses, "no migration of")],
+)
+def test_routers_that_split_the_tables(router, text) -> None:
+    with override_settings(DATABASE_ROUTERS=[router()]):
+        message = only(found())
+        assert message.id == "leasequeue.E008"
+        assert text in message.msg
+        assert found(ROUTER="tests.unit.test_checks.route") == [], "queues in several databases: theirs to decide"
+
+
+def route(project: str, queue: str) -> str:
+    return "default"
+
+
+@pytest.mark.parametrize(
+    ("pool", "concurrency", "size"),
+    [({"max_size": 3}, 4, 3), (True, 5, 4), ({"min_size": 2}, 3, 2), ({"max_size": None, "min_size": 7}, 8, 7)],
+)
+def test_a_pool_that_is_smaller_than_the_concurrency(monkeypatch, pool, concurrency, size) -> None:
+    options = {**django_settings.DATABASES["default"].get("OPTIONS", {}), "pool": pool}
+    monkeypatch.setitem(django_settings.DATABASES["default"], "OPTIONS", options)
+    message = only(found(WORKER={"CONCURRENCY": concurrency}))
+    assert message.id == "leasequeue.W009"
+    assert f"runs {concurrency} jobs at once" in message.msg
+    assert f"holds {size} connections" in message.msg
+    assert found(WORKER={"CONCURRENCY": size}) == []
+
+
+def test_runworker_is_anothers(monkeypatch) -> None:
+    monkeypatch.setattr("django.core.management.get_commands", lambda: {"runworker": "channels"})
+    message = only(checks.check_installation(None))
+    assert message.id == "leasequeue.W010"
+    assert "the command of 'channels'" in message.msg
+    assert "leasequeue_worker" in str(message.hint)
+
+
+def test_a_lease_shorter_than_three_heartbeats() -> None:
+    message = only(found(QUEUES={"hasty": {"lease_ms": 2_999}, "calm": {"lease_ms": 3_000}}))
+    assert message.id == "leasequeue.W011"
+    assert "'hasty' has leases of 2999 ms" in message.msg
+    assert found(QUEUES={"records": {"preset": "topics", "type": "log", "lease_ms": 100}}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "text"),
+    [
+        ("mail", {"lease": 5}, "'lease' is not an option"),
+        ("mail", {"lease_ms": "5"}, "lease_ms must be an integer"),
+        ("mail", {"preset": "celery"}, "'celery' is not a preset"),
+        ("mail", {"dead_letter": "mail"}, "dead_letter must be another topic"),
+        ("mail box", {}, "the name of a queue"),
+        ("mail", None, "must be a dict of options"),
+    ],
+)
+def test_a_declared_queue_that_is_wrong(name, given, text) -> None:
+    message = only(found(QUEUES={name: given}))
+    assert message.id == "leasequeue.E012"
+    assert text in message.msg
+    assert f"LEASEQUEUE['QUEUES'][{name!r}]" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"task": REPORT, "schedule": "61 * * * *"}, "Bad minute"),
+        ({"task": REPORT, "schedule": "@daily", "timezone": "Mars/Olympus"}, "is not a time zone"),
+        ({"task": REPORT}, "'schedule' is missing"),
+        ({"task": "tests.recurring.tasks.missing", "schedule": "@daily"}, "there is no task at"),
+        ({"task": "tests.recurring.tasks.plain", "schedule": "@daily"}, "is not a task"),
+    ],
+)
+def test_a_recurring_task_that_is_wrong(given, text) -> None:
+    message = only(found(RECURRING={"report": given}))
+    assert message.id == "leasequeue.E014"
+    assert text in message.msg
+
+
+def test_cronsim_is_missing(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    parse.cache_clear()
+    message = only(found(RECURRING={"report": {"task": REPORT, "schedule": "1 2 * * *"}}))
+    assert message.id == "leasequeue.E015"
+    assert message.hint == 'pip install "django-leasequeue[cron]"'
+    assert found(RECURRING={"report": {"task": REPORT, "schedule": "every hour"}}) == []
+
+
+@pytest.mark.parametrize(
+    ("leasequeue", "text"),
+    [
+        ({"WORKER": {"THREADS": 4}}, "no option 'THREADS'"),
+        ({"WORKER": {"CONCURRENCY": 0}}, "concurrency"),
+        ({"REAPER": {"INTERVALS": {"sweeping": 1}}}, "no duty 'sweeping'"),
+        ({"REAPER": {"RETRY": 0}}, "a number of seconds"),
+    ],
+)
+def test_options_of_worker_and_reaper(leasequeue, text) -> None:
+    message = only(found(**leasequeue))
+    assert message.id == "leasequeue.E016"
+    assert text in message.msg
+
+
+# Those that ask the database
+
+
+def asked(*databases: str) -> list[django_checks.CheckMessage]:
+    return checks_database.check_databases(None, databases=databases or ["default"])
+
+
+@pytest.mark.django_db
+def test_the_database_is_right_as_it_is() -> None:
+    assert asked() == []
+    assert asked("other") == []
+    assert checks_database.check_databases(None, databases=None) == []
+    call_command("check", databases=["default"])
+
+
+@pytest.mark.django_db
+def test_a_server_that_is_too_old(monkeypatch) -> None:
+    monkeypatch.setattr(checks_database, "OLDEST_SERVER", 990_000)
+    message = only(asked())
+    assert message.id == "leasequeue.E005"
+    assert "15 is the oldest" in message.msg
+
+
+@pytest.mark.django_db
+def test_events_in_the_default_partition() -> None:
+    LeaseEvent.objects.create(id=10**12, txid=1, occurred_at="2030-01-01T00:00:00Z", queue_id=1, seq=1, kind=1)
+    message = only(asked())
+    assert message.id == "leasequeue.W017"
+    assert "EVENT_PARTITIONS_AHEAD" in str(message.hint)
+
+
+@pytest.mark.django_db
+def test_settings_and_database_with_different_options(settings) -> None:
+    settings.LEASEQUEUE = {"QUEUES": {"mail": {"lease_ms": 45_000, "preset": "codeq"}, "new": {}}}
+    assert asked() == [], "what is missing is made by migrate"
+    engine.run(engine.create("mail", preset="codeq", lease_ms=45_000))
+    assert asked() == []
+    engine.run(engine.configure("mail", preset="codeq", lease_ms=50_000, max_deliveries=9))
+    message = only(asked())
+    assert message.id == "leasequeue.W013"
+    assert "mail: max_deliveries 9 -> 5, lease_ms 50000 -> 45000" in message.msg
+    assert "leasequeue_queues sync" in str(message.hint)
+    settings.LEASEQUEUE = {"QUEUES": {"mail": {"lease_ms": 50_000}}}
+    assert asked() == [], "what the settings do not name is the database's business"
+    settings.LEASEQUEUE = {"QUEUES": {"mail": {"lease_ms": "x"}}}
+    assert asked() == [], "the check of the settings tells that"
+
+
+@pytest.mark.django_db
+def test_recurring_tasks_in_the_database_that_do_not_run() -> None:
+    for name, schedule in (("good", "@daily"), ("bad", "nonsense")):
+        RecurringTask.objects.create(name=name, schedule=schedule, task=REPORT)
+    RecurringTask.objects.create(name="off", schedule="nonsense", task=REPORT, enabled=False)
+    message = only(asked())
+    assert message.id == "leasequeue.W018"
+    assert "'bad'" in message.msg
+
+
+@pytest.mark.django_db
+def test_tables_that_are_not_there_yet(monkeypatch) -> None:
+    monkeypatch.setattr(checks_database, "APP", "absent")
+    assert asked() == []
+
+
+@pytest.mark.django_db
+def test_tables_of_another_version_do_not_stop_migrate() -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("ALTER TABLE leasequeue_recurringtask DROP COLUMN schedule CASCADE")
+    assert asked() == []
