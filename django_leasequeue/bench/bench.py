@@ -13,6 +13,7 @@ import psycopg
 from .. import engine
 from ..engine import ConnectionExecutor, NewJob, pool
 from ..tasks.ids import new_id
+from . import children
 from .bare import BareQueue
 from .figures import Figure, Sample, Target, median_costs
 from .measuring import Meter
@@ -43,7 +44,8 @@ class Bench:
         self.options = options
         self.progress = progress
         self.figures: list[Figure] = []
-        self._empty = empty
+        #: Removes all jobs and gives their space back: what one measurement leaves behind does not slow the next.
+        self.vacuum = empty
         self._numbers = itertools.count(1)
         self._stack = ExitStack()
         self.mode = ""
@@ -64,11 +66,15 @@ class Bench:
                 yield
         finally:
             self.progress.step(f"{name}: removing its jobs")
-            self._empty()
+            self.vacuum()
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection as a worker has it; it is closed when the mode ends."""
         return self._stack.enter_context(pool.connect(self.options.using))
+
+    def start_reaper(self) -> None:
+        """Let a reaper run until the mode ends, as one does wherever the queue is used without our workers."""
+        self._stack.enter_context(children.reaper(self.options.using))
 
     def queue(self, preset: str = "django", **options: Any) -> str:
         """Make a queue of the benchmark's own, durable unless ``options`` say otherwise; return its name."""

@@ -151,6 +151,20 @@ class Child:
         return self._errors.read().decode(errors="replace")[-2_000:].strip()
 
 
+def _command(arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
+    module = getattr(django_settings, "SETTINGS_MODULE", None)
+    if not module:
+        raise ChildFailed("Workers are processes of their own: they need DJANGO_SETTINGS_MODULE to name the settings.")
+    return Child(
+        ["-m", "django_leasequeue.bench.child", *arguments, "--verbosity", "0"],
+        {
+            "DJANGO_SETTINGS_MODULE": "django_leasequeue.bench.worker_settings",
+            "LEASEQUEUE_BENCH_SETTINGS": str(module),
+            **environment,
+        },
+    )
+
+
 def worker(using: str, queue: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
     """Return a worker on one queue, not yet started.
 
@@ -163,18 +177,20 @@ def worker(using: str, queue: str, *arguments: str, environment: Mapping[str, st
     Raises:
         ChildFailed: the settings are not in a module that a process could read.
     """
-    module = getattr(django_settings, "SETTINGS_MODULE", None)
-    if not module:
-        raise ChildFailed("Workers are processes of their own: they need DJANGO_SETTINGS_MODULE to name the settings.")
-    command = ["runworker", "--project", PROJECT, "--queues", queue, "--database", using, "--verbosity", "0"]
-    return Child(
-        ["-m", "django_leasequeue.bench.child", *command, *arguments],
-        {
-            "DJANGO_SETTINGS_MODULE": "django_leasequeue.bench.worker_settings",
-            "LEASEQUEUE_BENCH_SETTINGS": str(module),
-            **(environment or {}),
-        },
-    )
+    command = ["runworker", "--project", PROJECT, "--queues", queue, "--database", using]
+    return _command([*command, *arguments], environment or {})
+
+
+def reaper(using: str) -> Child:
+    """Return a reaper, not yet started: where no worker runs, somebody must still move the floors.
+
+    Args:
+        using: alias of the database.
+
+    Raises:
+        ChildFailed: the settings are not in a module that a process could read.
+    """
+    return _command(["runreaper", "--database", using], {})
 
 
 def bare(using: str, argument: str, environment: Mapping[str, str] | None = None) -> Child:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import claim, drain, enqueue
+from . import backlog, claim, drain, duplicate, enqueue, latency, memory, scheduled, snapshot
 
 #: By name, in the order in which they run.
 MODES: dict[str, ModuleType] = {
     "enqueue": enqueue,
     "claim": claim,
     "drain": drain,
+    "latency": latency,
+    "snapshot": snapshot,
+    "backlog": backlog,
+    "scheduled": scheduled,
+    "memory": memory,
+    "duplicate": duplicate,
 }

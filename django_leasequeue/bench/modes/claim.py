@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...engine import Ending, ack, claim, finish
+from ...engine.trail import Trail
 from ..bench import NODE, Bench, Measurement
 from ..figures import Sample, Target
 from ..options import PROJECT
@@ -15,6 +16,7 @@ _KEPT_LABEL = "UPDATE .. SKIP LOCKED, DELETE, INSERT"
 
 def run(bench: Bench) -> None:
     """Add a figure for each batch size, and one for batches whose results are kept."""
+    bench.start_reaper()
     size = bench.options.size
     queue = bench.queue(preset="topics")
     for batch, jobs in ((1, bench.options.singles), (20, size // 2), (200, size)):
@@ -51,9 +53,11 @@ def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool
         if fill:
             bench.fill(queue, jobs)
         left = jobs
+        # As a worker does: it starts behind what it has claimed itself.
+        trail = Trail()
         with bench.meter.measure(jobs) as sample:
             while left > 0:
-                leased = executor.run(claim(queue, NODE, min(batch, left), project=PROJECT))
+                leased = executor.run(claim(queue, NODE, min(batch, left), project=PROJECT, trail=trail))
                 if not leased:
                     break
                 if keep:
