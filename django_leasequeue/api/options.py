@@ -40,6 +40,8 @@ class ApiOptions:
     HEARTBEAT_SECONDS: float = 15.0
     #: Seconds that the URL of a watch can be opened.
     WATCH_SECONDS: int = 86_400
+    #: Limits of the door ``/v1/queues``, see ``api.zaqar.limits``.
+    ZAQAR: dict[str, int] = field(default_factory=dict)
 
 
 _KNOWN = frozenset(item.name for item in fields(ApiOptions))

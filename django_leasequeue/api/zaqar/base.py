@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from asgiref.sync import async_to_sync
 from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest
 from rest_framework import exceptions, status
@@ -14,38 +16,77 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ... import engine
+from ... import conf, engine
 from ...engine.queues import QueueInfo
 from ...exceptions import InvalidOption
+from ..access import ADMIN, DELETE, READ, WRITE, Access
+from ..auth import ApiKeyAuthentication, authenticate, require
+from ..errors import ApiError
+from ..running import Runner
+from ..schema import SCHEMA
+from ..throttle import throttle
 from .errors import Refused, bad, missing
 from .limits import Limits, limits
 
+READS, WRITES, DELETES, ADMINS = (frozenset({scope}) for scope in (READ, WRITE, DELETE, ADMIN))
 _TRUE = {"true": True, "false": False}
 
 
 class ZaqarView(APIView):
     """Base of the views: bodies are JSON whatever their Content-Type, errors are ``{"title", "description"}``."""
 
+    authentication_classes = [ApiKeyAuthentication]
+    permission_classes = []
+    throttle_classes = []
     renderer_classes = [JSONRenderer]
+    #: Method -> the scopes that it needs.
+    required_scopes: ClassVar[Mapping[str, frozenset[str]]] = {}
     #: Whether the Client-ID header must be there (all message operations, seed 001 "Messages").
     client_required = False
+    #: Whether anybody may ask (health).
+    public = False
 
+    access: Access
     project: str
     client: str | None
     limits: Limits
 
+    if SCHEMA is not None:
+        schema = SCHEMA
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
+        """Check who asks, for what project, and about which queue."""
+        self.format_kwarg = None
+        request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(request)
         self.limits = limits()
+        if not self.public:
+            self._admit(request)
         self.project = self._project(request)
         self.client = self._client(request)
         self._check_name(kwargs.get("queue"))
+        if not self.public:
+            require(self.access, frozenset(), kwargs.get("queue"))
+
+    def _admit(self, request: Request) -> None:
+        runner = Runner(str(conf.settings.DATABASE), threaded=True)
+        self.access = async_to_sync(authenticate)(request, runner)
+        async_to_sync(throttle)(self.access)
+        method = "GET" if request.method == "HEAD" else str(request.method)
+        require(self.access, self.required_scopes.get(method, frozenset()))
 
     def _project(self, request: Request) -> str:
         given: str | None = request.headers.get("X-Project-Id")
         if given is not None and (not given or len(given) > 256 or "\x00" in given):
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
-        return given or ""
+        if self.public:
+            return ""
+        bound = self.access.project
+        if given is None or given == bound:
+            return bound
+        # A key of the project without a name is an operator's if it may configure; then it speaks for every project.
+        if bound or ADMIN not in self.access.scopes:
+            raise Refused(403, "Forbidden", "This key is bound to another project; leave X-Project-Id out.")
+        return given
 
     def _client(self, request: Request) -> str | None:
         given: str | None = request.headers.get("Client-ID")
@@ -132,15 +173,17 @@ class ZaqarView(APIView):
 
     def handle_exception(self, exc: Exception) -> Response:
         """Answer every error in this door's form."""
+        headers: dict[str, str] = {}
         if isinstance(exc, Refused):
             refused = exc
+        elif isinstance(exc, ApiError):
+            answer = exc.answer
+            refused = Refused(answer.status, answer.code.replace("_", " ").capitalize(), answer.message)
+            headers = dict(answer.headers)
         elif isinstance(exc, InvalidOption):
             refused = bad(str(exc))
         elif isinstance(exc, exceptions.APIException):
-            code = exc.status_code
-            if code == status.HTTP_401_UNAUTHORIZED and not self.get_authenticate_header(self.request):
-                code = status.HTTP_403_FORBIDDEN
-            refused = Refused(code, exc.default_detail.__str__(), str(exc.detail))
+            refused = Refused(exc.status_code, str(exc.default_detail), str(exc.detail))
         elif isinstance(exc, Http404):
             refused = missing("There is nothing at this address.")
         elif isinstance(exc, DatabaseError | InterfaceError):
@@ -149,11 +192,8 @@ class ZaqarView(APIView):
             )
         else:
             raise exc
-        headers = {}
         if refused.status == status.HTTP_503_SERVICE_UNAVAILABLE:
             headers["Retry-After"] = "5"
-        if refused.status == status.HTTP_401_UNAUTHORIZED:
-            headers["WWW-Authenticate"] = self.get_authenticate_header(self.request) or "Bearer"
         response = Response(
             {"title": refused.title, "description": refused.description}, refused.status, headers=headers
         )

@@ -9,7 +9,7 @@ from ... import engine
 from ...engine import messages as store
 from ...engine.messages import LiveClaim
 from ...engine.queues import QueueInfo
-from .base import ZaqarView
+from .base import READS, WRITES, ZaqarView
 from .errors import bad, missing
 from .ids import unseal
 from .links import claim_path
@@ -21,6 +21,8 @@ NOBODY = "zaqar"
 
 class ClaimsView(ZaqarView):
     """``POST /v1/queues/{queue_name}/claims``."""
+
+    required_scopes = {"POST": READS | WRITES}
 
     def post(self, request: Request, queue: str) -> Response:
         """Claim messages, oldest first."""
@@ -62,6 +64,8 @@ class ClaimsView(ZaqarView):
 
 class ClaimView(ZaqarView):
     """``/v1/queues/{queue_name}/claims/{claim_id}``."""
+
+    required_scopes = {"GET": READS, "PATCH": WRITES, "DELETE": WRITES}
 
     def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
         info = self.queue(queue)

@@ -66,7 +66,9 @@ def document(root: str) -> dict[str, Any]:
 class HomeView(ZaqarView):
     """``GET /v1``: everything that this door offers."""
 
+    authentication_classes = []
     renderer_classes = [HomeRenderer, JSONRenderer]
+    public = True
 
     def get(self, request: Request) -> Response:
         """Return the home document, cacheable."""
@@ -79,7 +81,7 @@ class HealthView(ZaqarView):
     """``GET /v1/health``: 204, or 503 when the database cannot be reached."""
 
     authentication_classes = []
-    permission_classes = []
+    public = True
 
     def get(self, request: Request) -> HttpResponse:
         """Ask the database."""

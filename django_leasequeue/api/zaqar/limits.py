@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ... import conf
+from ..options import options
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def limits() -> Limits:
     Raises:
         ImproperlyConfigured: a name is unknown, or a value is not a positive integer.
     """
-    given = conf.settings.API.get("ZAQAR", {})
+    given = options().ZAQAR
     known = {item.name for item in fields(Limits)}
     for name, value in given.items():
         if name not in known or isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -13,7 +13,8 @@ from ...engine import Ending, NewJob, Outcome
 from ...engine import messages as store
 from ...engine.messages import Message
 from ...engine.queues import QueueInfo
-from .base import ZaqarView
+from ..auth import require
+from .base import DELETES, READS, WRITES, ZaqarView
 from .errors import bad, forbidden, missing
 from .ids import seal, unseal
 from .limits import Limits
@@ -36,6 +37,7 @@ def show(message: Message, queue: QueueInfo, limits: Limits, *, claim: int | Non
 class MessagesView(ZaqarView):
     """``/v1/queues/{queue_name}/messages``."""
 
+    required_scopes = {"GET": READS, "POST": WRITES, "DELETE": DELETES}
     client_required = True
 
     def _ids(self, request: Request, queue: QueueInfo) -> list[int] | None:
@@ -136,6 +138,7 @@ class MessagesView(ZaqarView):
 class MessageView(ZaqarView):
     """``/v1/queues/{queue_name}/messages/{message_id}``."""
 
+    required_scopes = {"GET": READS, "DELETE": WRITES}
     client_required = True
 
     def get(self, request: Request, queue: str, message: str) -> Response:
@@ -155,6 +158,7 @@ class MessageView(ZaqarView):
             return Response(status=204)
         if "claim_id" in request.query_params:
             return self._delete_claimed(request, info, seq)
+        require(self.access, DELETES)
         gone = engine.run(store.delete_messages(info.id, [seq]))
         if not gone and engine.run(store.get_messages(info.id, [seq])):
             raise forbidden("The message is claimed; name its claim to delete it: ?claim_id=ID")

@@ -10,13 +10,15 @@ from rest_framework.response import Response
 from ... import engine
 from ...engine import messages
 from ...engine.queues import set_metadata
-from .base import ZaqarView
+from .base import ADMINS, DELETES, READS, ZaqarView
 from .errors import bad
 from .links import message_path, next_link, queue_path
 
 
 class QueuesView(ZaqarView):
     """``GET /v1/queues``."""
+
+    required_scopes = {"GET": READS}
 
     def get(self, request: Request) -> Response:
         """List queues by name."""
@@ -28,6 +30,8 @@ class QueuesView(ZaqarView):
         lines = engine.run(engine.list_queues(project=self.project, after=after, type="queue", size=size))
         if not lines:
             return Response(status=204)
+        last = lines[-1].name
+        lines = [line for line in lines if self.access.sees(line.name)]
         found: list[dict[str, Any]] = []
         for line in lines:
             entry: dict[str, Any] = {"name": line.name, "href": queue_path(line.name)}
@@ -35,11 +39,13 @@ class QueuesView(ZaqarView):
                 entry["metadata"] = line.metadata
             found.append(entry)
         kept = {"limit": str(size), "detailed": str(detailed).lower()}
-        return Response({"links": next_link(request.path, kept, lines[-1].name), "queues": found})
+        return Response({"links": next_link(request.path, kept, last), "queues": found})
 
 
 class QueueView(ZaqarView):
     """``/v1/queues/{queue_name}``."""
+
+    required_scopes = {"GET": READS, "PUT": ADMINS, "DELETE": DELETES}
 
     def put(self, request: Request, queue: str) -> Response:
         """Create a queue; one that is there stays as it is."""
@@ -65,6 +71,8 @@ class QueueView(ZaqarView):
 class MetadataView(ZaqarView):
     """``/v1/queues/{queue_name}/metadata``."""
 
+    required_scopes = {"GET": READS, "PUT": ADMINS}
+
     def get(self, request: Request, queue: str) -> Response:
         """Return the metadata as it was put."""
         info = self.queue(queue)
@@ -82,6 +90,8 @@ class MetadataView(ZaqarView):
 
 class StatsView(ZaqarView):
     """``GET /v1/queues/{queue_name}/stats``."""
+
+    required_scopes = {"GET": READS}
 
     def get(self, request: Request, queue: str) -> Response:
         """Count free and claimed messages as they are now, whether or not expired claims were swept."""

@@ -44,7 +44,7 @@ class Zaqar:
 
 @pytest.fixture(autouse=True)
 def _door(db: None) -> Iterator[None]:
-    with override_settings(ROOT_URLCONF="tests.api.zaqar.conftest"):
+    with override_settings(ROOT_URLCONF="tests.api.zaqar.conftest", LEASEQUEUE={"API": {"ACCESS": "open"}}):
         yield
 
 

@@ -31,7 +31,7 @@ class Http:
 
 def test_twenty_claimers_lose_nothing_and_share_nothing(live_server: Any) -> None:
     total, claimers = 400, 20
-    with override_settings(ROOT_URLCONF="tests.api.zaqar.conftest"):
+    with override_settings(ROOT_URLCONF="tests.api.zaqar.conftest", LEASEQUEUE={"API": {"ACCESS": "open"}}):
         producer = Http(live_server.url, "load")
         assert producer("PUT", "/v1/queues/shared")[0] == 201
         for start in range(0, total, 20):
@@ -60,7 +60,7 @@ def test_twenty_claimers_lose_nothing_and_share_nothing(live_server: Any) -> Non
 
 def test_two_hundred_projects_never_see_each_other(live_server: Any) -> None:
     projects = [f"tenant-{number}" for number in range(200)]
-    with override_settings(ROOT_URLCONF="tests.api.zaqar.conftest"):
+    with override_settings(ROOT_URLCONF="tests.api.zaqar.conftest", LEASEQUEUE={"API": {"ACCESS": "open"}}):
 
         def live(project: str) -> tuple[str, list[Any]]:
             client = Http(live_server.url, project)
