@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -21,6 +22,10 @@ from .state import WorkerState
 logger = logging.getLogger("django_leasequeue.worker")
 
 
+#: Connections that settle at once when there is much: while one waits for the disk, the other is computing.
+WRITERS = 2
+
+
 class Acknowledger:
     """Settles what is in ``done``. ``run`` is the body of a thread.
 
@@ -37,15 +42,19 @@ class Acknowledger:
         self.bell = Bell()
         self._state = state
         self._buffer = buffer
-        self.link = Link(state.options.database, "ack", state.node)
+        self._links = [Link(state.options.database, "ack", state.node) for _ in range(WRITERS)]
+        self._helpers = [Bell() for _ in self._links[1:]]
         self._closing = False
-        #: Entries whose end is being told, for the count of what is left when the database does not answer.
-        self.settling = 0
 
     def close(self) -> None:
         """Settle what is there, then end."""
         self._closing = True
         self.bell.ring()
+
+    def give_up(self) -> None:
+        """End although the database does not answer."""
+        for link in self._links:
+            link.give_up()
 
     def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool) -> None:
         """Release jobs without a failure.
@@ -60,87 +69,124 @@ class Acknowledger:
 
     def run(self) -> None:
         """Settle until the worker closes."""
+        helpers = [
+            threading.Thread(target=self._serve, args=(self._help, link, bell))
+            for link, bell in zip(self._links[1:], self._helpers, strict=True)
+        ]
+        for helper in helpers:
+            self._state.start_thread("acknowledger", helper)
+        self._serve(self._lead, self._links[0], self.bell)
+        self._closing = True
+        for bell, helper in zip(self._helpers, helpers, strict=True):
+            bell.ring()
+            helper.join()
+
+    def _serve(self, body: Callable[[Link, Bell], None], link: Link, bell: Bell) -> None:
         try:
-            while self._gather():
-                self._settle(self._take())
+            body(link, bell)
         except LinkClosed:
             pass
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self._state.broke("acknowledger", error)
         finally:
-            self.link.close()
+            link.close()
 
-    def _gather(self) -> bool:
+    def _lead(self, link: Link, bell: Bell) -> None:
+        while self._gather(bell):
+            self._settle_some(link)
+
+    def _help(self, link: Link, bell: Bell) -> None:
+        while not self._closing:
+            bell.wait()
+            while len(self.done) >= self._state.options.ack_batch:
+                self._settle_some(link)
+
+    def _gather(self, bell: Bell) -> bool:
         """Wait until it is time for a statement; return False when there will be none."""
         while not self.done:
             if self._closing:
                 return False
-            self.bell.sleeping = True
+            bell.sleeping = True
             if not self.done and not self._closing:
-                self.bell.wait()
-            self.bell.sleeping = False
+                bell.wait()
+            bell.sleeping = False
         options = self._state.options
         if options.ack_ms and len(self.done) < options.ack_batch and self._buffer.jobs:
             # Rung when a thread finds nothing more to start.
-            self.bell.wait(options.ack_ms / 1_000)
+            bell.wait(options.ack_ms / 1_000)
         return True
 
-    def _take(self) -> list[Entry]:
+    def _settle_some(self, link: Link) -> None:
+        """Settle one statement's worth; let a helper begin with what is left, if that is as much again."""
+        done, most = self.done, self._state.options.ack_batch
+        count = min(len(done), most)
+        self._state.settling(count)
+        try:
+            entries = self._take(count)
+            if len(done) >= most:
+                for helper in self._helpers:
+                    helper.ring()
+            self._settle(entries, link)
+        finally:
+            self._state.settling(-count)
+        fetcher = self._buffer.fetcher
+        if fetcher.sleeping or (self._wants_end and self._state.empty):
+            fetcher.ring()
+
+    def _take(self, count: int) -> list[Entry]:
         """Take out what is ours to settle; what was lost or given back meanwhile is left alone."""
-        held, done = self._state.held, self.done
+        held = self._state.held
         entries = []
-        for _ in range(min(len(done), self._state.options.ack_batch)):
-            entry = done.popleft()
+        for _ in range(count):
+            try:
+                entry = self.done.popleft()
+            except IndexError:  # the other one was quicker
+                break
             if take_from(entry[1], held):
                 entries.append(entry)
             else:
-                self._state.figures.lost += 1
+                self._state.figures.add(lost=1)
                 _log_lost(entry[1], "the lease was gone")
         return entries
 
-    def _settle(self, entries: list[Entry]) -> None:
-        self.settling = len(entries)
+    def _settle(self, entries: list[Entry], link: Link) -> None:
         ended = [entry for entry in entries if entry[0] <= FAILED]
         if ended:
-            self._isolate(ended, self._finish)
+            self._isolate(ended, self._finish, link)
         if len(ended) < len(entries):
-            self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release)
-            self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return)
-        self.settling = 0
-        fetcher = self._buffer.fetcher
-        if fetcher.sleeping or (not self._state.held and self._wants_end):
-            fetcher.ring()
+            self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release, link)
+            self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return, link)
 
     @property
     def _wants_end(self) -> bool:
         options = self._state.options
         return options.burst or options.max_jobs > 0 or self._state.draining.is_set()
 
-    def _isolate(self, entries: list[Entry], settle: Callable[[list[Entry]], None]) -> None:
+    def _isolate(self, entries: list[Entry], settle: Callable[[list[Entry], Link], None], link: Link) -> None:
         """Settle entries; when the database refuses them for their content, find the one it refuses."""
         if not entries:
             return
         try:
-            settle(entries)
+            settle(entries, link)
         except (psycopg.Error, LeaseQueueError) as error:
             if len(entries) > 1:
                 middle = len(entries) // 2
-                self._isolate(entries[:middle], settle)
-                self._isolate(entries[middle:], settle)
+                self._isolate(entries[:middle], settle, link)
+                self._isolate(entries[middle:], settle, link)
             else:
-                self._refused(entries[0], error)
+                self._refused(entries[0], error, link)
 
-    def _refused(self, entry: Entry, error: Exception) -> None:
+    def _refused(self, entry: Entry, error: Exception, link: Link) -> None:
         kind, job, *_ = entry
         extra = {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
         if kind in (COMPLETED, FAILED):
             logger.error("The end of a job was refused: it is tried again", exc_info=error, extra=extra)
             retry: Entry = (RETRY, job, entry[2], plain_failure(error), None)
-            self._isolate([retry], self._release)
+            self._isolate([retry], self._release, link)
         else:
             logger.error("A job could not be given back: its lease will expire", exc_info=error, extra=extra)
 
-    def _finish(self, entries: list[Entry]) -> None:
+    def _finish(self, entries: list[Entry], link: Link) -> None:
         endings = []
         for kind, job, control, value, _ in entries:
             body = None if control is None else control.result_body
@@ -149,35 +195,37 @@ class Acknowledger:
                 endings.append(Ending(job.seq, job.claim, None, value, body, None, ttl))
             else:
                 endings.append(Ending(job.seq, job.claim, None, None, body, value, ttl))
-        losses = self.link.losses
-        settled = self.link.run(finish(endings, self._state.node, project=self._state.options.project))
-        again = self.link.losses > losses
-        figures, tell = self._state.figures, self._tell
+        losses = link.losses
+        settled = link.run(finish(endings, self._state.node, project=self._state.options.project))
+        again = link.losses > losses
+        completed = failed = lost = 0
+        tell = self._tell
         outcomes = settled.outcomes
         for kind, job, _, value, _ in entries:
             outcome = outcomes[job.seq]
             # With the connection the answer was lost, not the commit: the job is finished, and not there any more.
             if outcome is not Outcome.OK and not (again and outcome is Outcome.NOT_FOUND):
-                figures.lost += 1
+                lost += 1
                 _log_lost(job, outcome)
             elif kind == COMPLETED:
-                figures.completed += 1
+                completed += 1
                 tell(job, "completed", value)
             else:
-                figures.failed += 1
+                failed += 1
                 self._log_failure("Job failed for good", job, value)
                 tell(job, "failed", None, value)
+        self._state.figures.add(completed=completed, failed=failed, lost=lost)
 
-    def _release(self, entries: list[Entry]) -> None:
-        losses = self.link.losses
-        settled = self.link.run(
+    def _release(self, entries: list[Entry], link: Link) -> None:
+        losses = link.losses
+        settled = link.run(
             release(
                 [Release(job.seq, job.claim, delay, failure) for _, job, _, failure, delay in entries],
                 self._state.node,
                 project=self._state.options.project,
             )
         )
-        again = self.link.losses > losses
+        again = link.losses > losses
         figures = self._state.figures
         if any(place.state == "delayed" for place in settled.released.values()):
             self._state.due_changed = True
@@ -190,15 +238,15 @@ class Acknowledger:
                     self._lost(job, settled)
                 continue
             if kind == STOPPED:
-                figures.returned += 1
+                figures.add(returned=1)
                 continue
             dead = place.state == "dead"
             ending: EndingName = "dead" if dead else "failing"
             if dead:
-                figures.failed += 1
+                figures.add(failed=1)
                 self._log_failure("Job is dead after its last try", job, failure)
             else:
-                figures.retried += 1
+                figures.add(retried=1)
                 self._log_failure("Job failed and will be tried again", job, failure, warning=True)
             self._tell(job, ending, None, failure, place.available_at)
 
@@ -217,8 +265,8 @@ class Acknowledger:
         except Exception:
             logger.exception("The handler raised when it was told of a job's end", extra={"seq": job.seq})
 
-    def _return(self, entries: list[Entry]) -> None:
-        settled = self.link.run(
+    def _return(self, entries: list[Entry], link: Link) -> None:
+        settled = link.run(
             release(
                 [Release(job.seq, job.claim, 0) for _, job, *_ in entries],
                 self._state.node,
@@ -228,13 +276,13 @@ class Acknowledger:
         )
         for _, job, *_ in entries:
             if not self._lost(job, settled):
-                self._state.figures.returned += 1
+                self._state.figures.add(returned=1)
 
     def _lost(self, job: LeasedJob, settled: Settled) -> bool:
         outcome = settled.outcomes[job.seq]
         if outcome is Outcome.OK:
             return False
-        self._state.figures.lost += 1
+        self._state.figures.add(lost=1)
         _log_lost(job, outcome)
         return True
 

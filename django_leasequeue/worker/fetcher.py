@@ -170,7 +170,7 @@ class Fetcher:
             figures = self._state.figures
             left = options.max_jobs - figures.claimed + figures.returned
             if left <= 0:
-                if not self._state.held:
+                if self._state.empty:
                     self._state.finish()
                 return 0
             limits.append(left)
@@ -219,7 +219,7 @@ class Fetcher:
     def _dispatch(self, jobs: list[LeasedJob]) -> None:
         state = self._state
         state.held.update({job.seq: job for job in jobs})
-        state.figures.claimed += len(jobs)
+        state.figures.add(claimed=len(jobs))
         for job in {job.queue_id: job for job in jobs}.values():
             lease = (job.deadline - job.claimed_at).total_seconds()
             if lease < state.shortest_lease:
@@ -245,7 +245,7 @@ class Fetcher:
         """Sleep until there may be new jobs."""
         state = self._state
         if state.options.burst:
-            if not state.held:
+            if state.empty:
                 state.finish()
             # Whoever settles the last job rings: it may have enqueued others.
             self.bell.wait(state.options.poll)

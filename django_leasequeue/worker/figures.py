@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, dataclass
+
+_lock = threading.Lock()
 
 
 @dataclass(slots=True)
 class Figures:
-    """Counts since the start. Each is changed by one thread only."""
+    """Counts since the start."""
 
     #: Jobs claimed.
     claimed: int = 0
@@ -21,8 +24,12 @@ class Figures:
     returned: int = 0
     #: Leases that were gone before the job was settled.
     lost: int = 0
-    #: Times that a connection was lost.
-    disconnects: int = 0
+
+    def add(self, **counts: int) -> None:
+        """Add to counts, from any thread."""
+        with _lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
     @property
     def settled(self) -> int:

@@ -138,7 +138,7 @@ class Keeper:
             if control.job is job:
                 control.abort("lease_lost")
                 return
-        self._state.figures.lost += 1
+        self._state.figures.add(lost=1)
 
     def _store_progress(self) -> None:
         said = [(control.job, progress) for control, progress in self._said()]

@@ -36,6 +36,9 @@ class WorkerState:
         #: Every job whose lease is ours, from the claim to the moment its end is sent. Who takes a job out answers for
         #: it: whoever comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
         self.held: dict[int, LeasedJob] = {}
+        #: How many ends are being told to the database now.
+        self._settling = 0
+        self._lock = threading.Lock()
         #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
         self.shortest_lease = math.inf
         self.keeper = Bell()
@@ -58,6 +61,16 @@ class WorkerState:
         self.word = "running"
         #: Names of the queues taken now.
         self.queues: list[str] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is held and the database knows of every end."""
+        return not self.held and not self._settling
+
+    def settling(self, change: int) -> None:
+        """Note that so many ends are being told, or (negative) have been."""
+        with self._lock:
+            self._settling += change
 
     def finish(self) -> None:
         """Say that there is nothing left to do."""

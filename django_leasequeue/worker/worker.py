@@ -234,11 +234,12 @@ class Worker:
         acknowledger.close()
         thread.join(FLUSH)
         if not thread.is_alive():
-            return not acknowledger.done and not acknowledger.settling
-        acknowledger.link.give_up()
+            return not acknowledger.done and self.state.empty
+        acknowledger.give_up()
         thread.join(2)
-        left = len(acknowledger.done) + acknowledger.settling
-        logger.error("The database did not hear of the end of jobs: they will run again", extra={"jobs": left})
+        logger.error(
+            "The database did not hear of the end of jobs: they will run again", extra={"node": self.state.node}
+        )
         return False
 
     def _close(self) -> bool:

@@ -158,7 +158,7 @@ def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pyt
     enqueue(*({} for _ in range(2_000)))
     with working(concurrency=1, prefetch=50) as threaded:
         stall = threading.Event()
-        monkeypatch.setattr(threaded.worker._acknowledger, "_settle", lambda entries: stall.wait(0.2))
+        monkeypatch.setattr(threaded.worker._acknowledger, "_settle", lambda *_: stall.wait(0.2))
         time.sleep(1)
         assert len(threaded.state.held) + len(threaded.worker._acknowledger.done) <= 1_400
         stall.set()

@@ -154,7 +154,7 @@ def test_results_wait_for_the_database(test_dsn: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("django_leasequeue.worker.link.FIRST_RETRY", 0.01)
     enqueue(*({} for _ in range(50)))
     with working() as threaded:
-        link = threaded.worker._acknowledger.link
+        link = threaded.worker._acknowledger._links[0]
         attempt, refusals = link.attempt, iter(range(5))
 
         def refuse(operation: Any) -> Any:
