@@ -3,7 +3,11 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from django_leasequeue.api.zaqar.home import HomeView
+
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("v0/", include("django_leasequeue.api.topics.urls")),
+    path("v1", HomeView.as_view()),
+    path("v1/", include("django_leasequeue.api.zaqar.urls")),
 ]
