@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from ..views import NotFoundView
+from ..views import not_found
 from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView
 from .records import DiffView, DropView, TopicAddressView
@@ -20,5 +20,5 @@ urlpatterns = [
     path("topics/<str:topic>/ack", AckView.as_view(), name="ack"),
     path("topics/<str:topic>/nack", NackView.as_view(), name="nack"),
     path("topics/<str:topic>/extend", ExtendView.as_view(), name="extend"),
-    path("topics/<path:rest>", NotFoundView.as_view()),
+    path("topics/<path:rest>", not_found),
 ]

@@ -1,0 +1,109 @@
+"""``manage.py leasequeue_apikey``: keys of the HTTP doors."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from django_leasequeue import conf
+from django_leasequeue.api.keys import create_key, rotate_key
+from django_leasequeue.models import ApiKey, ApiScope
+
+
+class Command(BaseCommand):
+    """Make, list, revoke and rotate API keys."""
+
+    help = "Make, list, revoke and rotate keys of the HTTP doors. A key is shown once, when it is made."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        create = actions.add_parser("create", help="make a key and print it")
+        create.add_argument("name", help="who uses it, and for what")
+        create.add_argument(
+            "--scopes",
+            default="read,write",
+            help=f"comma-separated: {', '.join(ApiScope.values)} (default: read,write)",
+        )
+        create.add_argument(
+            "--topic", action="append", default=[], metavar="PREFIX", help="only topics that begin so; may be repeated"
+        )
+        create.add_argument("--project", default="", help="the tenant it belongs to")
+        create.add_argument("--days", type=float, help="days until it expires (default: never)")
+        create.add_argument("--rate", type=int, metavar="N", help="requests a second")
+        listing = actions.add_parser("list", help="list keys, never their secrets")
+        listing.add_argument("--all", action="store_true", help="revoked and expired ones too")
+        for action, what in (
+            ("revoke", "make a key useless, for good"),
+            ("rotate", "give a key a new secret and print it; the old one stops working"),
+        ):
+            actions.add_parser(action, help=what).add_argument(
+                "key", help="the key's prefix (the part between the underscores) or number, see list"
+            )
+
+    def handle(self, *args: Any, action: str, **options: Any) -> None:
+        getattr(self, f"_{action}")(options)
+
+    def _create(self, options: dict[str, Any]) -> None:
+        scopes = [scope.strip() for scope in options["scopes"].split(",") if scope.strip()]
+        unknown = sorted(set(scopes) - set(ApiScope.values))
+        if unknown or not scopes:
+            raise CommandError(f"--scopes takes {', '.join(ApiScope.values)}; not {', '.join(unknown) or 'nothing'}.")
+        if options["days"] is not None and options["days"] <= 0:
+            raise CommandError("--days must be more than 0.")
+        expires_at = None if options["days"] is None else timezone.now() + timedelta(days=options["days"])
+        try:
+            _, token = create_key(
+                options["name"],
+                scopes,
+                topics=options["topic"],
+                project=options["project"],
+                expires_at=expires_at,
+                rate_per_second=options["rate"],
+                using=conf.settings.DATABASE,
+            )
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
+        self._show(token)
+
+    def _show(self, token: str) -> None:
+        # The key alone on standard output, so that a script can take it.
+        self.stderr.write("Keep this key now: it is not stored and cannot be shown again.")
+        self.stdout.write(token)
+
+    def _list(self, options: dict[str, Any]) -> None:
+        now = timezone.now()
+        for key in ApiKey.objects.using(conf.settings.DATABASE).order_by("id"):
+            over = key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now)
+            if over and not options["all"]:
+                continue
+            state = "revoked" if key.revoked_at else "expired" if over else "active"
+            used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
+            self.stdout.write(
+                f"{key.pk}\t{key.prefix}\t{state}\t{','.join(key.scopes)}\t{' '.join(key.topics) or '(all topics)'}\t"
+                f"{key.project or '-'}\t{used}\t{key.name}"
+            )
+
+    def _find(self, word: str) -> ApiKey:
+        keys = ApiKey.objects.using(conf.settings.DATABASE)
+        found = keys.filter(prefix=word).first() or (keys.filter(pk=int(word)).first() if word.isdecimal() else None)
+        if found is None:
+            raise CommandError(f"There is no key {word!r}: `leasequeue_apikey list --all` shows them.")
+        return found
+
+    def _revoke(self, options: dict[str, Any]) -> None:
+        key = self._find(options["key"])
+        if key.revoked_at is None:
+            key.revoked_at = timezone.now()
+            key.save(update_fields=["revoked_at"])
+        self.stdout.write(f"Revoked {key.prefix} ({key.name}). Servers take up to KEY_CACHE_SECONDS to notice.")
+
+    def _rotate(self, options: dict[str, Any]) -> None:
+        key = self._find(options["key"])
+        if key.revoked_at is not None:
+            raise CommandError(f"{key.prefix} is revoked: make a new key.")
+        self._show(rotate_key(key))
