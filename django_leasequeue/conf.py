@@ -58,8 +58,9 @@ class Settings:
     RECURRING: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Options of ``runworker``; its command line wins.
     WORKER: dict[str, Any] = field(default_factory=dict)
-    #: The lake: PATH (where it is), CONSUMER (its name, "lake"), CONSUMER_LIMIT_DAYS (30: how long retention waits for a
-    #: consumer that is not seen), ARCHIVE (retention waits until events are archived), MASTER, REMOTE, MEMORY, CONF (Spark).
+    #: The lake: PATH (where it is), CONSUMER (its name, "lake"), CONSUMER_LIMIT_DAYS (30: how long retention waits for
+    #: a consumer that is not seen), ARCHIVE (retention waits until events are archived), MASTER, REMOTE, MEMORY, CONF
+    #: (Spark).
     LAKE: dict[str, Any] = field(default_factory=dict)
     #: Options of the HTTP doors.
     API: dict[str, Any] = field(default_factory=dict)
