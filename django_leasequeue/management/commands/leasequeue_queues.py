@@ -1,0 +1,156 @@
+"""``manage.py leasequeue_queues``: list queues, show and change their options, make them as the settings declare."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_leasequeue import conf, declared, engine, presets
+from django_leasequeue.exceptions import LeaseQueueError, QueueNotFound
+from django_leasequeue.management.table import table
+
+
+class Command(BaseCommand):
+    help = (
+        "Look at queues and change them. 'sync' makes the queues that the settings declare and gives the others the"
+        " options that the settings name; 'list' counts jobs; 'show' prints a queue's options; 'set' changes some of"
+        " them; 'pause' and 'resume' stop and start claims."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        shared = CommandParser(add_help=False)
+        shared.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        tenant = CommandParser(add_help=False)
+        tenant.add_argument("--project", default="", help="the tenant (default: none)")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="sync|list|show|set|pause|resume")
+        sync = actions.add_parser("sync", parents=[shared], help="make queues as the settings declare them")
+        sync.add_argument("--dry-run", action="store_true", help="only say what would change; exit code 1 if anything")
+        listing = actions.add_parser("list", parents=[shared, tenant], help="queues with their figures")
+        listing.add_argument("--prefix", default="", help="only names that begin so")
+        listing.add_argument("--after", default="", help="only names behind this one")
+        listing.add_argument("--size", type=int, default=100, help="how many at most (%(default)s)")
+        listing.add_argument("--json", action="store_true", help="print JSON")
+        show = actions.add_parser("show", parents=[shared, tenant], help="one queue with its options")
+        show.add_argument("name")
+        show.add_argument("--json", action="store_true", help="print JSON")
+        change = actions.add_parser("set", parents=[shared, tenant], help="change options; the others stay")
+        change.add_argument("name")
+        change.add_argument(
+            "options", nargs="*", metavar="OPTION=VALUE", help="such as lease_ms=60000 dead_letter=self"
+        )
+        change.add_argument(
+            "--preset",
+            choices=sorted(presets.PRESETS),
+            help="first take all options of this preset (goes before the name)",
+        )
+        for action, words in (("pause", "let nobody claim; enqueue and settle go on"), ("resume", "let claims go on")):
+            actions.add_parser(action, parents=[shared, tenant], help=words).add_argument("name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        using = options["database"] or conf.settings.DATABASE
+        try:
+            getattr(self, f"_{options['action']}")(using, options)
+        except (LeaseQueueError, ImproperlyConfigured) as error:
+            raise CommandError(str(error)) from error
+
+    def _sync(self, using: str, options: dict[str, Any]) -> None:
+        found = declared.drift(using) if options["dry_run"] else declared.apply(using)
+        for item in found:
+            word = "would " if options["dry_run"] else ""
+            action = "skip" if item.blocked else "make" if item.missing else "change"
+            self.stdout.write(f"{word}{action} {item}")
+        blocked = [item.declaration.name for item in found if item.blocked]
+        if not found:
+            self.stdout.write("The database is as the settings declare.")
+        if blocked:
+            raise CommandError(f"Left as they are: {', '.join(blocked)}.")
+        if options["dry_run"] and found:
+            raise CommandError(f"{len(found)} queues differ.", returncode=1)
+
+    def _list(self, using: str, options: dict[str, Any]) -> None:
+        lines = engine.run(
+            engine.list_queues(
+                project=options["project"], after=options["after"], prefix=options["prefix"], size=options["size"]
+            ),
+            using,
+        )
+        counts = engine.run(engine.counts_of([line.name for line in lines], project=options["project"]), using)
+        rows = [counts[line.name] for line in lines if line.name in counts]
+        if options["json"]:
+            self.stdout.write(json.dumps([row._asdict() for row in rows], default=str))
+            return
+        head = ("name", "type", "ready", "delayed", "in flight", "dead", "records", "oldest", "")
+        self.stdout.write(
+            table(
+                head,
+                [
+                    (
+                        row.queue,
+                        row.type,
+                        row.ready,
+                        row.delayed,
+                        row.in_flight,
+                        row.dead,
+                        row.records,
+                        row.oldest_at,
+                        " ".join(filter(None, ["paused" if row.paused_at else "", "" if row.exact else "estimated"])),
+                    )
+                    for row in rows
+                ],
+            )
+        )
+
+    def _show(self, using: str, options: dict[str, Any]) -> None:
+        info = engine.run(engine.get(options["name"], project=options["project"]), using)
+        if info is None:
+            raise QueueNotFound(options["name"], options["project"])
+        counts = engine.run(engine.counts(info.name, project=info.project), using)
+        if options["json"]:
+            self.stdout.write(json.dumps({**counts._asdict(), "config": info.config}, default=str))
+            return
+        for name, value in counts._asdict().items():
+            self.stdout.write(f"{name}: {'-' if value is None else value}")
+        self.stdout.write("options:")
+        for name, value in info.config.items():
+            default = presets.DEFAULTS.get(name)
+            self.stdout.write(
+                f"  {name} = {json.dumps(value)}" + ("" if value == default else f"  (default {json.dumps(default)})")
+            )
+
+    def _set(self, using: str, options: dict[str, Any]) -> None:
+        given = dict(presets.PRESETS[options["preset"]]) if options["preset"] else {}
+        for text in options["options"]:
+            name, found, value = text.partition("=")
+            if not found:
+                raise CommandError(f"{text!r} is not OPTION=VALUE.")
+            given[name.strip()] = _value(value.strip())
+        if not given:
+            raise CommandError("Nothing to change: name options as OPTION=VALUE, or a --preset.")
+        before = engine.run(engine.get(options["name"], project=options["project"]), using)
+        after = declared.change(options["name"], given, options["project"], using)
+        for name, value in after.config.items():
+            if before is not None and before.config.get(name) != value:
+                self.stdout.write(f"{name}: {json.dumps(before.config.get(name))} -> {json.dumps(value)}")
+
+    def _pause(self, using: str, options: dict[str, Any]) -> None:
+        engine.run(engine.pause(options["name"], project=options["project"]), using)
+        self.stdout.write(f"{options['name']} is paused")
+
+    def _resume(self, using: str, options: dict[str, Any]) -> None:
+        engine.run(engine.pause(options["name"], project=options["project"], paused=False), using)
+        self.stdout.write(f"{options['name']} goes on")
+
+
+def _value(text: str) -> Any:
+    """Return a value as typed on a command line: JSON where it is some, else the text."""
+    if text.lower() in ("none", "null", ""):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

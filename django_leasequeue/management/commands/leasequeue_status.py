@@ -1,0 +1,106 @@
+"""``manage.py leasequeue_status``: how the queues, the workers and the reaper are doing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_leasequeue import conf
+from django_leasequeue.engine import clock
+from django_leasequeue.management.table import span, table
+from django_leasequeue.status import Status, look
+
+
+class Command(BaseCommand):
+    help = (
+        "Show how the queues, the workers, the reaper and the lease log are doing, and what deserves attention. Short"
+        " statements only: it may be run at any time."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        parser.add_argument("--project", default="", help="the tenant whose queues are listed (default: none)")
+        parser.add_argument("--size", type=int, default=50, help="lines of each list at most (%(default)s)")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument("--check", action="store_true", help="exit code 1 if anything deserves attention")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not 1 <= options["size"] <= 1_000:
+            raise CommandError("--size must be from 1 to 1000.")
+        found = look(options["database"] or conf.settings.DATABASE, project=options["project"], size=options["size"])
+        if options["json"]:
+            self.stdout.write(json.dumps(found.as_dict(), default=str))
+        else:
+            self._print(found)
+        if options["check"] and found.problems:
+            raise CommandError(f"{len(found.problems)} things deserve attention.", returncode=1)
+
+    def _print(self, found: Status) -> None:
+        out, now = self.stdout, clock.now()
+        out.write(f"Database {found.database}, PostgreSQL {found.server}, jobs take {found.job_bytes / 1e6:.1f} MB")
+        if found.leader is None:
+            out.write("Reaper: nobody leads")
+        else:
+            out.write(f"Reaper: leads from {found.leader.address}, server process {found.leader.pid}")
+        log = found.log
+        out.write(
+            f"Lease log: {log.head} events, {log.partitions} partitions ({log.free} ahead), {log.bytes / 1e6:.1f} MB"
+        )
+        self._list(
+            "Queues",
+            ("name", "type", "ready", "delayed", "in flight", "dead", "records", "waiting for", ""),
+            [
+                (
+                    row.queue,
+                    row.type,
+                    row.ready,
+                    row.delayed,
+                    row.in_flight,
+                    row.dead,
+                    row.records,
+                    span((now - row.oldest_at).total_seconds() if row.oldest_at else None),
+                    "paused" if row.paused_at else "" if row.exact else "estimated",
+                )
+                for row in found.queues
+            ],
+        )
+        if len(found.totals) > 1:
+            head = ("project", "queues", "ready", "delayed", "in flight", "dead", "records", "dead lettered", "as of")
+            self._list("Projects (newest samples)", head, found.totals)
+        self._list(
+            "Workers",
+            ("node", "state", "queues", "jobs at once", "running", "done", "failed", "retried", "lost", "seen"),
+            [
+                (
+                    row.node,
+                    row.state,
+                    ",".join(row.queues) or "*",
+                    row.concurrency,
+                    row.running,
+                    row.completed,
+                    row.failed,
+                    row.retried,
+                    row.lost,
+                    f"{span(row.seen)} ago",
+                )
+                for row in found.workers
+            ],
+        )
+        self._list(
+            "Recurring",
+            ("name", "schedule", "zone", "last", "next", ""),
+            [
+                (row.name, row.schedule, row.timezone, row.last_tick_at, row.next_tick_at, "" if row.enabled else "off")
+                for row in found.recurring
+            ],
+        )
+        if found.problems:
+            out.write("\nTo look at:")
+            for problem in found.problems:
+                out.write(self.style.WARNING(f"  {problem}"))
+
+    def _list(self, title: str, head: tuple[str, ...], rows: list[Any]) -> None:
+        self.stdout.write(f"\n{title}")
+        self.stdout.write(table(head, rows) if rows else "  none")

@@ -1,0 +1,120 @@
+"""How the queues are doing: what the command shows, and what it says deserves attention."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_leasequeue import engine, status
+from django_leasequeue.models import LeaseEvent, RecurringTask, Worker
+from django_leasequeue.reaper import Reaper
+from tests.engine.helpers import claim, make, open_transaction, put
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+def command(*arguments: str) -> str:
+    out = StringIO()
+    call_command("leasequeue_status", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def worker(clock: Any, node: str = "w1", seen: int = 0, **fields: Any) -> Worker:
+    now = clock.now
+    return Worker.objects.create(
+        node=node,
+        host="h",
+        pid=1,
+        queues=["work"],
+        concurrency=8,
+        running=[{"seq": 1}],
+        completed=5,
+        started_at=now,
+        seen_at=now - timedelta(seconds=seen),
+        **fields,
+    )
+
+
+def test_all_is_well(reaper: Reaper, clock) -> None:
+    make("work")
+    put(3)
+    claim(1)
+    worker(clock)
+    RecurringTask.objects.create(
+        name="report", schedule="@daily", task="x", next_tick_at=clock.now + timedelta(hours=1)
+    )
+    reaper.tick()
+    clock.advance(minutes=1)
+    found = status.look("default")
+    assert found.problems == []
+    assert found.leader is not None
+    assert [(row.queue, row.ready, row.in_flight) for row in found.queues] == [("work", 3, 0)]
+    assert (found.workers[0].running, found.workers[0].seen) == (1, 60.0)
+    assert found.log.free >= 3
+    text = command("--check")
+    for part in ("Reaper: leads from local", "work", "w1", "60 s ago", "report", "@daily"):
+        assert part in text
+    assert "To look at" not in text
+
+
+def test_what_deserves_attention(clock) -> None:
+    make("work")
+    put(1)
+    worker(clock, seen=61)
+    RecurringTask.objects.create(
+        name="late", schedule="@daily", task="x", next_tick_at=clock.now - timedelta(seconds=90)
+    )
+    RecurringTask.objects.create(
+        name="off", schedule="@daily", task="x", enabled=False, next_tick_at=clock.now - timedelta(seconds=90)
+    )
+    LeaseEvent.objects.create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, seq=1, kind=1)
+    text = "\n".join(status.look("default").problems)
+    for part in (
+        "No reaper leads",
+        "Not seen for more than 60 s: w1.",
+        "no worker has been seen",
+        "Recurring tasks are late: late.",
+        "1 events of the lease log are in its default partition",
+    ):
+        assert part in text
+    out = StringIO()
+    with pytest.raises(CommandError, match="5 things deserve attention") as error:
+        call_command("leasequeue_status", "--check", stdout=out)
+    assert error.value.returncode == 1
+    assert "To look at:" in out.getvalue()
+    command()
+
+
+def test_a_transaction_that_is_open_for_long(monkeypatch) -> None:
+    make("work")
+    monkeypatch.setattr(status, "LONG_TRANSACTION", -1)
+    with open_transaction() as other:
+        other.connection.execute("SET application_name = 'reporting'")
+        other.run(engine.enqueue("work", [engine.NewJob()]))
+        assert "A transaction of reporting is open for" in "\n".join(status.look("default").problems)
+
+
+def test_projects_and_json(reaper: Reaper, clock) -> None:
+    make("work")
+    make("work", project="shop")
+    put(2, project="shop")
+    reaper.tick()
+    text = command()
+    assert "Projects (newest samples)" in text
+    answer = json.loads(command("--json", "--project", "shop"))
+    assert [row["ready"] for row in answer["queues"]] == [2]
+    assert {row["project"]: row["ready"] for row in answer["totals"]} == {"": 0, "shop": 2}
+    assert answer["leader"]["address"]
+
+
+def test_bounds() -> None:
+    with pytest.raises(CommandError, match="--size must be"):
+        command("--size", "0")
+    for number in range(3):
+        make(f"q{number}")
+    assert len(status.look("default", size=2).queues) == 2
