@@ -4,11 +4,12 @@
 #   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo serve lint format bench clean
+.PHONY: help test demo serve lint format bench lake-demo clean
 
 export PYTHON
 PY := .venv/bin/python
 PORT ?= 8000
+EVENTS ?= 1000000
 ARGS ?=
 
 help:  ## list the commands
@@ -16,6 +17,7 @@ help:  ## list the commands
 	@echo "make demo    real work on real files            (DEMO_PATH=directory, DEMO_EXIT=1 ends by itself)"
 	@echo "make serve   the demo's admin and HTTP doors    (PORT=8000)"
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
+	@echo "make lake-demo  a week of made-up events through Spark, and the report   (EVENTS=1000000)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff format and sort"
 	@echo "make clean   stop the demo's PostgreSQL; delete its data, .venv, builds and caches"
@@ -40,6 +42,15 @@ serve: .venv/.installed-test
 
 bench: .venv/.installed-test
 	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py leasequeue_bench $(ARGS)'
+
+.venv/.installed-spark: .venv/.installed-test
+	@scripts/make-venv .venv test,spark
+	@touch $@
+
+lake-demo: .venv/.installed-spark
+	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && $(PY) manage.py leasequeue_bench --events $(EVENTS) \
+		&& $(PY) manage.py leasequeue_lake run --lake .leasequeue/lake \
+		&& $(PY) manage.py leasequeue_lake report --lake .leasequeue/lake --output .leasequeue/lake-report --open'
 
 lint: .venv/.installed-dev
 	@$(PY) -m ruff check .

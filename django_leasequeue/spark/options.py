@@ -22,7 +22,9 @@ CONNECTION = frozenset(
         "connect_timeout",
     }
 )
-READ = frozenset({"table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds"})
+READ = frozenset(
+    {"table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid"}
+)
 STREAM = frozenset(
     {
         "table", "consumer", "maxrowspertrigger", "rowsperpartition", "startingoffset", "failondataloss",

@@ -114,7 +114,8 @@ def refine(lake: Lake) -> int:
     if bronze is None:
         return 0
     done = lake.note("silver")
-    new = bronze.where(f.struct("txid", "id") > f.struct(f.lit(done.get("txid", 0)), f.lit(done.get("id", 0))))
+    txid, number = done.get("txid", 0), done.get("id", 0)
+    new = bronze.where((f.col("txid") > txid) | ((f.col("txid") == txid) & (f.col("id") > number)))
     touched = new.groupBy("job_day").agg(f.max(f.struct("txid", "id")).alias("last")).collect()
     if not touched:
         return 0

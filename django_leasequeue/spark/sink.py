@@ -1,8 +1,8 @@
 """``df.write.format("leasequeue")`` and its streaming form: bulk enqueue from DataFrames, exactly once.
 
 Each task copies its rows into a stage table under a fresh part id; the commit on the driver moves exactly the parts
-that Spark reports into jobs and events, in one transaction that first takes the write's name. So a failed or repeated task
-leaves a part that nobody moves, and a repeated write or a replayed batch finds its name taken and adds nothing.
+that Spark reports into jobs and events, in one transaction that first takes the write's name. So a failed or repeated
+task leaves a part that nobody moves, and a repeated write or a replayed batch finds its name taken and adds nothing.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Sink:
         self.fields = [name for name in self.names if name not in SPECIAL]
         if self.fields and "data" in self.names:
             raise InvalidOption(
-                f"With a column 'data' the columns {', '.join(self.fields)} would be lost: drop them, or put them into data"
-                " (to_json(struct(...)))."
+                f"With a column 'data' the columns {', '.join(self.fields)} would be lost: drop them, or put them"
+                " into data (to_json(struct(...)))."
             )
         self.queue = options.text("queue")
         if self.queue is None and "queue" not in self.names:

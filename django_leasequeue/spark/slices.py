@@ -44,6 +44,9 @@ class Leaf(NamedTuple):
     name: str
     pages: int
     rows_per_page: float
+    #: The numbers that it may hold (``high`` exclusive); None where anything goes.
+    low: int | None
+    high: int | None
 
 
 def horizon(connection: psycopg.Connection[Any]) -> Horizon:
@@ -56,7 +59,10 @@ def horizon(connection: psycopg.Connection[Any]) -> Horizon:
 def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:
     """Return the tables that hold a relation's rows, in order of their numbers."""
     rows = connection.execute(statement("lake/leaves"), {"relation": relation}).fetchall()
-    return [Leaf(schema, name, pages, density or _ROWS_PER_PAGE) for schema, name, pages, density in rows]
+    return [
+        Leaf(schema, name, pages, density or _ROWS_PER_PAGE, low, high)
+        for schema, name, pages, density, low, high in rows
+    ]
 
 
 def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[tuple[Leaf, int, int | None]]:

@@ -64,6 +64,10 @@ class LeaseQueueReader(DataSourceReader):
         self.database: Database = resolve(options.connection())
         self.rows = options.number("rowsPerPartition", ROWS_PER_PARTITION, 1_000) or ROWS_PER_PARTITION
         self.parts = options.number("numPartitions", None, 1, 10_000)
+        self.low = options.number("fromId", None, 0, slices.MAX_ID)
+        self.high = options.number("toId", None, 0, slices.MAX_ID)
+        if (self.low, self.high) != (None, None) and not self.table.append_only:
+            raise InvalidOption("fromId and toId choose among events; filter jobs and results by seq.")
         self.snapshot = options.text("snapshot")
         self.snapshot_seconds = options.number("snapshotSeconds", 600, 1, 86_400) or 600
         self.conditions: list[str] = []
@@ -73,11 +77,19 @@ class LeaseQueueReader(DataSourceReader):
         with self.database.connect() as connection:
             # First the horizon, then the pages: what is below it is on them.
             until = slices.horizon(connection).xmin
-            found = slices.leaves(connection, self.table.relation)
+            found = [
+                leaf
+                for leaf in slices.leaves(connection, self.table.relation)
+                if not (leaf.low is not None and self.high is not None and leaf.low >= self.high)
+                and not (leaf.high is not None and self.low is not None and leaf.high <= self.low)
+            ]
             rows = self.rows if self.parts is None else 1_000_000_000
             ranges = slices.page_ranges(found, rows, self.parts or 1)
             if self.table.append_only:
-                bound = sql.SQL("r.txid < {}").format(sql.Literal(until))
+                bound: sql.Composable = sql.SQL("r.txid < {}").format(sql.Literal(until))
+                for limit, word in ((self.low, "r.id >= {}"), (self.high, "r.id < {}")):
+                    if limit is not None:
+                        bound = sql.SQL("{} AND {}").format(bound, sql.SQL(word).format(sql.Literal(limit)))
                 return [Slice(self._query(connection, piece, bound)) for piece in ranges]
             queries = [self._query(connection, piece, None) for piece in ranges]
         if self.snapshot is not None:

@@ -72,12 +72,10 @@ def test_failing_and_retried_tasks_add_every_row_once(source: Source, tmp_path: 
     marker = str(tmp_path / "failed")
 
     def fail_once(batches: Any) -> Any:
-        from pathlib import Path as P
-
         for batch in batches:
             yield batch
-            if 1_900 in batch.column(0).to_pylist() and not P(marker).exists():
-                P(marker).touch()
+            if 1_900 in batch.column(0).to_pylist() and not Path(marker).exists():
+                Path(marker).touch()
                 raise RuntimeError("the task dies after it has written")
 
     frame = source.session.range(0, 2_000, 1, 2).mapInArrow(fail_once, "id bigint")
@@ -181,8 +179,8 @@ def test_overwriting_a_queue_is_refused(source: Source) -> None:
 
 def test_a_part_that_is_gone_breaks_the_write(source: Source, database: psycopg.Connection[Any]) -> None:
     database.execute(
-        "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM leasequeue_lakestage; RETURN NEW;"
-        " END $$"
+        "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM leasequeue_lakestage;"
+        " RETURN NEW; END $$"
     )
     database.execute("CREATE TRIGGER lose BEFORE INSERT ON leasequeue_lakewrite FOR EACH ROW EXECUTE FUNCTION lose()")
     try:

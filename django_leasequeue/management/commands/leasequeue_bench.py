@@ -60,6 +60,17 @@ class Command(BaseCommand):
         parser.add_argument("--json", metavar="FILE", help="write the report there as JSON; - for standard output")
         parser.add_argument("--costs", action="store_true", help="show CPU time and WAL of a job beneath each figure")
         parser.add_argument("--database", metavar="ALIAS", help="the database (LEASEQUEUE['DATABASE'])")
+        parser.add_argument(
+            "--events",
+            type=_bounded(1_000, 100_000_000),
+            metavar="N",
+            help="instead: write a made-up week of about N events into the lease log, and leave it there",
+        )
+        parser.add_argument(
+            "--spark",
+            action="store_true",
+            help="instead: measure the lake on the events that are there (after --events, if both are given)",
+        )
         parser.add_argument("--yes", action="store_true", help="run although this looks like production")
 
     def handle(self, *args: Any, **given: Any) -> None:
@@ -67,6 +78,9 @@ class Command(BaseCommand):
             self._list()
             return
         options = _options(given)
+        if given["events"] or given["spark"]:
+            self._lake(options, given)
+            return
         modes = given["modes"] or list(MODES)
         target = _writable(given["json"])
         if not given["yes"]:
@@ -85,6 +99,25 @@ class Command(BaseCommand):
             raise CommandError("Interrupted: the report is not complete.", returncode=130)
         if outcome.errors:
             raise CommandError("Not every mode could be measured.")
+
+    def _lake(self, options: BenchOptions, given: dict[str, Any]) -> None:
+        from django_leasequeue.bench import events
+
+        if not given["yes"]:
+            self._look_out(options.using)
+        progress = Progress(OutputWrapper(given.get("stderr") or sys.stderr, ending="") if given["verbosity"] else None)
+        if given["events"]:
+            written = events.write(
+                given["events"], using=options.using, tell=lambda count: progress.step(f"{count:,} events")
+            )
+            progress.done()
+            self.stdout.write(f"{written:,} events written")
+        if given["spark"]:
+            from django_leasequeue.bench import spark
+
+            for line in spark.measure(options.using, progress.step):
+                progress.done()
+                self.stdout.write(line)
 
     def _list(self) -> None:
         width = max(map(len, MODES))

@@ -1,0 +1,185 @@
+"""``manage.py leasequeue_lake``: the lease log as a lake."""
+
+from __future__ import annotations
+
+import webbrowser
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_leasequeue import conf
+from django_leasequeue.exceptions import LeaseQueueError
+
+if TYPE_CHECKING:
+    from django_leasequeue.spark.layout import Lake
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise ArgumentTypeError(f"{text!r} is not a positive number")
+    return value
+
+
+class Command(BaseCommand):
+    help = "Events into a lake, figures, a report, the archive, and dead letters back, with Apache Spark."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        lake = dict(conf.settings.LAKE)
+        shared = CommandParser(add_help=False)
+        shared.add_argument(
+            "--lake", default=lake.get("PATH"), metavar="PATH", help="a directory, s3a://, gs:// ... (LAKE['PATH'])"
+        )
+        shared.add_argument("--using", default=conf.settings.DATABASE, metavar="ALIAS", help="database (%(default)s)")
+        shared.add_argument("--master", default=lake.get("MASTER"), help="Spark master (local[2])")
+        shared.add_argument("--remote", default=lake.get("REMOTE"), help="Spark Connect server, sc://host:port")
+        shared.add_argument("--memory", default=lake.get("MEMORY"), help="heap of a local Spark (1g)")
+        actions = parser.add_subparsers(
+            dest="action", required=True, metavar="run|report|archive|replay|compact|status|forget"
+        )
+        run = actions.add_parser("run", parents=[shared], help="read what is new; silver and gold tables")
+        run.add_argument("--consumer", default=lake.get("CONSUMER", "lake"), help="name for retention (%(default)s)")
+        run.add_argument(
+            "--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help="p99 to plan workers for"
+        )
+        report = actions.add_parser("report", parents=[shared], help="write the report of the gold tables")
+        report.add_argument("--output", type=Path, default=Path("lake-report"), metavar="DIR", help="(%(default)s)")
+        report.add_argument("--open", action="store_true", help="open it in the browser")
+        archive = actions.add_parser("archive", parents=[shared], help="closed partitions as verified Parquet")
+        archive.add_argument("--prune", action="store_true", help="let retention drop what may go, at once")
+        replay = actions.add_parser("replay", parents=[shared], help="dead letters back into a queue")
+        replay.add_argument("--where", default="true", metavar="SQL", help="condition on the columns of the table")
+        replay.add_argument("--from", dest="table", choices=("jobs", "results"), default="jobs")
+        replay.add_argument("--queue", help="where to (default: where each came from)")
+        replay.add_argument("--rate", type=_positive, metavar="N", help="jobs a second (default: at once)")
+        replay.add_argument("--write-id", help="name of this replay: the same name never replays twice")
+        replay.add_argument("--dry-run", action="store_true", help="only say what would be replayed")
+        actions.add_parser("compact", parents=[shared], help="one file a day for readers without Spark")
+        actions.add_parser("status", parents=[shared], help="consumers, horizon and archive; needs no Spark")
+        forget = actions.add_parser("forget", parents=[shared], help="remove a consumer: retention waits no longer")
+        forget.add_argument("consumer")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            getattr(self, f"_{options['action']}")(options)
+        except LeaseQueueError as error:
+            raise CommandError(str(error)) from error
+
+    def _with_lake(self, options: dict[str, Any], work: Callable[[Lake], None]) -> None:
+        from django_leasequeue import spark
+
+        if not options["lake"]:
+            raise CommandError("Say where the lake is: --lake PATH, or LEASEQUEUE['LAKE']['PATH'].")
+        session = spark.session(
+            "leasequeue-lake",
+            master=options["master"],
+            remote=options["remote"],
+            memory=options["memory"],
+            conf=conf.settings.LAKE.get("CONF"),
+        )
+        from django_leasequeue.spark.layout import Lake
+
+        root = options["lake"] if "://" in options["lake"] else str(Path(options["lake"]).absolute())
+        try:
+            work(Lake(session, root))
+        finally:
+            session.stop()
+
+    def _run(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.spark import figures, pipeline
+
+        def work(lake: Lake) -> None:
+            pipeline.run(
+                lake,
+                {"alias": options["using"]},
+                consumer=options["consumer"],
+                wanted_wait=options["wanted_wait"],
+                tell=self.stdout.write,
+            )
+            self.stdout.write(f"{figures.keep(lake, options['using'])} hours of queues kept for the admin")
+
+        self._with_lake(options, work)
+
+    def _report(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.spark import report
+
+        def work(lake: Lake) -> None:
+            page = report.write(lake, options["output"])
+            self.stdout.write(f"Report: {page.absolute()}")
+            if options["open"] and not webbrowser.open(page.absolute().as_uri()):
+                self.stdout.write("No browser was found: open the file yourself.")
+
+        self._with_lake(options, work)
+
+    def _archive(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.engine import partitions
+        from django_leasequeue.engine.pool import connect
+        from django_leasequeue.spark import archive
+
+        def work(lake: Lake) -> None:
+            made = archive.archive(lake, {"alias": options["using"]}, using=options["using"], tell=self.stdout.write)
+            self.stdout.write(f"{len(made)} slices archived")
+
+        self._with_lake(options, work)
+        if options["prune"]:
+            connection = connect(options["using"])
+            try:
+                done = partitions.maintain(connection)
+                archive.note_pruned(connection, options["using"])
+            finally:
+                connection.close()
+            self.stdout.write(f"{len(done.dropped)} partitions dropped")
+            for name, reader in done.held.items():
+                self.stdout.write(f"{name} is kept for {reader}")
+
+    def _replay(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.spark import replay
+
+        def work(lake: Lake) -> None:
+            source = {"alias": options["using"]}
+            letters = replay.dead_letters(lake.spark, source, options["table"]).where(options["where"])
+            chosen = letters.count()
+            if options["dry_run"]:
+                self.stdout.write(f"{chosen} dead letters would be replayed")
+                return
+            replay.replay(
+                letters,
+                source,
+                queue=options["queue"],
+                rate=options["rate"],
+                table=options["table"],
+                write_id=options["write_id"],
+            )
+            self.stdout.write(f"{chosen} dead letters selected and replayed")
+
+        # The lake itself is not needed for this.
+        self._with_lake({**options, "lake": options["lake"] or "unused"}, work)
+
+    def _compact(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.spark import compact
+
+        def work(lake: Lake) -> None:
+            self.stdout.write(f"{compact.compact(lake)} days compacted")
+
+        self._with_lake(options, work)
+
+    def _status(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.spark import status
+
+        for line in status.lines(options["using"]):
+            self.stdout.write(line)
+
+    def _forget(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.models import LakeConsumer
+
+        gone, _ = LakeConsumer.objects.using(options["using"]).filter(name=options["consumer"]).delete()
+        if not gone:
+            raise CommandError(f"There is no consumer {options['consumer']!r}.")
+        self.stdout.write(f"Retention waits for {options['consumer']} no longer")

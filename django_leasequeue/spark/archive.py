@@ -1,0 +1,198 @@
+"""The archive: closed partitions of the lease log as compacted Parquet, verified before anybody may drop them.
+
+For each slice (the numbers of one partition), in this order:
+
+1. *planned*: a row in the manifest table names the attempt's directory;
+2. the files are written;
+3. they are read back, and rows and sums compared with the database: *verified*, with the list of files;
+4. the manifest in the lake is published: it lists the files of verified slices only, so readers without Spark see no
+orphan; 5. retention drops the partition: *pruned*.
+
+A crash between any two of them leaves a planned slice, which is written anew under another attempt; a verified slice is
+never written again, however little of it is left in the database.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.utils import timezone
+
+from ..engine.pool import connect
+from ..engine.runner import ConnectionExecutor
+from ..exceptions import LeaseQueueError
+from ..models import LakeSlice
+from .layout import BRONZE, Lake
+from .pipeline import with_days
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Rows of one file.
+ROWS_PER_FILE = 1_000_000
+#: Seconds to wait for transactions that may still write into a partition that is full.
+PATIENCE = 10.0
+_SUMMED = ("id", "txid", "seq", "kind")
+
+
+class ArchiveDiffers(LeaseQueueError):
+    """What was written is not what the database holds; the slice stays unverified and is written anew."""
+
+
+def archive(
+    lake: Lake,
+    source: Mapping[str, str],
+    *,
+    using: str = "default",
+    tell: Callable[[str], None] = lambda line: None,
+    crash: Callable[[str], None] = lambda step: None,
+) -> list[LakeSlice]:
+    """Archive every closed partition that is not archived yet.
+
+    Args:
+        lake: where to.
+        source: options of the source.
+        using: the Django alias of the same database, for the manifest.
+        tell: called with a line per slice.
+        crash: called with the name of each step before it; tests raise there.
+
+    Returns:
+        The slices that were archived now.
+
+    Raises:
+        ArchiveDiffers: a slice could not be verified.
+    """
+    made = []
+    connection = connect(using)
+    try:
+        for low, high in _closed(connection, using):
+            made.append(_one(lake, source, connection, using, low, high, crash))
+            tell(f"events {low} to {high}: {made[-1].rows} rows archived")
+        crash("publish")
+        publish(lake, using)
+        note_pruned(connection, using)
+    finally:
+        connection.close()
+    return made
+
+
+def _partitions(connection: psycopg.Connection[Any]) -> tuple[int, list[tuple[int, int]]]:
+    rows = ConnectionExecutor(connection).fetch("event_partitions", {})
+    return (rows[0][0] if rows else 0), [(row[3], row[4]) for row in rows if row[3] is not None]
+
+
+def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, int]]:
+    """Return the partitions that nobody can write to any more and that are not verified yet."""
+    head, partitions = _partitions(connection)
+    done = set(LakeSlice.objects.using(using).exclude(state="planned").values_list("low", flat=True))
+    full = [(low, high) for low, high in partitions if high <= head + 1 and low not in done]
+    if not full:
+        return []
+    executor = ConnectionExecutor(connection)
+    mark = executor.fetch("notify_mark", {})[0][1]
+    end = time.monotonic() + PATIENCE
+    # Whoever drew one of these numbers did so before now: when every transaction of now has ended, no row can come.
+    while executor.fetch("lake/horizon", {})[0][0] <= mark:
+        if time.monotonic() > end:
+            return []
+        time.sleep(0.1)
+    return full
+
+
+def _one(
+    lake: Lake,
+    source: Mapping[str, str],
+    connection: psycopg.Connection[Any],
+    using: str,
+    low: int,
+    high: int,
+    crash: Callable[[str], None],
+) -> LakeSlice:
+    slices = LakeSlice.objects.using(using)
+    crash("plan")
+    attempt = secrets.token_hex(8)
+    path = f"archive/events/slice={low:020}/attempt={attempt}"
+    now = timezone.now()
+    found, _ = slices.update_or_create(
+        low=low, defaults={"high": high, "attempt": attempt, "path": path, "planned_at": now, "state": "planned"}
+    )
+    crash("write")
+    schema = BRONZE.replace("event string", "kind smallint, event string")
+    bounds = {"fromId": str(low), "toId": str(high)}
+    events = lake.spark.read.format("leasequeue").options(**source, **bounds).schema(schema).load()
+    rows = with_days(events)
+    rows.sortWithinPartitions("id").coalesce(1).write.option("maxRecordsPerFile", ROWS_PER_FILE).mode(
+        "overwrite"
+    ).parquet(lake.path(path))
+    crash("verify")
+    written = lake.read(lake.path(path))
+    there = ConnectionExecutor(connection).fetch("lake/slice_sums", {"low": low, "high": high})[0]
+    here = _sums(written)
+    if (here["rows"], here["sums"]) != (there[0], [int(value or 0) for value in there[1:5]]):
+        raise ArchiveDiffers(
+            f"Events {low} to {high}: the files hold {here['rows']} rows with sums {here['sums']}, the database"
+            f" {there[0]} with {there[1:5]}. Nothing was marked as archived; run the command again."
+        )
+    files = sorted(name[name.index(path) :] if path in name else name for name in written.inputFiles())
+    values = {
+        "state": "verified",
+        "rows": here["rows"],
+        "sums": dict(zip(_SUMMED, map(str, here["sums"]), strict=True)),
+        "min_txid": there[5],
+        "max_txid": there[6],
+        "first_at": there[7],
+        "last_at": there[8],
+        "files": files,
+        "verified_at": timezone.now(),
+    }
+    # Only this attempt: a second archiver that planned meanwhile wins, and verifies its own.
+    if not slices.filter(low=low, attempt=attempt, state="planned").update(**values):
+        raise ArchiveDiffers(f"Events {low} to {high} are being archived by somebody else.")
+    found.refresh_from_db()
+    return found
+
+
+def _sums(frame: DataFrame) -> dict[str, Any]:
+    from pyspark.sql import functions as f
+
+    totals = [f.sum(f.col(name).cast("decimal(38,0)")).alias(name) for name in _SUMMED]
+    row = frame.agg(f.count("id").alias("rows"), *totals).first()
+    assert row is not None
+    return {"rows": row.rows, "sums": [int(row[name] or 0) for name in _SUMMED]}
+
+
+def publish(lake: Lake, using: str = "default") -> int:
+    """Write the manifest into the lake: the files of verified slices, one line of JSON each. Returns how many.
+
+    Readers without Spark take their list of files from it (docs/how-to/lake-retention.md).
+    """
+    slices = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
+    lines = [
+        (found.low, found.high, name, found.rows, found.first_at, found.last_at)
+        for found in slices
+        for name in found.files
+    ]
+    schema = "low bigint, high bigint, file string, slice_rows bigint, first_at timestamp, last_at timestamp"
+    lake.spark.createDataFrame(lines, schema).coalesce(1).write.mode("overwrite").json(lake.path("archive", "manifest"))
+    return len(lines)
+
+
+def note_pruned(connection: psycopg.Connection[Any], using: str = "default") -> int:
+    """Mark verified slices whose partition is gone. Returns how many."""
+    _, partitions = _partitions(connection)
+    lows = {low for low, _ in partitions}
+    verified = LakeSlice.objects.using(using).filter(state="verified").exclude(low__in=lows)
+    return verified.update(state="pruned", pruned_at=timezone.now())
+
+
+def read(lake: Lake, using: str = "default") -> DataFrame:
+    """Return the archived events, from exactly the files of verified slices."""
+    slices = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
+    files = [lake.path(name) for found in slices for name in found.files]
+    if not files:
+        return lake.spark.createDataFrame([], BRONZE)
+    return lake.spark.read.parquet(*files)

@@ -1,0 +1,87 @@
+"""Dead letters that any query selects, back into a queue: with provenance, at a rate, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..exceptions import InvalidOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: What a selection needs of each letter.
+NEEDED = ("seq", "queue", "data")
+
+
+def dead_letters(spark: SparkSession, source: Mapping[str, str], table: str = "jobs") -> DataFrame:
+    """Return dead jobs (``jobs``) or jobs that failed for good (``results``), to be selected from."""
+    frame = spark.read.format("leasequeue").options(**source, table=table).load()
+    return frame.where("state = 'dead' or dead_at is not null" if table == "jobs" else "state = 'failed'")
+
+
+def replay(
+    letters: DataFrame,
+    sink: Mapping[str, str],
+    *,
+    queue: str | None = None,
+    rate: float | None = None,
+    table: str = "jobs",
+    write_id: str | None = None,
+) -> None:
+    """Put dead letters back.
+
+    Each is taken out of its dead-letter queue in the transaction that enqueues it, so running twice replays once, and a
+    job that was redriven or cancelled meanwhile stays away. ``meta`` tells where it came from.
+
+    Args:
+        letters: a selection from :func:`dead_letters`.
+        sink: options of the sink (the connection).
+        queue: where to (default: the queue that each came from).
+        rate: jobs a second; the rest wait (default: all at once).
+        table: where the letters are from, ``jobs`` or ``results``.
+        write_id: the write's name (default: a new one).
+
+    Raises:
+        InvalidOption: a needed column is missing, or the rate is not positive.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    missing = [name for name in NEEDED if name not in letters.columns]
+    if missing:
+        raise InvalidOption(f"The selection lacks {', '.join(missing)}: keep the columns of the table when you filter.")
+    if rate is not None and rate <= 0:
+        raise InvalidOption(f"The rate must be positive (jobs a second); it is {rate}.")
+    columns = [
+        f.col("seq").alias("source_seq"),
+        (f.col("queue") if queue is None else f.lit(queue)).alias("queue"),
+        "data",
+        *[name for name in ("key", "name", "tag") if name in letters.columns],
+    ]
+    provenance = f.struct(
+        f.col("queue").alias("$replayed_from"),
+        f.col("seq").alias("$replayed_seq"),
+        *[f.col(name).alias(f"$replayed_{name}") for name in ("fingerprint", "deliveries") if name in letters.columns],
+    )
+    if "meta" in letters.columns:
+        kept = f.from_json("meta", "map<string,string>")
+        told = f.from_json(f.to_json(provenance), "map<string,string>")
+        provenance = f.map_concat(
+            f.map_filter(
+                f.coalesce(kept, f.create_map().cast("map<string,string>")), lambda name, _: ~name.startswith("$")
+            ),
+            told,
+        )
+    columns.append(f.to_json(provenance).alias("meta"))
+    if rate is not None:
+        place = f.row_number().over(Window.orderBy("seq")) - 1
+        columns.append(
+            f.timestamp_micros(f.unix_micros(f.current_timestamp()) + (place * 1e6 / rate).cast("bigint")).alias(
+                "run_at"
+            )
+        )
+    writer = letters.select(*columns).write.format("leasequeue").options(**sink, replay=table)
+    if write_id is not None:
+        writer = writer.option("writeId", write_id)
+    writer.mode("append").save()

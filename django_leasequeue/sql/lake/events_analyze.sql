@@ -1,0 +1,3 @@
+-- Purpose: let the planner know a lease log that grew by a made-up history; summarises the BRIN indexes as well.
+-- Index: all of the lease log's.
+VACUUM (ANALYZE) leasequeue_leaseevent

@@ -1,0 +1,229 @@
+"""The pipeline from real jobs to the report; late and repeated events, second runs, the archive, replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob, partitions
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.models import EventKind, Job, JobState, LakeFigure, LakeSlice, LeaseEvent
+from django_leasequeue.spark import archive, compact, figures, pipeline, replay, report, status
+from django_leasequeue.spark.layout import Lake
+from tests.engine.helpers import make
+from tests.spark.conftest import Source
+from tests.spark.helpers import at, event, many
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OLD = at(-10 * 365 * 86_400)
+
+
+@pytest.fixture
+def lake(source: Source, tmp_path: Path) -> Lake:
+    return Lake(source.session, str(tmp_path / "lake"))
+
+
+def rows(lake: Lake, path: str, *names: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in lake.read(path).select(*names).collect())
+
+
+def work() -> None:
+    """Ten jobs: eight done, one dead, one open; done by two nodes."""
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    engine.run(engine.enqueue("work", [NewJob(data=n, name="t") for n in range(10)]))
+    for node in ("a", "b"):
+        for job in engine.run(engine.claim("work", node, 4)):
+            engine.run(engine.ack([job.seq], node, claims=[job.claim]))
+    for job in engine.run(engine.claim("work", "a", 1)):
+        failure = engine.Failure("app.Boom", "boom", "", "f1")
+        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "a"))
+
+
+def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> None:
+    work()
+    ran = pipeline.run(lake, source.options)
+
+    assert ran.events == LeaseEvent.objects.count()
+    states = [state for (state,) in rows(lake, lake.silver("jobs"), "state")]
+    assert sorted(states) == ["completed"] * 8 + ["dead", "open"]
+    gold = lake.read(lake.gold("throughput")).groupBy().sum("enqueued", "completed", "failed").first()
+    assert tuple(gold) == (10, 8, 1)
+    assert rows(lake, lake.gold("poison"), "fingerprint", "error_type", "dead") == [("f1", "app.Boom", 1)]
+
+    assert figures.keep(lake) == LakeFigure.objects.count() >= 1
+    kept = LakeFigure.objects.first()
+    assert kept is not None
+    assert kept.figures["completed"] == 8
+    page = report.write(lake, tmp_path / "report")
+    text = page.read_text()
+    assert "<svg" in text
+    assert "app.Boom" in text
+    assert "http" not in text.replace("http://www.w3.org", "")  # nothing is loaded from anywhere
+    assert (tmp_path / "report" / "nodes.csv").read_text().splitlines()[0].startswith('"node"')
+    assert any(line.startswith("consumer lake: at") for line in status.lines())
+
+
+def test_a_second_run_and_repeated_and_late_events(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    work()
+    pipeline.run(lake, source.options)
+    tables = {name: rows(lake, lake.gold(name), "*") for name in ("throughput", "backlog", "nodes")}
+
+    again = pipeline.run(lake, source.options)
+    assert (again.events, again.days, again.tables) == (0, 0, [])
+    # The same events once more, as from a restored database: other transactions, the same numbers.
+    database.execute("SELECT pg_current_xact_id()")
+    database.execute(
+        "INSERT INTO leasequeue_leaseevent SELECT id, pg_current_xact_id()::text::bigint, occurred_at, queue_id, seq, claim,"
+        " enqueued_at, deadline, deliveries, kind, node, name, detail FROM leasequeue_leaseevent"
+    )
+    assert pipeline.run(lake, source.options).days == 1
+    assert {name: rows(lake, lake.gold(name), "*") for name in tables} == tables
+
+    # The open job of a day that was computed before ends now.
+    job = engine.run(engine.claim("work", "b", 1))[0]
+    engine.run(engine.ack([job.seq], "b", claims=[job.claim]))
+    pipeline.run(lake, source.options)
+    assert [level for (level,) in rows(lake, lake.gold("backlog"), "level")][-1] == 0
+
+
+def test_compacted_days_are_read_without_spark(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
+    many(database, 100, occurred_at=OLD)
+    many(database, 50)
+    pipeline.ingest(lake, source.options)
+    orphan = next(Path(lake.bronze).glob("day=2030-01-01/*.parquet"))
+    (orphan.parent / "part-orphan.parquet").write_bytes(orphan.read_bytes())  # as a killed batch leaves them
+
+    assert compact.compact(lake) == 2
+    assert compact.compact(lake) == 0
+    copied = duckdb.execute(
+        f"SELECT count(*), count(DISTINCT id) FROM '{lake.root}/compact/events/*/*.parquet'"
+    ).fetchone()
+    assert copied == (150, 150)
+    named = f"SELECT file FROM read_json('{lake.root}/bronze/manifest/*.json')"
+    files = [name.removeprefix("file://") for (name,) in duckdb.execute(named).fetchall()]
+    assert not any("orphan" in name for name in files)
+    assert duckdb.execute("SELECT count(*) FROM read_parquet(?)", [files]).fetchone() == (150,)
+
+
+def closed_partition(database: psycopg.Connection[Any]) -> int:
+    """Fill the first partition's end: everything below 2,000,000 is closed. Returns its number of events."""
+    for number in range(40):
+        event(database, id=1_000 + number, seq=number, occurred_at=OLD, node=f"n{number % 3}", detail={"n": number})
+    database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 2100000)")
+    event(database, seq=99)
+    return 40
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.mark.parametrize("step", ["plan", "write", "verify", "publish"])
+def test_the_archive_survives_a_crash_before_each_step(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], step: str
+) -> None:
+    count = closed_partition(database)
+
+    def crash(name: str) -> None:
+        if name == step:
+            raise Crash
+
+    with pytest.raises(Crash):
+        archive.archive(lake, source.options, crash=crash)
+    archive.archive(lake, source.options)
+
+    found = LakeSlice.objects.get()
+    assert (found.state, found.rows, found.low, found.high) == ("verified", count, 0, 2_000_000)
+    manifest = duckdb.execute(f"SELECT file FROM read_json('{lake.root}/archive/manifest/*.json')").fetchall()
+    files = [f"{lake.root}/{name}" for (name,) in manifest]
+    counted = duckdb.execute("SELECT count(*), count(DISTINCT id) FROM read_parquet(?)", [files]).fetchone()
+    assert counted == (count, count)
+    assert archive.read(lake).count() == count
+    assert archive.archive(lake, source.options) == []
+
+
+def test_retention_waits_for_the_archive_and_a_verified_slice_is_never_rewritten(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], settings: Any
+) -> None:
+    settings.LEASEQUEUE = {"EVENT_RETENTION_DAYS": 1, "LAKE": {"ARCHIVE": True}}
+    count = closed_partition(database)
+    connection = connect("default")
+    try:
+        assert partitions.maintain(connection).held == {"leasequeue_leaseevent_p0": "lake archive"}
+        archive.archive(lake, source.options)
+        assert partitions.maintain(connection).dropped == ["leasequeue_leaseevent_p0"]
+    finally:
+        connection.close()
+    assert archive.archive(lake, source.options) == []
+
+    assert LakeSlice.objects.get().state == "pruned"
+    assert archive.read(lake).count() == count
+    database.execute(
+        "CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (2000000)"
+    )
+
+
+def test_files_that_differ_are_not_verified(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
+    closed_partition(database)
+
+    def lose(step: str) -> None:
+        if step == "verify":
+            event(database, id=5_000, seq=1)
+
+    with pytest.raises(archive.ArchiveDiffers, match="40 rows"):
+        archive.archive(lake, source.options, crash=lose)
+    assert LakeSlice.objects.get().state == "planned"
+
+
+def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, source: Source) -> None:
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    engine.run(engine.enqueue("work", [NewJob(data={"n": n}, key=f"k{n}", meta={"m": "x"}) for n in range(4)]))
+    for job in engine.run(engine.claim("work", "n", 4)):
+        failure = engine.Failure("E", "boom", "", "bad" if job.data["n"] < 3 else "other")
+        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "n"))
+
+    for _ in range(2):
+        letters = replay.dead_letters(lake.spark, source.options).where("fingerprint = 'bad'")
+        replay.replay(letters, source.options, rate=0.01)
+
+    jobs = {job.key: job for job in Job.objects.all()}
+    assert len(jobs) == 4
+    assert jobs["k3"].state == JobState.DEAD
+    assert [jobs[f"k{n}"].state for n in range(3)].count(JobState.DELAYED) >= 2
+    gap = jobs["k2"].available_at - jobs["k1"].available_at
+    assert gap.total_seconds() == pytest.approx(100)
+    assert jobs["k1"].meta["m"] == "x"
+    assert jobs["k1"].meta["$replayed_from"] == "work"
+    assert LeaseEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 3
+
+
+def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CommandError, match="--lake PATH"):
+        call_command("leasequeue_lake", "run")
+    out = StringIO()
+    call_command("leasequeue_lake", "status", stdout=out)
+    assert out.getvalue().startswith("horizon: transaction")
+    with pytest.raises(CommandError, match="no consumer 'nobody'"):
+        call_command("leasequeue_lake", "forget", "nobody")
+
+
+def test_the_command_runs_the_pipeline(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    work()
+    keep: Callable[[], None] = lambda: None  # noqa: E731
+    monkeypatch.setattr(spark, "stop", keep)  # the tests' session goes on
+    out = StringIO()
+    call_command("leasequeue_lake", "run", "--lake", lake.root, stdout=out)
+    assert "gold (tables): 10 in" in out.getvalue()
+    call_command("leasequeue_lake", "report", "--lake", lake.root, "--output", str(tmp_path / "r"), stdout=out)
+    assert (tmp_path / "r" / "report.html").exists()
