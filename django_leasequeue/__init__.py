@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .buffer import BufferedQueue as BufferedQueue
+    from .consumer import Consumer as Consumer
     from .engine.rows import NewJob as NewJob
+    from .heartbeat import Heartbeat as Heartbeat
     from .job import Job as Job
     from .queue import Queue as Queue
 
 #: Where the public names live. They are imported when they are first used: importing this package imports nothing, and
 #: none of them needs Django's apps to be loaded.
 _HOMES = {
+    "BufferedQueue": "buffer",
+    "Consumer": "consumer",
+    "Heartbeat": "heartbeat",
     "Job": "job",
     "NewJob": "engine.rows",
     "Queue": "queue",

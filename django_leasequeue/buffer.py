@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from . import engine, waiting
 from .calls import arun, run
-from .engine import replies
 from .engine.limits import MAX_BATCH, check_count, clamp_delay, clamp_lease
 from .flush import CLAIM, END, ENQUEUE, EXTEND, LOOK, PROGRESS, RELEASE, Call, Claiming
 from .handle import leased
@@ -19,7 +18,6 @@ from .leasing import Error, failure_from
 from .outcomes import Finished, Receipt
 from .producing import JobOptions, written_job
 from .queue import Queue
-from .requesting import answer_of
 from .serializers import JSON, Serializer
 
 #: Which calls go together: what commits durably does not hold up what need not.
@@ -217,17 +215,8 @@ class _Caller(waiting.AsyncCaller):
         super().__init__(buffer.queue)
         self._buffer = buffer
 
-    async def request(self, job: engine.NewJob, channel: str) -> waiting.Requested:
-        buffer = self._buffer
-        job = written_job(job._replace(reply_to=channel), buffer._serializer)
-        receipt: Receipt = await buffer.lane(ENQUEUE).put(Call(ENQUEUE, job))
-        if receipt.status != "duplicate":
-            return waiting.Requested(receipt, True, receipt.status == "completed")
-        told = None if receipt.state == "failed" else await arun(replies.join(receipt.seq, channel), buffer.using)
-        return waiting.Requested(receipt, bool(told), told is None)
+    async def lane(self, purpose: int) -> AsyncLane:
+        return self._buffer.lane(purpose)
 
-    async def reply(self, seq: int) -> Any:
-        row = await self._buffer.lane(LOOK).put(Call(LOOK, seq))
-        if row is not None and row.left_behind:
-            return await super().reply(seq)
-        return answer_of(row, self._buffer._serializer)
+    async def serializer(self) -> Serializer:
+        return self._buffer._serializer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from . import engine
 from .engine import progress as reports
@@ -13,8 +13,10 @@ from .engine.results import status
 from .exceptions import LeaseQueueError, QueueNotFound, StorageError
 from .job import Job
 from .leasing import refused
-from .queue import Queue
 from .serializers import Serializer
+
+if TYPE_CHECKING:
+    from .queue import Queue
 
 T = TypeVar("T")
 

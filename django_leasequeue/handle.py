@@ -120,6 +120,11 @@ class Handle:
         return self._node or process_node()
 
     @property
+    def given_node(self) -> str:
+        """The name that was given to this handle, "" if none."""
+        return self._node or ""
+
+    @property
     def using(self) -> str:
         """Alias of the database that holds the queue."""
         return self._using or routing.alias_of(self.project, self.name)
@@ -157,20 +162,25 @@ class Handle:
             raise QueueNotFound(self.name, self.project)
         yield from make(self.project, self.name, preset, options)
 
-    def serializer_steps(self) -> Steps[Serializer]:
-        """Find how payloads and results of this queue are written: as the handle says, else the database."""
+    def known_serializer(self) -> Serializer | None:
+        """Return how payloads and results are written, if that is known without asking the database."""
         if self._given is not None:
             return serializers.of(self._given)
-        place = (self.using, self.project, self.name)
-        if place in _serializers and time.monotonic() < _serializers[place][0]:
-            return _serializers[place][1]
+        until, found = _serializers.get((self.using, self.project, self.name), (0.0, None))
+        return found if time.monotonic() < until else None
+
+    def serializer_steps(self) -> Steps[Serializer]:
+        """Find how payloads and results of this queue are written: as the handle says, else the database."""
+        known = self.known_serializer()
+        if known is not None:
+            return known
         info = yield from find(self.project, self.name)
         found = serializers.find(str((self.definition()[1] if info is None else info.config).get("serializer", "json")))
         # Tests undo what they did: what is in the database then is not what is remembered.
         if info is not None and not hasattr(test_utils._TestState, "saved_data"):
             if len(_serializers) >= MAX_REMEMBERED:
                 _serializers.clear()
-            _serializers[place] = (time.monotonic() + REMEMBER, found)
+            _serializers[self.using, self.project, self.name] = (time.monotonic() + REMEMBER, found)
         return found
 
     def serializer(self) -> Operation[Serializer]:

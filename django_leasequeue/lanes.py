@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 
@@ -16,8 +19,10 @@ from .engine import pool
 from .exceptions import LeaseQueueError, QueueClosed, StorageError
 from .flush import CLAIM, Call, alone, flush, isolates, take
 from .job import Job
-from .queue import Queue
 from .serializers import Serializer
+
+if TYPE_CHECKING:
+    from .queue import Queue
 
 #: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.
 FLUSHES = 2
@@ -52,21 +57,24 @@ def _unclaimed(batch: list[Call[Any]]) -> list[Job]:
 
 
 class AsyncLane:
-    """Flushes in the running event loop, on its pool of connections.
+    """Flushes in the running event loop, on its pool of connections. Its tasks live only while there are calls.
 
     Args:
         queue: whose.
         serializer: of its payloads.
+        idle: called when there is nothing left to do.
     """
 
-    def __init__(self, queue: Queue, serializer: Serializer) -> None:
+    def __init__(self, queue: Queue, serializer: Serializer, idle: Callable[[], None] | None = None) -> None:
         self._queue = queue
         self._serializer = serializer
+        self._idle = idle
         self._loop = asyncio.get_running_loop()
         self._pending: list[Call[Any]] = []
-        self._wake = asyncio.Event()
         self._open = True
-        self._tasks = [self._loop.create_task(self._run()) for _ in range(FLUSHES)]
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Tasks that will look at what is pending again before they end.
+        self._draining = 0
 
     def put(self, call: Call[Any]) -> asyncio.Future[Any]:
         """Take a call; return where its answer will be.
@@ -79,28 +87,37 @@ class AsyncLane:
         future: asyncio.Future[Any] = self._loop.create_future()
         call.future = future
         self._pending.append(call)
-        self._wake.set()
+        # Who comes while a task is about to start goes along with it.
+        if len(self._pending) == 1 and self._draining < FLUSHES:
+            self._draining += 1
+            task = self._loop.create_task(self._drain())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
         return future
 
     async def close(self) -> None:
-        """Flush what is buffered, and end."""
+        """Flush what is buffered, and take no more."""
         self._open = False
-        self._wake.set()
-        await asyncio.gather(*self._tasks)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def _run(self) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._idle is not None and not self._tasks and not self._pending:
+            self._idle()
+
+    async def _drain(self) -> None:
         batch: list[Call[Any]] = []
         try:
-            while self._open or self._pending:
-                if not self._pending:
-                    self._wake.clear()
-                    await self._wake.wait()
-                elif batch := take(self._pending):
-                    await self._flush(batch)
+            while self._pending:
+                batch = take(self._pending)
+                await self._flush(batch)
+            self._draining -= 1
         except BaseException as error:
-            self._open = False
+            self._draining -= 1
             # The loop ends, or the task was cancelled: nobody must wait for ever.
-            for call in batch + self._pending:
+            left, self._pending = self._pending, []
+            for call in batch + left:
                 call.answer = QueueClosed(f"The buffer broke off: {error!r}")
                 call.deliver()
             raise
@@ -135,6 +152,23 @@ class AsyncLane:
                     raise
             else:
                 return
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, AsyncLane]] = WeakKeyDictionary()
+
+
+def shared_lane(queue: Queue, serializer: Serializer, purpose: int) -> AsyncLane:
+    """Return the lane that all coroutines of this event loop share for one purpose on one queue, while it is in use."""
+    lanes = _shared.setdefault(asyncio.get_running_loop(), {})
+    place = (queue.using, queue.project, queue.name, queue.preset, serializer, purpose)
+    lane = lanes.get(place)
+    if lane is None:
+        lane = lanes[place] = AsyncLane(queue, serializer, partial(_drop, lanes, place))
+    return lane
+
+
+def _drop(lanes: dict[Any, AsyncLane], place: Any) -> None:
+    lanes.pop(place, None)
 
 
 class ThreadLane:

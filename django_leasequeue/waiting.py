@@ -15,12 +15,17 @@ from . import engine
 from .calls import arun, run
 from .engine import replies
 from .engine.limits import MAX_BATCH
+from .engine.results import Status
 from .exceptions import InvalidOption, JobCancelled, JobNotFound, MaxRetries, StorageError, WaitTimeout
-from .outcomes import Receipt
+from .flush import ENQUEUE, LOOK, Call
+from .lanes import AsyncLane, shared_lane
+from .outcomes import Receipt, failure_of, result_of
+from .producing import written_job
 from .replies import Ticket, get_hub
+from .serializers import Serializer
 
 if TYPE_CHECKING:
-    from .requesting import Requesting
+    from .queue import Queue
 
 T = TypeVar("T")
 
@@ -45,9 +50,13 @@ class Requested(NamedTuple):
 
 
 class Caller:
-    """How a thread does what a conversation needs. Its twin for coroutines returns awaitables in place of values."""
+    """How a thread does what a conversation needs. Its twin for coroutines returns awaitables in place of values.
 
-    def __init__(self, queue: Requesting) -> None:
+    Args:
+        queue: the queue's handle.
+    """
+
+    def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self._event = threading.Event()
 
@@ -82,9 +91,13 @@ class Caller:
 
 
 class AsyncCaller(Caller):
-    """How a coroutine does it."""
+    """How a coroutine does it.
 
-    def __init__(self, queue: Requesting) -> None:
+    Args:
+        queue: the queue's handle.
+    """
+
+    def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
@@ -103,10 +116,27 @@ class AsyncCaller(Caller):
         return await ticket.subscription.async_ready(timeout)
 
     async def request(self, job: engine.NewJob, channel: str) -> Requested:
-        return await arun(self.queue.request(job, channel), self.queue.using)
+        job = written_job(job._replace(reply_to=channel), await self.serializer())
+        receipt: Receipt = await (await self.lane(ENQUEUE)).put(Call(ENQUEUE, job))
+        if receipt.status != "duplicate":
+            return Requested(receipt, True, receipt.status == "completed")
+        told = None if receipt.state == "failed" else await arun(replies.join(receipt.seq, channel), self.queue.using)
+        return Requested(receipt, bool(told), told is None)
 
     async def reply(self, seq: int) -> Any:
-        return await arun(self.queue.reply(seq), self.queue.using)
+        row = await (await self.lane(LOOK)).put(Call(LOOK, seq))
+        if row is not None and row.left_behind:
+            return await arun(self.queue.reply(seq), self.queue.using)
+        return answer_of(row, await self.serializer())
+
+    async def serializer(self) -> Serializer:
+        """Return how the queue's payloads are written."""
+        known = self.queue.known_serializer()
+        return await arun(self.queue.serializer(), self.queue.using) if known is None else known
+
+    async def lane(self, purpose: int) -> AsyncLane:
+        """Return where the calls go: requests and replies of many callers are folded together."""
+        return shared_lane(self.queue, await self.serializer(), purpose)
 
     async def ended(self, seqs: list[int]) -> list[int]:
         return await arun(replies.ended(seqs), self.queue.using)
@@ -126,6 +156,23 @@ class AsyncCaller(Caller):
         from asgiref.sync import sync_to_async
 
         await sync_to_async(work)()
+
+
+def answer_of(row: Status | None, serializer: Serializer) -> tuple[Any] | None:
+    """Return how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known of it.
+
+    Raises:
+        JobFailed, MaxRetries, JobCancelled: that is how it ended.
+    """
+    if row is None:
+        return None
+    if not row.ended:
+        return (PENDING,)
+    if row.state == "failed":
+        raise failure_of(row)
+    if row.state == "cancelled":
+        raise JobCancelled(row.key or row.seq)
+    return (result_of(row, serializer),)
 
 
 def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generator[Any, Any, Any]:
