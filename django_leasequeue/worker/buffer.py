@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..engine import LeasedJob
 from .bell import Bell
@@ -80,11 +80,6 @@ class JobBuffer:
         """Let every thread end that finds no job."""
         self.closed = True
         self._wake(len(self._parked))
-
-
-def remove_from(jobs: Iterable[LeasedJob], held: dict[int, LeasedJob]) -> list[LeasedJob]:
-    """Take jobs out of those that are held; return the ones that still were."""
-    return [job for job in jobs if take_from(job, held)]
 
 
 def take_from(job: LeasedJob, held: dict[int, LeasedJob]) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 
 from .. import conf
-from ..engine import LeasedJob, claim
+from ..engine import LeasedJob, Release, claim, release
 from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.limits import MAX_BATCH
 from ..engine.trail import Trail
@@ -16,7 +17,7 @@ from ..notify import JOBS, Subscription, Watch, get_listener
 from .buffer import JobBuffer
 from .link import Link, LinkClosed
 from .state import WorkerState
-from .statements import make_queues, read_queues, until_due
+from .statements import make_queues, read_queues, read_strays, until_due
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -108,6 +109,9 @@ class Fetcher:
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
         self._trail = Trail()
+        #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
+        self._known: deque[int] = deque(maxlen=10_000)
+        self._losses = 0
         self._watch: Watch | None = None
         self._news: Subscription | None = None
         self._busy_since = time.monotonic()
@@ -146,6 +150,8 @@ class Fetcher:
         if want <= 0:
             self._rest()
             return
+        if self.link.losses > self._losses:
+            self._return_strays()
         jobs = self._claim(want)
         if len(jobs) == want:
             if self._watch is not None and time.monotonic() - self._busy_since > BUSY:
@@ -221,6 +227,7 @@ class Fetcher:
         state.held.update({job.seq: job for job in jobs})
         state.figures.add(claimed=len(jobs))
         for job in {job.queue_id: job for job in jobs}.values():
+            self._known.append(job.claim)
             lease = (job.deadline - job.claimed_at).total_seconds()
             if lease < state.shortest_lease:
                 state.shortest_lease = lease
@@ -231,6 +238,17 @@ class Fetcher:
             self._buffer.put(threads)
         if len(threads) < len(jobs):
             self._pool_put([job for job in jobs if is_async(job)])
+
+    def _return_strays(self) -> None:
+        """Give back what we claimed without getting the answer: nobody would run it before its lease expires."""
+        losses = self.link.losses
+        strays = self.link.run(read_strays(self._queues.ids[:MAX_DUE], self._state.node, list(self._known)))
+        if strays:
+            releases = [Release(seq, claim_id, 0) for seq, claim_id in strays]
+            self.link.run(release(releases, self._state.node, project=self._state.options.project, unstarted=True))
+            logger.info("Jobs given back whose claim was lost with its connection", extra={"jobs": len(strays)})
+        if len(strays) < MAX_BATCH:
+            self._losses = losses
 
     def _rest(self) -> None:
         """Sleep until a thread or a coroutine can take another job."""

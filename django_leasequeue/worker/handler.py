@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ..engine import Failure, LeasedJob, codec
-from ..exceptions import LeaseQueueError
+from ..engine.progress import MAX_PROGRESS_BYTES
+from ..exceptions import LeaseQueueError, PayloadTooLarge
 
 #: Why a running job is to stop; "" while it is not.
 Reason = Literal["", "lease_lost", "timeout", "stopping"]
@@ -101,9 +102,10 @@ class JobControl:
         """Say how far the job is: any JSON. The last value counts; it is stored with the next renewal of leases.
 
         Raises:
-            InvalidOption: it is not JSON.
+            InvalidOption: it is not JSON, or more than 64 KiB.
         """
-        codec.dumps(value, "the progress")
+        if len(codec.dumps(value, "the progress").encode()) > MAX_PROGRESS_BYTES:
+            raise PayloadTooLarge(f"the progress of a job is at most {MAX_PROGRESS_BYTES} bytes of JSON.")
         self._progress = [value]
 
     def take_progress(self) -> list[Any] | None:

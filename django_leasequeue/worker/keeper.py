@@ -16,12 +16,13 @@ import psycopg
 from .. import __version__
 from ..engine import LeasedJob, Outcome, extend
 from ..engine.limits import MAX_BATCH
+from ..engine.progress import Progress, progress
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .handler import JobControl
 from .link import Link, LinkClosed
 from .state import WorkerState
-from .statements import Presence, say_goodbye, say_presence, say_progress
+from .statements import Presence, say_goodbye, say_presence
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -141,15 +142,15 @@ class Keeper:
         self._state.figures.add(lost=1)
 
     def _store_progress(self) -> None:
-        said = [(control.job, progress) for control, progress in self._said()]
+        said = [Progress(control.job.seq, control.job.claim, value) for control, value in self._said()]
         for at in range(0, len(said), MAX_BATCH):
-            self.link.run(say_progress(said[at : at + MAX_BATCH], self._state.node))
+            self.link.run(progress(said[at : at + MAX_BATCH], self._state.node, project=self._state.options.project))
 
     def _said(self) -> Iterator[tuple[JobControl, Any]]:
         for control, _ in self._running():
-            progress = control.take_progress()
-            if progress is not None:
-                yield control, progress[0]
+            said = control.take_progress()
+            if said is not None:
+                yield control, said[0]
 
     def _give_back_surplus(self) -> None:
         """Jobs claimed when jobs were short may wait long when they are not: others can have them."""

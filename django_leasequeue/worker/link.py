@@ -54,6 +54,8 @@ class Link:
         self._node = node
         #: Times that the connection was lost.
         self.losses = 0
+        #: Whether it is trying to reach the database again.
+        self.retrying = False
         self._connection: psycopg.Connection[Any] | None = None
         self._executor: ConnectionExecutor | None = None
         self._given_up = threading.Event()
@@ -88,7 +90,7 @@ class Link:
         retry = FIRST_RETRY
         while True:
             try:
-                return self.attempt(operation)
+                answer = self.attempt(operation)
             except psycopg.Error as error:
                 if not passes(error):
                     raise
@@ -96,6 +98,10 @@ class Link:
                     "Database not reached, trying again",
                     extra={"purpose": self.purpose, "error": str(error).strip(), "seconds": round(retry, 1)},
                 )
+            else:
+                self.retrying = False
+                return answer
+            self.retrying = True
             if self._given_up.wait(retry * random.uniform(0.5, 1)):
                 raise LinkClosed
             retry = min(retry * 2, LAST_RETRY)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import conf
-from ..engine import LeasedJob, arrays, codec
+from ..engine import arrays, codec
 from ..engine.operation import Steps, operation
 from ..engine.queues import make_declared
 
@@ -46,17 +46,13 @@ def name_session(name: str) -> Steps[None]:
 
 
 @operation
-def say_progress(said: Sequence[tuple[LeasedJob, Any]], node: str) -> Steps[None]:
-    """Store how far running jobs are: (job, any JSON) each."""
-    yield (
-        "worker_progress",
-        {
-            "node": node,
-            "seqs": arrays.integers([job.seq for job, _ in said]),
-            "claims": arrays.integers([job.claim for job, _ in said]),
-            "progress": arrays.texts([codec.dumps(value, "progress") for _, value in said]),
-        },
+def read_strays(queue_ids: Sequence[int], node: str, known: Sequence[int]) -> Steps[list[tuple[int, int]]]:
+    """Read (seq, claim) of leased jobs whose claim is none of the ``known``: their answer never came."""
+    rows = yield (
+        "worker_strays",
+        {"queues": arrays.integers(queue_ids), "node": node, "known": arrays.integers(known)},
     )
+    return [(seq, claim) for seq, claim in rows]
 
 
 class Presence(NamedTuple):

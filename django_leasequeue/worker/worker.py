@@ -34,6 +34,8 @@ logger = logging.getLogger("django_leasequeue.worker")
 RECYCLE_DRAIN = 5.0
 #: Seconds that a job gets to end by itself after it was told to.
 ABORT_GRACE = 1.0
+#: Seconds of one round of keeping leases after which it hangs.
+HANGS = 60.0
 #: Seconds that the database gets to hear of the last ends and of jobs given back.
 FLUSH = 10.0
 
@@ -86,17 +88,19 @@ class Worker:
 
     @property
     def healthy(self) -> bool:
-        """Whether the worker's own threads live and the database was reached lately."""
-        return (
-            self.state.broken is None
-            and all(thread.is_alive() for thread in self._service.values())
-            and time.monotonic() - self._keeper.well_at < 30
-        )
+        """Whether the worker's own threads live and none hangs.
+
+        A database that is not reached is no illness of the worker: a new process would not reach it either, and would
+        lose what runs. The report says it.
+        """
+        hangs = time.monotonic() - self._keeper.well_at > HANGS and not self._keeper.link.retrying
+        return self.state.broken is None and not hangs and all(thread.is_alive() for thread in self._service.values())
 
     def report(self) -> Report:
         """Return whether the worker is well, and its figures."""
         state = self.state
         figures = {"node": state.node, "state": state.word, "held": len(state.held), "running": len(self.running())}
+        figures["database"] = "unreached" if self._keeper.link.retrying else "reached"
         return self.healthy, {**figures, **state.figures.as_dict()}
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.models import Job, Worker
+from django_leasequeue.models import Job, JobResult, Worker
 from django_leasequeue.worker import ExitCode, JobControl
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import Threaded, burst, enqueue, eventually, results, working
@@ -167,6 +167,32 @@ def test_results_wait_for_the_database(test_dsn: str, monkeypatch: pytest.Monkey
         engine.run(engine.enqueue("work", more))
         eventually(lambda: len(results()) == 100, "all are done")
         assert threaded.state.figures.claimed == 100
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is a minute: the jobs would wait that long."""
+    enqueue(*({} for _ in range(20)))
+    threaded = Threaded(poll=NEVER, concurrency=5)
+    link = threaded.worker._fetcher.link
+    attempt, lost = link.attempt, []
+
+    def lose(operation: Any) -> Any:
+        answer = attempt(operation)
+        if isinstance(answer, list) and answer and not lost:
+            lost.extend(answer)
+            link.losses += 1
+            link.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return answer
+
+    monkeypatch.setattr(link, "attempt", lose)
+    threaded.start()
+    try:
+        eventually(lambda: len(results()) == 20, "all are done", 20)
+    finally:
+        threaded.stop()
+    assert len(lost) >= 5
+    assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}, "what never started does not count"
 
 
 def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(

@@ -1,0 +1,224 @@
+"""Small parts by themselves: options, log lines, the buffer, the bell, what jobs see of their control."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections import Counter
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_leasequeue.engine import LeasedJob
+from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
+from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
+from django_leasequeue.worker.bell import Bell
+from django_leasequeue.worker.buffer import JobBuffer, take_from
+from django_leasequeue.worker.link import passes
+from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_logging
+from django_leasequeue.worker.options import node_name
+from django_leasequeue.worker.run import ends
+
+
+def a_job(seq: int = 1, claim: int = 1) -> LeasedJob:
+    values: dict[str, Any] = dict.fromkeys(LeasedJob._fields)
+    return LeasedJob(**{**values, "seq": seq, "claim": claim, "queue": "work"})
+
+
+def test_the_command_line_wins_over_the_settings_over_the_defaults(settings: Any) -> None:
+    settings.LEASEQUEUE = {"WORKER": {"CONCURRENCY": 3, "QUEUES": ["a", "b"], "POLL": 2}}
+    options = load_options(concurrency=5, prefetch=None)
+    assert (options.concurrency, options.queues, options.poll, options.prefetch) == (5, ("a", "b"), 2, 1_000)
+    assert options.database == "default"
+    assert not options.all_queues
+    assert load_options(queues=("*",)).all_queues
+
+
+@pytest.mark.parametrize(
+    ("worker", "words"),
+    [
+        ({"CONCURENCY": 3}, "has no option 'CONCURENCY'"),
+        ({"concurrency": 3}, "has no option 'concurrency'"),
+        ({"QUEUES": "default"}, "must be a list of names"),
+        ({"CONCURRENCY": "8"}, "must be a number from 1 to 1000"),
+        ({"CONCURRENCY": True}, "must be a number"),
+        ({"CONCURRENCY": 2.5}, "must be a whole number"),
+        ({"ACK_BATCH": 1_001}, "from 1 to 1000"),
+        ({"NODE": "x" * 200}, "at most 112 bytes"),
+    ],
+)
+def test_wrong_options_are_refused_with_a_sentence(settings: Any, worker: dict[str, Any], words: str) -> None:
+    settings.LEASEQUEUE = {"WORKER": worker}
+    with pytest.raises(ImproperlyConfigured, match=words):
+        load_options()
+
+
+def test_no_two_workers_have_one_name() -> None:
+    names = {node_name() for _ in range(100)}
+    assert len(names) == 100
+    assert max(len(name.encode()) for name in names) <= 112
+
+
+def record(message: str, **extra: Any) -> logging.LogRecord:
+    return logging.makeLogRecord(
+        {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": message, "created": 0.0, **extra}
+    )
+
+
+def test_log_lines_hold_their_fields() -> None:
+    entry = record("Job done", seq=7, queue="two words", empty="", missing=None)
+    assert TextFormatter().format(entry) == (
+        '1970-01-01T00:00:00.000+00:00 INFO worker: Job done seq=7 queue="two words" empty=""'
+    )
+    assert json.loads(JSONFormatter().format(entry)) == {
+        "time": "1970-01-01T00:00:00.000+00:00",
+        "level": "INFO",
+        "logger": "django_leasequeue.worker",
+        "message": "Job done",
+        "seq": 7,
+        "queue": "two words",
+        "empty": "",
+    }
+
+
+def test_the_host_s_log_handlers_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("django_leasequeue")
+    own = logging.NullHandler()
+    monkeypatch.setattr(logger, "handlers", [own])
+    monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    set_up_logging(as_json=False, verbosity=1)
+    assert logger.handlers == [own]
+    set_up_logging(as_json=True, verbosity=2)
+    (handler,) = logger.handlers
+    assert isinstance(handler.formatter, JSONFormatter)
+    assert logger.level == logging.DEBUG
+
+
+def test_a_bell_that_rang_ends_the_next_wait_once() -> None:
+    bell = Bell()
+    bell.ring()
+    bell.ring()
+    assert bell.wait(0)
+    assert not bell.wait(0)
+
+
+def test_the_buffer_loses_no_job_and_no_thread() -> None:
+    """Many threads take while one puts, in every rhythm: each job is taken once, and all threads end."""
+    buffer, taken = JobBuffer(), []
+    lock = threading.Lock()
+
+    def work() -> None:
+        parker = threading.Lock()
+        parker.acquire()
+        while True:
+            try:
+                job = buffer.jobs.popleft()
+            except IndexError:
+                if not buffer.park(parker):
+                    return
+                continue
+            with lock:
+                taken.append(job.seq)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    jobs = [a_job(seq) for seq in range(20_000)]
+    at = 0
+    for size in [1, 2, 3, 50, 1, 500] * 1_000:
+        buffer.put(jobs[at : at + size])
+        at += size
+        if at >= len(jobs):
+            break
+    while buffer.jobs:
+        pass
+    buffer.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert Counter(taken) == Counter(range(20_000))
+
+
+def test_jobs_that_would_start_last_are_taken_back_first() -> None:
+    buffer = JobBuffer()
+    buffer.put([a_job(seq) for seq in range(5)])
+    assert [job.seq for job in buffer.take_back(2)] == [4, 3]
+    assert buffer.take_back(-1) == []
+    assert len(buffer.take_all()) == 3
+
+
+def test_a_later_lease_of_a_job_is_not_mistaken_for_an_earlier_one() -> None:
+    old, new = a_job(claim=1), a_job(claim=2)
+    held = {1: new}
+    assert not take_from(old, held)
+    assert held == {1: new}
+    assert take_from(new, held)
+    assert not take_from(new, held)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (psycopg.OperationalError("connection refused"), True),
+        (psycopg.InterfaceError("the connection is closed"), True),
+        (psycopg.errors.AdminShutdown(), True),
+        (psycopg.errors.DeadlockDetected(), True),
+        (psycopg.errors.ReadOnlySqlTransaction(), True),
+        (psycopg.errors.DiskFull(), True),
+        (psycopg.errors.UndefinedTable(), False),
+        (psycopg.errors.InvalidTextRepresentation(), False),
+        (psycopg.DataError("a NUL"), False),
+    ],
+)
+def test_which_errors_pass_by_themselves(error: psycopg.Error, expected: bool) -> None:
+    assert passes(error) is expected
+
+
+def test_timeouts_end_where_they_should() -> None:
+    assert ends(100, (None, None), 10) == (None, None)
+    assert ends(100, (5, None), 10) == (105, 115)
+    assert ends(100, (5, None), 0) == (105, None)
+    assert ends(100, (5, 7), 10) == (105, 107)
+
+
+def test_a_control_says_why_to_stop_and_the_first_reason_stays() -> None:
+    control = JobControl(a_job(), "node")
+    control.raise_if_aborted()
+    assert (control.lost, control.reason, control.event.is_set()) == (False, "", False)
+    control.abort("stopping")
+    control.abort("timeout")
+    assert (control.lost, control.reason, control.event.is_set()) == (True, "stopping", True)
+    with pytest.raises(JobAborted, match="stopping"):
+        control.raise_if_aborted()
+    late = JobControl(a_job(), "node")
+    late.abort("timeout")
+    assert late.event.is_set()
+    with pytest.raises(JobTimeout):
+        late.raise_if_aborted()
+
+
+async def test_coroutines_wait_for_the_abort() -> None:
+    control = JobControl(a_job(), "node")
+    waiting = [asyncio.create_task(control.wait_aborted()) for _ in range(3)]
+    await asyncio.sleep(0)
+    threading.Thread(target=control.abort, args=("lease_lost",)).start()
+    assert await asyncio.gather(*waiting) == ["lease_lost"] * 3
+    assert await control.wait_aborted() == "lease_lost"
+
+
+def test_progress_is_coalesced_and_checked() -> None:
+    control = JobControl(a_job(), "node")
+    assert control.take_progress() is None
+    control.set_progress(1)
+    control.set_progress(None)
+    assert control.take_progress() == [None]
+    assert control.take_progress() is None
+    with pytest.raises(InvalidOption, match="must be JSON"):
+        control.set_progress(object())
+    with pytest.raises(PayloadTooLarge):
+        control.set_progress("x" * 70_000)
