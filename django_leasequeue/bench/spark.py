@@ -70,7 +70,7 @@ def _read(session: SparkSession, using: str, tell: Callable[[str], None]) -> Ite
     line = f"batch read: {rows:,} rows, {rows / seconds:,.0f} rows/s"
     other = _jdbc(session, using)
     if other is None:
-        yield f"{line} (no JDBC driver at {JDBC}: nothing beside it)"
+        yield f"{line} (nothing beside it: JDBC needs {JDBC} and a database that listens on TCP)"
         return
     tell("batch read through JDBC")
     beside = min(_timed(_all(other))[0] for _ in range(2))

@@ -79,7 +79,7 @@ def html(rows: dict[str, list[dict[str, Any]]]) -> str:
     """Return the page for the rows of the gold tables."""
     made = datetime.now(UTC)
     parts = [
-        f"<h1>Lease queue report</h1><p class=note>{_span(rows)} Made {made:%Y-%m-%d %H:%M} UTC. All times are UTC.</p>",
+        f"<h1>Lease queue report</h1><p class=note>{_span(rows)} Made {made:%Y-%m-%d %H:%M} UTC; times are UTC.</p>",
         _summary(rows),
         "<h2>Backlog</h2>",
         charts.lines("Jobs enqueued and not over, at the end of each hour", _curves(rows["backlog"], "level")),
@@ -172,7 +172,7 @@ def _summary(rows: dict[str, list[dict[str, Any]]]) -> str:
     ill = [row for row in rows["nodes"] if row["verdict"] in {"sick", "slow"}]
     lines += [
         f"<span class=bad>{escape(str(row['node']))} is {row['verdict']}</span>: {100 * row['rate']:.1f} % unsuccessful"
-        f" (the others {100 * (row['others_rate'] or 0):.1f} %), {charts.number(row['speed'])} times the usual run time."
+        f" (the others {100 * (row['others_rate'] or 0):.1f} %), {charts.number(row['speed'])} times the usual run."
         for row in ill[:10]
     ]
     worst = [row for row in rows["poison"] if row["dead"]][:3]
