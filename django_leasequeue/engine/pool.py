@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
 from asgiref.sync import sync_to_async
 from django.db import connections
-from django.test import utils as test_utils
-from psycopg_pool import AsyncConnectionPool
 
 from .. import conf
 from .operation import Operation
 from .runner import AsyncConnectionExecutor, DjangoExecutor
+
+if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
+    from psycopg_pool import AsyncConnectionPool
 
 T = TypeVar("T")
 
@@ -61,7 +63,9 @@ def in_thread() -> bool:
     mode: str = conf.settings.ASYNC
     if mode == "auto":
         # Tests hold everything in a transaction of Django's own connection: only that one sees what they did.
-        return hasattr(test_utils._TestState, "saved_data")
+        # Who has not loaded Django's test tools is no test.
+        test_utils = sys.modules.get("django.test.utils")
+        return test_utils is not None and hasattr(test_utils._TestState, "saved_data")
     return mode == "thread"
 
 
@@ -71,6 +75,8 @@ async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
 
 async def pool(using: str) -> AsyncConnectionPool[Any]:
     """Return this event loop's pool for an alias, opened."""
+    from psycopg_pool import AsyncConnectionPool
+
     loop = asyncio.get_running_loop()
     found = _pools.setdefault(loop, {})
     if using not in found:
