@@ -12,7 +12,7 @@ from .. import conf
 from ..enums import JobState, ResultState
 from ..exceptions import BatchTooLarge, InvalidOption
 from . import arrays, codec
-from .limits import MAX_BATCH, check_count, check_seqs
+from .limits import MAX_BATCH, MAX_KEY_BYTES, check_count, check_list, check_place, check_seqs, check_text
 from .operation import Steps, operation
 from .queues import require
 
@@ -196,6 +196,8 @@ def _decode(state: str, cursor: str | None) -> dict[str, Any]:
     names = _CURSORS[state]
     if cursor is None:
         return dict.fromkeys(names)
+    if not isinstance(cursor, str):
+        raise InvalidOption(f"a cursor is the text that a listing gave; it is a {type(cursor).__name__}.")
     try:
         found, *values = codec.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (TypeError, ValueError, binascii.Error) as error:
@@ -260,11 +262,14 @@ def list_jobs(
     """
     if state not in _CURSORS:
         raise InvalidOption(f"a state is one of {', '.join(_CURSORS)}; it is {state!r}.")
+    check_place(project, queue)
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     place = _decode(state, after)
     params = {"project": project, "queue": queue, "size": size, **place}
     if state == "dead":
-        params["fingerprint"] = fingerprint
+        params["fingerprint"] = (
+            None if fingerprint is None else check_text(fingerprint, "fingerprint", MAX_KEY_BYTES, 0)
+        )
     listed, more = yield from _listing(state, params)
     seqs = [row[0] for row in listed if row[0] is not None]
     if not seqs:
@@ -314,6 +319,7 @@ def peek(queue: str, size: int = 1, *, project: str = "") -> Steps[list[JobRow]]
 @operation
 def get_job(seq: int, *, project: str = "") -> Steps[JobRow | None]:
     """Return one live job or record by its number, ``None`` if it is not there (never was, or has ended)."""
+    check_place(project)
     rows = yield from _rows(project, None, check_seqs([seq]), True, None)
     return JobRow._make(rows[0][2:]) if rows else None
 
@@ -326,6 +332,7 @@ def find(keys: Sequence[str], *, queue: str | None = None, project: str = "") ->
         keys: at most 1,000.
         queue: only this queue; ``None`` for any of the project.
     """
+    _check_scope(project, queue)
     rows = yield "find_keys", {"project": project, "queue": queue, "keys": arrays.texts(_keys(keys))}
     found: dict[str, Found] = {}
     for key, seq, number in rows:
@@ -345,6 +352,7 @@ def get_results(
         keys: at most 1,000 keys.
         queue: only of this queue; ``None`` for any of the project.
     """
+    _check_scope(project, queue)
     rows = yield (
         "results",
         {
@@ -358,9 +366,15 @@ def get_results(
     return list({row[0]: StoredResult._make(row) for row in rows}.values())
 
 
+def _check_scope(project: str, queue: str | None) -> None:
+    check_place(project, *([] if queue is None else [queue]))
+
+
 def _keys(keys: Sequence[str]) -> list[str]:
-    if len(keys) > MAX_BATCH:
+    if len(check_list(keys, "the keys")) > MAX_BATCH:
         raise BatchTooLarge(f"one call asks for at most {MAX_BATCH} keys; there are {len(keys)}. Split them.")
+    for key in keys:
+        check_text(key, "a key", MAX_KEY_BYTES)
     return list(dict.fromkeys(keys))
 
 
@@ -375,6 +389,7 @@ def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState
     Raises:
         QueueNotFound: there is no such queue.
     """
+    check_place(project, queue)
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     rows = yield "queue_state", {"project": project, "queue": queue, "size": size}
     (_, version, _, _, at, *_), *jobs = rows

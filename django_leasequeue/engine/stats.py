@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .. import conf
 from ..exceptions import QueueNotFound
 from . import arrays
-from .limits import check_count
+from .limits import MAX_PROJECT_BYTES, check_count, check_list, check_place, check_text
 from .operation import Steps, operation
 
 #: Pages of the job table that one sample reads at most.
@@ -143,6 +143,7 @@ def counts(queue: str, *, project: str = "") -> Steps[Counts]:
     Raises:
         QueueNotFound: there is no such queue.
     """
+    check_place(project, queue)
     rows = yield from _read(project, [queue], [])
     if not rows:
         raise QueueNotFound(queue, project)
@@ -156,6 +157,7 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
     Args:
         queues: at most ``MAX_PAGE`` names; further ones are not looked at.
     """
+    check_place(project, *check_list(queues, "the names of queues"))
     rows = yield from _read(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
     return {found.queue: found for found in _from_samples(rows)}
 
@@ -164,6 +166,9 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
 def totals(*, project: str | None = None, after: str | None = None, size: int = 100) -> Steps[list[Totals]]:
     """Sum the newest samples of the queues of one project, or of each project (behind ``after``, a page at a time)."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    for place in (project, after):
+        if place is not None:
+            check_text(place, "the project", MAX_PROJECT_BYTES, 0)
     rows = yield "stat_totals", {"project": project, "after": after, "size": size}
     return [Totals._make(row) for row in rows]
 

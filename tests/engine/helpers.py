@@ -78,9 +78,13 @@ def fetch(name: str, **params: Any) -> list[tuple[Any, ...]]:
     return DjangoExecutor("default").fetch(name, params)
 
 
-def counts(queue: str = "work", project: str = "", cap: int = 10_000) -> dict[str, Any]:
-    row = fetch("counts", project=project, queue=queue, cap=cap)[0]
-    return dict(zip(("ready", "delayed", "leased", "dead", "records", "dead_lettered", "oldest_at"), row, strict=False))
+def counts(queue: str = "work", project: str = "") -> dict[str, Any]:
+    """The figures of a queue, by the names of its jobs' states."""
+    found = engine.run(engine.counts(queue, project=project))._asdict()
+    found["leased"] = found.pop("in_flight")
+    return {
+        name: found[name] for name in ("ready", "delayed", "leased", "dead", "records", "dead_lettered", "oldest_at")
+    }
 
 
 def floors(queue_id: int) -> dict[tuple[int, int], QueueFloor]:

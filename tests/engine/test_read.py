@@ -181,6 +181,8 @@ def test_pages_are_bounded(settings) -> None:
         read._encode("ready", [2**63, 2]),
         "e30",
         "MQ",
+        "ü",
+        5,
     ],
 )
 def test_a_cursor_that_no_page_gave_is_refused(cursor) -> None:
@@ -230,6 +232,35 @@ def test_lists_of_keys_are_bounded() -> None:
         engine.run(engine.find(keys))
     with pytest.raises(BatchTooLarge):
         engine.run(engine.get_results(keys=keys))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda: engine.list_jobs("a\x00b"),
+        lambda: engine.list_jobs(None),
+        lambda: engine.list_jobs("work", project=5),
+        lambda: engine.list_jobs("work", "dead", fingerprint=5),
+        lambda: engine.peek("work", "many"),
+        lambda: engine.get_job("1"),
+        lambda: engine.get_job(1, project="\x00"),
+        lambda: engine.find("keys"),
+        lambda: engine.find([b"key"]),
+        lambda: engine.find(["a\x00"]),
+        lambda: engine.find(["a"], queue=""),
+        lambda: engine.get_results(keys=["\ud800"]),
+        lambda: engine.get_results(seqs="12"),
+        lambda: engine.state("work", size=None),
+        lambda: engine.counts(""),
+        lambda: engine.counts_of("work"),
+        lambda: engine.counts_of([None]),
+        lambda: engine.totals(project=5),
+        lambda: engine.totals(size=True),
+    ],
+)
+def test_bad_input_is_refused_before_the_database_sees_it(operation) -> None:
+    with pytest.raises(InvalidOption):
+        engine.run(operation())
 
 
 def test_a_picture_of_a_queue(clock) -> None:
