@@ -2,16 +2,19 @@
 --   jobs: their claims are read, at most 100 of them, so a page may be short although there is more.
 -- Parameters: project, queue, deadline (of the claim, microseconds), claim and seq (of the last job seen; null: from the
 --   start), size.
--- Index: leasequeue_claim_deadline, leasequeue_job_pkey.
+-- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey.
 -- Returns: first the last claim read (null, deadline in microseconds, claim, 9223372036854775807) or nulls if none is left
 --   behind it; then seq, deadline, claim, seq.
 WITH q AS MATERIALIZED (
-    SELECT id, 'epoch'::timestamptz + %(deadline)s::bigint * interval '1 us' AS since FROM leasequeue_queue
-    WHERE project = %(project)s AND name = %(queue)s
+    SELECT q.id, 'epoch'::timestamptz + %(deadline)s::bigint * interval '1 us' AS since,
+        'epoch'::timestamptz + COALESCE(f.value, 0) * interval '1 us' AS floor
+    FROM leasequeue_queue q LEFT JOIN leasequeue_queuefloor f ON f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
+    WHERE q.project = %(project)s AND q.name = %(queue)s
 ), c AS MATERIALIZED (
     SELECT c.* FROM q CROSS JOIN LATERAL (
         SELECT c.id, c.deadline, c.seqs FROM leasequeue_claim c
-        WHERE c.queue_id = q.id AND (q.since IS NULL OR (c.deadline, c.id) >= (q.since, %(claim)s::bigint))
+        WHERE c.queue_id = q.id AND c.deadline >= GREATEST(q.floor, q.since)
+            AND (q.since IS NULL OR (c.deadline, c.id) >= (q.since, %(claim)s::bigint))
         ORDER BY c.deadline, c.id LIMIT 100) c
 ), u AS MATERIALIZED (
     SELECT c.id, c.deadline, s.seq FROM c CROSS JOIN LATERAL unnest(c.seqs) AS s(seq), q

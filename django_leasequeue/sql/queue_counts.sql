@@ -2,7 +2,7 @@
 --   below a floor, or reads a payload.
 -- Parameters: project, names (of that project), ids (any project; one of the two is empty), cap, now.
 -- Index: leasequeue_queue_name or leasequeue_queue_pkey; leasequeue_job_ready and leasequeue_job_delayed from the floor on,
---   leasequeue_job_dead, leasequeue_job_record, leasequeue_job_expires, leasequeue_claim_deadline (newest first),
+--   leasequeue_job_dead, leasequeue_job_record, leasequeue_job_expires, leasequeue_claim_deadline (newest first, down to the floor),
 --   leasequeue_job_pkey, leasequeue_stat_sample.
 -- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
 --   delayed, due ones among them, leased, over ones among them (past the deadline), jobs of claims that were read, dead,
@@ -46,7 +46,10 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS read, array_agg(x.seq) AS seqs FROM (
         SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
-        WHERE c.queue_id = q.id ORDER BY c.deadline DESC LIMIT 2 * %(cap)s::int + 1) x
+        WHERE c.queue_id = q.id
+            AND c.deadline >= COALESCE((SELECT 'epoch'::timestamptz + f.value * interval '1 us'
+                FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0), '-infinity')
+        ORDER BY c.deadline DESC LIMIT 2 * %(cap)s::int + 1) x
 ) k
 CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE j.deadline < t.now) AS over FROM leasequeue_job j

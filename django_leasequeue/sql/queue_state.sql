@@ -1,7 +1,7 @@
 -- Purpose: one picture of a queue, of one snapshot and without locks: the head of the ready jobs in claim order, and what is
 --   leased (of the claims that end first).
 -- Parameters: project, queue, size, now.
--- Index: leasequeue_job_ready from the floor on, leasequeue_claim_deadline, leasequeue_job_pkey.
+-- Index: leasequeue_job_ready, leasequeue_claim_deadline (both from the floor on), leasequeue_job_pkey.
 -- Returns: first a row of version (grows with every transaction) and time; then state, seq, key, name, created_at,
 --   deliveries, node, claim, deadline.
 WITH t AS MATERIALIZED (
@@ -19,7 +19,10 @@ WITH t AS MATERIALIZED (
     LIMIT %(size)s::int
 ), c AS MATERIALIZED (
     SELECT u.seq FROM leasequeue_queue q CROSS JOIN LATERAL (
-        SELECT c.seqs FROM leasequeue_claim c WHERE c.queue_id = q.id ORDER BY c.deadline LIMIT 100) c
+        SELECT c.seqs FROM leasequeue_claim c WHERE c.queue_id = q.id
+            AND c.deadline >= COALESCE((SELECT 'epoch'::timestamptz + f.value * interval '1 us'
+                FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0), '-infinity')
+        ORDER BY c.deadline LIMIT 100) c
     CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
     WHERE q.project = %(project)s AND q.name = %(queue)s
 ), l AS MATERIALIZED (
