@@ -9,7 +9,7 @@ import time
 from typing import Any, Protocol
 
 from ..engine import Failure, LeasedJob
-from .handler import GiveUp, Handler, JobControl, JobTimeout, Retry
+from .handler import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -120,7 +120,12 @@ class Slot:
 
 
 def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:
-    """Ask the handler what an error means; an error of the handler itself is kept as the failure."""
+    """Ask the handler what an error means; an error of the handler itself is kept as the failure.
+
+    A job that ended because the worker stops has not failed: it is given back.
+    """
+    if control is not None and control.reason == "stopping" and isinstance(error, JobAborted):
+        return (STOPPED, job, control, None, 0)
     failure: Failure
     decision: Retry | GiveUp
     try:

@@ -21,6 +21,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.utils.module_loading import import_string
 
 from ..notify import close_listeners
 from .exits import ExitCode
@@ -97,6 +98,8 @@ class Supervisor:
         connections.close_all()
         close_listeners()
         options = self._options
+        # Loaded once for all children; and what cannot be loaded is said once.
+        import_string(options.handler)
         if options.health_port:
             self._page = HealthPage(options.health_host, options.health_port, self._report)
             self._selector.register(self._page, selectors.EVENT_READ)
@@ -237,6 +240,11 @@ class Supervisor:
     def _ended(self, child: Child, code: int) -> None:
         now = time.monotonic()
         planned = code == ExitCode.RECYCLE
+        if code == ExitCode.USAGE:  # another one would not start either
+            self._worst = ExitCode.USAGE
+            self._signals = max(self._signals, 1)
+            child.over = True
+            return
         if code in (ExitCode.OK, ExitCode.GIVEN_BACK) or self._stopping_at:
             child.over = True
             if code not in (ExitCode.OK, ExitCode.RECYCLE):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..engine import LeasedJob
@@ -44,6 +45,15 @@ class HardTimeout(Exception):
     """A job outlived its hard timeout; its process was replaced."""
 
 
+def _handler(options: WorkerOptions) -> Handler:
+    kind = import_string(options.handler)
+    try:
+        made: Handler = kind(project=options.project)
+    except TypeError as error:
+        raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
+    return made
+
+
 def _reaper(using: str) -> Reaper:
     from ..reaper import Reaper  # workers without one need not load it
 
@@ -60,7 +70,7 @@ class Worker:
     """
 
     def __init__(self, options: WorkerOptions, *, node: str = "", handler: Handler | None = None) -> None:
-        made: Handler = handler if handler is not None else import_string(options.handler)(project=options.project)
+        made = handler if handler is not None else _handler(options)
         self.state = state = WorkerState(options, node or options.node or node_name(), made)
         self._buffer = JobBuffer()
         self._timekeeper = Timekeeper(state)
@@ -227,7 +237,7 @@ class Worker:
                 self._acknowledger.done.append(failed(state.handler, job, None, error))
             else:
                 logger.warning(
-                    "Job given back while it ran", extra={"seq": job.seq, "queue": job.queue, "job": job.name}
+                    "Job given back before it ended", extra={"seq": job.seq, "queue": job.queue, "job": job.name}
                 )
                 self._acknowledger.give_back([job], unstarted=False)
         self._acknowledger.bell.ring()
