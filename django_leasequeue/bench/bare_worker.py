@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -22,7 +23,9 @@ from django_leasequeue.bench.child import watch
 from django_leasequeue.bench.sql import statement
 
 DSN_VARIABLE = "LEASEQUEUE_BENCH_DSN"
+#: Where a waiting loop is told of jobs, and where it tells that they are done.
 CHANNEL = "leasequeue_bench"
+REPLIES = "leasequeue_bench_replies"
 
 
 def noop(number: int) -> None:
@@ -35,7 +38,7 @@ class Loop:
     def __init__(self, dsn: str) -> None:
         self.connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=0)
         self._cursor = self.connection.cursor(binary=True)
-        self._claim, self._ack = statement("bare_claim"), statement("bare_ack")
+        self._claim, self._ack, self._reply = map(statement, ("bare_claim", "bare_ack", "bare_ack_notify"))
 
     def claim(self, size: int) -> list[Any]:
         """Take up to ``size`` jobs."""
@@ -43,7 +46,15 @@ class Loop:
 
     def ack(self, rows: list[Any]) -> None:
         """Delete them."""
-        self._cursor.execute(self._ack, {"ids": "{" + ",".join([str(row[0]) for row in rows]) + "}"})
+        self._cursor.execute(self._ack, {"ids": _literal(rows)})
+
+    def reply(self, rows: list[Any]) -> None:
+        """Delete them, and tell who waits for that."""
+        self._cursor.execute(self._reply, {"ids": _literal(rows), "channel": REPLIES})
+
+
+def _literal(rows: list[Any]) -> str:
+    return "{" + ",".join([str(row[0]) for row in rows]) + "}"
 
 
 def drain(dsn: str, batch: int) -> list[tuple[float, int]]:
@@ -61,23 +72,26 @@ def drain(dsn: str, batch: int) -> list[tuple[float, int]]:
 
 
 def listen(dsn: str, address: str) -> None:
-    """Wait for jobs for ever; send the number and the start of each to a socket."""
+    """Wait for jobs for ever; send the number and the start of each to a socket, and a reply to who waits."""
     loop = Loop(dsn)
     loop.connection.execute(f"LISTEN {CHANNEL}")
     told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     told.connect(address)
+    # Where nobody reads what began when, nothing waits for a reader.
+    told.setblocking(False)
     while True:
         while rows := loop.claim(10):
             for row in rows:
-                told.send(stamps.STAMP.pack(*json.loads(row[3])["args"], time.monotonic_ns()))
-            loop.ack(rows)
+                with suppress(BlockingIOError):
+                    told.send(stamps.STAMP.pack(*json.loads(row[3])["args"], time.monotonic_ns()))
+            loop.reply(rows)
         for _ in loop.connection.notifies(timeout=5, stop_after=1):
             pass
 
 
 def main(argument: str) -> None:
     """Run what the argument says."""
-    threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
     dsn = os.environ[DSN_VARIABLE]
     if argument == "listen":
         listen(dsn, stamps.address())

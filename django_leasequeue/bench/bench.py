@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
+from asgiref.sync import sync_to_async
+from django.db import connections
 
 from .. import engine
 from ..engine import ConnectionExecutor, NewJob, pool
@@ -156,6 +158,13 @@ class Bench:
         """Put a figure into the report."""
         self.figures.append(figure)
         return figure
+
+
+async def close_connections() -> None:
+    """Close what coroutines used: the event loop's pools, or the connection of the thread that worked for it."""
+    await pool.close_pools()
+    if pool.in_thread():
+        await sync_to_async(connections.close_all)()
 
 
 def _parts(count: int) -> Iterator[int]:

@@ -11,9 +11,13 @@ import sys
 import threading
 import time
 
+#: The benchmark's process number. A child that asked who its parent is might ask too late.
+PARENT_VARIABLE = "LEASEQUEUE_BENCH_PARENT"
 
-def watch(parent: int) -> None:
-    """Stop this process when its parent is not ``parent`` any more."""
+
+def watch() -> None:
+    """Stop this process when its parent is not the benchmark any more."""
+    parent = int(os.environ[PARENT_VARIABLE])
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -23,7 +27,7 @@ def watch(parent: int) -> None:
 
 def main() -> None:
     """Watch the parent and run the command that the arguments name."""
-    threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
+from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 from psycopg.conninfo import make_conninfo
 
 from ..engine import pool
 from ..exceptions import LeaseQueueError
 from . import bare_worker, processes
+from .child import PARENT_VARIABLE
 from .options import PROJECT
 
 #: Seconds between two looks at a process.
@@ -52,7 +54,12 @@ class Child:
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self._arguments = [sys.executable, *arguments]
-        self._environment = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._environment = {
+            **os.environ,
+            **environment,
+            PARENT_VARIABLE: str(os.getpid()),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
         self.samples: list[Sample] = []
         self._done = threading.Event()
 
@@ -152,13 +159,13 @@ class Child:
 
 
 def _command(arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
-    module = getattr(django_settings, "SETTINGS_MODULE", None)
+    module = getattr(django_settings, "SETTINGS_MODULE", None) or os.environ.get(ENVIRONMENT_VARIABLE)
     if not module:
         raise ChildFailed("Workers are processes of their own: they need DJANGO_SETTINGS_MODULE to name the settings.")
     return Child(
         ["-m", "django_leasequeue.bench.child", *arguments, "--verbosity", "0"],
         {
-            "DJANGO_SETTINGS_MODULE": "django_leasequeue.bench.worker_settings",
+            ENVIRONMENT_VARIABLE: "django_leasequeue.bench.worker_settings",
             "LEASEQUEUE_BENCH_SETTINGS": str(module),
             **environment,
         },

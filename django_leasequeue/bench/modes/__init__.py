@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import backlog, claim, drain, duplicate, enqueue, latency, memory, scheduled, snapshot
+from . import backlog, buffer, claim, drain, duplicate, enqueue, latency, memory, request, scheduled, snapshot
 
 #: By name, in the order in which they run.
 MODES: dict[str, ModuleType] = {
@@ -17,4 +17,6 @@ MODES: dict[str, ModuleType] = {
     "scheduled": scheduled,
     "memory": memory,
     "duplicate": duplicate,
+    "buffer": buffer,
+    "request": request,
 }

@@ -15,7 +15,6 @@ from .. import bare_worker, children, stamps
 from ..bench import Bench
 from ..figures import Figure, Target
 from ..options import PROJECT
-from ..sql import statement
 
 SUMMARY = "from enqueue to the task's start on an idle worker; lost wake-ups"
 
@@ -106,13 +105,7 @@ def _enqueue(bench: Bench, queue: str, number: int) -> None:
 
 
 def _insert(bench: Bench, number: int) -> None:
-    params = {
-        "key": new_id(),
-        "name": STAMP,
-        "data": f'{{"args": [{number}]}}',
-        "channel": bare_worker.CHANNEL,
-    }
-    bench.bare.connection.execute(statement("bare_insert_notify"), params, prepare=True)
+    bench.bare.enqueue_told(NewJob(key=new_id(), name=STAMP, data={"args": [number]}), bare_worker.CHANNEL)
 
 
 def _add_waits(bench: Bench, ours: list[float], bare: list[float]) -> None:

@@ -1,0 +1,180 @@
+"""The command: what it refuses, what it writes, and that it cleans up however it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from django_leasequeue import engine
+from django_leasequeue.bench.modes import MODES
+from django_leasequeue.bench.options import PROJECT
+from django_leasequeue.bench.sandbox import signs_of_production
+from django_leasequeue.bench.sql import statement
+from django_leasequeue.engine import NewJob, pool
+from django_leasequeue.models import Job, Queue
+
+from .test_modes import assert_nothing_left
+
+SMALL = ("--size", "100", "--rounds", "1", "--verbosity", "0")
+
+
+def bench(*arguments: str) -> None:
+    call_command("leasequeue_bench", *arguments)
+
+
+@pytest.fixture
+def debug(settings: Any) -> None:
+    """As in development: nothing looks like production."""
+    settings.DEBUG = True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--modes", "claim,fly"], "fly is not a mode; the modes are enqueue, claim"),
+        (["--modes", ","], "nothing is not a mode"),
+        (["--size", "99"], "from 100 to 1,000,000; it is 99"),
+        (["--size", "many"], "'many' is not a whole number"),
+        (["--rounds", "0"], "from 1 to 100; it is 0"),
+        (["--json", "/nowhere/at/all.json"], "The report cannot be written"),
+        (["--database", "other"], "There is no database 'other'"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: list[str], words: str) -> None:
+    with pytest.raises(CommandError, match=words.replace("(", r"\(")):
+        bench(*arguments)
+
+
+def test_list_names_every_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    bench("--list")
+
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == list(MODES)
+    assert all(len(line.split()) > 2 for line in shown)
+
+
+@pytest.mark.usefixtures("transactional_db", "debug")
+def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "report.json"
+
+    bench("--modes", "duplicate,claim", *SMALL, "--costs", "--json", str(file))
+
+    shown = capsys.readouterr()
+    assert "claim and ack, batches of 200, jobs/s" in shown.out
+    assert "beside: UPDATE .. SKIP LOCKED, DELETE" in shown.out
+    assert "a job costs:" in shown.out
+    assert "2 targets reached" in shown.out
+    report = json.loads(file.read_text())
+    assert report["format"] == 1
+    assert report["errors"] == {}
+    assert report["options"] == {"using": "default", "size": 100, "rounds": 1, "modes": ["claim", "duplicate"]}
+    assert report["environment"].keys() >= {"postgresql", "python", "django", "cpus", "load_before", "load_after"}
+    figure = next(item for item in report["figures"] if item["name"] == "claim and ack, batches of 200")
+    assert figure["target"] == "ratio >= 0.5"
+    assert figure["met"] in (True, False)
+    assert figure["ceiling"]["label"]
+    assert len(figure["values"]) == len(figure["ceiling"]["values"]) == len(figure["ratios"]) == 1
+    assert figure["costs"]["wal_bytes"] > 0
+
+
+@pytest.mark.usefixtures("transactional_db", "debug")
+def test_json_on_standard_output_is_alone_there(capsys: pytest.CaptureFixture[str]) -> None:
+    bench("--modes", "duplicate", "--size", "100", "--rounds", "1", "--json", "-")
+
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["figures"]
+    assert "duplicate: one at a time" in shown.err
+
+
+@pytest.mark.usefixtures("transactional_db")
+def test_refuses_what_looks_like_production() -> None:
+    with pytest.raises(CommandError, match="This looks like production: DEBUG is off"):
+        bench("--modes", "duplicate", *SMALL)
+
+    bench("--modes", "duplicate", *SMALL, "--yes")
+
+
+@pytest.mark.usefixtures("transactional_db", "debug")
+def test_jobs_of_others_are_a_sign_of_production_and_stay() -> None:
+    engine.run(engine.enqueue("mail", [NewJob(data=1)]))
+    assert signs_of_production("default") == ["there are jobs in its queues"]
+
+    bench("--modes", "claim", *SMALL, "--yes")
+
+    assert Job.objects.count() == 1
+    assert Queue.objects.get().name == "mail"
+
+
+@pytest.mark.usefixtures("transactional_db", "debug")
+def test_one_run_at_a_time() -> None:
+    with pool.connect("default") as other:
+        other.execute(statement("lock"))
+        with pytest.raises(CommandError, match="Another benchmark runs on this database"):
+            bench("--modes", "claim", *SMALL)
+
+
+@pytest.mark.usefixtures("transactional_db", "debug")
+def test_what_a_killed_run_left_is_removed_first() -> None:
+    engine.run(engine.enqueue("claim-1", [NewJob(data=1)], project=PROJECT))
+    with connection.cursor() as cursor:
+        cursor.execute(statement("bare_create"))
+
+    bench("--modes", "duplicate", *SMALL)
+
+    assert_nothing_left()
+
+
+@pytest.mark.usefixtures("transactional_db", "debug")
+def test_a_mode_that_fails_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(MODES["claim"], "run", broken)
+    file = tmp_path / "report.json"
+
+    with pytest.raises(CommandError, match="Not every mode could be measured"):
+        bench("--modes", "claim,duplicate", *SMALL, "--json", str(file))
+
+    assert "The mode claim failed: RuntimeError: out of order" in capsys.readouterr().err
+    report = json.loads(file.read_text())
+    assert report["errors"] == {"claim": "RuntimeError: out of order"}
+    assert [figure["mode"] for figure in report["figures"]] == ["duplicate"]
+    assert_nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_reports_and_cleans_up(
+    number: signal.Signals, subprocess_env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    command = [sys.executable, "-m", "django", "leasequeue_bench", "--yes", "--json", str(file)]
+    with subprocess.Popen(
+        [*command, "--modes", "claim,drain", "--size", "100", "--rounds", "1"],
+        env=subprocess_env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "drain: 1 process" in line:
+                break
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 130, errors
+    assert "Interrupted" in errors
+    report = json.loads(file.read_text())
+    assert report["interrupted"] is True
+    assert {figure["mode"] for figure in report["figures"]} == {"claim"}
+    assert_nothing_left()

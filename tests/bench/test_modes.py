@@ -1,0 +1,74 @@
+"""Every mode runs, at a size at which its figures mean nothing, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from django.db import connection
+
+from django_leasequeue.bench import runner
+from django_leasequeue.bench.modes import MODES
+from django_leasequeue.bench.options import PROJECT, BenchOptions
+from django_leasequeue.bench.progress import Progress
+from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, Worker
+
+#: Which figures a mode must give: words of their names.
+EXPECTED = {
+    "enqueue": ["one at a time", "8 threads", "in bulk", "ready-made text"],
+    "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept"],
+    "drain": [
+        "1 process, start-up included",
+        "1 process, steady",
+        "2 processes, start-up included",
+        "2 processes, steady",
+        "CPU of the worker",
+        "WAL of a job",
+        "with prefetch and coalescing",
+    ],
+    "latency": ["half of the jobs", "99 of 100 jobs", "jobs later than"],
+    "snapshot": ["runworker and a producer", "last fifth", "runworker drains", "in turn", "bare SQL"],
+    "backlog": ["200 waiting", "5,000 waiting", "share of the ceiling"],
+    "scheduled": ["0 scheduled", "5,000 scheduled", "share of the ceiling"],
+    "memory": ["memory of runworker"],
+    "duplicate": ["the key is taken"],
+    "buffer": ["enqueue, 50 callers", "enqueue, claim, ack, 50 callers"],
+    "request": ["half of the calls", "99 of 100 calls", "100 callers", "waiting callers"],
+}
+
+
+def test_every_mode_is_tested() -> None:
+    assert EXPECTED.keys() == MODES.keys()
+
+
+#: These start about ten workers each.
+SLOW = {"drain", "snapshot"}
+
+
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.slow if mode in SLOW else ()) for mode in MODES])
+@pytest.mark.usefixtures("transactional_db")
+def test_mode(mode: str) -> None:
+    outcome = runner.run(BenchOptions(size=100, rounds=1), [mode], Progress(None))
+
+    assert outcome.errors == {}
+    assert not outcome.interrupted
+    names = [figure.name for figure in outcome.figures]
+    for words in EXPECTED[mode]:
+        assert any(words in name for name in names), f"{words!r} is missing: {names}"
+    for figure in outcome.figures:
+        assert figure.mode == mode
+        assert figure.values
+        assert all(math.isfinite(value) and value >= 0 for value in figure.values + figure.beside)
+        assert bool(figure.label) == bool(figure.beside)
+    report = outcome.as_json()
+    assert json.loads(json.dumps(report)) == report
+    assert_nothing_left()
+
+
+def assert_nothing_left() -> None:
+    assert not Queue.objects.filter(project=PROJECT).exists()
+    assert not Worker.objects.filter(project=PROJECT).exists()
+    for model in (Job, Claim, JobResult, LeaseEvent, QueueFloor):
+        assert not model.objects.exists()
+    assert [name for name in connection.introspection.table_names() if name.startswith("leasequeue_bench")] == []

@@ -1,0 +1,134 @@
+"""Reading processes, and watching children."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from django_leasequeue.bench import children, processes
+from django_leasequeue.bench.children import Child, ChildFailed
+from django_leasequeue.bench.stamps import Stamps
+
+BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass"
+
+
+def test_cpu_time_and_memory_of_this_process() -> None:
+    before = processes.times(os.getpid())
+    exec(BUSY.format(0.05))
+    after = processes.times(os.getpid())
+
+    assert before is not None
+    assert after is not None
+    assert after.parent == os.getppid()
+    assert after.own > before.own
+    assert (processes.resident_bytes(os.getpid()) or 0) > 1_000_000
+
+
+def test_a_process_that_is_gone_is_not_an_error() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+
+    assert processes.times(process.pid) is None
+    assert processes.resident_bytes(process.pid) is None
+    assert processes.family_cpu(process.pid) is None
+
+
+def test_the_cpu_time_of_children_that_ended_is_counted() -> None:
+    before = processes.family_cpu(os.getpid())
+    subprocess.run([sys.executable, "-c", BUSY.format(0.2)], check=True)
+    after = processes.family_cpu(os.getpid())
+
+    assert before is not None
+    assert after is not None
+    assert after - before >= 0.2
+
+
+def test_the_server_is_found_when_it_runs_here(test_dsn: str) -> None:
+    with psycopg.connect(test_dsn) as connection:
+        backend, database = connection.info.backend_pid, connection.info.dbname
+        postmaster = processes.postmaster_of(backend, database)
+        if not connection.info.host.startswith("/"):
+            pytest.skip("the server runs elsewhere")
+
+        assert postmaster is not None
+        assert (processes.family_cpu(postmaster) or 0) > 0
+        assert processes.postmaster_of(os.getpid(), database) is None
+
+
+def test_a_child_is_watched() -> None:
+    with Child(["-c", BUSY.format(0.3) + "\nprint('done')"], {}) as child:
+        assert child.wait(30).strip() == "done"
+
+    first, last = child.samples[0], child.samples[-1]
+    used = child.cpu_between(first.at, last.at)
+    assert used is not None
+    assert used == pytest.approx(last.cpu - first.cpu)
+    assert last.resident > 1_000_000
+
+
+def test_a_child_that_fails_says_why() -> None:
+    with Child(["-c", "raise SystemExit('no queue here')"], {}) as child, pytest.raises(ChildFailed) as caught:
+        child.wait(30)
+
+    assert "ended with code 1" in str(caught.value)
+    assert "no queue here" in str(caught.value)
+
+
+def test_a_child_that_does_not_end_is_stopped() -> None:
+    with Child(["-c", "import time; time.sleep(60)"], {}) as child:
+        with pytest.raises(ChildFailed, match=r"did not end within 0\.1 s"):
+            child.wait(0.1)
+        child.check()
+
+    assert not child.running
+
+
+def test_settings_without_a_module_cannot_be_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "django_settings", object())
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
+
+    with pytest.raises(ChildFailed, match="DJANGO_SETTINGS_MODULE"):
+        children.worker("default", "claim-1")
+
+
+def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    child = (
+        f"import os, pathlib; pathlib.Path({str(told)!r}).write_text(str(os.getpid()))\n"
+        "from django_leasequeue.bench.child import watch; watch()"
+    )
+    parent = (
+        "import time; from django_leasequeue.bench.children import Child\n"
+        f"with Child(['-c', {child!r}], {{}}): time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent]) as process:
+        deadline = time.monotonic() + 30
+        while not (told.exists() and told.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+
+    while processes.times(int(told.read_text())) is not None:
+        assert time.monotonic() < deadline, "the child goes on without its parent"
+        time.sleep(0.05)
+
+
+def test_stamps_of_earlier_tries_are_dropped() -> None:
+    code = (
+        "import socket, sys; from django_leasequeue.bench import stamps\n"
+        "told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); told.connect(stamps.address())\n"
+        "told.send(stamps.STAMP.pack(1, 10)); told.send(stamps.STAMP.pack(2, 20))\n"
+        "stamps.STAMP.pack_into(stamps.counter(), 0, 7, 0)"
+    )
+    with Stamps() as told:
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, **told.environment}, check=True)
+
+        assert told.wait(2, 10) == 20
+        assert told.wait(3, 0.01) is None
+        assert told.count == 7
