@@ -93,8 +93,8 @@ def test_what_a_look_costs(own, clock) -> None:
         "orphan_queues": {"size": 10},
     }
     cost = {name: blocks(own, name, **params) for name, params in everything.items()}
-    # A walk over what is dead would touch each of 100,000 rows, or hundreds of index pages.
-    assert {name: number for name, number in cost.items() if number > 400} == {}
+    # PostgreSQL 15 goes down the index anew for each of the 200 leased jobs. A walk over what is dead is some thousands.
+    assert {name: number for name, number in cost.items() if number > 1_500} == {}
 
 
 def test_floors_are_what_makes_it_cheap(own) -> None:
