@@ -14,6 +14,7 @@ from .errors import bad, missing
 from .ids import unseal
 from .links import claim_path
 from .messages import show
+from .schema import CLAIM, MESSAGES, NEW_CLAIM, RENEWAL, described, limit
 
 #: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
 NOBODY = "zaqar"
@@ -24,6 +25,13 @@ class ClaimsView(ZaqarView):
 
     required_scopes = {"POST": READS | WRITES}
 
+    @described(
+        "claim_messages",
+        "Claim messages, oldest first.",
+        body=NEW_CLAIM,
+        answers={201: MESSAGES, 204: None},
+        query={"limit": limit(20)},
+    )
     def post(self, request: Request, queue: str) -> Response:
         """Claim messages, oldest first."""
         size = self.page(request, self.limits.MAX_MESSAGES_PER_CLAIM)
@@ -75,6 +83,7 @@ class ClaimView(ZaqarView):
             raise missing("The claim does not exist or has expired.")
         return info, live
 
+    @described("get_claim", "Read a claim and what it holds.", answers={200: CLAIM}, errors=(404,))
     def get(self, request: Request, queue: str, claim: str) -> Response:
         """Return a claim with the messages that it still holds."""
         info, live = self._live(queue, claim)
@@ -88,6 +97,7 @@ class ClaimView(ZaqarView):
             headers={"Content-Location": request.path},
         )
 
+    @described("renew_claim", "Renew a claim.", body=RENEWAL, answers={204: None}, errors=(404,))
     def patch(self, request: Request, queue: str, claim: str) -> Response:
         """Renew a claim: its age starts again."""
         document = self.body(request, self.limits.MAX_METADATA_SIZE)
@@ -102,6 +112,7 @@ class ClaimView(ZaqarView):
             raise missing("The claim does not exist or has expired.")
         return Response(status=204)
 
+    @described("release_claim", "Release a claim.", answers={204: None})
     def delete(self, request: Request, queue: str, claim: str) -> Response:
         """Release a claim: what it still holds is free at once."""
         info = self.find(queue)

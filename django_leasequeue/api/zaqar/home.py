@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from ... import engine
 from .base import ZaqarView
 from .errors import Refused
+from .schema import DOCUMENT, described
 
 
 class HomeRenderer(BaseRenderer):
@@ -70,6 +71,7 @@ class HomeView(ZaqarView):
     renderer_classes = [HomeRenderer, JSONRenderer]
     public = True
 
+    @described("home", "What this door offers.", answers={200: DOCUMENT})
     def get(self, request: Request) -> Response:
         """Return the home document, cacheable."""
         response = Response(document(request.path.rstrip("/")), content_type="application/json-home")
@@ -83,6 +85,7 @@ class HealthView(ZaqarView):
     authentication_classes = []
     public = True
 
+    @described("health", "Can this node serve?", answers={204: None})
     def get(self, request: Request) -> HttpResponse:
         """Ask the database."""
         try:

@@ -19,6 +19,7 @@ from .errors import bad, forbidden, missing
 from .ids import seal, unseal
 from .limits import Limits
 from .links import message_path, messages_path, next_link
+from .schema import BOOLEAN, ID, LISTING, MESSAGE, MESSAGES, NEW_MESSAGES, POSTED, described, limit
 
 
 def show(message: Message, queue: QueueInfo, limits: Limits, *, claim: int | None = None) -> dict[str, Any]:
@@ -52,6 +53,19 @@ class MessagesView(ZaqarView):
         numbers = (unseal("message", queue.id, text) for text in texts)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
+    @described(
+        "list_messages",
+        "List messages, or read those named by ids.",
+        client=True,
+        answers={200: {"oneOf": [LISTING, MESSAGES]}, 204: None},
+        query={
+            "marker": ({"type": "string"}, "From the next link of the page before."),
+            "limit": limit(20),
+            "echo": (BOOLEAN, "Also the client's own."),
+            "include_claimed": (BOOLEAN, "Also held ones."),
+            "ids": ({"type": "string"}, "Comma-separated or repeated."),
+        },
+    )
     def get(self, request: Request, queue: str) -> Response:
         """List messages, or return those named by ``ids``."""
         info = self.find(queue)
@@ -99,6 +113,14 @@ class MessagesView(ZaqarView):
             headers={"Content-Location": request.get_full_path()},
         )
 
+    @described(
+        "post_messages",
+        "Post messages: all or none.",
+        client=True,
+        body=NEW_MESSAGES,
+        answers={201: POSTED},
+        errors=(404,),
+    )
     def post(self, request: Request, queue: str) -> Response:
         """Enqueue messages: all or none."""
         document = self.body(request, self.limits.MAX_MESSAGES_SIZE)
@@ -123,6 +145,13 @@ class MessagesView(ZaqarView):
         ttl = self.integer(entry, "ttl", self.limits.MIN_MESSAGE_TTL, self.limits.MAX_MESSAGE_TTL)
         return NewJob(data=entry["body"], ttl_ms=ttl * 1_000)
 
+    @described(
+        "delete_messages",
+        "Delete free messages by ids.",
+        client=True,
+        answers={204: None},
+        query={"ids": ({"type": "string"}, "Comma-separated or repeated.")},
+    )
     def delete(self, request: Request, queue: str) -> Response:
         """Delete the messages named by ``ids``; those that somebody holds stay."""
         if "ids" not in request.query_params:
@@ -141,6 +170,7 @@ class MessageView(ZaqarView):
     required_scopes = {"GET": READS, "DELETE": WRITES}
     client_required = True
 
+    @described("get_message", "Read one message.", client=True, answers={200: MESSAGE}, errors=(404,))
     def get(self, request: Request, queue: str, message: str) -> Response:
         """Return one message, whoever posted or holds it."""
         info = self.queue(queue)
@@ -150,6 +180,13 @@ class MessageView(ZaqarView):
             raise missing("There is no such message.")
         return Response(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
 
+    @described(
+        "delete_message",
+        "Delete one message: a held one with its claim.",
+        client=True,
+        answers={204: None},
+        query={"claim_id": (ID, "The claim that holds it.")},
+    )
     def delete(self, request: Request, queue: str, message: str) -> Response:
         """Delete one message: a held one only with its claim, which must not have expired."""
         info = self.find(queue)

@@ -13,6 +13,7 @@ from ...engine.queues import set_metadata
 from .base import ADMINS, DELETES, READS, ZaqarView
 from .errors import bad
 from .links import message_path, next_link, queue_path
+from .schema import BOOLEAN, DOCUMENT, QUEUES, STATS, described, limit
 
 
 class QueuesView(ZaqarView):
@@ -20,6 +21,16 @@ class QueuesView(ZaqarView):
 
     required_scopes = {"GET": READS}
 
+    @described(
+        "list_queues",
+        "List queues by name.",
+        answers={200: QUEUES, 204: None},
+        query={
+            "marker": ({"type": "string"}, "From the next link of the page before."),
+            "limit": limit(20),
+            "detailed": (BOOLEAN, "With metadata."),
+        },
+    )
     def get(self, request: Request) -> Response:
         """List queues by name."""
         size = self.page(request, self.limits.MAX_QUEUES_PER_PAGE)
@@ -47,6 +58,7 @@ class QueueView(ZaqarView):
 
     required_scopes = {"GET": READS, "PUT": ADMINS, "DELETE": DELETES}
 
+    @described("create_queue", "Create a queue.", answers={201: None, 204: None})
     def put(self, request: Request, queue: str) -> Response:
         """Create a queue; one that is there stays as it is."""
         created = engine.run(engine.create(queue, project=self.project, preset="zaqar"))
@@ -54,6 +66,7 @@ class QueueView(ZaqarView):
             self.queue(queue)
         return Response(status=201 if created else 204, headers={"Location": queue_path(queue)})
 
+    @described("queue_exists", "Is the queue there?", answers={204: None}, errors=(404,))
     def get(self, request: Request, queue: str) -> Response:
         """Say whether it is there: 204 or 404."""
         self.queue(queue)
@@ -61,6 +74,7 @@ class QueueView(ZaqarView):
 
     head = get
 
+    @described("delete_queue", "Delete a queue with its messages.", answers={204: None})
     def delete(self, request: Request, queue: str) -> Response:
         """Delete a queue with its messages."""
         if self.find(queue) is not None:
@@ -73,11 +87,13 @@ class MetadataView(ZaqarView):
 
     required_scopes = {"GET": READS, "PUT": ADMINS}
 
+    @described("get_metadata", "Read the metadata.", answers={200: DOCUMENT}, errors=(404,))
     def get(self, request: Request, queue: str) -> Response:
         """Return the metadata as it was put."""
         info = self.queue(queue)
         return Response(info.config["metadata"], headers={"Content-Location": request.path})
 
+    @described("set_metadata", "Replace the metadata.", body=DOCUMENT, answers={204: None}, errors=(404,))
     def put(self, request: Request, queue: str) -> Response:
         """Replace the metadata."""
         self.queue(queue)
@@ -93,6 +109,7 @@ class StatsView(ZaqarView):
 
     required_scopes = {"GET": READS}
 
+    @described("queue_stats", "Count messages.", answers={200: STATS}, errors=(404,))
     def get(self, request: Request, queue: str) -> Response:
         """Count free and claimed messages as they are now, whether or not expired claims were swept."""
         info = self.queue(queue)

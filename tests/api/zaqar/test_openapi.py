@@ -1,0 +1,46 @@
+"""The door describes itself: every address, every status that the tests see, valid OpenAPI."""
+
+import pytest
+
+pytest.importorskip("drf_spectacular")
+
+from drf_spectacular.generators import SchemaGenerator  # noqa: E402
+from drf_spectacular.validation import validate_schema  # noqa: E402
+
+OPERATIONS = {
+    ("/v1/queues", "get"),
+    ("/v1/queues/{queue}", "delete"),
+    ("/v1/queues/{queue}", "get"),
+    ("/v1/queues/{queue}", "put"),
+    ("/v1/queues/{queue}/claims", "post"),
+    ("/v1/queues/{queue}/claims/{claim}", "delete"),
+    ("/v1/queues/{queue}/claims/{claim}", "get"),
+    ("/v1/queues/{queue}/claims/{claim}", "patch"),
+    ("/v1/queues/{queue}/messages", "delete"),
+    ("/v1/queues/{queue}/messages", "get"),
+    ("/v1/queues/{queue}/messages", "post"),
+    ("/v1/queues/{queue}/messages/{message}", "delete"),
+    ("/v1/queues/{queue}/messages/{message}", "get"),
+    ("/v1/queues/{queue}/metadata", "get"),
+    ("/v1/queues/{queue}/metadata", "put"),
+    ("/v1/queues/{queue}/stats", "get"),
+    ("/v1/health", "get"),
+}
+
+
+def test_every_operation_is_described_with_its_errors() -> None:
+    schema = SchemaGenerator(urlconf="tests.api.zaqar.conftest").get_schema(request=None, public=True)
+    validate_schema(schema)
+    found = {
+        (path.rstrip("/"), method): operation
+        for path, operations in schema["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert set(found) >= OPERATIONS
+    for place in OPERATIONS:
+        operation = found[place]
+        assert operation["operationId"].startswith("zaqar_")
+        assert operation["summary"]
+        assert {"400", "403", "429", "503"} <= set(operation["responses"])
+    post = found["/v1/queues/{queue}/messages", "post"]
+    assert post["requestBody"]["content"]["application/json"]["schema"]["maxItems"] == 20
