@@ -17,6 +17,9 @@ _OFF = ("--burst", "--prefetch", "0", "--ack-batch", "1")
 def run(bench: Bench) -> None:
     """Add the figures."""
     jobs = bench.options.size
+    bench.progress.step(f"{bench.mode}: warming up")
+    drain(bench, max(100, jobs // 10))
+    bare_drain(bench, max(100, jobs // 10))
     single = _pairs(bench, jobs, 1, target=Target("value", at_least=10_000))
     _pairs(bench, jobs, 2, target=Target("value", at_least=15_000))
     _costs(bench, single)
