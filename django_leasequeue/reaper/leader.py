@@ -94,10 +94,13 @@ class Election:
 
     def resign(self) -> None:
         """Stop leading at once, and close the connections."""
-        if self.leading and not self._pooled:
-            with suppress(psycopg.Error):
-                self._executor().fetch("reaper_resign", {**LOCK, "channel": CHANNEL})
         if self.leading:
+            # Said rather than left to the disconnect: that takes PostgreSQL a moment.
+            with suppress(psycopg.Error):
+                if self._pooled:
+                    self._executor().connection.rollback()
+                else:
+                    self._executor().fetch("reaper_resign", {**LOCK, "channel": CHANNEL})
             logger.info("This reaper leads no longer", extra={"database": self._using})
         self.drop()
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import random
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
 
 from .. import engine
+from ..engine import Operation
 from .duty import Turn
+
+logger = logging.getLogger("django_leasequeue.reaper")
 
 #: Queues of one statement: bounds what one transaction changes.
 GROUP = 20
@@ -21,16 +29,28 @@ def _groups(rows: list[tuple[int, ...]]) -> list[list[int]]:
     return [ids[start : start + GROUP] for start in range(0, len(ids), GROUP)]
 
 
+def _run(turn: Turn, make: Callable[[list[int]], Operation[Any]], ids: list[int]) -> None:
+    """Run an operation on some queues; one that others keep locked, or that is too much at a time, stops no other."""
+    try:
+        turn.run(make(ids))
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.QueryCanceled) as error:
+        if len(ids) > 1:
+            for queue_id in ids:
+                _run(turn, make, [queue_id])
+        else:
+            logger.warning("Queue number %s has to wait for the next turn: %s", ids[0], error)
+
+
 def sweep(turn: Turn) -> None:
     """Bring back the jobs of expired leases, in every queue that has any."""
     for ids in _groups(turn.fetch("due_leases")):
-        turn.run(engine.sweep(ids))
+        _run(turn, engine.sweep, ids)
 
 
 def promote(turn: Turn) -> None:
     """Make due delayed jobs ready, in every queue that has any."""
     for ids in _groups(turn.fetch("due_delayed")):
-        turn.run(engine.promote(ids))
+        _run(turn, engine.promote, ids)
 
 
 class Expiry:
@@ -51,7 +71,7 @@ class Expiry:
         since, self._since = self._since, None
         (_, now), *rows = turn.fetch("due_expired", {"since": since})
         for ids in _groups(rows):
-            turn.run(engine.expire(ids))
+            _run(turn, engine.expire, ids)
         # Reached only when nothing is left.
         self._since = now
 

@@ -6,6 +6,7 @@ import logging
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import conf
 from .declared import sync
 from .enqueue import enqueue_tick, skip_tick
 from .schedule import InvalidSchedule, Schedule, is_tick, newest, parse
@@ -46,6 +47,8 @@ class RecurringDuty:
 
     def __call__(self, turn: Turn) -> bool:
         """Do what is due; return whether there is more."""
+        if turn.alias != conf.settings.DATABASE:
+            return False  # queues may be spread over several databases; the clock is in one
         if not self._synced:
             done = turn.run(sync())
             for name, why in done.invalid.items():

@@ -4,7 +4,8 @@
 -- Index: none (a sample of pages).
 -- Returns: queue id, whether the queue is there, ready, delayed, leased, dead, records.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, LEAST(100, 100.0 * %(pages)s::int * 8192
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, LEAST(100, 100.0 * %(pages)s::int
+        * current_setting('block_size')::int
         / GREATEST(pg_relation_size('leasequeue_job'::regclass), 1))::real AS percent
 ), s AS MATERIALIZED (
     SELECT j.queue_id,
@@ -14,7 +15,8 @@ WITH t AS MATERIALIZED (
         count(*) FILTER (WHERE j.state = 2 AND j.deadline >= t.now) AS leased,
         count(*) FILTER (WHERE j.state = 3) AS dead,
         count(*) FILTER (WHERE j.state = 4) AS records
-    FROM leasequeue_job j TABLESAMPLE SYSTEM (LEAST(100, 100.0 * %(pages)s::int * 8192
+    FROM leasequeue_job j TABLESAMPLE SYSTEM (LEAST(100, 100.0 * %(pages)s::int
+        * current_setting('block_size')::int
         / GREATEST(pg_relation_size('leasequeue_job'::regclass), 1))::real), t
     GROUP BY j.queue_id
 )

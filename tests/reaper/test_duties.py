@@ -12,7 +12,7 @@ from django_leasequeue import engine, signals
 from django_leasequeue.engine import Ending, NewJob, stats
 from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, Worker
 from django_leasequeue.reaper import Reaper, duty
-from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, put, seqs, state
+from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
@@ -235,6 +235,30 @@ def test_a_large_backlog_of_one_queue_does_not_keep_the_others_waiting(reaper, c
         rounds += 1
         assert not Job.objects.filter(state=2).exists(), "the sweep had its turn in between"
     assert 2 < rounds < 20
+
+
+def test_a_queue_that_somebody_keeps_locked_stops_no_other(reaper, clock, caplog) -> None:
+    queues = [make(name) for name in ("a", "b", "locked", "c")]
+    for name in ("a", "b", "locked", "c"):
+        put(1, queue=name)
+        one(name)
+    reaper.tick()
+    clock.advance(seconds=31)
+    with open_transaction() as other:
+        # As a transaction does that released a job of this queue and is still open: the sweep must lower the floor too.
+        other.connection.execute(
+            "UPDATE leasequeue_queuefloor SET value = 10 ^ 15, candidate = NULL WHERE queue_id = %s AND kind = 0",
+            [queues[2]],
+        )
+        for _ in range(8):
+            reaper.tick()
+            if Job.objects.filter(state=0).count() == 3:
+                break
+        assert set(Job.objects.filter(state=2).values_list("queue", flat=True)) <= {queues[2]}
+    for _ in range(3):
+        clock.advance(seconds=5)
+        reaper.tick()
+    assert not Job.objects.filter(state=2).exists()
 
 
 def test_signals_of_a_turn_that_ran_out_of_time_are_sent(reaper, clock, monkeypatch) -> None:

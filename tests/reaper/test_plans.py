@@ -93,7 +93,7 @@ def test_what_a_look_costs(own, clock) -> None:
         "orphan_queues": {"size": 10},
     }
     cost = {name: blocks(own, name, **params) for name, params in everything.items()}
-    # PostgreSQL 15 goes down the index anew for each of the 200 leased jobs. A walk over what is dead is some thousands.
+    # PostgreSQL 15 goes down the index anew for each of the 200 leased jobs. A walk over what is dead is thousands.
     assert {name: number for name, number in cost.items() if number > 1_500} == {}
 
 

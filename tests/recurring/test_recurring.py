@@ -345,6 +345,13 @@ def test_migrate_carries_them_over(settings, caplog) -> None:
     declared.on_migrate("another")
 
 
+def test_only_the_reaper_of_one_database_has_the_clock(settings, clock) -> None:
+    declare(settings, tick={"task": REPORT, "schedule": "every 30 seconds"})
+    with connect("default") as own:
+        assert RecurringDuty()(Turn(own, "another")) is False
+    assert not RecurringTask.objects.exists()
+
+
 def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
     declare(settings, bad={"task": REPORT, "schedule": "nonsense"}, good={"task": REPORT, "schedule": "every minute"})
     Looker().look()
