@@ -34,6 +34,10 @@ class Turn(ConnectionExecutor):
         self.alias = alias
         self._end = time.monotonic() + budget
 
+    def end(self) -> None:
+        """End the turn before its next statement; may be called from another thread."""
+        self._end = 0.0
+
     @property
     def over(self) -> bool:
         """Whether the time is over."""

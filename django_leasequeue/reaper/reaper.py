@@ -65,6 +65,7 @@ class Reaper:
         self._election = Election(self.using, self._bell)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._turn: Turn | None = None
 
     @staticmethod
     def check_options() -> None:
@@ -102,6 +103,8 @@ class Reaper:
             Whether it has stopped.
         """
         self._stopping.set()
+        if (turn := self._turn) is not None:
+            turn.end()
         self._bell.ring()
         thread, self._thread = self._thread, None
         if thread is None or thread is threading.current_thread():
@@ -216,7 +219,8 @@ class Reaper:
         connection = self._election.connection
         more: bool | None = False
         try:
-            more = duty.work(Turn(connection, self.using))
+            self._turn = Turn(connection, self.using)
+            more = duty.work(self._turn)
         except OutOfTime:
             more = True
         except Exception as error:
