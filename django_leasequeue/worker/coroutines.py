@@ -127,8 +127,8 @@ class CoroutinePool:
                 job = self.jobs.popleft()
             except IndexError:
                 return
-            if job.seq not in held:
-                continue
+            if held.get(job.seq) is not job:
+                continue  # lost or given back before it started
             control = JobControl(job, self._state.node)
             task = loop.create_task(self._one(job, control), context=contextvars.Context())
             self.running[task] = (control, time.monotonic())

@@ -90,6 +90,7 @@ class Fetcher:
         pool_idle: how many coroutines could start a job now.
         pool_ready: how many jobs wait for a coroutine.
         pool_put: takes jobs for coroutines.
+        give_back: takes jobs of a claim that was under way when the worker began to stop.
     """
 
     def __init__(
@@ -99,11 +100,13 @@ class Fetcher:
         pool_idle: Callable[[], int],
         pool_ready: Callable[[], int],
         pool_put: Callable[[list[LeasedJob]], None],
+        give_back: Callable[[list[LeasedJob]], None],
     ) -> None:
         self.bell = buffer.fetcher
         self._state = state
         self._buffer = buffer
         self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
+        self._give_back = give_back
         self.link = Link(state.options.database, "claim", state.node)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
@@ -232,6 +235,9 @@ class Fetcher:
             if lease < state.shortest_lease:
                 state.shortest_lease = lease
                 state.keeper.ring()
+        if state.draining.is_set():
+            self._give_back(jobs)
+            return
         is_async = state.handler.is_async
         threads = [job for job in jobs if not is_async(job)]
         if threads:

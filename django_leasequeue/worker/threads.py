@@ -110,7 +110,7 @@ class ThreadPool:
                 continue
             if fetcher.sleeping and len(jobs) <= buffer.low:
                 fetcher.ring()
-            if job.seq not in held:
+            if held.get(job.seq) is not job:
                 continue  # lost or given back before it started
             if ident in connected_threads:
                 tidy_connections()

@@ -79,7 +79,12 @@ class Worker:
         self._threads = ThreadPool(state, self._buffer, done, ring, self._timekeeper)
         self._coroutines = CoroutinePool(state, done, ring, self._buffer.fetcher, self._timekeeper)
         self._fetcher = Fetcher(
-            state, self._buffer, self._coroutines.idle, self._coroutines.ready, self._coroutines.put
+            state,
+            self._buffer,
+            self._coroutines.idle,
+            self._coroutines.ready,
+            self._coroutines.put,
+            self._return,
         )
         self._keeper = Keeper(state, self.running, self._give_back_surplus)
         self._service: dict[str, threading.Thread] = {}
@@ -161,7 +166,11 @@ class Worker:
         surplus = self._buffer.take_back(len(self._buffer.jobs) - allowed)
         if surplus:
             self._fetcher.shrink(allowed // 2)
-            self._acknowledger.give_back(surplus, unstarted=True)
+            self._return(surplus)
+
+    def _return(self, jobs: list[LeasedJob]) -> None:
+        """Give jobs back that have not started."""
+        self._acknowledger.give_back(jobs, unstarted=True)
 
     # The end
 
@@ -189,15 +198,14 @@ class Worker:
 
     def _stop_claiming(self) -> None:
         self.state.draining.set()
+        self._return_unstarted()
         self._buffer.fetcher.ring()
         self._fetcher.link.give_up()
-        # A claim that is under way hands over what it gets, and that is given back below.
         fetcher = self._service["fetcher"]
         fetcher.join(2)
         if fetcher.is_alive():
             self._fetcher.link.cancel()
             fetcher.join(2)
-        self._return_unstarted()
         if self._reaper is not None:
             self._reaper.stop(5)
         self._keeper.bell.ring()
@@ -205,7 +213,7 @@ class Worker:
     def _return_unstarted(self) -> None:
         unstarted = self._buffer.take_all() + self._coroutines.take_all()
         if unstarted:
-            self._acknowledger.give_back(unstarted, unstarted=True)
+            self._return(unstarted)
 
     def _drain(self, deadline: float, overdue: list[LeasedJob]) -> bool:
         """Wait for running jobs; return whether all ended."""
@@ -264,7 +272,7 @@ class Worker:
         if keeper.is_alive():
             self._keeper.link.give_up()
             keeper.join(2)
-        threads = self._threads.stop(0.2)
+        threads = self._threads.stop(0.2 if self.running() else 2.0)
         coroutines = self._coroutines.stop(2.0)
         return threads and coroutines and not keeper.is_alive()
 

@@ -13,7 +13,7 @@ from django_leasequeue import engine
 from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent
 from django_leasequeue.worker import JobControl
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import burst, enqueue, eventually, ready, results, working
+from tests.worker.support import Threaded, burst, enqueue, eventually, ready, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -179,6 +179,19 @@ def test_a_stop_gives_back_what_has_not_started_and_waits_for_what_has() -> None
     left = Job.objects.order_by("seq")
     assert [job.seq for job in left] == seqs[2:]
     assert {job.deliveries for job in left} == {0}, "what never started does not count as a delivery"
+
+
+def test_a_claim_under_way_when_the_worker_stops_is_given_back() -> None:
+    enqueue(*({} for _ in range(5)))
+    threaded = Threaded()
+    jobs = engine.run(engine.claim("work", threaded.state.node, 5))
+    threaded.state.draining.set()
+    threaded.worker._fetcher._dispatch(jobs)
+    threaded.start()
+    assert threaded.stop() == 0
+    assert threaded.state.figures.returned == 5
+    assert ready() == 5
+    assert results() == {}
 
 
 def test_a_stop_ends_at_its_deadline_and_tells_running_jobs(work: str) -> None:
