@@ -1,0 +1,264 @@
+"""Many claimers at once, on connections of their own: nobody gets what another holds, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from threading import Lock
+
+import psycopg
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import ConnectionExecutor, Failure, Release
+from django_leasequeue.engine.verify import snapshot, verify
+from django_leasequeue.models import EventKind, Job, LeaseEvent
+
+from .helpers import make, own_connection, put
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+KIND = {int(kind): kind.label for kind in EventKind}
+
+
+def histories() -> dict[int, list[LeaseEvent]]:
+    """The events of each job, in the order in which they happened."""
+    found: dict[int, list[LeaseEvent]] = defaultdict(list)
+    for event in LeaseEvent.objects.order_by("id"):
+        found[event.seq].append(event)
+    return found
+
+
+def check_histories(found: dict[int, list[LeaseEvent]]) -> None:
+    """Replay every job: it has one holder at most, and only the holder ends, releases or extends the lease."""
+    for seq, events in found.items():
+        holder: int | None = None
+        deadline: datetime | None = None
+        deliveries = 0
+        for event in events:
+            kind = KIND[event.kind]
+            where = f"job {seq}: {[(KIND[e.kind], e.claim, e.node) for e in events]}"
+            if kind == "claimed":
+                assert holder is None, where
+                deliveries += 1
+                assert event.deliveries == deliveries, where
+                holder, deadline = event.claim, event.deadline
+            elif kind in ("extended", "released", "acked", "failed"):
+                assert event.claim == holder, where
+                assert deadline is not None
+                assert event.occurred_at <= deadline, where
+                holder, deadline = (holder, event.deadline) if kind == "extended" else (None, None)
+            elif kind == "expired":
+                assert event.claim == holder, where
+                assert deadline is not None
+                assert event.occurred_at > deadline, where
+                holder = None
+            elif kind == "dead_lettered":
+                holder = None
+            else:
+                assert kind == "enqueued", where
+        assert [KIND[event.kind] for event in events].count("acked") <= 1
+
+
+def check_everything() -> dict[int, list[LeaseEvent]]:
+    found = histories()
+    check_histories(found)
+    with own_connection() as executor, snapshot(executor.connection) as reader:
+        assert reader.run(verify()).differences == []
+    return found
+
+
+def crowd(count: int, work: Callable[[int], None]) -> None:
+    """Run ``work`` in this many threads at once; raise what any of them raised."""
+    with ThreadPoolExecutor(count) as threads:
+        for done in [threads.submit(work, number) for number in range(count)]:
+            done.result(120)
+
+
+def test_each_job_is_done_exactly_once_when_no_lease_expires() -> None:
+    make("work")
+    total = 1_500
+    numbers = put(total)
+    done: Counter[int] = Counter()
+    lock = Lock()
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        with own_connection() as executor:
+            while sum(done.values()) < total:
+                jobs = executor.run(engine.claim("work", f"node-{number}", dice.randint(1, 25)))
+                settled = executor.run(
+                    engine.ack([job.seq for job in jobs], f"node-{number}", claims=[job.claim for job in jobs])
+                )
+                assert settled.skipped == []
+                with lock:
+                    done.update(settled.ok)
+
+    crowd(6, work)
+    assert done == Counter(numbers)
+    assert not Job.objects.exists()
+    for events in check_everything().values():
+        assert [KIND[event.kind] for event in events] == ["enqueued", "claimed", "acked"]
+        assert events[1].node == events[2].node
+    assert len({event.node for events in histories().values() for event in events if event.node}) > 1
+
+
+def test_producers_and_claimers_of_several_queues_with_retries() -> None:
+    for name in ("first", "second"):
+        make(name, max_deliveries=0, requeue="back" if name == "second" else "original")
+    total = 800
+    done: Counter[int] = Counter()
+    lock = Lock()
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        with own_connection() as executor:
+            if number < 2:
+                for _ in range(total // 40):
+                    jobs = [engine.NewJob(priority=dice.randint(0, 3)) for _ in range(20)]
+                    executor.run(engine.enqueue(("first", "second")[number], jobs))
+                return
+            node = f"node-{number}"
+            while sum(done.values()) < total:
+                jobs = executor.run(engine.claim(["first", "second"], node, dice.randint(1, 30)))
+                back = [job for job in jobs if dice.random() < 0.3]
+                executor.run(engine.release([Release(job.seq, job.claim, 0, Failure("again")) for job in back], node))
+                settled = executor.run(engine.ack([job.seq for job in jobs if job not in back], node))
+                with lock:
+                    done.update(settled.ok)
+
+    crowd(6, work)
+    assert len(done) == total
+    assert set(done.values()) == {1}
+    found = check_everything()
+    assert any(len(events) > 3 for events in found.values())
+
+
+def jobs_left(executor: ConnectionExecutor) -> bool:
+    row = executor.connection.execute("SELECT EXISTS (SELECT FROM leasequeue_job)").fetchone()
+    return bool(row and row[0])
+
+
+def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
+    """Backends are terminated in the middle of whatever they do; what they held comes back when its lease is over."""
+    make("work", lease_ms=10_000)
+    numbers = put(600)
+    pids: dict[int, int] = {}
+    lost: list[int] = []
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        node = f"node-{number}"
+        while True:
+            try:
+                with own_connection() as executor:
+                    pids[number] = executor.connection.info.backend_pid
+                    while jobs_left(executor):
+                        jobs = executor.run(engine.claim("work", node, dice.randint(1, 10)))
+                        if not jobs:
+                            clock.advance(seconds=11)
+                        executor.run(engine.ack([job.seq for job in jobs], node, claims=[job.claim for job in jobs]))
+                    return
+            except psycopg.OperationalError:
+                lost.append(number)
+
+    def kill(victims: list[int]) -> None:
+        dice = random.Random(99)
+        with own_connection() as executor:
+            while jobs_left(executor) and len(lost) < 40:
+                victim = pids.get(dice.choice(victims), 0)
+                executor.connection.execute("SELECT pg_terminate_backend(%s)", [victim])
+
+    with ThreadPoolExecutor(5) as threads:
+        working = [threads.submit(work, number) for number in range(4)]
+        killing = threads.submit(kill, [0, 1, 2, 3])
+        for done in [*working, killing]:
+            done.result(120)
+    assert lost
+    found = check_everything()
+    assert set(found) == set(numbers)
+    for events in found.values():
+        assert [KIND[event.kind] for event in events].count("acked") == 1
+
+
+def test_leases_that_expire_under_slow_workers(clock) -> None:
+    """Delivery is at least once: a late worker is refused, somebody else does the job again, and it ends once."""
+    make("work", lease_ms=1_000)
+    numbers = put(300)
+    refused: Counter[str] = Counter()
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        node = f"node-{number % 3}"  # two threads share a name: only the token tells them apart
+        with own_connection() as executor:
+            while jobs_left(executor):
+                jobs = executor.run(engine.claim("work", node, dice.randint(1, 8)))
+                tokens = [job.claim for job in jobs]
+                for _ in range(dice.choice([0, 0, 1, 3])):
+                    clock.advance(seconds=dice.choice([0.2, 0.9]))
+                    executor.run(engine.extend([job.seq for job in jobs], node, 1_000, claims=tokens))
+                if dice.random() < 0.3 or not jobs:
+                    clock.advance(seconds=1.1)
+                settled = executor.run(engine.ack([job.seq for job in jobs], node, claims=tokens))
+                refused.update(outcome.value for outcome in settled.outcomes.values())
+
+    crowd(6, work)
+    assert refused.pop("ok") == len(numbers)
+    assert refused
+    assert set(refused) <= {"expired", "stale_token", "not_held", "not_found"}
+    found = check_everything()
+    assert set(found) == set(numbers)
+    for events in found.values():
+        assert [KIND[event.kind] for event in events].count("acked") == 1
+    assert any(event.deliveries and event.deliveries > 1 for events in found.values() for event in events)
+
+
+WORKER = """
+import json, os, sys
+import django
+django.setup()
+from django_leasequeue import engine
+from django_leasequeue.engine.pool import connect
+executor = engine.ConnectionExecutor(connect("default"))
+node, done = f"process-{os.getpid()}", []
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    jobs = executor.run(engine.claim("work", node, 7))
+    if not jobs:
+        break
+    done += executor.run(engine.ack([job.seq for job in jobs], node, claims=[job.claim for job in jobs])).ok
+print(json.dumps(done))
+"""
+
+
+def test_several_processes(subprocess_env: dict[str, str]) -> None:
+    make("work")
+    numbers = put(900)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER], env=subprocess_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        done = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert sorted(seq for batch in done for seq in batch) == numbers
+    check_everything()
