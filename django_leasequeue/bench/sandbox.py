@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +13,7 @@ from django.conf import settings as django_settings
 from django.db.models import Manager, Model
 from django.utils import timezone
 
+from ..engine import arrays
 from ..exceptions import LeaseQueueError
 from ..models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, Worker
 from .options import PROJECT
@@ -86,6 +89,7 @@ class Sandbox:
             self._delete(Job, queue_id__in=ids)
             self._delete(JobResult, queue_id__in=ids)
             self._delete(Claim, queue_id__in=ids)
+        pages = self._connection.execute(statement("event_pages")).fetchall() if ids and everything else []
         if ids and everything:
             # The log may be long: its index on the time keeps to what is not older than the queues.
             since = min(queue.created_at for queue in queues)
@@ -99,6 +103,17 @@ class Sandbox:
             self._connection.execute(statement("bare_drop"))
         if ids:
             self._connection.execute(statement("vacuum_all" if everything else "vacuum_jobs"))
+        if pages:
+            self._forget(pages)
+
+    def _forget(self, pages: Sequence[tuple[int, int]]) -> None:
+        """Leave the log's indexes as they were, as far as the account may."""
+        params = {
+            "partitions": arrays.integers([row[0] for row in pages]),
+            "pages": arrays.integers([row[1] for row in pages]),
+        }
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            self._connection.execute(statement("event_forget"), params)
 
     def _delete(self, model: type[Model], **which: Any) -> None:
         manager: Manager[Any] = model._default_manager
