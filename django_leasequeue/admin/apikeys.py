@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -15,8 +15,15 @@ from django.utils import timezone
 from ..api.keys import make_token, rotate_key
 from ..models import ApiKey, ApiScope
 
+if TYPE_CHECKING:  # generic for the type checker only
+    KeyModelForm = forms.ModelForm[ApiKey]
+    KeyModelAdmin = admin.ModelAdmin[ApiKey]
+else:
+    KeyModelForm = forms.ModelForm
+    KeyModelAdmin = admin.ModelAdmin
 
-class ApiKeyForm(forms.ModelForm[ApiKey]):
+
+class ApiKeyForm(KeyModelForm):
     """What a person may say about a key."""
 
     scopes = forms.MultipleChoiceField(
@@ -34,7 +41,7 @@ class ApiKeyForm(forms.ModelForm[ApiKey]):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin[ApiKey]):
+class ApiKeyAdmin(KeyModelAdmin):
     """The page of keys. Nothing here can show a secret that was made before."""
 
     form = ApiKeyForm
