@@ -27,6 +27,9 @@ from .trail import NO_TRAIL, Trail
 
 #: Queues of one claim call.
 MAX_QUEUES = 100
+#: Statements of each duty that one claim call runs for all: with a million jobs due at midnight the first claimer must
+#: not wait until every one of them is ready.
+ROUNDS = 10
 
 _LEASES, _DELAYED, _EXPIRED = 1, 2, 4
 
@@ -104,9 +107,13 @@ def claim(
     found = _Round()
     started = {} if trail is None else trail.parameters()
     if size:
-        yield from _claim_some({**params, **started}, size, found, force=False)
-        if started and len(found.jobs) < size and not found.due:
-            yield from _claim_some(params, size - len(found.jobs), found, force=False)
+        yield from _claim_some({**params, **started}, size, found, force=bool(started))
+        if started:
+            # At a busy claimer something has always just come due, if only the claims of jobs long done. It looks for
+            # that when it looks from the floor: as soon as jobs run short, else when the trail is forgotten.
+            found.due = 0
+            if len(found.jobs) < size:
+                yield from _claim_some(params, size - len(found.jobs), found, force=False)
     if found.due or found.spent:
         yield from _clear_the_way(params, names, project, tag, size, found)
     if trail is not None:
@@ -141,11 +148,11 @@ def _clear_the_way(
             ids.append(info.id)
     for _ in range(20):
         if found.due & _LEASES:
-            yield from sweep.sweep_steps(ids)
+            yield from sweep.sweep_steps(ids, ROUNDS)
         if found.due & _DELAYED:
-            yield from sweep.promote_steps(ids)
+            yield from sweep.promote_steps(ids, ROUNDS)
         if found.due & _EXPIRED:
-            yield from sweep.expire_steps(ids)
+            yield from sweep.expire_steps(ids, ROUNDS)
         if found.spent:
             yield from deadletter.spent_steps(ids, tag)
         missing = size - len(found.jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from ..enums import JobState
 from . import arrays
@@ -22,10 +23,10 @@ _MOVE = -1
 _DEAD = JobState.DEAD.label
 
 
-def sweep_steps(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
-    """Steps that bring back every expired lease of these queues, batch by batch."""
+def sweep_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swept]]:
+    """Steps that bring back the expired leases of these queues, batch by batch: all, or those of so many batches."""
     swept: list[Swept] = []
-    while True:
+    for _ in count() if rounds is None else range(rounds):
         rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS}
         claims_cleared, _, claims_read = rows[0][:3]
         done: list[Swept] = []
@@ -54,7 +55,8 @@ def sweep_steps(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
         swept += done
         # Claims whose jobs were all finished count as well: behind them there may be one whose worker died.
         if claims_read < CLAIMS or not (claims_cleared or done):
-            return swept
+            break
+    return swept
 
 
 def _announce(job: Swept) -> Steps[None]:
@@ -79,24 +81,26 @@ def _move(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
     return (yield from retire_steps(queue_id, project, dead_letter, seqs)) if dead_letter else []
 
 
-def promote_steps(queue_ids: Sequence[int]) -> Steps[int]:
-    """Steps that make due delayed jobs ready; return how many."""
+def promote_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+    """Steps that make due delayed jobs ready, all or so many batches; return how many."""
     total = 0
-    while True:
+    for _ in count() if rounds is None else range(rounds):
         rows = yield "promote", {"queues": arrays.integers(queue_ids), "size": BATCH}
         total += len(rows)
         if len(rows) < BATCH:
-            return total
+            break
+    return total
 
 
-def expire_steps(queue_ids: Sequence[int]) -> Steps[int]:
-    """Steps that remove messages past their TTL and dead jobs past their retention; return how many."""
+def expire_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+    """Steps that remove messages and dead jobs past their time, all or so many batches; return how many."""
     total = 0
-    while True:
+    for _ in count() if rounds is None else range(rounds):
         rows = yield "expire", {"queues": arrays.integers(queue_ids), "size": BATCH}
         total += len(rows)
         if len(rows) < BATCH:
-            return total
+            break
+    return total
 
 
 @operation

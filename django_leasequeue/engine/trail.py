@@ -21,7 +21,7 @@ NO_TRAIL = {"trail_queues": arrays.EMPTY, "trail_ranks": arrays.EMPTY, "trail": 
 class Trail:
     """The highest position claimed per queue and rank, forgotten every ``max_age`` seconds and whenever jobs run short.
 
-    A job that becomes ready below the trail (released, expired, committed late) waits for at most ``max_age``.
+    A job that becomes ready below the trail (released, expired, due, committed late) waits for at most ``max_age``.
     """
 
     def __init__(self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:

@@ -10,7 +10,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, make_token, parse_token
 from django_leasequeue.engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from django_leasequeue.exceptions import InvalidOption, NotAQueue, QueueNotFound
-from django_leasequeue.models import Claim, Job, Queue, QueueFloor
+from django_leasequeue.models import Claim, Job, JobState, Queue, QueueFloor
 
 from .helpers import NODE, OTHER, claim, enqueue, kinds, make, one, put, seqs, state
 
@@ -298,3 +298,16 @@ def test_a_queue_has_floors_for_the_ranks_in_use(queue: int) -> None:
     enqueue(NewJob(priority=3), NewJob(priority=9), NewJob(priority=3), NewJob())
     ranks = QueueFloor.objects.filter(queue_id=queue, kind=0).values_list("rank", flat=True)
     assert sorted(ranks) == [-9, -3, 0]
+
+
+def test_one_claimer_does_not_wait_until_all_that_is_due_is_ready(clock, queue: int) -> None:
+    """A crowd of jobs scheduled for one moment: each claim makes a part of them ready and gets its batch."""
+    total = 11_500
+    for _ in range(23):
+        put(500, delay_ms=1_000)
+    clock.advance(seconds=1)
+    first = claim(3)
+    assert len(first) == 3
+    assert Job.objects.filter(state=JobState.DELAYED).count() == total - 10_000
+    assert len(claim(1_000)) == 1_000
+    assert not Job.objects.filter(state=JobState.DELAYED).exists()

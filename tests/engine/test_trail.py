@@ -1,0 +1,129 @@
+"""The trail of a busy claimer: it skips what it took a moment ago, and never for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
+from django_leasequeue.engine.trail import Trail
+from django_leasequeue.models import Job
+
+from .helpers import NODE, OTHER, enqueue, make, own_connection, put, seqs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Counting(ConnectionExecutor):
+    """Notes the statements that it sends."""
+
+    def __init__(self, executor: ConnectionExecutor) -> None:
+        super().__init__(executor.connection)
+        self.sent: list[str] = []
+
+    def fetch(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        self.sent.append(name)
+        return super().fetch(name, params)
+
+
+class Claimer:
+    """A busy claimer with a clock for its trail."""
+
+    def __init__(self, executor: ConnectionExecutor) -> None:
+        self.executor = Counting(executor)
+        self.time = 0.0
+        self.trail = Trail(max_age=0.5, clock=lambda: self.time)
+
+    def claim(self, size: int = 2, queue: Any = "work", **call: Any) -> list[LeasedJob]:
+        self.executor.sent.clear()
+        return self.executor.run(engine.claim(queue, NODE, size, trail=self.trail, **call))
+
+
+@pytest.fixture
+def claimer(transactional_db: None) -> Iterator[Claimer]:
+    make("work")
+    with own_connection() as executor:
+        yield Claimer(executor)
+
+
+def test_a_full_claim_lays_it_and_one_statement_is_enough(claimer: Claimer) -> None:
+    numbers = put(6)
+    for start in (0, 2, 4):
+        assert seqs(claimer.claim()) == numbers[start : start + 2]
+        assert claimer.executor.sent == ["claim"]
+    assert claimer.trail.parameters()["trail"] == f"{{{numbers[5]}}}"
+
+
+def test_what_is_given_back_below_it_is_found_when_jobs_run_short(claimer: Claimer) -> None:
+    numbers = put(3)
+    claimer.claim()
+    engine.run(engine.nack(numbers[:1], NODE))
+    assert sorted(seqs(claimer.claim())) == [numbers[0], numbers[2]]
+
+
+def test_and_when_it_is_old(claimer: Claimer) -> None:
+    numbers = put(8)
+    claimer.claim()
+    engine.run(engine.nack(numbers[:1], NODE))
+    assert seqs(claimer.claim()) == numbers[2:4]
+    claimer.time = 0.6
+    assert seqs(claimer.claim()) == [numbers[0], numbers[4]]
+
+
+def test_what_comes_due_waits_no_longer(clock, claimer: Claimer) -> None:
+    lost = put()[0]
+    engine.run(engine.claim("work", OTHER, lease_ms=1_000))
+    (scheduled,) = enqueue(NewJob(delay_ms=1_000))
+    numbers = put(20)
+    claimer.claim()
+    clock.advance(seconds=2)
+    assert seqs(claimer.claim()) == numbers[2:4]
+    assert claimer.executor.sent == ["claim"]
+    claimer.time = 0.6
+    assert seqs(claimer.claim()) == [lost, scheduled.seq]
+
+
+def test_claims_of_finished_jobs_cost_a_busy_claimer_nothing(clock, claimer: Claimer) -> None:
+    """Their rows come due all the time; a look at them with every claim would make each one four statements."""
+    put(40)
+    for _ in range(18):
+        jobs = claimer.claim()
+        engine.run(engine.ack(seqs(jobs), NODE))
+        clock.advance(seconds=2)
+        if claimer.time:
+            assert claimer.executor.sent == ["claim"]
+        claimer.time += 0.01
+
+
+def test_it_is_forgotten_when_a_claim_is_not_full(claimer: Claimer) -> None:
+    put(1)
+    claimer.claim()
+    assert claimer.trail.parameters() == {}
+
+
+def test_a_higher_priority_is_not_behind_it(claimer: Claimer) -> None:
+    put(4)
+    claimer.claim()
+    (urgent,) = enqueue(NewJob(priority=9))
+    assert seqs(claimer.claim())[0] == urgent.seq
+
+
+def test_each_queue_has_its_own(claimer: Claimer) -> None:
+    make("second")
+    first, second = put(2), put(4, "second")
+    assert seqs(claimer.claim(4, ["work", "second"])) == [*first, *second[:2]]
+    late = put(1)
+    assert seqs(claimer.claim(2, ["work", "second"])) == [*late, second[2]]
+
+
+def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
+    engine.run(engine.configure("work", max_deliveries=1, dead_letter="self"))
+    put(2)
+    (poison,) = put(1)
+    good = put(2)
+    claimer.claim()
+    Job.objects.filter(pk=poison).update(deliveries=1)
+    assert seqs(claimer.claim()) == good
