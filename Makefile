@@ -38,7 +38,7 @@ demo: .venv/.installed-test
 	@scripts/with-devdb $(PY) manage.py demo $(ARGS)
 
 serve: .venv/.installed-test
-	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py runserver $(PORT)'
+	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py serve $(PORT)'
 
 bench: .venv/.installed-test
 	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py leasequeue_bench $(ARGS)'

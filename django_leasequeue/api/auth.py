@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -27,13 +26,6 @@ _HOW = (
     "Send a key as 'Authorization: Bearer <key>'. Keys are made with 'manage.py leasequeue_apikey create'. To open the"
     " API to everybody, set LEASEQUEUE['API']['ACCESS'] = 'open'."
 )
-#: Tokens in query strings, for logs.
-_TOKEN = re.compile(r"([?&]token=)[^&\s\"']+")
-
-
-def redact(text: str) -> str:
-    """Return a URL or a log line without the token in its query."""
-    return _TOKEN.sub(r"\1[redacted]", text)
 
 
 def unauthorized(why: str) -> ApiError:

@@ -91,7 +91,8 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
     if isinstance(error, ours.LeaseQueueError):
         for kind, status, code in _ENGINE:
             if isinstance(error, kind):
-                named = {"topic": topic} if topic is not None and status in (404, 409) else {}
+                about = topic or getattr(error, "queue", None)
+                named = {"topic": about} if about is not None and status in (404, 409) else {}
                 return ErrorAnswer(status, code, _message(error, topic), named)
     if isinstance(error, drf.APIException | Http404 | DjangoPermissionDenied | SuspiciousOperation):
         return _from_framework(error)

@@ -15,6 +15,9 @@ from ..engine.pool import in_thread, pool
 
 T = TypeVar("T")
 
+#: Where the server notes in the ASGI scope when the request came in (``api.asgi``).
+RECEIVED = "leasequeue.received"
+
 
 def is_wsgi(request: HttpRequest) -> bool:
     """Return whether a request came through WSGI: an event loop lives as long as the request then."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from django.db import connections, transaction
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.parsers import JSONParser
@@ -23,15 +23,12 @@ from .auth import ApiKeyAuthentication, authenticate, require
 from .errors import ApiError, describe
 from .fields import Body
 from .options import options
-from .running import Runner, runner_for
+from .running import RECEIVED, Runner, runner_for
 from .schema import SCHEMA
 from .throttle import throttle
 
 T = TypeVar("T")
 Scopes = Mapping[str, frozenset[str]]
-
-#: Where the server notes in the ASGI scope when the request came in (``api.asgi``).
-RECEIVED = "leasequeue.received"
 
 
 class ApiView(APIView):
@@ -209,27 +206,32 @@ class ApiView(APIView):
         spent = {"server_total_ms": round((time.perf_counter() - self.began) * 1000, 3), **(performance or {})}
         tail = b'"performance":' + payload.dumps(spent) + b"}"
         text = body[:-1] + (b"," if len(body) > 2 else b"") + tail
-        return HttpResponse(text, status=status, content_type="application/json")
+        return _json(text, status)
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
         """Return the answer to a request that failed."""
         return refusal(error, topic)
 
-    def stream(self, content: Any) -> StreamingHttpResponse:
-        """Return an event stream."""
-        return StreamingHttpResponse(
-            content,
-            content_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
+    async def recheck(self) -> None:
+        """Look again whether the client may go on (streams).
+
+        Raises:
+            ApiError: its key was revoked, has expired or lost a right.
+        """
+        access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
+        require(access, self.required_scopes.get(str(self.request.method), frozenset()))
 
 
 def refusal(error: Exception, topic: str | None = None) -> HttpResponse:
     """Return the answer to a request that failed."""
     answer = describe(error, topic)
-    return HttpResponse(
-        payload.dumps(answer.body), status=answer.status, content_type="application/json", headers=answer.headers
-    )
+    return _json(payload.dumps(answer.body), answer.status, answer.headers)
+
+
+def _json(text: bytes, status: int, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    # The length is a middleware's affair elsewhere in Django; here there may be none.
+    length = {"Content-Length": str(len(text))}
+    return HttpResponse(text, status=status, content_type="application/json", headers={**(headers or {}), **length})
 
 
 @csrf_exempt

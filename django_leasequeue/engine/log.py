@@ -206,3 +206,11 @@ def _gap(start: int, end: int, low: int, high: int, reason: str, count: int) -> 
         return None
     share = (end - start + 1) / (high - low + 1)
     return Gap(start, end, reason, max(1, min(round(count * share), count, end - start + 1)))
+
+
+@operation
+def seal(seals: Sealer) -> Steps[int]:
+    """Look which numbers are sealed by now; return the highest."""
+    rows = yield "topic_seal", seals.parameters()
+    seals.note(*rows[0])
+    return seals.sealed

@@ -90,6 +90,14 @@ def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[Look]:
 
 
 @operation
+def topics_there(topics: Sequence[str], *, project: str = "") -> Steps[set[str]]:
+    """Return those of these topics that exist."""
+    check_place(project, *topics)
+    rows = yield "topic_names", {"project": project, "names": arrays.texts(topics)}
+    return {row[0] for row in rows}
+
+
+@operation
 def list_topics(
     *, project: str = "", after: str = "", prefix: str = "", prefixes: Sequence[str] = (), size: int = 100
 ) -> Steps[list[TopicLine]]:

@@ -23,4 +23,4 @@ WITH q AS MATERIALIZED (
     DELETE FROM leasequeue_idempotencykey WHERE queue_id = ANY (ARRAY(SELECT id FROM gone))
 )
 SELECT (SELECT count(*) FROM gone), (SELECT yes FROM busy), (SELECT id FROM gone),
-    (SELECT pg_notify('leasequeue_topics', 'd' || id)::text FROM gone)
+    (SELECT pg_notify('leasequeue_topics', 'd' || id)::text || pg_notify('leasequeue', 'q' || id)::text FROM gone)

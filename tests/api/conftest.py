@@ -2,14 +2,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.db import connection
+from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.api.keys import ring
 from django_leasequeue.api.topics import base, figures
 from django_leasequeue.engine import clock as engine_clock
 from tests.api.client import Api
+from tests.api.servers import Server, serving
+from tests.conftest import child_environment
+
+_names = count(1)
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +45,32 @@ def clock() -> Iterator[engine_clock.Clock]:
     """The engine's clock, held at a round time; ``clock.advance(seconds=...)`` moves it."""
     with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
         yield held
+
+
+@pytest.fixture(scope="session")
+def servers(test_database_url: str) -> Iterator[list[Server]]:
+    """Two server processes on the test database, open to everybody. They outlive a test: use topics of your own."""
+    yield from serving(child_environment(test_database_url), 2)
+
+
+@pytest.fixture
+def server(servers: list[Server]) -> Server:
+    """One server process."""
+    return servers[0]
+
+
+@pytest.fixture
+def topic(servers: list[Server]) -> str:
+    """A name that no other test uses: what servers do is committed, and stays until the module is done."""
+    return f"topic-{next(_names)}"
+
+
+@pytest.fixture(scope="module")
+def emptied(servers: list[Server], django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Empties the tables when the tests of a module, which commit, are done."""
+    yield
+    tables = ", ".join(
+        connection.ops.quote_name(model._meta.db_table) for model in apps.get_app_config("leasequeue").get_models()
+    )
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {tables}")

@@ -17,9 +17,9 @@ from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from django_leasequeue.api import auth
 from django_leasequeue.api.access import Access
 from django_leasequeue.api.keys import MARK, USED_EVERY, create_key, make_token, ring, rotate_key, split_token
+from django_leasequeue.api.redaction import redact
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import ApiKey
 from tests.api.client import Api
@@ -191,7 +191,7 @@ def test_g5_no_secret_in_logs(key: KeyMaker, caplog: pytest.LogCaptureFixture) -
         api.put("topics/x", {})
         Api((api.token or "") + "x").get("topics")
     assert (split_token(api.token or "") or ("", "-"))[1] not in caplog.text
-    assert auth.redact("GET /v0/topics/q/work?node=a&token=lqk_1_x&max=2 HTTP/1.1") == (
+    assert redact("GET /v0/topics/q/work?node=a&token=lqk_1_x&max=2 HTTP/1.1") == (
         "GET /v0/topics/q/work?node=a&token=[redacted]&max=2 HTTP/1.1"
     )
 

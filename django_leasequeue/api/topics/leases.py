@@ -10,10 +10,12 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import Operation, Settled
+from ...engine.cohort import Claimer
 from ..access import READ, WRITE
 from ..schema import describe
 from . import answers
 from .base import TopicView
+from .coalescing import claim_together
 from .serializers import AckBody, ClaimBody, ExtendBody, NackBody
 from .shapes import TOPIC, Acked, Claimed, Extended, Nacked
 
@@ -64,12 +66,16 @@ class ClaimView(TopicView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = self.body(ClaimBody)
-        await self.look(topic, leases=True)
-        jobs = await self.run(
-            engine.claim(
-                topic, body["node"], body["max"], project=self.project, lease_ms=body.get("lease_ms"), strict=False
+        found = await self.look(topic, leases=True)
+        claimer = Claimer(body["node"], body["max"], body.get("lease_ms"))
+        if found.claim_jitter_ms:
+            (jobs,) = await claim_together(self.runner, self.project, topic, found, [claimer])
+        else:
+            jobs = await self.run(
+                engine.claim(
+                    topic, claimer.node, claimer.size, project=self.project, lease_ms=claimer.lease_ms, strict=False
+                )
             )
-        )
         figures = await self.figures(topic, ready=-len(jobs), in_flight=len(jobs))
         return self.answer(
             {

@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from ...engine.log import Page, read, sealer
 from ...notify import AsyncWaiter, get_listener
 from ..running import Runner
+from .settling import settler
 
-#: Seconds between looks while a transaction elsewhere keeps a number open: doubled from, up to.
-FIRST_LOOK, LAST_LOOK = 0.002, 0.1
-#: Looks of a read that does not wait, while what was just written is not sealed yet.
-LOOKS = 4
+#: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
+PATIENCE = 0.05
 #: Seconds after which a waiting reader looks although nobody woke it.
 BACKSTOP = 5.0
+
+
+def unsettled(page: Page, after: int) -> bool:
+    """Return whether there is something behind the cursor that cannot be read yet."""
+    return not page.records and page.gap is None and not page.settled and page.head_seq > max(after, page.cursor)
 
 
 async def read_page(
@@ -41,27 +45,31 @@ async def read_page(
         )
 
     page = await look()
-    # Other transactions are mostly short: what they hold open is settled in a moment.
-    for attempt in range(LOOKS):
-        if not _unsettled(page, after):
-            break
-        await asyncio.sleep(FIRST_LOOK * 2**attempt)
+    if unsettled(page, after):
+        await _settle(runner, page.head_seq, PATIENCE)
         page = await look()
     if not wait or page.records or page.gap is not None or page.more:
         return page
     ends = time.monotonic() + wait
     async with AsyncWaiter(get_listener(runner.using), [page.queue_id]) as waiter:
-        step = FIRST_LOOK
         while True:
             page = await look()
             left = ends - time.monotonic()
             if page.records or page.gap is not None or left <= 0:
                 return page
-            step = min(step * 2, LAST_LOOK) if _unsettled(page, after) else FIRST_LOOK
-            await waiter.wait(min(left, step if _unsettled(page, after) else BACKSTOP))
+            if unsettled(page, after):
+                await _settle(runner, page.head_seq, min(left, BACKSTOP))
+            else:
+                await waiter.wait(min(left, BACKSTOP))
             after = page.cursor
 
 
-def _unsettled(page: Page, after: int) -> bool:
-    """Whether there is something behind the cursor that cannot be read yet."""
-    return not page.records and page.gap is None and not page.settled and page.head_seq > max(after, page.cursor)
+async def _settle(runner: Runner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
+    future = settler(runner).when(number)
+    try:
+        async with asyncio.timeout(timeout):
+            await future
+    except TimeoutError:
+        pass
+    finally:
+        future.cancel()

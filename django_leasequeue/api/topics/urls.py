@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from django.urls import path
 
+from ..redaction import install
 from ..views import not_found
 from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView
 from .records import DiffView, DropView, TopicAddressView
+from .watch import WatchesView, WatchStreamView
+from .work import WorkView
 
 app_name = "leasequeue_topics"
+
+# Where there are event streams there may be tokens in addresses.
+install()
 
 urlpatterns = [
     path("topics", TopicsView.as_view(), name="topics"),
@@ -20,5 +26,8 @@ urlpatterns = [
     path("topics/<str:topic>/ack", AckView.as_view(), name="ack"),
     path("topics/<str:topic>/nack", NackView.as_view(), name="nack"),
     path("topics/<str:topic>/extend", ExtendView.as_view(), name="extend"),
+    path("topics/<str:topic>/work", WorkView.as_view(), name="work"),
+    path("watch", WatchesView.as_view(), name="watch"),
+    path("watch/<str:wid>", WatchStreamView.as_view(), name="watch-stream"),
     path("topics/<path:rest>", not_found),
 ]

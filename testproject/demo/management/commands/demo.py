@@ -130,7 +130,7 @@ class Command(BaseCommand):
             f"  other files         make demo DEMO_PATH=directory\n"
             f"Ctrl-C ends it."
         )
-        with running("demo-server", "runserver", "--noreload", f"127.0.0.1:{port}") as server:
+        with running("demo-server", "serve", f"127.0.0.1:{port}") as server:
             while server.ended is None and worker.ended is None:
                 time.sleep(_TICK)
             ended = server if server.ended is not None else worker

@@ -1,0 +1,5 @@
+-- Purpose: which of these topics exist.
+-- Parameters: project, names.
+-- Index: leasequeue_queue_name.
+-- Returns: name.
+SELECT name FROM leasequeue_queue WHERE project = %(project)s AND name = ANY (%(names)s::text[])
