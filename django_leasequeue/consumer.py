@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import signals
-from .calls import run
+from .calls import arun, run
 from .engine import Failure, LeasedJob, codec
 from .engine.limits import MAX_SPAN_MS, check_integer
 from .exceptions import InvalidOption, JobFailed, QueueClosed
@@ -293,14 +293,26 @@ class Consumer:
             return self
         if self.queue.info() is None:
             self.queue.make()
-        self.handler.serializer = run(self.queue.serializer(), self.queue.using)
+        self._start(run(self.queue.serializer(), self.queue.using))
+        return self
+
+    async def astart(self) -> Self:
+        """Async twin of ``start``."""
+        if self.running:
+            return self
+        if await self.queue.ainfo() is None:
+            await self.queue.amake()
+        self._start(await arun(self.queue.serializer(), self.queue.using))
+        return self
+
+    def _start(self, serializer: Serializer) -> None:
+        self.handler.serializer = serializer
         options = replace(self._options, database=self.queue.using)
         self._worker = Worker(options, node=self.queue.given_node, handler=self.handler)
         self._thread = threading.Thread(
             target=self._worker.run, name=f"leasequeue-consumer-{self.queue.name}", daemon=True
         )
         self._thread.start()
-        return self
 
     def stop(self, timeout: float | None = None) -> bool:
         """Take no more jobs, wait for the running ones, give the rest back.
@@ -327,10 +339,6 @@ class Consumer:
     async def astop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  (the same call as the thread's)
         """Async twin of ``stop``."""
         return await asyncio.to_thread(self.stop, timeout)
-
-    async def astart(self) -> Self:
-        """Async twin of ``start``."""
-        return await asyncio.to_thread(self.start)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -253,9 +253,11 @@ class Leasing(Handle):
         Args:
             jobs: of one node.
             delay_ms: as for ``nack``.
-            unstarted: nobody began with them: these deliveries do not count.
+            unstarted: nobody began with them: these deliveries do not count, and they go back at once.
         """
         node = self._one_node(jobs)
+        if unstarted and delay_ms is None:
+            delay_ms = 0
         releases = [engine.Release(job.seq, job.claim, delay_ms) for job in jobs]
         settled = engine.release(releases, node, project=self.project, queue=self.name, unstarted=unstarted)
         return (yield from settled.steps())

@@ -108,7 +108,8 @@ def child_environment(database_url: str) -> dict[str, str]:
     return {
         **os.environ,
         "DATABASE_URL": database_url,
-        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
+        # A test that overrides a setting leaves settings.SETTINGS_MODULE empty.
+        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE or os.environ["DJANGO_SETTINGS_MODULE"],
         "PYTHONPATH": python_path,
         "PYTHONUNBUFFERED": "1",
     }

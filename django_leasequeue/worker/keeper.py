@@ -87,6 +87,7 @@ class Keeper:
 
     def _round(self) -> None:
         self._renew()
+        self._tell_replaced()
         self._store_progress()
         if time.monotonic() - self._said_at >= PRESENCE:
             self._give_back_surplus()
@@ -140,6 +141,14 @@ class Keeper:
                 control.abort("lease_lost")
                 return
         self._state.figures.add(lost=1)
+
+    def _tell_replaced(self) -> None:
+        """Tell runs whose lease is not held any more: their job was lost, and came back to this very worker, where it may
+        have ended by its newer lease.
+        """
+        for control, _ in self._running():
+            if self._state.held.get(control.job.seq) is not control.job:
+                control.abort("lease_lost")
 
     def _store_progress(self) -> None:
         said = [Progress(control.job.seq, control.job.claim, value) for control, value in self._said()]
