@@ -143,8 +143,8 @@ class Keeper:
         self._state.figures.add(lost=1)
 
     def _tell_replaced(self) -> None:
-        """Tell runs whose lease is not held any more: their job was lost, and came back to this very worker, where it may
-        have ended by its newer lease.
+        """Tell runs whose lease is not held any more: their job was lost, and came back to this very worker, where it
+        may have ended by its newer lease.
         """
         for control, _ in self._running():
             if self._state.held.get(control.job.seq) is not control.job:
