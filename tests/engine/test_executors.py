@@ -148,7 +148,7 @@ class TestDjangosConnection:
 
     def test_a_broken_transaction_is_refused_as_django_does(self) -> None:
         make("work")
-        with pytest.raises(transaction.TransactionManagementError), transaction.atomic():  # noqa: PT012
+        with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
             with pytest.raises(DatabaseError), connection.cursor() as cursor:
                 cursor.execute("SELECT 1/0")
             transaction.get_connection().needs_rollback = True
