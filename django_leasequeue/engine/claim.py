@@ -100,7 +100,7 @@ def claim(
         "queues": arrays.texts(names),
         "node": check_node(node),
         "lease_ms": clamp_lease(lease_ms),
-        "grace_ms": clamp_grace(grace_ms),
+        "grace_ms": clamp_grace(grace_ms) or 0,
         "tag": tag,
         "connection": connection,
     }

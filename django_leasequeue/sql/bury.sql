@@ -1,13 +1,13 @@
 -- Purpose: ready jobs that used up their deliveries become dead in their own queue (exhaust_at = claim, dead_letter = self).
 -- Parameters: queue (id), size, now.
--- Index: leasequeue_job_ready from the floor on, leasequeue_job_pkey.
+-- Index: leasequeue_job_pkey (the + 0 keeps the planner from reading all that is ready in the queue).
 -- Returns: seq, key, name, deliveries.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), q AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE id = %(queue)s AND dead_letter = 'self' AND exhaust_at = 'claim'
 ), d AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j, q WHERE j.seq = ANY (%(seqs)s::bigint[]) AND j.queue_id = q.id AND j.state = 0
+    SELECT j.seq FROM leasequeue_job j, q WHERE j.seq = ANY (%(seqs)s::bigint[]) AND j.queue_id + 0 = q.id AND j.state = 0
         AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND j.deliveries
     FOR UPDATE OF j SKIP LOCKED
 ), r AS (

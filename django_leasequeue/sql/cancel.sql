@@ -7,9 +7,11 @@ WITH t AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), d AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j, q WHERE j.queue_id = q.id AND j.state IN (0, 1)
-        AND (j.seq = ANY (%(seqs)s::bigint[]) OR j.key = ANY (%(keys)s::text[]))
-    FOR UPDATE OF j
+    SELECT j.seq FROM leasequeue_job j, q WHERE j.seq = ANY (ARRAY(
+            SELECT unnest(%(seqs)s::bigint[])
+            UNION SELECT k.seq FROM leasequeue_job k, q WHERE k.key = ANY (%(keys)s::text[]) AND k.queue_id = q.id))
+        AND j.queue_id = q.id AND j.state IN (0, 1)
+    ORDER BY j.seq FOR UPDATE OF j
 ), gone AS (
     DELETE FROM leasequeue_job j USING t WHERE j.seq = ANY (ARRAY(SELECT seq FROM d)) AND j.state IN (0, 1)
     RETURNING j.seq, j.queue_id, j.key, j.name, j.deliveries, j.created_at, j.reply_to, t.now

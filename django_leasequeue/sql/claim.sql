@@ -1,8 +1,9 @@
 -- Purpose: lease up to n ready jobs of the named queues, in order of queue, rank, position, to one node.
--- Parameters: project, queues (names in order), node, size, lease_ms and grace_ms (null: the queue's, 0), tag (null: any),
+-- Parameters: project, queues (names in order), node, size, lease_ms (null: the queue's), grace_ms, tag (null: any),
 --   connection (null or a stream's mark), trail_queues, trail_ranks, trail (positions not to look at again), force (take jobs although expired leases or due jobs wait), now, autocommit.
 -- Index: leasequeue_job_ready from the floor on, leasequeue_job_pkey; probes leasequeue_claim_deadline,
---   leasequeue_job_delayed, leasequeue_job_expires.
+--   leasequeue_job_delayed, leasequeue_job_expires. The probes order their one row: else a planner who expects many such
+--   rows in the table reads it from its beginning.
 -- Returns: on every row due (1 expired leases, 2 due delayed jobs, 4 expired messages: nothing was claimed, sweep first),
 --   spent (jobs met that used up their deliveries: move them aside), then the job, or nulls.
 WITH t AS MATERIALIZED (
@@ -23,11 +24,13 @@ WITH t AS MATERIALIZED (
 ), due AS MATERIALIZED (
     SELECT
         (EXISTS (SELECT FROM f, LATERAL (SELECT FROM leasequeue_claim c WHERE c.queue_id = f.id
-            AND c.deadline >= f.since AND c.deadline < (SELECT now FROM t) LIMIT 1) x WHERE f.kind = 2))::int
+            AND c.deadline >= f.since AND c.deadline < (SELECT now FROM t) ORDER BY c.deadline LIMIT 1) x WHERE f.kind = 2))::int
         + 2 * (EXISTS (SELECT FROM f, LATERAL (SELECT FROM leasequeue_job j WHERE j.queue_id = f.id AND j.state = 1
-            AND j.available_at >= f.since AND j.available_at <= (SELECT now FROM t) LIMIT 1) x WHERE f.kind = 1))::int
+            AND j.available_at >= f.since AND j.available_at <= (SELECT now FROM t)
+            ORDER BY j.available_at LIMIT 1) x WHERE f.kind = 1))::int
         + 4 * (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_job j WHERE j.queue_id = q.id
-            AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t) LIMIT 1) x))::int
+            AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t)
+            ORDER BY j.expires_at LIMIT 1) x))::int
         AS flags,
         CASE WHEN %(autocommit)s::bool AND NOT EXISTS (SELECT FROM q WHERE leases_durable)
             THEN set_config('synchronous_commit', 'off', true) END AS relaxed
@@ -51,7 +54,7 @@ WITH t AS MATERIALIZED (
     JOIN q ON q.id = g.queue_id, t
 ), made AS (
     INSERT INTO leasequeue_claim (id, queue_id, deadline, created_at, ttl_ms, grace_ms, node, connection, seqs)
-    SELECT c.id, c.queue_id, c.deadline, t.now, c.ttl, COALESCE(%(grace_ms)s::bigint, 0), %(node)s::text, %(connection)s::text,
+    SELECT c.id, c.queue_id, c.deadline, t.now, c.ttl, %(grace_ms)s::bigint, %(node)s::text, %(connection)s::text,
         c.seqs
     FROM c, t
 ), l AS (
@@ -59,7 +62,7 @@ WITH t AS MATERIALIZED (
         deliveries = j.deliveries + 1, claimed_at = t.now, first_claimed_at = COALESCE(j.first_claimed_at, t.now),
         available_at = NULL, key = CASE WHEN c.dedup_until = 'claimed' THEN NULL ELSE j.key END,
         expires_at = GREATEST(j.expires_at,
-            CASE WHEN j.expires_at IS NOT NULL THEN c.deadline + COALESCE(%(grace_ms)s::bigint, 0) * interval '1 ms' END)
+            CASE WHEN j.expires_at IS NOT NULL THEN c.deadline + %(grace_ms)s::bigint * interval '1 ms' END)
     FROM c, t
     WHERE j.queue_id = c.queue_id AND j.seq = ANY (ARRAY(SELECT seq FROM p WHERE NOT spent))
     RETURNING j.*, c.queue, c.ord, c.max_deliveries AS queue_max_deliveries

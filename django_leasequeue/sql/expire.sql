@@ -8,7 +8,8 @@ WITH t AS MATERIALIZED (
 ), due AS MATERIALIZED (
     SELECT q.id FROM unnest(%(queues)s::bigint[]) AS q(id) WHERE EXISTS (
         SELECT FROM leasequeue_job j
-        WHERE j.queue_id = q.id AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t))
+        WHERE j.queue_id = q.id AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t)
+        ORDER BY j.expires_at LIMIT 1)
 ), mine AS MATERIALIZED (
     SELECT s.queue_id FROM leasequeue_topicstate s WHERE s.queue_id = ANY (ARRAY(SELECT id FROM due))
     FOR NO KEY UPDATE SKIP LOCKED

@@ -16,8 +16,8 @@ WITH t AS MATERIALIZED (
     SELECT j.seq, j.queue_id, j.state, COALESCE(i.delay, 0) AS delay, target.id AS target,
         j.queue_id <> target.id AND j.key IS NOT NULL AND EXISTS (
             SELECT FROM leasequeue_job k WHERE k.key = j.key AND k.queue_id = target.id) AS taken
-    FROM leasequeue_job j JOIN i ON i.i_seq = j.seq, q, target
-    WHERE j.seq = ANY (%(seqs)s::bigint[]) AND j.queue_id = q.id
+    FROM i JOIN leasequeue_job j ON j.seq = i.i_seq, q, target
+    WHERE j.queue_id + 0 = q.id
         AND (j.state = 3 OR (j.state IN (0, 4) AND j.dead_at IS NOT NULL AND j.queue_id <> target.id))
     ORDER BY j.seq FOR UPDATE OF j SKIP LOCKED
 ), r AS (
@@ -69,5 +69,7 @@ WITH t AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
     FROM target WHERE EXISTS (SELECT FROM r) OR EXISTS (SELECT FROM new)
 )
-SELECT s.seq, CASE WHEN s.taken THEN -1 WHEN s.delay > 0 THEN 1 ELSE 0 END, n.seq, (SELECT sent FROM wake)
-FROM s LEFT JOIN new n ON n.source_seq = s.seq
+SELECT s.seq, CASE WHEN s.taken THEN -1 WHEN s.delay > 0 THEN 1 ELSE 0 END, NULL::bigint, (SELECT sent FROM wake)
+FROM s WHERE s.taken OR s.queue_id = s.target
+UNION ALL
+SELECT n.source_seq, n.state::int, n.seq, (SELECT sent FROM wake) FROM new n

@@ -17,8 +17,8 @@ WITH t AS MATERIALIZED (
         WHERE c.queue_id = q.id AND c.deadline >= q.since AND c.deadline < (SELECT now FROM t)
         ORDER BY c.deadline LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) c
 ), held AS MATERIALIZED (
-    SELECT j.seq, j.claim, j.deadline FROM leasequeue_job j JOIN c ON c.id = j.claim
-    WHERE j.seq = ANY (ARRAY(SELECT unnest(seqs) FROM c)) AND j.state = 2
+    SELECT j.seq, j.claim, j.deadline FROM c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
+    JOIN leasequeue_job j ON j.seq = u.seq AND j.claim = c.id AND j.state = 2
 ), x AS MATERIALIZED (
     SELECT j.seq, j.queue_id, j.key, j.name, j.deliveries, j.node, j.claim, j.deadline, q.requeue, q.dead_letter, q.leases_durable,
         CASE WHEN q.dead_ttl_ms > 0 THEN COALESCE(j.result_ttl_ms, q.dead_ttl_ms) END AS dead_ttl_ms,
@@ -50,8 +50,11 @@ WITH t AS MATERIALIZED (
     FROM (SELECT queue_id, rank, min(position) AS low FROM r WHERE state = 0 GROUP BY queue_id, rank) m
     WHERE f.queue_id = m.queue_id AND f.kind = 0 AND f.rank = m.rank AND (f.value > m.low OR f.candidate > m.low)
 ), remain AS MATERIALIZED (
-    SELECT held.claim, min(held.deadline) AS deadline FROM held
-    WHERE NOT EXISTS (SELECT FROM r WHERE r.seq = held.seq) GROUP BY held.claim
+    SELECT u.claim, min(u.deadline) AS deadline FROM (
+        SELECT a.claim, a.deadline FROM (SELECT seq, claim, deadline, 1 AS n FROM held
+            UNION ALL SELECT seq, claim, deadline, -1 FROM r) a
+        GROUP BY a.seq, a.claim, a.deadline HAVING sum(a.n) > 0) u
+    GROUP BY u.claim
 ), heads AS MATERIALIZED (
     SELECT c.queue_id, max(u.seq) AS head_seq FROM c, unnest(c.seqs) AS u(seq) GROUP BY c.queue_id
 ), low AS MATERIALIZED (
@@ -96,8 +99,10 @@ SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM x)
 UNION ALL
-SELECT x.seq, x.queue_id, COALESCE(r.state::int, -1), x.key, x.name, x.node, x.deliveries,
+SELECT r.seq, r.queue_id, r.state, r.key, r.name, r.node, r.deliveries,
     CASE WHEN r.state = 3 AND r.reply_to IS NOT NULL
         THEN (SELECT string_agg(pg_notify(c, r.seq || ':2:' || COALESCE(r.key, ''))::text, '')
             FROM string_to_table(r.reply_to, ' ') c) END
-FROM x LEFT JOIN r ON r.seq = x.seq
+FROM r
+UNION ALL
+SELECT x.seq, x.queue_id, -1, x.key, x.name, x.node, x.deliveries, NULL FROM x WHERE x.spent AND x.dead_letter <> 'self'

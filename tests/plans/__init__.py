@@ -1,0 +1,1 @@
+"""Query plans over large tables."""
