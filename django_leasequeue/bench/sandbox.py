@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from ..engine import arrays
 from ..exceptions import LeaseQueueError
-from ..models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, Worker
+from ..models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, TopicState, Worker
 from .options import PROJECT
 from .sql import statement
 
@@ -97,6 +97,7 @@ class Sandbox:
                 self._delete(LeaseEvent, occurred_at__gte=since, queue_id__in=ids)
             self._delete(QueueFloor, queue_id__in=ids)
             self._delete(QueueStat, queue_id__in=ids)
+            self._delete(TopicState, queue_id__in=ids)
             self._delete(Queue, pk__in=ids)
         if everything:
             self._delete(Worker, project=PROJECT)

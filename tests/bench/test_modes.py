@@ -35,6 +35,7 @@ EXPECTED = {
     "duplicate": ["the key is taken"],
     "buffer": ["enqueue, 50 callers", "enqueue, claim, ack, 50 callers"],
     "request": ["half of the calls", "99 of 100 calls", "100 callers", "waiting callers"],
+    "http": ["records a request", "50 connections", "half of them", "99 of 100", "fairness", "idle server", "server_total_ms"],
 }
 
 
@@ -42,8 +43,8 @@ def test_every_mode_is_tested() -> None:
     assert EXPECTED.keys() == MODES.keys()
 
 
-#: These start about ten workers each.
-SLOW = {"drain", "snapshot"}
+#: These start about ten processes each.
+SLOW = {"drain", "http", "snapshot"}
 
 
 @pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.slow if mode in SLOW else ()) for mode in MODES])

@@ -14,10 +14,8 @@ from ...engine import stats
 from ..options import options
 from ..running import Runner
 
-#: Seconds that a count may take to be made every time: of a long queue, of a short one (whose claims may be many).
-CHEAP, CHEAP_IF_SHORT = 0.001, 0.01
-#: Jobs of a long queue.
-LONG = 1_000
+#: Seconds that a count may take to be made every time.
+CHEAP = 0.002
 #: How much longer than it took a count is kept.
 FACTOR = 20.0
 #: Topics whose counts are kept.
@@ -84,7 +82,7 @@ async def _count(runner: Runner, project: str, topic: str, place: tuple[str, str
         counts.ready + counts.in_flight + counts.delayed + counts.dead + counts.records,
     )
     took = now - began
-    if took <= (CHEAP if figures.count > LONG else CHEAP_IF_SHORT):
+    if took <= CHEAP:
         _kept.pop(place, None)
     else:
         if len(_kept) >= _KEPT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import backlog, buffer, claim, drain, duplicate, enqueue, latency, memory, request, scheduled, snapshot
+from . import backlog, buffer, claim, drain, duplicate, enqueue, http, latency, memory, request, scheduled, snapshot
 
 #: By name, in the order in which they run.
 MODES: dict[str, ModuleType] = {
@@ -19,4 +19,8 @@ MODES: dict[str, ModuleType] = {
     "duplicate": duplicate,
     "buffer": buffer,
     "request": request,
+    "http": http,
 }
+
+#: Those that run when no mode is named: the others need more than the database.
+DEFAULT_MODES = [name for name, mode in MODES.items() if not getattr(mode, "ON_REQUEST", False)]

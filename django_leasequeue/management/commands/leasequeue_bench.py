@@ -17,7 +17,7 @@ from django.db import connections
 from django_leasequeue import conf
 from django_leasequeue.bench import options as bench_options
 from django_leasequeue.bench.environment import remarks
-from django_leasequeue.bench.modes import MODES
+from django_leasequeue.bench.modes import DEFAULT_MODES, MODES
 from django_leasequeue.bench.options import BenchOptions
 from django_leasequeue.bench.progress import Progress
 from django_leasequeue.bench.report import summary, table
@@ -71,6 +71,7 @@ class Command(BaseCommand):
             action="store_true",
             help="instead: measure the lake on the events that are there (after --events, if both are given)",
         )
+        parser.add_argument("--http", action="store_true", help="only the HTTP door (--modes http)")
         parser.add_argument("--yes", action="store_true", help="run although this looks like production")
 
     def handle(self, *args: Any, **given: Any) -> None:
@@ -81,7 +82,7 @@ class Command(BaseCommand):
         if given["events"] or given["spark"]:
             self._lake(options, given)
             return
-        modes = given["modes"] or list(MODES)
+        modes = given["modes"] or (["http"] if given["http"] else DEFAULT_MODES)
         target = _writable(given["json"])
         if not given["yes"]:
             self._look_out(options.using)
