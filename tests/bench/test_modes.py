@@ -35,7 +35,15 @@ EXPECTED = {
     "duplicate": ["the key is taken"],
     "buffer": ["enqueue, 50 callers", "enqueue, claim, ack, 50 callers"],
     "request": ["half of the calls", "99 of 100 calls", "100 callers", "waiting callers"],
-    "http": ["records a request", "50 connections", "half of them", "99 of 100", "fairness", "idle server", "server_total_ms"],
+    "http": [
+        "records a request",
+        "50 connections",
+        "half of them",
+        "99 of 100",
+        "fairness",
+        "idle server",
+        "server_total_ms",
+    ],
 }
 
 
