@@ -45,7 +45,8 @@ INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, created_at, de
 SELECT n, q.id, n, CASE WHEN %(ranks)s > 1 THEN -(n %% %(ranks)s) ELSE 0 END, %(state)s, %(now)s, %(deliveries)s,
     CASE WHEN n %% 4 = 0 THEN %(queue)s || '-' || n END, CASE WHEN n %% 100 = 0 THEN 'rare' ELSE 'tag-' || n %% 7 END,
     'app.task', jsonb_build_object('n', n),
-    CASE WHEN %(state)s = 1 THEN %(now)s::timestamptz + n * interval '1 s' END,
+    CASE WHEN %(state)s = 1 THEN %(now)s::timestamptz
+        + CASE WHEN %(due)s THEN n * interval '-1 us' ELSE n * interval '1 s' END END,
     CASE WHEN %(expiring)s THEN %(now)s::timestamptz + interval '1 day' END,
     CASE WHEN %(state)s = 3 THEN %(now)s::timestamptz END, CASE WHEN %(state)s = 3 THEN 'print-' || n %% 50 END,
     CASE WHEN %(state)s = 2 THEN 'holder' END,
@@ -85,14 +86,14 @@ class Tables:
 
     def fill(
         self, queue: str, count: int, state: int = 0, *, ranks: int = 1, deliveries: int = 0, lease: str = "1 hour",
-        expiring: bool = False,
+        expiring: bool = False, due: bool = False,
     ) -> None:  # fmt: skip
         self.start[f"{queue}-{state}-{lease}"] = self.next
         self.connection.execute(
             FILL,
             {
                 "queue": queue, "count": count, "state": state, "ranks": ranks, "deliveries": deliveries, "now": NOW,
-                "start": self.next, "claim": self.next, "lease": lease, "expiring": expiring,
+                "start": self.next, "claim": self.next, "lease": lease, "expiring": expiring, "due": due,
             },
         )  # fmt: skip
         self.connection.execute(
