@@ -5,7 +5,7 @@ from pathlib import Path
 
 import django
 
-from django_leasequeue import devdb
+from django_leasequeue import __version__, devdb
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -26,6 +26,7 @@ INSTALLED_APPS = [
     *(["django_tasks"] if django.VERSION < (6, 0) else []),
     "pgtrigger",
     "rest_framework",
+    "drf_spectacular",
     "django_leasequeue",
     "testproject.demo",
 ]
@@ -73,6 +74,15 @@ TASKS = {
         # Any name: tests and benchmarks have queues of their own.
         "QUEUES": [],
     },
+}
+
+REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "django-leasequeue",
+    "DESCRIPTION": "Queues and logs over HTTP: `/v0` for workers in any language, `/v1` for OpenStack Zaqar's clients.",
+    "VERSION": __version__,
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
 }
 
 LANGUAGE_CODE = "en"

@@ -2,6 +2,7 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from django_leasequeue.api.zaqar.home import HomeView
 
@@ -10,4 +11,6 @@ urlpatterns = [
     path("v0/", include("django_leasequeue.api.topics.urls")),
     path("v1", HomeView.as_view()),
     path("v1/", include("django_leasequeue.api.zaqar.urls")),
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/swagger/", SpectacularSwaggerView.as_view(url_name="schema"), name="swagger"),
 ]

@@ -52,6 +52,10 @@ class Body(Serializer):
     nulls: frozenset[str] = frozenset()
 
 
+def _add_help(kwargs: dict[str, Any], text: str) -> None:
+    kwargs["help_text"] = f"{kwargs['help_text']} {text}" if "help_text" in kwargs else text
+
+
 class Integer(Field):
     """An integer: neither ``true`` nor text nor 1.0. Out of range it is refused, or cut to the range (``clamp``)."""
 
@@ -62,6 +66,8 @@ class Integer(Field):
 
     def __init__(self, *, low: int = 0, high: int = 2**63 - 1, clamp: bool = False, **kwargs: Any) -> None:
         self.low, self.high, self.clamp = low, high, clamp
+        if clamp:
+            _add_help(kwargs, f"Cut to {low}..{high}.")
         super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> int:
@@ -79,6 +85,10 @@ class Integer(Field):
 
 class CutInteger(Integer):
     """An integer that is refused below its range and cut to it above."""
+
+    def __init__(self, *, high: int, **kwargs: Any) -> None:
+        _add_help(kwargs, f"Cut to {high}.")
+        super().__init__(high=high, **kwargs)
 
     def to_internal_value(self, data: Any) -> int:
         return min(super().to_internal_value(min(data, self.high) if isinstance(data, int) else data), self.high)
@@ -157,16 +167,11 @@ class Anything(Field):
 
 
 def _integer_schema(field: Integer) -> dict[str, Any]:
-    if not field.clamp:
-        return {"type": "integer", "minimum": field.low, "maximum": field.high}
-    return {"type": "integer", "description": f"Cut to {field.low}..{field.high}."}
+    return {"type": "integer"} if field.clamp else {"type": "integer", "minimum": field.low, "maximum": field.high}
 
 
 describe_field(Integer, _integer_schema)
-describe_field(
-    CutInteger,
-    lambda field: {"type": "integer", "minimum": field.low, "description": f"Cut to {field.high}."},
-)
+describe_field(CutInteger, lambda field: {"type": "integer", "minimum": field.low})
 describe_field(Boolean, lambda field: {"type": "boolean"})
 describe_field(
     Text,
@@ -177,5 +182,7 @@ describe_field(
         "description": f"At most {field.high} bytes of UTF-8.",
     },
 )
-describe_field(Word, lambda field: {"type": "string", "enum": list(field.words)})
+describe_field(
+    Word, lambda field: {"type": "string", "enum": [*field.words, None] if field.allow_null else list(field.words)}
+)
 describe_field(Anything, lambda field: {})

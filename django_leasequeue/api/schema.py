@@ -181,7 +181,7 @@ def describe(
     for status, codes in sorted(_errors(errors, body=body is not None).items()):
         words = ", ".join(f"`{code}`" for code in codes)
         responses[status, "application/json"] = OpenApiResponse(Error, description=f"{words}. {_STATUS[status]}")
-    return extend_schema(
+    decorate: Callable[[F], F] = extend_schema(
         operation_id=name,
         summary=summary,
         description=description,
@@ -204,3 +204,10 @@ def describe(
             if request is not None
         ],
     )
+
+    def apply(method: F) -> F:
+        # Whatever schema class the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
+        method.schema = SCHEMA  # type: ignore[attr-defined]  # read by extend_schema
+        return decorate(method)
+
+    return apply

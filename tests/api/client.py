@@ -7,6 +7,8 @@ from typing import Any
 
 from django.test import Client
 
+from tests.api import contract
+
 
 class Answer:
     """A response: its status and its JSON."""
@@ -64,6 +66,7 @@ class Api:
         )
         answer = Answer(response)
         check(answer)
+        contract.check(method, f"/v0/{path}", answer.status, answer.json)
         if status is not None:
             assert answer.status == status, answer
         return answer

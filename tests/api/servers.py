@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from django_leasequeue.api.keys import make_token
 from django_leasequeue.engine.pool import connect
+from tests.api import contract
 
 START_SECONDS = 30.0
 
@@ -116,7 +117,9 @@ class Server:
                 headers={"content-type": "application/json", **(headers or {})},
             )
             response = connection.getresponse()
-            return response.status, json.loads(response.read())
+            answer = json.loads(response.read())
+            contract.check(method, f"/v0/{path}", response.status, answer)
+            return response.status, answer
         finally:
             connection.close()
 
