@@ -35,6 +35,13 @@ CREATE TABLE leasequeue_leaseevent_p4000000 PARTITION OF leasequeue_leaseevent F
 
 DROP_EVENT_TABLE = "DROP TABLE leasequeue_leaseevent"
 
+# django-pgtrigger removes its triggers with their tables, but leaves their functions.
+DROP_TRIGGER_FUNCTIONS = """
+DROP FUNCTION IF EXISTS pgtrigger_append_only_c48af();
+DROP FUNCTION IF EXISTS pgtrigger_state_moves_aaf9b();
+DROP FUNCTION IF EXISTS pgtrigger_type_immutable_283c9();
+"""
+
 # The hot tables live on few pages that change all the time. Vacuum them by count, not by share of the table, so that dead
 # rows of a burst go soon; leave room on the page for the next version of a row; floors are updated in place (HOT).
 STORAGE = """
@@ -59,6 +66,8 @@ class Migration(migrations.Migration):
     dependencies = []
 
     operations = [
+        # First forward is last backward.
+        migrations.RunSQL(migrations.RunSQL.noop, DROP_TRIGGER_FUNCTIONS),
         migrations.CreateModel(
             name="QueueFloor",
             fields=[

@@ -1,0 +1,1 @@
+"""Migrations on a database of their own."""

@@ -1,0 +1,1 @@
+"""The tables: what the database itself refuses."""
