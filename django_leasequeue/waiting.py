@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.db import connections
 
 from . import engine
 from .calls import arun, run
-from .engine import replies
+from .engine import pool, replies
 from .engine.limits import MAX_BATCH
 from .engine.results import Status
 from .exceptions import InvalidOption, JobCancelled, JobNotFound, MaxRetries, StorageError, WaitTimeout
@@ -37,8 +38,18 @@ READY_TIMEOUT = 5.0
 #: The answer to a caller whose job has not ended.
 PENDING = object()
 
-#: Set by ``django_leasequeue.testing``: runs jobs here and now, where no worker can see them.
-inline: Callable[[], None] | None = None
+
+class Inline(Protocol):
+    """Runs jobs here and now: what ``django_leasequeue.testing`` puts in the place of workers."""
+
+    #: Whether it does so outside of transactions as well.
+    always: bool
+
+    def __call__(self) -> None: ...
+
+
+#: Set by ``django_leasequeue.testing`` for the length of a test.
+inline: Inline | None = None
 
 
 class Requested(NamedTuple):
@@ -84,6 +95,10 @@ class Caller:
         """Sleep until somebody wakes us, at most ``seconds``."""
         self._event.wait(seconds)
         self._event.clear()
+
+    def in_transaction(self) -> Any:
+        """Whether what is enqueued is part of an open transaction."""
+        return connections[self.queue.using].in_atomic_block
 
     def inline(self, work: Callable[[], None]) -> Any:
         """Run jobs in place of a worker."""
@@ -152,9 +167,12 @@ class AsyncCaller(Caller):
                 self._waiter = None
         self._woken = False
 
-    async def inline(self, work: Callable[[], None]) -> None:
-        from asgiref.sync import sync_to_async
+    async def in_transaction(self) -> bool:
+        if not pool.in_thread():
+            return False
+        return await sync_to_async(lambda: connections[self.queue.using].in_atomic_block)()
 
+    async def inline(self, work: Callable[[], None]) -> None:
         await sync_to_async(work)()
 
 
@@ -183,23 +201,25 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generato
     """
     deadline = time.monotonic() + check_timeout(timeout)
     queue = caller.queue
-    work = inline
-    if work is None:
-        _check_visible(caller)
+    hidden = yield caller.in_transaction()
+    work = inline if inline is not None and (hidden or inline.always) else None
+    if hidden and work is None:
+        raise InvalidOption(
+            "enqueue_and_wait inside transaction.atomic() would wait for a job that no worker can see. Call it after"
+            " the transaction, or in a test use the fixture 'leasequeue'."
+        )
     hub = get_hub(queue.using)
+    if work is not None:
+        return (yield from _run_here(caller, job, hub.channel, work, timeout))
     ticket = hub.open(caller)
     try:
-        if work is None:
-            yield caller.ready(ticket, min(READY_TIMEOUT, timeout))
+        yield caller.ready(ticket, min(READY_TIMEOUT, timeout))
         asked: Requested = yield caller.request(job, hub.channel)
         receipt = asked.receipt
         if receipt.status == "completed":
             return receipt.result
         ticket.bind(receipt.seq)
         ticket.told = asked.told
-        if work is not None:
-            yield caller.inline(work)
-            ticket.ended = True
         if asked.ended:
             ticket.ended = True
         while True:
@@ -215,11 +235,27 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generato
                 raise _traceless(receipt, ticket.word)
             if answer[0] is not PENDING:
                 return answer[0]
-            if work is not None:
-                raise WaitTimeout(receipt.key or receipt.seq, timeout)
             ticket.again()
     finally:
         ticket.close()
+
+
+def _run_here(
+    caller: Caller, job: engine.NewJob, channel: str, work: Inline, timeout: float
+) -> Generator[Any, Any, Any]:
+    """Enqueue, run what is ready in place of a worker, and read how it ended: there is nothing to wait for."""
+    asked: Requested = yield caller.request(job, channel)
+    receipt = asked.receipt
+    if receipt.status == "completed":
+        return receipt.result
+    if not asked.ended:
+        yield caller.inline(work)
+    answer = yield caller.reply(receipt.seq)
+    if answer is None:
+        raise _traceless(receipt, "")
+    if answer[0] is PENDING:
+        raise WaitTimeout(receipt.key or receipt.seq, timeout)
+    return answer[0]
 
 
 def _look(caller: Caller, ticket: Ticket) -> Generator[Any, Any, None]:
@@ -247,14 +283,6 @@ def _traceless(receipt: Receipt, word: str) -> Exception:
     if word == "3":
         return JobCancelled(name)
     return JobCancelled(name, f"Job {name} is gone: it was cancelled or removed, or its result is not remembered.")
-
-
-def _check_visible(caller: Caller) -> None:
-    if not isinstance(caller, AsyncCaller) and connections[caller.queue.using].in_atomic_block:
-        raise InvalidOption(
-            "enqueue_and_wait inside transaction.atomic() would wait for a job that no worker can see. Call it after"
-            " the transaction, or in a test use the fixture 'leasequeue'."
-        )
 
 
 def check_timeout(timeout: float) -> float:

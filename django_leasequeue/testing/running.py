@@ -1,0 +1,236 @@
+"""Runs jobs in a test's own thread and connection, as a worker would."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from asgiref.sync import async_to_sync
+from django.db import connections, transaction
+from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]  # the stubs lack it
+from psycopg.pq import TransactionStatus
+
+from .. import engine, routing
+from ..consumer import FunctionHandler
+from ..engine import LeasedJob, codec
+from ..engine.progress import Progress, progress
+from ..handle import Handle
+from ..models import Queue as QueueRow
+from ..queue import Queue
+from ..tasks.handler import TaskHandler
+from ..worker.handler import GiveUp, Handler, JobControl
+
+logger = logging.getLogger("django_leasequeue.testing")
+
+#: The name under which jobs are run.
+NODE = "test"
+
+
+class Ran(NamedTuple):
+    """What became of a job that ``drain`` ran.
+
+    ``state`` is ``completed``, ``failed`` (for good), ``failing`` (to be tried again), ``dead`` (its deliveries are
+    used up), or ``lost`` (its lease was over before it ended: the clock was moved meanwhile, or it was given away).
+    """
+
+    queue: str
+    seq: int
+    key: str | None
+    name: str | None
+    payload: Any
+    state: str
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Found(NamedTuple):
+    """A claimed job, and where it was."""
+
+    alias: str
+    project: str
+    job: LeasedJob
+
+
+class Runner:
+    """Claims jobs one by one and runs them.
+
+    Args:
+        using: alias of the database; ``None`` for every one that may hold queues and that the test may use.
+    """
+
+    def __init__(self, using: str | None) -> None:
+        self._using = using
+        self._functions: dict[tuple[str, str], Callable[..., Any]] = {}
+        self._handlers: dict[tuple[str, str], FunctionHandler] = {}
+        self._tasks: dict[str, TaskHandler] = {}
+        #: What was run: project, job and payload of each delivery.
+        self.ran: list[tuple[str, LeasedJob, Any]] = []
+
+    def handle(self, queue: Queue | str, function: Callable[..., Any]) -> None:
+        """Have the jobs of a queue run by a function."""
+        if isinstance(queue, Handle):
+            self._functions[queue.project, queue.name] = function
+            self._handlers[queue.project, queue.name] = _function_handler(queue, function)
+        else:
+            self._functions["", queue] = function
+            self._handlers.pop(("", queue), None)
+
+    def aliases(self) -> list[str]:
+        """Return the databases to look in.
+
+        Raises:
+            Exception: what Django or pytest-django raises where the test may use none of them.
+        """
+        if self._using:
+            return [self._using]
+        known = routing.aliases()
+        allowed = []
+        forbidden: DatabaseOperationForbidden | None = None
+        for alias in known:
+            try:
+                with connections[alias].cursor():
+                    allowed.append(alias)
+            except DatabaseOperationForbidden as error:
+                # Not in the ``databases`` of this test case: nothing can have been enqueued there.
+                forbidden = error
+        if forbidden is not None and not allowed:
+            raise forbidden
+        return allowed
+
+    def next(self, places: Sequence[tuple[str, str]]) -> Found | None:
+        """Claim the next job of these queues (of any if there are none named), ``None`` if none is ready."""
+        for alias in self.aliases():
+            queues = QueueRow.objects.using(alias).filter(type="queue").order_by("project", "name")
+            for project, name in queues.values_list("project", "name"):
+                if places and (project, name) not in places:
+                    continue
+                jobs = engine.run(engine.claim(name, NODE, 1, project=project, strict=False), alias)
+                if jobs:
+                    return Found(alias, project, jobs[0])
+        return None
+
+    def run(self, found: Found, *, raise_errors: bool) -> Ran:
+        """Run a job and settle it.
+
+        Raises:
+            AssertionError: nothing is known that could run it; it is given back.
+            BaseException: what the job raised, with ``raise_errors``; it is settled by then.
+        """
+        alias, project, job = found
+        handler = self._handler(found)
+        control = JobControl(job, NODE)
+        payload = self.payload(alias, project, job.queue, job.data, job.body)
+        self.ran.append((project, job, payload))
+        ran = Ran(job.queue, job.seq, job.key, job.name, payload, "lost")
+        try:
+            with _mended():
+                text = (async_to_sync(handler.arun) if handler.is_async(job) else handler.run)(job, control)
+            ending = engine.Ending(
+                job.seq, job.claim, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
+            )
+            _keep_progress(found, control)
+            settled = engine.run(engine.finish([ending], NODE, project=project), alias)
+        except Exception as error:
+            _keep_progress(found, control)
+            state = _fail(found, handler, control, error)
+            if raise_errors:
+                raise
+            logger.exception("A job failed: %s %s", job.queue, job.name or job.key or job.seq)
+            return ran._replace(state=state, error=error)
+        if settled.outcomes[job.seq] is not engine.Outcome.OK:
+            return ran
+        handler.settled(job, "completed", result_json=text)
+        value = None if text is None else codec.loads(text)
+        return ran._replace(
+            state="completed", result=self.payload(alias, project, job.queue, value, control.result_body)
+        )
+
+    def payload(self, alias: str, project: str, queue: str, data: Any, body: bytes | None) -> Any:
+        """Return a payload or a result as its queue's serializer reads it."""
+        if body is None:
+            return data
+        handler = self._handlers.get((project, queue))
+        if handler is not None:
+            return handler.serializer.read(data, body)
+        return engine.run(Queue(queue, project=project, using=alias).serializer(), alias).read(data, body)
+
+    def _handler(self, found: Found) -> Handler:
+        alias, project, job = found
+        place = (project, job.queue)
+        if place not in self._handlers and place in self._functions:
+            queue = Queue(job.queue, project=project, using=alias)
+            self._handlers[place] = _function_handler(queue, self._functions[place])
+        if place in self._handlers:
+            return self._handlers[place]
+        if job.name is not None:
+            return self._tasks.setdefault(project, TaskHandler(project))
+        back = engine.Release(job.seq, job.claim, 0)
+        engine.run(engine.release([back], NODE, project=project, unstarted=True), alias)
+        raise AssertionError(
+            f"nothing is known that runs jobs of the queue {job.queue!r}: call"
+            f" leasequeue.handle({job.queue!r}, function), or drain only other queues."
+        )
+
+
+def _function_handler(queue: Queue, function: Callable[..., Any]) -> FunctionHandler:
+    return FunctionHandler(queue, function, serializer=engine.run(queue.serializer(), queue.using))
+
+
+def _keep_progress(found: Found, control: JobControl) -> None:
+    """Store what the job reported last, as a worker's next renewal would."""
+    said = control.take_progress()
+    if said is not None:
+        job = found.job
+        engine.run(progress([Progress(job.seq, job.claim, said[0])], NODE, project=found.project), found.alias)
+
+
+def _fail(found: Found, handler: Handler, control: JobControl, error: BaseException) -> str:
+    alias, project, job = found
+    failure, decision = handler.failed(job, error)
+    if isinstance(decision, GiveUp):
+        ending = engine.Ending(job.seq, job.claim, failure=failure, result_ttl_ms=control.result_ttl_ms)
+        settled = engine.run(engine.finish([ending], NODE, project=project), alias)
+        if settled.outcomes[job.seq] is not engine.Outcome.OK:
+            return "lost"
+        handler.settled(job, "failed", failure=failure)
+        return "failed"
+    release = engine.Release(job.seq, job.claim, decision.delay_ms, failure)
+    settled = engine.run(engine.release([release], NODE, project=project), alias)
+    if settled.outcomes[job.seq] is not engine.Outcome.OK:
+        return "lost"
+    # A job that moved to a dead-letter topic is not in ``released``.
+    place = settled.released.get(job.seq)
+    if place is None or place.state == "dead":
+        handler.settled(job, "dead", failure=failure)
+        return "dead"
+    handler.settled(job, "failing", failure=failure, available_at=place.available_at)
+    return "failing"
+
+
+@contextmanager
+def _mended() -> Iterator[None]:
+    """Let a job's database error break only the job, as in a worker, not the transaction that the test runs in.
+
+    What the job wrote before is undone only where it has to be: a worker is in autocommit mode.
+    """
+    with ExitStack() as stack:
+        for alias in connections:
+            connection = connections[alias]
+            if connection.connection is not None and connection.in_atomic_block and connection.vendor == "postgresql":
+                stack.enter_context(_savepoint(alias))
+        yield
+
+
+@contextmanager
+def _savepoint(alias: str) -> Iterator[None]:
+    mark = transaction.savepoint(using=alias)
+    try:
+        yield
+    except BaseException:
+        connection = connections[alias]
+        if connection.connection.info.transaction_status == TransactionStatus.INERROR:
+            transaction.savepoint_rollback(mark, using=alias)
+            connection.set_rollback(False)
+        raise

@@ -1,0 +1,379 @@
+"""The pytest fixture ``leasequeue`` and the unittest mixin, as a host project uses them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import TestCase, TransactionTestCase
+
+from django_leasequeue import Queue
+from django_leasequeue.exceptions import InvalidOption, MaxRetries, WaitTimeout
+from django_leasequeue.tasks import FailForGood, RetryLater, task
+from django_leasequeue.testing import Harness, LeaseQueueTestMixin
+from django_leasequeue.testing.plugin import leasequeue as fixture
+
+sent: list[Any] = []
+
+
+@task(max_attempts=2, backoff=60)
+def send_mail(to: str, subject: str = "") -> str:
+    if to == "nobody":
+        raise ValueError("no such address")
+    sent.append((to, subject))
+    return f"sent to {to}"
+
+
+@task
+async def count(to: int) -> int:
+    sent.append(to)
+    return to
+
+
+@task
+def chain(left: int) -> None:
+    sent.append(left)
+    if left:
+        chain.enqueue(left - 1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_sent() -> Any:
+    sent.clear()
+    yield
+    sent.clear()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("in a transaction", marks=pytest.mark.django_db),
+        pytest.param("outside", marks=pytest.mark.django_db(transaction=True)),
+    ]
+)
+def database(request: pytest.FixtureRequest) -> str:
+    """Each test of this file that asks for it runs in both kinds of tests."""
+    return str(request.param)
+
+
+def mails() -> Queue:
+    return Queue("mails", preset="jobqueue")
+
+
+class TestDrain:
+    def test_runs_tasks_here_and_now(self, database: str, leasequeue: Harness) -> None:
+        result = send_mail.enqueue("a@example.org", subject="Hi")
+        assert sent == []
+        [ran] = leasequeue.drain()
+        assert sent == [("a@example.org", "Hi")]
+        assert (ran.state, ran.result) == ("completed", "sent to a@example.org")
+        result.refresh()
+        assert result.return_value == "sent to a@example.org"
+
+    def test_runs_async_tasks(self, database: str, leasequeue: Harness) -> None:
+        count.enqueue(3)
+        assert [ran.result for ran in leasequeue.drain()] == [3]
+
+    def test_runs_what_jobs_enqueue(self, database: str, leasequeue: Harness) -> None:
+        chain.enqueue(3)
+        assert len(leasequeue.drain()) == 4
+        assert sent == [3, 2, 1, 0]
+
+    def test_runs_jobs_of_a_queue_with_what_it_is_given(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.handle("mails", lambda job: job.payload["n"] * 2)
+        receipt = mails().enqueue({"n": 4}, key="id")
+        [ran] = leasequeue.drain()
+        assert (ran.key, ran.payload, ran.result) == ("id", {"n": 4}, 8)
+        assert mails().get_result(receipt) == 8
+
+    def test_other_serializers(self, database: str, leasequeue: Harness) -> None:
+        queue = Queue("packed", preset="jobqueue", serializer="msgpack")
+        leasequeue.handle(queue, lambda job: {1: job.payload})
+        queue.enqueue(b"\x00", key="id")
+        leasequeue.assert_enqueued(queue, b"\x00")
+        assert [ran.result for ran in leasequeue.drain()] == [{1: b"\x00"}]
+        assert queue.get_result("id") == {1: b"\x00"}
+
+    def test_only_some_queues(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.handle("mails", lambda job: None)
+        mails().enqueue(1)
+        count.enqueue(1)
+        assert [ran.queue for ran in leasequeue.drain("mails")] == ["mails"]
+        assert sent == []
+
+    def test_in_claim_order(self, database: str, leasequeue: Harness) -> None:
+        queue = Queue("ordered", preset="codeq")
+        leasequeue.handle(queue, lambda job: job.payload)
+        for priority in (1, 9, 5):
+            queue.enqueue(priority, priority=priority)
+        assert [ran.result for ran in leasequeue.drain()] == [9, 5, 1]
+
+    def test_an_error_is_logged_and_in_the_answer(
+        self, database: str, leasequeue: Harness, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        send_mail.enqueue("nobody")
+        [ran] = leasequeue.drain()
+        assert ran.state == "failing"
+        assert isinstance(ran.error, ValueError)
+        assert "no such address" in caplog.text
+
+    def test_or_raised(self, database: str, leasequeue: Harness) -> None:
+        send_mail.enqueue("nobody")
+        with pytest.raises(ValueError, match="no such address"):
+            leasequeue.drain(raise_errors=True)
+
+    def test_retries_wait_for_the_clock(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.freeze()
+        result = send_mail.enqueue("nobody")
+        assert [ran.state for ran in leasequeue.drain()] == ["failing"]
+        assert leasequeue.drain() == []
+        leasequeue.advance(seconds=60)
+        assert [ran.state for ran in leasequeue.drain()] == ["dead"]
+        result.refresh()
+        assert len(result.errors) == 2
+
+    def test_fail_for_good_and_retry_later(self, database: str, leasequeue: Harness) -> None:
+        def handler(job: Any) -> None:
+            raise FailForGood("no use") if job.payload == "give up" else RetryLater(60)
+
+        leasequeue.handle("mails", handler)
+        mails().enqueue_many(["give up", "later"])
+        assert [ran.state for ran in leasequeue.drain()] == ["failed", "failing"]
+
+    def test_delayed_jobs_wait_for_the_clock(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.freeze(datetime(2030, 1, 1, tzinfo=UTC))
+        leasequeue.handle("mails", lambda job: None)
+        mails().enqueue(1, delay_ms=3_600_000)
+        assert leasequeue.drain() == []
+        assert leasequeue.advance(hours=1) == datetime(2030, 1, 1, 1, tzinfo=UTC)
+        assert len(leasequeue.drain()) == 1
+
+    def test_nothing_known_that_runs_a_job(self, database: str, leasequeue: Harness) -> None:
+        mails().enqueue(1, key="id")
+        with pytest.raises(AssertionError, match=r"leasequeue.handle\('mails'"):
+            leasequeue.drain()
+        assert mails().get_status("id").deliveries == 0  # type: ignore[union-attr]  # it is there
+
+    def test_a_database_error_breaks_only_the_job(self, database: str, leasequeue: Harness) -> None:
+        def handler(job: Any) -> str:
+            if job.payload == "bad":
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT 1/0")
+            return "done"
+
+        leasequeue.handle("mails", handler)
+        mails().enqueue_many(["bad", "good"])
+        ran = leasequeue.drain()
+        assert sorted({(item.payload, item.state) for item in ran}) == [
+            ("bad", "dead"),
+            ("bad", "failing"),
+            ("good", "completed"),
+        ]
+
+    def test_what_a_failed_job_wrote_stays_as_with_a_worker(self, database: str, leasequeue: Harness) -> None:
+        def handler(job: Any) -> None:
+            Queue("log").enqueue("written")
+            raise ValueError
+
+        leasequeue.handle("mails", handler)
+        mails().enqueue(1, max_deliveries=1)
+        assert [item.state for item in leasequeue.drain("mails")] == ["dead"]
+        leasequeue.assert_enqueued("log", "written")
+
+    def test_a_lease_that_ended_meanwhile_is_lost(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.handle("mails", lambda job: leasequeue.advance(minutes=10) if job.deliveries == 1 else None)
+        mails().enqueue(1)
+        assert [item.state for item in leasequeue.drain()] == ["lost", "completed"]
+
+    def test_a_result_that_cannot_be_stored_fails_the_attempt(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.handle("mails", lambda job: object())
+        mails().enqueue(1, max_deliveries=1)
+        [ran] = leasequeue.drain()
+        assert (ran.state, type(ran.error)) == ("dead", InvalidOption)
+
+    def test_progress_is_kept(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.handle("mails", lambda job, control: control.set_progress({"done": 3}))
+        mails().enqueue(1, key="id")
+        leasequeue.drain()
+        assert mails().get_status("id").progress == {"done": 3}  # type: ignore[union-attr]  # it is there
+
+    def test_jobs_of_other_projects(self, database: str, leasequeue: Harness) -> None:
+        queue = Queue("mails", project="acme", preset="jobqueue")
+        leasequeue.handle(queue, lambda job: job.payload)
+        queue.enqueue(1)
+        leasequeue.assert_enqueued(queue, 1)
+        leasequeue.assert_nothing_enqueued("mails")
+        assert [item.result for item in leasequeue.drain(queue)] == [1]
+
+    def test_a_loop_ends(self, database: str, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        from django_leasequeue.testing import harness
+
+        monkeypatch.setattr(harness, "MAX_JOBS", 20)
+        leasequeue.handle("mails", lambda job: mails().enqueue(1))
+        mails().enqueue(1)
+        with pytest.raises(AssertionError, match="20 jobs ran"):
+            leasequeue.drain()
+
+    @pytest.mark.django_db(transaction=True)
+    async def test_from_async_tests(self, leasequeue: Harness) -> None:
+        from asgiref.sync import sync_to_async
+
+        leasequeue.handle("mails", lambda job: job.payload)
+        await mails().aenqueue(5)
+        assert [ran.result for ran in await leasequeue.adrain()] == [5]
+        await sync_to_async(lambda: connection.close())()  # noqa: PLW0108  (that of the other thread)
+
+
+class TestAssertions:
+    def test_tasks(self, database: str, leasequeue: Harness) -> None:
+        send_mail.enqueue("a@example.org", subject="Hi")
+        send_mail.enqueue("b@example.org")
+        assert leasequeue.assert_enqueued(send_mail, "a@example.org", subject="Hi").name.endswith("send_mail")  # type: ignore[union-attr]
+        leasequeue.assert_enqueued(send_mail, count=2)
+        with pytest.raises(AssertionError, match="found 0") as caught:
+            leasequeue.assert_enqueued(send_mail, "c@example.org")
+        assert "b@example.org" in str(caught.value)
+        with pytest.raises(AssertionError, match="expected 1 of"):
+            leasequeue.assert_enqueued(send_mail, count=1)
+        with pytest.raises(AssertionError):
+            leasequeue.assert_enqueued(count)
+
+    def test_tuples_are_lists_in_the_database(self, database: str, leasequeue: Harness) -> None:
+        send_mail.enqueue(("a", "b"))  # type: ignore[arg-type]  # on purpose
+        mails().enqueue({"to": ("a", "b")})
+        leasequeue.assert_enqueued(send_mail, ("a", "b"))
+        leasequeue.assert_enqueued("mails", {"to": ("a", "b")})
+
+    def test_queues(self, database: str, leasequeue: Harness) -> None:
+        mails().enqueue({"to": "a"}, key="1", tag="x")
+        mails().enqueue({"to": "b"}, key="2", delay_ms=1_000)
+        assert leasequeue.assert_enqueued("mails", {"to": "a"}, tag="x").key == "1"
+        assert leasequeue.assert_enqueued(mails(), key="2").payload == {"to": "b"}
+        leasequeue.assert_enqueued("mails", count=2)
+        leasequeue.assert_enqueued("mails", {"to": "c"}, count=0)
+        with pytest.raises(AssertionError, match="found 0"):
+            leasequeue.assert_enqueued("mails", {"to": "b"}, key="1")
+        with pytest.raises(TypeError):
+            leasequeue.assert_enqueued("mails", 1, 2)
+
+    def test_nothing(self, database: str, leasequeue: Harness) -> None:
+        leasequeue.assert_nothing_enqueued()
+        mails().enqueue(1)
+        leasequeue.assert_nothing_enqueued("others")
+        with pytest.raises(AssertionError, match="there are 1"):
+            leasequeue.assert_nothing_enqueued()
+
+    def test_jobs_that_ran_count(self, database: str, leasequeue: Harness) -> None:
+        send_mail.enqueue("a@example.org")
+        leasequeue.drain()
+        assert leasequeue.assert_enqueued(send_mail, "a@example.org").ran
+        send_mail.enqueue("b@example.org")
+        assert [job.ran for job in leasequeue.enqueued()] == [True, False]
+
+    def test_in_a_transaction_that_is_undone_nothing_is_enqueued(self, database: str, leasequeue: Harness) -> None:
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            mails().enqueue(1)
+            raise ZeroDivisionError
+        leasequeue.assert_nothing_enqueued()
+
+
+class TestWaiting:
+    @pytest.mark.django_db
+    def test_in_a_transaction_the_caller_runs_the_jobs(self, leasequeue: Harness) -> None:
+        from django_leasequeue.notify import get_listener
+
+        leasequeue.handle("mails", lambda job: job.payload * 2)
+        assert mails().enqueue_and_wait(21, key="id") == 42
+        assert mails().enqueue_and_wait(21, key="id") == 42
+        assert not get_listener().connected
+
+    @pytest.mark.django_db
+    def test_and_gets_their_errors(self, leasequeue: Harness) -> None:
+        def handler(job: Any) -> None:
+            raise ValueError("boom")
+
+        leasequeue.handle("mails", handler)
+        with pytest.raises(MaxRetries, match="boom"):
+            mails().enqueue_and_wait(1)
+
+    @pytest.mark.django_db
+    def test_and_is_told_at_once_when_nothing_could_run_it(self, leasequeue: Harness) -> None:
+        leasequeue.handle("mails", lambda job: None)
+        with pytest.raises(WaitTimeout):
+            mails().enqueue_and_wait(1, delay_ms=1_000)
+
+    @pytest.mark.django_db
+    def test_without_the_fixture_it_is_refused(self) -> None:
+        with pytest.raises(InvalidOption, match="fixture 'leasequeue'"):
+            mails().enqueue_and_wait(1)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_outside_of_transactions_when_the_test_says_so(self, leasequeue: Harness) -> None:
+        leasequeue.always = True
+        leasequeue.handle("mails", lambda job: job.payload)
+        assert mails().enqueue_and_wait(1) == 1
+
+    @pytest.mark.django_db(transaction=True)
+    def test_and_else_it_waits(self, leasequeue: Harness) -> None:
+        leasequeue.handle("mails", lambda job: job.payload)
+        with pytest.raises(WaitTimeout):
+            mails().enqueue_and_wait(1, timeout=0.1)
+
+    def test_the_next_test_waits_again(self) -> None:
+        from django_leasequeue import waiting
+
+        assert waiting.inline is None
+
+
+class TestTheClock:
+    def test_stops_when_it_is_asked_for(self, database: str, leasequeue: Harness) -> None:
+        mails().enqueue(1)
+        leasequeue.freeze()
+        [job] = mails().claim()
+        assert job.claimed_at == leasequeue.clock.now
+        leasequeue.advance(seconds=31)
+        [again] = mails().claim()
+        assert again.deliveries == 2
+
+    def test_goes_on_after_the_test(self) -> None:
+        from django_leasequeue.engine import clock
+
+        assert clock.current() is None
+        assert datetime.now(UTC) - clock.now() < timedelta(seconds=5)
+
+
+class TestUnittest(LeaseQueueTestMixin, TestCase):
+    def test_in_a_test_case(self) -> None:
+        send_mail.enqueue("a@example.org")
+        self.leasequeue.assert_enqueued(send_mail, "a@example.org")
+        self.leasequeue.drain()
+        assert sent == [("a@example.org", "")]
+
+    def test_nothing_is_left_of_other_tests(self) -> None:
+        self.leasequeue.assert_nothing_enqueued()
+
+    async def test_async_in_a_test_case(self) -> None:
+        self.leasequeue.handle("mails", lambda job: job.payload + 1)
+        assert await mails().aenqueue_and_wait(1) == 2
+
+
+class TestUnittestOutside(LeaseQueueTestMixin, TransactionTestCase):
+    def test_in_a_transaction_test_case(self) -> None:
+        send_mail.enqueue("a@example.org")
+        assert len(self.leasequeue.drain()) == 1
+
+
+def test_the_plugin_is_found_by_its_entry_point(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.pluginmanager.get_plugin("leasequeue") is not None
+    assert fixture is not None
+
+
+def test_the_plugin_loads_no_django() -> None:
+    code = (
+        "import sys; import django_leasequeue.testing.plugin;"
+        " sys.exit(any(name.split('.')[0] in ('django', 'psycopg') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,192 @@
+"""A project that has the package installed runs its own tests: another pytest, another database, warnings as errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+SETTINGS = """
+    import os
+    import django
+    from django_leasequeue.devdb import database_from_url
+
+    SECRET_KEY = "host"
+    USE_TZ = True
+    INSTALLED_APPS = [
+        *(["django_tasks"] if django.VERSION < (6, 0) else []),
+        "pgtrigger",
+        "django_leasequeue",
+        "shop",
+    ]
+    DATABASES = {"default": database_from_url(os.environ["DATABASE_URL"])}
+    DATABASES["default"]["TEST"] = {"NAME": os.environ["HOST_TEST_DATABASE"]}
+    DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+    TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "QUEUES": []}}
+    LEASEQUEUE = {"QUEUES": {"thumbnails": {"preset": "jobqueue"}}}
+"""
+
+MODELS = """
+    from django.db import models
+
+    class Order(models.Model):
+        paid = models.BooleanField(default=False)
+"""
+
+TASKS = """
+    from django_leasequeue import Queue
+    from django_leasequeue.tasks import task
+
+    thumbnails = Queue("thumbnails")
+
+    @task
+    def pay(order):
+        from shop.models import Order
+
+        Order.objects.filter(pk=order).update(paid=True)
+
+    @task
+    async def apay(order):
+        from shop.models import Order
+
+        await Order.objects.filter(pk=order).aupdate(paid=True)
+"""
+
+TESTS = """
+    import pytest
+    from django.db import transaction
+    from django.test import TestCase, TransactionTestCase
+
+    from django_leasequeue import Consumer
+    from django_leasequeue.testing import LeaseQueueTestMixin
+    from shop.models import Order
+    from shop.tasks import apay, pay, thumbnails
+
+
+    @pytest.mark.parametrize("task", [pay, apay])
+    @pytest.mark.django_db
+    def test_in_a_transaction(leasequeue, task):
+        order = Order.objects.create()
+        task.enqueue(order.pk)
+        leasequeue.assert_enqueued(task, order.pk)
+        assert [ran.state for ran in leasequeue.drain()] == ["completed"]
+        order.refresh_from_db()
+        assert order.paid
+
+
+    @pytest.mark.django_db(transaction=True)
+    def test_outside(leasequeue):
+        order = Order.objects.create()
+        with transaction.atomic():
+            pay.enqueue(order.pk)
+        leasequeue.drain(raise_errors=True)
+        order.refresh_from_db()
+        assert order.paid
+
+
+    @pytest.mark.django_db
+    def test_nothing_is_left_of_others(leasequeue):
+        leasequeue.assert_nothing_enqueued()
+
+
+    @pytest.mark.django_db
+    def test_request_and_response(leasequeue):
+        leasequeue.handle("thumbnails", lambda job: job.payload["width"] * 2)
+        assert thumbnails.enqueue_and_wait({"width": 4}, key="a") == 8
+
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_real_worker_and_no_fixture():
+        with Consumer(thumbnails, lambda job: job.payload + 1, reaper=False):
+            assert thumbnails.enqueue_and_wait(1, timeout=20) == 2
+
+
+    class Orders(LeaseQueueTestMixin, TestCase):
+        @classmethod
+        def setUpTestData(cls):
+            cls.order = Order.objects.create()
+
+        def test_paid(self):
+            pay.enqueue(self.order.pk)
+            self.leasequeue.drain()
+            self.order.refresh_from_db()
+            self.assertTrue(self.order.paid)
+
+        def test_later(self):
+            thumbnails.enqueue(1, delay_ms=60_000)
+            self.leasequeue.handle(thumbnails, lambda job: None)
+            self.assertEqual(self.leasequeue.drain(), [])
+            self.leasequeue.advance(minutes=1)
+            self.assertEqual(len(self.leasequeue.drain()), 1)
+
+
+    class Outside(LeaseQueueTestMixin, TransactionTestCase):
+        def test_paid(self):
+            order = Order.objects.create()
+            pay.enqueue(order.pk)
+            self.leasequeue.drain()
+            order.refresh_from_db()
+            self.assertTrue(order.paid)
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path, subprocess_env: dict[str, str]) -> tuple[Path, dict[str, str]]:
+    """A project with an app and tests, and the environment that runs them."""
+    for name, text in {
+        "settings.py": SETTINGS,
+        "shop/__init__.py": "",
+        "shop/models.py": MODELS,
+        "shop/tasks.py": TASKS,
+        "test_shop.py": TESTS,
+        "pytest.ini": "[pytest]\nfilterwarnings = error\naddopts = -p no:cacheprovider -p no:asyncio\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(dedent(text), encoding="utf-8")
+    environment = {
+        **subprocess_env,
+        "DJANGO_SETTINGS_MODULE": "settings",
+        "HOST_TEST_DATABASE": f"test_host_{os.getpid()}",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), subprocess_env["PYTHONPATH"]]),
+    }
+    environment.pop("PYTEST_ADDOPTS", None)
+    environment.pop("PYTEST_PLUGINS", None)
+    return tmp_path, environment
+
+
+def run(host: tuple[Path, dict[str, str]], *arguments: str) -> subprocess.CompletedProcess[str]:
+    folder, environment = host
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+def test_with_pytest(host: tuple[Path, dict[str, str]]) -> None:
+    found = run(host, "pytest", "-q")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "9 passed" in found.stdout
+
+
+def test_with_djangos_runner(host: tuple[Path, dict[str, str]]) -> None:
+    found = run(host, "django", "test", "test_shop", "--noinput")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "Ran 3 tests" in found.stderr
+
+
+def test_a_project_without_django_settings_is_left_alone(tmp_path: Path, subprocess_env: dict[str, str]) -> None:
+    (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n", encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
+    plain = {name: value for name, value in subprocess_env.items() if name != "DJANGO_SETTINGS_MODULE"}
+    found = run((tmp_path, plain), "pytest", "-q", "-p", "no:django", "-p", "no:asyncio", "-p", "no:cacheprovider")
+    assert found.returncode == 0, found.stdout + found.stderr
