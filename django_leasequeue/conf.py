@@ -64,6 +64,8 @@ class Settings:
     LAKE: dict[str, Any] = field(default_factory=dict)
     #: Options of the HTTP doors.
     API: dict[str, Any] = field(default_factory=dict)
+    #: The admin's pages: {"REDACT": dotted path of redact(value, *, kind, queue, task), what payloads are shown through}.
+    ADMIN: dict[str, Any] = field(default_factory=dict)
 
 
 class LazySettings:

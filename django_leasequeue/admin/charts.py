@@ -1,0 +1,250 @@
+"""Charts as SVG, made on the server: no script, no inline style, the colours of the admin's theme.
+
+Each has a title and a description for who cannot see it; the larger ones also give their figures as a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+#: Colours and dashes that the style sheet knows.
+TONES = 4
+_WIDTH, _HEIGHT = 640, 180
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 22
+#: Lines of the table beside a chart.
+_TABLE_ROWS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a chart: its name and a value at each place, ``None`` where nothing is known."""
+
+    label: str
+    values: Sequence[float | None]
+
+
+def figure(value: float | None) -> str:
+    """Return a number as people read it: ``12,345``, ``1.2``, ``0.03``, or a dash."""
+    if value is None:
+        return "–"  # noqa: RUF001  (a dash, not a minus)
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def short(value: float) -> str:
+    """Return a number for an axis: ``1.5k``, ``2M``."""
+    for size, mark in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{mark}"
+    return f"{value:.3g}"
+
+
+def ticks(top: float, count: int = 4) -> list[float]:
+    """Return round values from 0 to at least ``top``, about ``count`` steps."""
+    if top <= 0 or not math.isfinite(top):
+        return [0.0, 1.0]
+    rough = top / count
+    size: float = 10 ** math.floor(math.log10(rough))
+    step = next(each * size for each in (1, 2, 2.5, 5, 10) if each * size >= rough * 0.999)
+    return [step * n for n in range(math.ceil(top / step * 0.999) + 1)]
+
+
+def _points(values: Sequence[float | None], place: Callable[[int, float], tuple[float, float]]) -> list[list[str]]:
+    """Return the runs of known values as points."""
+    runs: list[list[str]] = [[]]
+    for index, value in enumerate(values):
+        if value is None:
+            runs.append([])
+        else:
+            x, y = place(index, value)
+            runs[-1].append(f"{x:.1f},{y:.1f}")
+    return [run for run in runs if run]
+
+
+def _path(runs: Iterable[Sequence[str]]) -> str:
+    # A single point is drawn as a line of no length: with round ends it is a dot.
+    return " ".join("M" + " L".join(run if len(run) > 1 else [*run, *run]) for run in runs)
+
+
+def sparkline(values: Sequence[float | None], title: str, *, tone: int = 0) -> SafeString:
+    """Draw a small line without axes.
+
+    Args:
+        values: oldest first; ``None`` where nothing is known.
+        title: what it shows, with its figures: the only thing that a screen reader says.
+        tone: 0 to 3.
+    """
+    top = max((value for value in values if value is not None), default=0) or 1
+    step = 120 / max(len(values) - 1, 1)
+    runs = _points(values, lambda index, value: (index * step, 22 - 20 * value / top))
+    area = " ".join(
+        f"M{run[0].split(',')[0]},24 L{' L'.join(run)} L{run[-1].split(',')[0]},24 Z" for run in runs if len(run) > 1
+    )
+    return format_html(
+        '<svg class="lq-svg lq-spark" viewBox="0 0 120 24" preserveAspectRatio="none" role="img" focusable="false"'
+        ' aria-label="{}"><g class="lq-tone-{}"><path class="lq-area" d="{}"/><path class="lq-line" d="{}"/></g></svg>',
+        title,
+        tone % TONES,
+        area,
+        _path(runs),
+    )
+
+
+def lines(
+    name: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "", note: str = ""
+) -> SafeString:
+    """Draw lines over time, with axes, a legend and a table of the figures.
+
+    Args:
+        name: the beginning of its element ids; unique in the page.
+        title: the caption.
+        times: of the values, oldest first, evenly spaced.
+        series: at most ``TONES`` lines.
+        unit: of the values, for the description and the table.
+        note: a sentence below the caption.
+    """
+    scale = ticks(max((v for each in series for v in each.values if v is not None), default=0))
+    place = _place(len(times), scale[-1])
+    drawn = format_html_join(
+        "",
+        '<g class="lq-tone-{}"><path class="lq-line lq-line-{}" d="{}"/></g>',
+        ((n % TONES, n % TONES, _path(_points(each.values, place))) for n, each in enumerate(series)),
+    )
+    return _chart(name, title, times, series, scale, drawn, unit, note)
+
+
+def bars(
+    name: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "", note: str = ""
+) -> SafeString:
+    """Draw stacked bars over time, with axes, a legend and a table of the figures; arguments as of ``lines``."""
+    sums = [sum(each.values[n] or 0 for each in series) for n in range(len(times))]
+    scale = ticks(max(sums, default=0))
+    width = (_WIDTH - _LEFT - _RIGHT) / max(len(times), 1)
+    high = _HEIGHT - _TOP - _BOTTOM
+    below = [0.0] * len(times)
+    groups = []
+    for n, each in enumerate(series):
+        path = ""
+        for index, value in enumerate(each.values):
+            if value:
+                x, y = _LEFT + width * (index + 0.1), _TOP + high * (1 - (below[index] + value) / scale[-1])
+                path += f"M{x:.1f},{y:.1f}h{width * 0.8:.1f}v{high * value / scale[-1]:.1f}h-{width * 0.8:.1f}z"
+                below[index] += value
+        groups.append((n % TONES, path))
+    drawn = format_html_join("", '<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
+    return _chart(name, title, times, series, scale, drawn, unit, note)
+
+
+def _place(count: int, top: float) -> Callable[[int, float], tuple[float, float]]:
+    width, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    step = width / max(count - 1, 1)
+    return lambda index, value: (_LEFT + index * step, _TOP + high * (1 - value / top))
+
+
+def _chart(
+    name: str,
+    title: str,
+    times: Sequence[datetime],
+    series: Sequence[Series],
+    scale: Sequence[float],
+    drawn: SafeString,
+    unit: str,
+    note: str,
+) -> SafeString:
+    return format_html(
+        '<figure class="lq-chart" id="{name}"><figcaption id="{name}-title">{title}</figcaption>{note}{legend}'
+        '<svg class="lq-svg" viewBox="0 0 {width} {height}" role="img" focusable="false" aria-labelledby="{name}-title'
+        ' {name}-desc"><desc id="{name}-desc">{desc}</desc>{axes}{drawn}</svg>{table}</figure>',
+        name=name,
+        title=title,
+        note=format_html('<p class="lq-quiet">{}</p>', note) if note else "",
+        legend=_legend(series) if len(series) > 1 else "",
+        width=_WIDTH,
+        height=_HEIGHT,
+        desc=describe(series, unit),
+        axes=_axes(times, scale),
+        drawn=drawn,
+        table=_table(title, times, series, unit),
+    )
+
+
+def describe(series: Sequence[Series], unit: str) -> str:
+    """Return in words what a chart shows: each line's newest and highest value."""
+    parts = []
+    for each in series:
+        known = [value for value in each.values if value is not None]
+        if known:
+            parts.append(
+                f"{each.label}: {figure(known[-1])} at the end, at most {figure(max(known))}{unit and ' ' + unit}"
+            )
+    return "; ".join(parts) + "." if parts else "No figures."
+
+
+def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
+    high = _HEIGHT - _TOP - _BOTTOM
+    rows = format_html_join(
+        "",
+        '<path class="lq-grid" d="M{},{}H{}"/><text x="{}" y="{}" text-anchor="end">{}</text>',
+        (
+            (_LEFT, f"{y:.1f}", _WIDTH - _RIGHT, _LEFT - 6, f"{y + 4:.1f}", short(value))
+            for value in scale
+            for y in [_TOP + high * (1 - value / scale[-1])]
+        ),
+    )
+    place = _place(len(times), 1)
+    shown = range(0, len(times), max(math.ceil(len(times) / 6), 1))
+    columns = format_html_join(
+        "",
+        '<text x="{}" y="{}" text-anchor="{}">{}</text>',
+        ((f"{place(n, 0)[0]:.1f}", _HEIGHT - 6, "middle" if n else "start", _clock(times[n], times)) for n in shown),
+    )
+    base = format_html('<path class="lq-axis" d="M{},{}H{}"/>', _LEFT, _HEIGHT - _BOTTOM, _WIDTH - _RIGHT)
+    return rows + columns + base
+
+
+def _clock(at: datetime, times: Sequence[datetime]) -> str:
+    local = timezone.localtime(at)
+    return local.strftime("%d %b %H:%M" if (times[-1] - times[0]).days >= 1 else "%H:%M")
+
+
+def _legend(series: Sequence[Series]) -> SafeString:
+    items = format_html_join(
+        "",
+        '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
+        '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
+        ((n % TONES, n % TONES, each.label) for n, each in enumerate(series)),
+    )
+    return format_html('<ul class="lq-legend">{}</ul>', items)
+
+
+def _table(title: str, times: Sequence[datetime], series: Sequence[Series], unit: str) -> SafeString:
+    first = max(len(times) - _TABLE_ROWS, 0)
+    head = format_html_join("", '<th scope="col" class="lq-number">{}</th>', ((each.label,) for each in series))
+    rows = format_html_join(
+        "",
+        '<tr><th scope="row">{}</th>{}</tr>',
+        (
+            (
+                timezone.localtime(times[n]).strftime("%d %b %H:%M"),
+                format_html_join("", '<td class="lq-number">{}</td>', ((figure(each.values[n]),) for each in series)),
+            )
+            for n in range(first, len(times))
+        ),
+    )
+    return format_html(
+        '<details><summary>{title}: as a table</summary><div class="lq-scroll" tabindex="0" role="region"'
+        ' aria-label="{title}: table"><table><caption>{unit}</caption><thead><tr><th scope="col">time</th>{head}</tr>'
+        "</thead><tbody>{rows}</tbody></table></div></details>",
+        title=title,
+        unit=unit,
+        head=head,
+        rows=rows,
+    )

@@ -1,0 +1,79 @@
+"""Charts: well-formed SVG without scripts and styles, honest scales, figures for who cannot see them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from django_leasequeue.admin import charts
+
+TIMES = [datetime(2030, 1, 1, 12, tzinfo=UTC) + timedelta(minutes=n) for n in range(5)]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+
+def test_a_chart_is_well_formed_and_has_neither_script_nor_style() -> None:
+    html = charts.lines("c", "Jobs <b>", TIMES, [charts.Series("a & b", [1, 2, None, 4, 5])], unit="jobs")
+    ET.fromstring(html)
+    tags = _Tags()
+    tags.feed(html)
+    assert not {"script", "style", "b"} & set(tags.names)
+    assert not [name for name in tags.attributes if name == "style" or name.startswith("on")]
+
+
+def test_a_chart_says_its_figures() -> None:
+    html = charts.bars("c", "Jobs", TIMES, [charts.Series("done", [1, 2, None, 4000, 5])], unit="a minute")
+    root = ET.fromstring(html)
+    (svg,) = [each for each in root.iter("svg") if each.get("role") == "img"]
+    names = svg.get("aria-labelledby", "").split()
+    said = {each.get("id"): each.text for each in root.iter() if each.get("id") in names}
+    assert said == {"c-title": "Jobs", "c-desc": "done: 5 at the end, at most 4,000 a minute."}
+    assert [cell.text for cell in root.iter("td")] == ["1", "2", "–", "4,000", "5"]  # noqa: RUF001
+
+
+def test_unknown_values_leave_a_gap() -> None:
+    html = charts.sparkline([1, 1, None, 1, 1], "x")
+    path = next(each for each in ET.fromstring(html).iter("path") if each.get("class") == "lq-line")
+    assert path.get("d", "").count("M") == 2
+
+
+def test_the_highest_value_is_at_the_top_of_the_scale_or_below() -> None:
+    html = charts.lines("c", "x", TIMES, [charts.Series("a", [0, 10, 20, 30, 40])])
+    path = next(each for each in ET.fromstring(html).iter("path") if each.get("class", "").startswith("lq-line"))
+    heights = [float(point.split(",")[1]) for point in path.get("d", "").replace("M", "").replace("L", "").split()]
+    assert heights == sorted(heights, reverse=True)
+    assert min(heights) >= 8
+    assert max(heights) <= 158
+
+
+@pytest.mark.parametrize(
+    ("top", "expected"),
+    [
+        (0, [0, 1]),
+        (1, [0, 0.25, 0.5, 0.75, 1]),
+        (40, [0, 10, 20, 30, 40]),
+        (41, [0, 20, 40, 60]),
+        (float("nan"), [0, 1]),
+    ],
+)
+def test_ticks_are_round_and_reach_the_top(top: float, expected: list[float]) -> None:
+    assert charts.ticks(top) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("values", [[], [None], [None, None], [0], [7]])
+def test_few_values_still_draw(values: list[float | None]) -> None:
+    ET.fromstring(charts.sparkline(values, "x"))
+    for draw in (charts.lines, charts.bars):
+        ET.fromstring(draw("c", "x", TIMES[: len(values)], [charts.Series("a", values)]))
