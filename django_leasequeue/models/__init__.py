@@ -1,7 +1,9 @@
 """The tables, one file each."""
 
 from .apikey import ApiKey, ApiScope
+from .audit import OperatorAction
 from .claim import Claim
+from .deadletter import DeadLetter
 from .enums import (
     DEAD_LETTER_SELF,
     Backoff,
@@ -23,9 +25,11 @@ from .floor import QueueFloor
 from .idempotency import IdempotencyKey
 from .job import Job
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
+from .operation import BulkOperation, OperationKind, OperationState
 from .queue import Queue
 from .recurring import RecurringTask
 from .result import JobResult
+from .savedfilter import SavedFilter
 from .stat import QueueStat
 from .topic import TopicState
 from .waiter import ClaimWaiter
@@ -36,8 +40,10 @@ __all__ = [
     "ApiKey",
     "ApiScope",
     "Backoff",
+    "BulkOperation",
     "Claim",
     "ClaimWaiter",
+    "DeadLetter",
     "DedupUntil",
     "Discard",
     "Durability",
@@ -55,6 +61,9 @@ __all__ = [
     "LakeWrite",
     "LateAck",
     "LeaseEvent",
+    "OperationKind",
+    "OperationState",
+    "OperatorAction",
     "PriorityOrder",
     "Queue",
     "QueueFloor",
@@ -63,6 +72,7 @@ __all__ = [
     "RecurringTask",
     "Requeue",
     "ResultState",
+    "SavedFilter",
     "TopicState",
     "Worker",
 ]

@@ -67,6 +67,15 @@ class Job(models.Model):
     fingerprint = models.TextField(null=True, db_collation="C")
 
     class Meta:
+        permissions = [
+            ("view_payload", "Can see the payload of jobs"),
+            ("retry_job", "Can retry dead letters"),
+            ("redrive_job", "Can redrive dead letters to another queue"),
+            ("discard_job", "Can discard dead letters"),
+            ("edit_job", "Can edit the payload of a dead letter and retry it"),
+            ("release_job", "Can release leased jobs"),
+            ("cancel_job", "Can cancel jobs that nobody has started"),
+        ]
         indexes = [
             # What a claim walks, in claim order. Leased, delayed, dead rows are not in it.
             models.Index(
@@ -81,6 +90,10 @@ class Job(models.Model):
                 fields=["queue", "fingerprint", "dead_at"],
                 name="leasequeue_job_dead",
                 condition=Q(dead_at__isnull=False),
+            ),
+            # Dead letters of a queue, the newest or the oldest first.
+            models.Index(
+                fields=["queue", "dead_at", "seq"], name="leasequeue_job_died", condition=Q(dead_at__isnull=False)
             ),
             # Delete by tag and claim by tag, in claim order within one tag.
             models.Index(

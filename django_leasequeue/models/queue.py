@@ -52,6 +52,10 @@ class Queue(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
+        permissions = [
+            ("pause_queue", "Can pause and resume queues"),
+            ("purge_queue", "Can remove all jobs of a queue"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["project", "name"], name="leasequeue_queue_name"),
             models.CheckConstraint(condition=Q(lease_ms__range=(100, 86_400_000)), name="leasequeue_queue_lease_ms"),

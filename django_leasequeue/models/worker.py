@@ -27,6 +27,7 @@ class Worker(models.Model):
     stop_requested_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        permissions = [("stop_worker", "Can ask workers to stop")]
         indexes = [models.Index(fields=["seen_at"], name="leasequeue_worker_seen")]
 
     def __str__(self) -> str:

@@ -118,7 +118,7 @@ def test_there_is_no_index_on_the_jobs_deadline() -> None:
         indexes = dict(cursor.fetchall())
     assert set(indexes) == {
         "leasequeue_job_pkey",
-        *(f"leasequeue_job_{name}" for name in ("ready", "delayed", "dead", "tag", "expires", "record", "key")),
+        *(f"leasequeue_job_{name}" for name in ("ready", "delayed", "dead", "died", "tag", "expires", "record", "key")),
     }
     assert not [name for name, definition in indexes.items() if "deadline" in definition]
     assert "WHERE (state = 0)" in indexes["leasequeue_job_ready"]
