@@ -1,0 +1,145 @@
+"""Endless sources of jobs: the claim loop, and the event stream ``/work`` with its reconnects. No IO: see ``steps``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import weakref
+from collections.abc import Callable
+
+from . import plans
+from .errors import ApiError, ClientError, ConnectionFailed, ServerUnavailable, Throttled
+from .events import Event, EventReader
+from .messages import Job
+from .retries import Retry, call, read
+from .steps import Answer, Close, Give, Open, Pause, Read, Request, Source
+
+logger = logging.getLogger("django_leasequeue.client")
+
+#: Seconds between two claims of an empty queue: doubled from, up to what the caller says.
+FIRST_POLL = 0.05
+#: Seconds without even a heartbeat (the server sends one every 15) after which a stream counts as broken.
+SILENCE = 40.0
+#: Seconds between connecting again, at most.
+LONGEST_WAIT = 30.0
+
+
+def claims(
+    topic: str,
+    node: str,
+    retry: Retry,
+    *,
+    max: int | Callable[[], int] = 1,
+    lease_ms: int | None = None,
+    poll_seconds: float = 1.0,
+) -> Source:
+    """Give lists of jobs, claim by claim, for ever.
+
+    A server that cannot be reached is waited for; what it refuses (a wrong key, no such topic) is raised.
+
+    Args:
+        topic: a queue.
+        node: the worker's name.
+        retry: of each claim.
+        max: how many jobs a claim takes at most; a function is asked before each claim, and 0 ends the loop.
+        lease_ms: the length of the leases; by default the topic's.
+        poll_seconds: how long an empty queue is left alone at most.
+    """
+    wait = FIRST_POLL
+    failed = 0
+    while True:
+        size = max() if callable(max) else max
+        if not size:
+            return
+        try:
+            jobs = yield from call(plans.claim(topic, node, size, lease_ms=lease_ms), retry)
+        except (ConnectionFailed, ServerUnavailable, Throttled) as error:
+            failed += 1
+            pause = _pause_after(failed, error)
+            logger.warning("Cannot claim from %r: %s Trying again in %.1f s", topic, error, pause)
+            yield Pause(pause)
+            continue
+        failed = 0
+        if jobs:
+            wait = FIRST_POLL
+            yield Give(jobs)
+        else:
+            yield Pause(wait * random.uniform(0.75, 1.25))
+            wait = min(wait * 2, poll_seconds)
+
+
+def work(
+    topic: str,
+    node: str,
+    *,
+    max: int = 1,
+    lease_ms: int | None = None,
+) -> Source:
+    """Give jobs as the server pushes them, for ever.
+
+    When the connection drops, the server takes back what it pushed through it: those jobs become ``lost``, and the
+    stream is opened again. What the server refuses for good (a wrong key, a topic that is gone) is raised.
+
+    Args:
+        topic: a queue.
+        node: the worker's name.
+        max: how many jobs may be leased to this connection at once; each ack or nack makes room for the next.
+        lease_ms: the length of the leases; by default the topic's.
+    """
+    query = {"node": node, "max": str(max)}
+    if lease_ms is not None:
+        query["lease_ms"] = str(lease_ms)
+    request = Request(
+        "GET", plans.address(topic, "/work"), query=query, headers={"accept": "text/event-stream"}, wait=SILENCE
+    )
+    failed = 0
+    while True:
+        held: weakref.WeakSet[Job] = weakref.WeakSet()
+        reader = EventReader()
+        error: ClientError | None = None
+        try:
+            answer: Answer = yield Open(request)
+            if answer.status != 200:
+                read(answer)
+            failed = 0
+            while piece := (yield Read()):
+                for event in reader.feed(piece):
+                    job = _job(topic, event)
+                    held.add(job)
+                    yield Give(job)
+        except (ConnectionFailed, ServerUnavailable, Throttled) as found:
+            error = found
+        except ValueError as found:
+            error = ConnectionFailed(f"The stream cannot be read: {found}.")
+        finally:
+            # Also when nobody iterates any more: the connection is closed then, and the leases are over.
+            for job in held:
+                job.lose()
+        yield Close()
+        failed += 1
+        pause = _pause_after(failed, error, (reader.retry or 0) / 1000)
+        logger.info("The stream of %r ended (%s): connecting again in %.1f s", topic, error or "in order", pause)
+        yield Pause(pause)
+
+
+def _job(topic: str, event: Event) -> Job:
+    """Return the job of an event.
+
+    Raises:
+        ServerUnavailable: it says why the stream ends. Connecting again tells whether that passes.
+        ValueError: it cannot be read.
+    """
+    data = json.loads(event.data)
+    if event.name == "job":
+        return Job.of(topic, data)
+    if event.name == "error":
+        raise ServerUnavailable(int(data["code"]), "stream_ended", str(data["message"]))
+    raise ValueError(f"an event {event.name!r} is unknown")
+
+
+def _pause_after(failed: int, error: ClientError | None, first: float = 0.0) -> float:
+    """Return the seconds to wait after so many failures in a row: by chance, or all clients would come back at once."""
+    told = error.retry_after if isinstance(error, ApiError) else None
+    step = min(LONGEST_WAIT, (first or 0.5) * 2.0 ** min(failed - 1, 10))
+    return (told or 0.0) + step * random.random()

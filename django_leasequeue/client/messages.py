@@ -1,0 +1,150 @@
+"""What goes to the server and what comes back, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record to append: a job, where the topic is a queue.
+
+    Args:
+        data: any JSON value; with ``meta`` at most 1 MiB.
+        tag: text of at most 256 bytes, by which records can be deleted.
+        meta: an object of at most 16 KiB and 64 keys.
+        node: the producer's name; readers can leave out what they wrote themselves.
+    """
+
+    data: Any
+    tag: str | None = None
+    meta: Mapping[str, Any] | None = None
+    node: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Return it as the API takes it."""
+        found: dict[str, Any] = {"data": self.data}
+        for name in ("tag", "meta", "node"):
+            value = getattr(self, name)
+            if value is not None:
+                found[name] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a write: ``seqs`` in the order of the records."""
+
+    topic: str
+    seqs: list[int]
+    count: int
+    created: bool
+    deduped: bool
+
+    @property
+    def seq(self) -> int:
+        """The number of the first record."""
+        return self.seqs[0]
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        """Read it from an answer."""
+        return cls(answer["topic"], answer["seqs"], answer["count"], answer["created"], answer["deduped"])
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Job:
+    """A job that is leased to a node.
+
+    ``lost`` becomes true when the client learns that the lease is over: stop then, nobody takes the result, and
+    somebody else may have the job already.
+    """
+
+    topic: str
+    seq: int
+    lease_id: str
+    #: When the lease ends, unless it is extended.
+    deadline: datetime
+    #: When the job was written.
+    created_at: datetime
+    #: How often it was delivered, this time included.
+    deliveries: int
+    data: Any
+    tag: str | None = None
+    meta: Mapping[str, Any] | None = None
+    lost: bool = False
+    _on_lost: Callable[[], object] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, topic: str, item: Mapping[str, Any]) -> Self:
+        """Read it from a claim's answer, or from an event of ``/work``."""
+        return cls(
+            topic,
+            item["$seq"],
+            item["lease_id"],
+            moment(item["deadline"]),
+            moment(item["$ts"]),
+            item["deliveries"],
+            item["data"],
+            item.get("$tag"),
+            item.get("meta"),
+        )
+
+    def when_lost(self, callback: Callable[[], object] | None) -> None:
+        """Have something called once, when the lease is lost; ``None``: nothing."""
+        self._on_lost = callback
+
+    def lose(self) -> None:
+        """Note that the lease is over."""
+        if not self.lost:
+            self.lost = True
+            if self._on_lost is not None:
+                self._on_lost()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What an ack, a nack or an extend did.
+
+    ``skipped`` were not held any more. When the request had to be ``repeated`` (the first answer got lost), a job in
+    ``skipped`` may have been settled by the first one.
+    """
+
+    count: int
+    skipped: list[int]
+    repeated: bool = False
+    #: After an extend: the new ends of the leases, by seq.
+    deadlines: Mapping[int, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Records of a read, as the API gives them (``$seq``, ``$ts``, ``data``, ...); read on from ``next_from_seq``.
+
+    ``tombstone`` tells what a cap or the TTL took away before it could be read; ``None`` if nothing.
+    """
+
+    records: list[dict[str, Any]]
+    next_from_seq: int
+    head_seq: int
+    caught_up: bool
+    tombstone: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        """Read it from an answer."""
+        return cls(
+            answer["records"],
+            answer["next_from_seq"],
+            answer["head_seq"],
+            answer["caught_up"],
+            answer["tombstone"],
+        )
+
+
+def moment(milliseconds: int) -> datetime:
+    """Return a time of the API as an aware datetime."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,0 +1,138 @@
+"""Trying again: which failures pass by themselves, and how long to wait (never shorter than ``Retry-After``)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from .errors import ApiError, BadAnswer, ConnectionFailed, refusal
+from .steps import Answer, Call, Pause, Plan, Request, T
+
+#: Statuses that pass: too many requests; not ready, or a proxy that cannot reach the server.
+PASSING = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a request is tried.
+
+    Waits grow from ``first`` to ``longest``, doubled each time, each between a half and the whole of it by chance, so
+    that clients do not come back together.
+
+    Args:
+        tries: how often a request is sent at most.
+        first: seconds before the second try.
+        longest: seconds of the longest wait of ours; a server that asks for more (``Retry-After``) gets it.
+        seconds: a try that would begin later than this after the first is not made.
+    """
+
+    tries: int = 6
+    first: float = 0.1
+    longest: float = 10.0
+    seconds: float = 60.0
+
+    def wait(self, tries: int, retry_after: float | None = None) -> float:
+        """Return the seconds to wait after so many tries."""
+        ours = min(self.longest, self.first * 2.0 ** min(tries - 1, 30)) * random.uniform(0.5, 1.0)
+        # Who was told the same time comes back a little later each.
+        return ours if retry_after is None else retry_after + ours
+
+
+#: Every request once: for callers that have their own way.
+NEVER = Retry(tries=1)
+
+
+def seconds_of(value: str | None) -> float | None:
+    """Return what ``Retry-After`` says, in seconds from now; ``None`` if it says nothing that can be read."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
+
+
+def read(answer: Answer) -> dict[str, Any]:
+    """Return the JSON of a good answer.
+
+    Raises:
+        ApiError: the server refused the request.
+        BadAnswer: this is not an answer of the API.
+    """
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if answer.status < 300 and isinstance(found, dict):
+        return found
+    retry_after = seconds_of(answer.headers.get("retry-after"))
+    error = found.get("error") if isinstance(found, dict) else None
+    if isinstance(error, dict):
+        raise refusal(
+            answer.status,
+            str(error.get("code", "")),
+            str(error.get("message", "")),
+            error.get("detail"),
+            retry_after,
+        )
+    if answer.status >= 500 or answer.status == 429:
+        raise refusal(answer.status, "not_ready", "A proxy answered instead of the API.", None, retry_after)
+    start = answer.body[:80].decode(errors="replace")
+    raise BadAnswer(
+        f"{answer.status} with {start!r} is no answer of the API: the address must be the one where it is mounted, for"
+        " example https://jobs.example.com/v0."
+    )
+
+
+def call(plan: Plan[T], retry: Retry, clock: Callable[[], float] = time.monotonic) -> Call[T]:
+    """Carry out a plan: read the answers, and send again what failed for reasons that pass.
+
+    Raises:
+        ApiError: the server refused a request.
+        ConnectionFailed: it could not be reached.
+        BadAnswer: something else is at its address.
+    """
+    try:
+        request = next(plan)
+        while True:
+            try:
+                answer = yield from _send(request, retry, clock)
+            except (ApiError, ConnectionFailed, BadAnswer) as error:
+                request = plan.throw(error)
+            else:
+                request = plan.send(answer)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def _send(request: Request, retry: Retry, clock: Callable[[], float]) -> Call[tuple[dict[str, Any], int]]:
+    ends = clock() + retry.seconds
+    tries = 0
+    # A broken connection leaves open whether the server did it; a refusal does not.
+    sent = 0
+    while True:
+        tries += 1
+        try:
+            answer: Answer = yield request
+            return read(answer), sent + 1
+        except ConnectionFailed:
+            sent += 1
+            wait = retry.wait(tries)
+            if tries >= retry.tries or clock() + wait > ends:
+                raise
+        except ApiError as error:
+            if error.status != 429:
+                sent += 1
+            wait = retry.wait(tries, error.retry_after)
+            if error.status not in PASSING or tries >= retry.tries or clock() + wait > ends:
+                raise
+        yield Pause(wait)

@@ -1,0 +1,305 @@
+"""``Worker``: runs a function for each job of a queue, threads for functions and an event loop for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ..exceptions import InvalidOption
+from .batching import MAX_BATCH, Batcher
+from .client import AsyncClient, Client
+from .errors import ClientError
+from .messages import Job
+from .retries import NEVER
+
+logger = logging.getLogger("django_leasequeue.client")
+
+#: Heartbeats in one length of a lease: two may fail before it is over.
+BEATS = 3
+#: Seconds before a heartbeat that failed is sent again.
+AFTER_FAILURE = 1.0
+#: Seconds that a stop waits for a claim under way, so that its jobs are given back.
+LAST_CLAIM = 2.0
+
+
+class Again(Exception):
+    """Raised by a handler: give the job back, to be delivered again after ``delay`` seconds. Not logged as an error."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self.delay = delay
+        super().__init__(f"again in {delay:g} s")
+
+
+def default_delay(job: Job) -> float:
+    """Return the seconds before a job that failed comes again: 1, 2, 4 ... up to 300, half of it by chance."""
+    return min(300.0, 2.0 ** min(job.deliveries - 1, 20)) * random.uniform(0.5, 1.0)
+
+
+class Worker:
+    """Claims jobs, runs the handler, acks what returned and gives back what raised.
+
+    Leases are kept while handlers run. A lease that is lost all the same makes ``job.lost`` true; a coroutine is
+    cancelled then, since nobody takes its result. Jobs may run twice: make handlers idempotent.
+
+    Args:
+        client: the server and the key; the worker has connections of its own.
+        topic: a queue.
+        handler: takes a ``Job``. A function runs in a thread, a coroutine function in the event loop. What it returns
+            is ignored.
+        node: the worker's name, unique among all workers; by default host, process and a random part.
+        concurrency: how many jobs run at once, up to 1,000.
+        lease_ms: the length of the leases; a worker that is killed keeps its jobs so long from others.
+        stream: let the server push jobs (``/work``); otherwise claim, and look again while there is nothing to do.
+        poll_seconds: between claims of an empty queue, at most.
+        drain_seconds: how long a stop waits for running jobs.
+        retry_delay: the seconds before a job that raised is delivered again.
+
+    Raises:
+        InvalidOption: one of these cannot be.
+    """
+
+    def __init__(
+        self,
+        client: Client | AsyncClient,
+        topic: str,
+        handler: Callable[[Job], Any],
+        *,
+        node: str | None = None,
+        concurrency: int = 8,
+        lease_ms: int = 30_000,
+        stream: bool = True,
+        poll_seconds: float = 1.0,
+        drain_seconds: float = 30.0,
+        retry_delay: Callable[[Job], float] = default_delay,
+    ) -> None:
+        if not 1 <= concurrency <= MAX_BATCH:
+            raise InvalidOption(f"concurrency must be from 1 to {MAX_BATCH}; it is {concurrency!r}.")
+        if not 100 <= lease_ms <= 86_400_000:
+            raise InvalidOption(f"lease_ms must be from 100 to 86,400,000; it is {lease_ms!r}.")
+        self.topic = topic
+        self.node = node or f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._template = client
+        self._handler = handler
+        self._is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004  (an object with an async __call__)
+        )
+        self._concurrency = concurrency
+        self._lease_ms = lease_ms
+        self._stream = stream
+        self._poll_seconds = poll_seconds
+        self._drain_seconds = drain_seconds
+        self._retry_delay = retry_delay
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._stopped_early = False
+        self._running: dict[Job, _Run] = {}
+        self._free = asyncio.Event()
+
+    def run(self, *, signals: bool = True) -> None:
+        """Work until ``stop`` is called, or SIGTERM or SIGINT comes.
+
+        Args:
+            signals: whether to listen to these two; possible in the main thread only.
+
+        Raises:
+            ApiError: the server refuses to give jobs: a wrong key, no such topic, a log.
+        """
+        asyncio.run(self.arun(signals=signals))
+
+    def stop(self) -> None:
+        """Take no more jobs and let ``run`` return when those under way are done. From any thread."""
+        self._stopped_early = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended already
+                self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def arun(self, *, signals: bool = False) -> None:
+        """See ``run``; in a running event loop."""
+        self._loop, self._stopping, self._free = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        if self._stopped_early:
+            return
+        threads = ThreadPoolExecutor(self._concurrency, "leasequeue-client")
+        try:
+            with self._signals(signals):
+                async with self._template.asynchronous() as client:
+                    await self._work(client, threads)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    @contextmanager
+    def _signals(self, wanted: bool) -> Iterator[None]:
+        loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT) if wanted else ()
+        for number in numbers:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    async def _work(self, client: AsyncClient, threads: ThreadPoolExecutor) -> None:
+        batcher = Batcher(
+            lambda jobs: client.ack(self.topic, self.node, jobs),
+            lambda jobs, delay_ms: client.nack(self.topic, self.node, jobs, delay_ms=delay_ms),
+        )
+        taker = asyncio.ensure_future(self._take(client, batcher, threads))
+        beater = asyncio.ensure_future(self._beat())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({taker, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._stopping.set()
+            self._free.set()
+            # A stream stays open meanwhile: closing it would give the running jobs to others.
+            await self._drain()
+            await batcher.finish()
+            if not self._stream:
+                await asyncio.wait({taker}, timeout=LAST_CLAIM)
+            for task in (taker, beater, stopping):
+                task.cancel()
+            await asyncio.gather(taker, beater, stopping, return_exceptions=True)
+        if not taker.cancelled() and (error := taker.exception()) is not None:
+            raise error
+
+    async def _drain(self) -> None:
+        """Wait for the jobs that run, and give back those that take too long."""
+        runs = {run.task for run in self._running.values()}
+        if not runs:
+            return
+        _, late = await asyncio.wait(runs, timeout=self._drain_seconds)
+        if late:
+            logger.warning("%d jobs are not done in time and are given back", len(late))
+            for task in late:
+                task.cancel()
+            await asyncio.wait(late)
+
+    # Taking jobs.
+
+    async def _take(self, client: AsyncClient, batcher: Batcher, threads: ThreadPoolExecutor) -> None:
+        if self._stream:
+            source = client.work(self.topic, self.node, max=self._concurrency, lease_ms=self._lease_ms)
+            async with aclosing(source) as jobs:
+                async for job in jobs:
+                    # While the worker stops it starts nothing: what is pushed goes back when the stream is closed.
+                    if not self._stopping.is_set():
+                        self._begin(job, batcher, threads)
+            return
+        claims = client.claims(
+            self.topic,
+            self.node,
+            max=lambda: 0 if self._stopping.is_set() else self._concurrency - len(self._running),
+            lease_ms=self._lease_ms,
+            poll_seconds=self._poll_seconds,
+        )
+        async with aclosing(claims) as batches:
+            async for batch in batches:
+                for job in batch:
+                    if self._stopping.is_set():
+                        await batcher.settle(job, 0)
+                    else:
+                        self._begin(job, batcher, threads)
+                await self._place()
+
+    async def _place(self) -> None:
+        """Wait until another job may begin, or the worker stops."""
+        while len(self._running) >= self._concurrency and not self._stopping.is_set():
+            self._free.clear()
+            await self._free.wait()
+
+    # Running jobs.
+
+    def _begin(self, job: Job, batcher: Batcher, threads: ThreadPoolExecutor) -> None:
+        # A job that comes again while a run whose lease was lost still goes on: never twice at once in one worker.
+        before = [run.task for other, run in self._running.items() if other.seq == job.seq]
+        task = asyncio.ensure_future(self._run_one(job, before, batcher, threads))
+        self._running[job] = _Run(task, time.monotonic() + self._lease_ms / 1000)
+        if self._is_async:
+            job.when_lost(task.cancel)
+        task.add_done_callback(lambda _: self._ended(job))
+
+    def _ended(self, job: Job) -> None:
+        self._running.pop(job, None)
+        self._free.set()
+
+    async def _run_one(
+        self, job: Job, before: list[asyncio.Task[None]], batcher: Batcher, threads: ThreadPoolExecutor
+    ) -> None:
+        delay_ms: int | None = None
+        try:
+            if before:
+                await asyncio.wait(before)
+            if job.lost:
+                return
+            if self._is_async:
+                await self._handler(job)
+            else:
+                await asyncio.get_running_loop().run_in_executor(threads, self._handler, job)
+        except Again as again:
+            delay_ms = round(again.delay * 1000)
+        except asyncio.CancelledError:
+            # The lease was lost, or the worker cannot wait any longer: then a function in a thread is told so.
+            if not job.lost:
+                job.when_lost(None)
+                job.lose()
+                await batcher.settle(job, 0)
+            raise
+        except Exception:
+            delay_ms = round(self._retry_delay(job) * 1000)
+            logger.exception("Job %s of %r failed; it is delivered again in %d ms", job.seq, self.topic, delay_ms)
+        if job.lost:
+            logger.warning("The lease of job %s was lost while it ran: it is delivered again", job.seq)
+            return
+        job.when_lost(None)
+        await batcher.settle(job, delay_ms)
+
+    async def _beat(self) -> None:
+        """Keep the leases of all jobs that run; note those that are over."""
+        usual = self._lease_ms / 1000 / BEATS
+        # Not tried again: the next heartbeat is soon, and a connection of its own waits for nobody.
+        async with self._template.asynchronous(retry=NEVER) as client:
+            pause = usual
+            while True:
+                await asyncio.sleep(pause)
+                pause = usual
+                held = [job for job in self._running if not job.lost]
+                for start in range(0, len(held), MAX_BATCH):
+                    batch = held[start : start + MAX_BATCH]
+                    sent = time.monotonic()
+                    try:
+                        await client.extend(self.topic, self.node, batch, self._lease_ms)
+                    except ClientError as error:
+                        pause = min(usual, AFTER_FAILURE)
+                        logger.warning("Cannot extend the leases of %d jobs: %s", len(batch), error)
+                        self._lose_overdue(batch)
+                    else:
+                        for job in batch:
+                            if (run := self._running.get(job)) is not None:
+                                run.good_until = sent + self._lease_ms / 1000
+
+    def _lose_overdue(self, jobs: list[Job]) -> None:
+        """Count as lost what nobody could extend in time."""
+        now = time.monotonic()
+        for job in jobs:
+            run = self._running.get(job)
+            if run is not None and run.good_until < now:
+                job.lose()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run: until when its lease is surely good (monotonic seconds)."""
+
+    task: asyncio.Task[None]
+    good_until: float

@@ -1,0 +1,190 @@
+"""Trying again, without any IO: the test is the network."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from django_leasequeue.client import (
+    NEVER,
+    ApiError,
+    BadAnswer,
+    ConnectionFailed,
+    Forbidden,
+    InvalidRequest,
+    NotAQueue,
+    Retry,
+    ServerUnavailable,
+    Throttled,
+    TopicConflict,
+    TopicFull,
+    TopicNotFound,
+    Unauthorized,
+    plans,
+)
+from django_leasequeue.client.retries import call, seconds_of
+from django_leasequeue.client.steps import Answer, Call, Pause, Request
+
+WRITTEN = {"topic": "t", "seqs": [7], "count": 1, "created": False, "deduped": False}
+
+
+class Network:
+    """Carries out a call: gives the prepared answers, notes requests and pauses, moves the clock by the pauses."""
+
+    def __init__(self, *answers: Answer | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+        self.pauses: list[float] = []
+        self.now = 0.0
+
+    def run(self, plan: Any, retry: Retry | None = None) -> Any:
+        made: Call[Any] = call(plan, retry or Retry(), lambda: self.now)
+        try:
+            step = next(made)
+            while True:
+                if isinstance(step, Pause):
+                    self.pauses.append(step.seconds)
+                    self.now += step.seconds
+                    step = made.send(None)
+                    continue
+                self.requests.append(step)
+                answer = self.answers.pop(0)
+                step = made.throw(answer) if isinstance(answer, Exception) else made.send(answer)
+        except StopIteration as end:
+            return end.value
+
+
+def good(value: Any) -> Answer:
+    return Answer(200, {}, json.dumps(value).encode())
+
+
+def refused(status: int, code: str, **headers: str) -> Answer:
+    body = {"error": {"code": code, "message": "No.", "detail": {"topic": "t"}}}
+    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, json.dumps(body).encode())
+
+
+def test_what_passes_is_tried_again_and_written_once() -> None:
+    network = Network(ConnectionFailed("cut"), refused(503, "not_ready"), Answer(502, {}, b"<html>"), good(WRITTEN))
+    assert network.run(plans.produce("t", [{"data": 1}])).seq == 7
+    assert len(network.requests) == 4
+    assert len({request.body["idempotency_key"] for request in network.requests}) == 1
+    first, second, third = network.pauses
+    assert 0.05 <= first <= 0.1
+    assert 0.1 <= second <= 0.2
+    assert 0.2 <= third <= 0.4
+
+
+def test_two_writes_have_two_keys() -> None:
+    network = Network(good(WRITTEN), good(WRITTEN))
+    network.run(plans.produce("t", [{"data": 1}]))
+    network.run(plans.produce("t", [{"data": 1}]))
+    keys = {request.body["idempotency_key"] for request in network.requests}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_is_honoured(status: int) -> None:
+    network = Network(refused(status, "throttled", retry_after="3"), good({"deleted": 2}))
+    assert network.run(plans.delete_records("t", match="a")) == 2
+    assert 3 <= network.pauses[0] <= 3.1
+
+
+def test_retry_after_as_a_date() -> None:
+    at = datetime.now(UTC) + timedelta(seconds=100)
+    found = seconds_of(format_datetime(at, usegmt=True))
+    assert found is not None
+    assert 95 < found <= 100
+    assert seconds_of("soon") is None
+    assert seconds_of(None) is None
+    assert seconds_of(format_datetime(at - timedelta(hours=1), usegmt=True)) == 0
+
+
+def test_a_wait_that_is_too_long_is_not_made() -> None:
+    network = Network(refused(429, "throttled", retry_after="120"))
+    with pytest.raises(Throttled) as caught:
+        network.run(plans.get_topic("t"))
+    assert caught.value.retry_after == 120
+    assert network.pauses == []
+
+
+def test_tries_are_bounded() -> None:
+    network = Network(*[ConnectionFailed("cut")] * 3)
+    with pytest.raises(ConnectionFailed):
+        network.run(plans.get_topic("t"), Retry(tries=3))
+    assert len(network.requests) == 3
+    network = Network(refused(503, "not_ready"))
+    with pytest.raises(ServerUnavailable):
+        network.run(plans.get_topic("t"), NEVER)
+
+
+def test_waits_do_not_grow_for_ever() -> None:
+    assert Retry(longest=4.0).wait(1000) <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "batch_too_large", InvalidRequest),
+        (401, "unauthorized", Unauthorized),
+        (403, "forbidden", Forbidden),
+        (404, "topic_not_found", TopicNotFound),
+        (404, "not_found", ApiError),
+        (409, "not_a_queue", NotAQueue),
+        (409, "topic_not_empty", TopicConflict),
+        (413, "payload_too_large", InvalidRequest),
+        (422, "topic_full", TopicFull),
+        (500, "internal", ServerUnavailable),
+    ],
+)
+def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: type[ApiError]) -> None:
+    network = Network(refused(status, code))
+    with pytest.raises(kind) as caught:
+        network.run(plans.get_topic("t"))
+    assert (caught.value.status, caught.value.code, caught.value.message) == (status, code, "No.")
+    assert caught.value.detail == {"topic": "t"}
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("answer", [Answer(200, {}, b"<html>"), Answer(404, {}, b"<html>"), Answer(301, {}, b"")])
+def test_something_else_at_the_address(answer: Answer) -> None:
+    with pytest.raises(BadAnswer, match="where it is mounted"):
+        Network(answer).run(plans.get_topic("t"))
+
+
+def test_a_settle_call_tells_when_its_first_answer_was_lost() -> None:
+    answer = good({"acked": 0, "skipped": [5]})
+    network = Network(ConnectionFailed("cut"), answer)
+    settled = network.run(plans.ack("t", "w", [5]))
+    assert (settled.count, settled.skipped, settled.repeated) == (0, [5], True)
+    # Throttled is refused: nothing was done.
+    network = Network(refused(429, "throttled"), answer)
+    assert not network.run(plans.ack("t", "w", [5])).repeated
+    # A topic that is gone at the second try was deleted by the first.
+    network = Network(ConnectionFailed("cut"), good({"deleted": False}))
+    assert network.run(plans.delete_topic("t")) is True
+
+
+def test_nothing_to_settle_asks_nobody() -> None:
+    network = Network()
+    assert network.run(plans.ack("t", "w", [])).count == 0
+    assert network.requests == []
+
+
+def test_names_are_quoted() -> None:
+    network = Network(good({}))
+    network.run(plans.get_topic("a/b c"))
+    assert network.requests[0].path == "topics/a%2Fb%20c"
+
+
+def test_all_pages_are_listed() -> None:
+    pages = [
+        {"topics": [{"topic": "a"}], "next_cursor": "c1"},
+        {"topics": [{"topic": "b"}]},
+    ]
+    network = Network(*map(good, pages))
+    assert network.run(plans.list_topics("x")) == ["a", "b"]
+    assert network.requests[1].query == {"prefix": "x", "page_size": "1000", "cursor": "c1"}
