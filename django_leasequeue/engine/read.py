@@ -172,8 +172,9 @@ class Waiting(NamedTuple):
 class QueueState(NamedTuple):
     """A picture of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
 
-    ``version`` is equal in two pictures only if nothing changed in between; it grows. ``oldest_at`` is when the oldest
-    of the ready jobs shown was made.
+    ``version`` grows with every transaction that ends in the database server, and with what the caller's own open
+    transaction changes: two pictures with the same version are the same, as far as time alone changes nothing.
+    ``oldest_at`` is when the oldest of the ready jobs shown was made.
     """
 
     version: int

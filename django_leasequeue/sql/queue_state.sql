@@ -2,10 +2,20 @@
 --   leased (of the claims that end first).
 -- Parameters: project, queue, size, now.
 -- Index: leasequeue_job_ready, leasequeue_claim_deadline (both from the floor on), leasequeue_job_pkey.
--- Returns: first a row of version (grows with every transaction) and time; then state, seq, key, name, created_at,
---   deliveries, node, claim, deadline.
+-- Returns: first a row of version and time; then state, seq, key, name, created_at, deliveries, node, claim, deadline.
+--   version: a million for each transaction that has ended (the highest number alone stays when an older transaction ends
+--   after a newer one), and what the caller's own open transaction has changed in the table of jobs.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), s AS MATERIALIZED (
+    SELECT pg_snapshot_xmax(now)::text::bigint AS xmax, (SELECT count(*) FROM pg_snapshot_xip(now)) AS running,
+        pg_current_xact_id_if_assigned()::text::bigint AS own
+    FROM (SELECT pg_current_snapshot() AS now) n
+), v AS MATERIALIZED (
+    SELECT (xmax - running - CASE WHEN own < xmax THEN 1 ELSE 0 END) * 1000000 + CASE WHEN own IS NULL THEN 0
+        ELSE LEAST(999999, pg_stat_get_xact_tuples_inserted(j) + pg_stat_get_xact_tuples_updated(j)
+            + pg_stat_get_xact_tuples_deleted(j)) END AS version
+    FROM s, (SELECT 'leasequeue_job'::regclass::oid AS j) j
 ), f AS MATERIALIZED (
     SELECT q.id, f.rank, f.value
     FROM leasequeue_queue q JOIN leasequeue_queuefloor f ON f.queue_id = q.id AND f.kind = 0
@@ -30,7 +40,7 @@ WITH t AS MATERIALIZED (
     ORDER BY j.deadline, j.seq LIMIT %(size)s::int
 )
 SELECT x.state, x.seq, x.key, x.name, x.created_at, x.deliveries, x.node, x.claim, x.deadline FROM (
-    SELECT 0 AS part, 0 AS n, NULL::smallint AS state, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS seq,
+    SELECT 0 AS part, 0 AS n, NULL::smallint AS state, (SELECT version FROM v) AS seq,
         NULL::text AS key, NULL::text AS name, t.now AS created_at, NULL::int AS deliveries, NULL::text AS node,
         NULL::bigint AS claim, NULL::timestamptz AS deadline
     FROM t

@@ -9,10 +9,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from django_leasequeue import BufferedQueue, Heartbeat, Queue
+from django_leasequeue import BufferedQueue, Heartbeat, Queue, engine
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import (
     InvalidOption,
@@ -192,6 +193,43 @@ class TestJ6Version:
                     assert [row.seq for row in ready.value()] == [job.seq]
             finally:
                 cursor.execute("ROLLBACK")
+
+    def test_j6_a_transaction_that_ends_after_a_younger_one_gives_a_new_version(self, test_dsn: str) -> None:
+        queue = jqueue()
+        queue.enqueue("so that the queue's rows are there")
+        queue.ack(queue.claim()[0])
+        hurried = {"options": "-c lock_timeout=10s"}
+        with psycopg.connect(test_dsn, **hurried) as old, psycopg.connect(test_dsn, **hurried) as young:
+            engine.ConnectionExecutor(old).run(engine.enqueue(queue.name, [engine.NewJob(key="old")]))
+            engine.ConnectionExecutor(young).run(engine.enqueue(queue.name, [engine.NewJob(key="young")]))
+            pictures = [queue.read_state()]
+            young.commit()
+            pictures.append(queue.read_state())
+            old.commit()
+            pictures.append(queue.read_state())
+            old.rollback()
+            again = queue.read_state()
+        assert [{row.key for row in picture.ready} for picture in pictures] == [set(), {"young"}, {"old", "young"}]
+        versions = [picture.version for picture in pictures]
+        assert versions == sorted(set(versions))
+        assert again.version >= versions[-1]
+
+    def test_j6_the_callers_own_transaction_gives_new_versions_too(self) -> None:
+        queue = jqueue()
+        queue.create()
+        versions = [queue.read_state().version]
+        with transaction.atomic():
+            versions.append(queue.read_state().version)
+            assert versions[0] <= versions[1]
+            del versions[0]
+            queue.enqueue(1)
+            versions.append(queue.read_state().version)
+            [job] = queue.claim()
+            versions.append(queue.read_state().version)
+            queue.ack(job)
+            versions.append(queue.read_state().version)
+        versions.append(queue.read_state().version)
+        assert versions == sorted(set(versions))
 
 
 class ThreadResult:
