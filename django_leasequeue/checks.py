@@ -19,6 +19,8 @@ from . import conf, presets
 from .exceptions import InvalidOption
 
 APP = "leasequeue"
+#: ``manage.py check --tag leasequeue``: ours alone, which is what a worker runs when it starts.
+TAG = "leasequeue"
 #: The shortest time between two heartbeats that pauses of a process or a network do not eat.
 SHORTEST_HEARTBEAT_MS = 1_000
 
@@ -30,7 +32,7 @@ def settings_usable() -> bool:
     return isinstance(getattr(django_settings, "LEASEQUEUE", {}), dict)
 
 
-@checks.register(checks.Tags.compatibility)
+@checks.register(TAG, checks.Tags.compatibility)
 def check_installation(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Messages:
     """Check INSTALLED_APPS, the driver and the database aliases."""
     return list(_installation())
@@ -71,7 +73,7 @@ def _runworker() -> Iterator[checks.CheckMessage]:
         )
 
 
-@checks.register()
+@checks.register(TAG)
 def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Messages:
     """Check ``LEASEQUEUE``."""
     if not settings_usable():

@@ -11,7 +11,7 @@ WITH t AS MATERIALIZED (
         pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
         COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head
 ), x AS MATERIALIZED (
-    SELECT f.id, f.since, t.*, CASE f.kind
+    SELECT f.*, t.*, CASE f.kind
         WHEN 0 THEN COALESCE((SELECT j.position FROM leasequeue_job j WHERE j.queue_id = f.queue_id AND j.rank = f.rank
             AND j.state = 0 AND j.position >= f.since ORDER BY j.position LIMIT 1), t.head)
         WHEN 1 THEN (extract(epoch FROM LEAST(t.now, (SELECT j.available_at FROM leasequeue_job j
@@ -28,11 +28,11 @@ WITH t AS MATERIALIZED (
         WHERE %(queues)s::bigint[] IS NULL OR l.queue_id = ANY (%(queues)s::bigint[])
     ) f, t
 ), due AS MATERIALIZED (
-    SELECT f.id FROM leasequeue_queuefloor f JOIN x ON x.id = f.id
-    WHERE x.low < f.value OR f.mark <= x.xmin OR (x.since = 0 AND f.value > 0)
-        OR (f.candidate IS NULL AND x.low > f.value)
-        OR (f.mark IS NULL AND f.candidate > f.value AND f.candidate_at <= x.now - interval '1 second')
-    ORDER BY f.id FOR NO KEY UPDATE OF f SKIP LOCKED
+    SELECT f.id FROM leasequeue_queuefloor f WHERE f.id = ANY (ARRAY(SELECT x.id FROM x
+        WHERE x.low < x.value OR x.mark <= x.xmin OR (x.since = 0 AND x.value > 0)
+            OR (x.candidate IS NULL AND x.low > x.value)
+            OR (x.mark IS NULL AND x.candidate > x.value AND x.candidate_at <= x.now - interval '1 second')))
+    ORDER BY f.id FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE leasequeue_queuefloor f SET
     value = CASE WHEN f.mark <= x.xmin THEN LEAST(f.candidate, x.low) ELSE LEAST(f.value, x.low) END,

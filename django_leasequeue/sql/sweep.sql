@@ -17,8 +17,8 @@ WITH t AS MATERIALIZED (
         WHERE c.queue_id = q.id AND c.deadline >= q.since AND c.deadline < (SELECT now FROM t)
         ORDER BY c.deadline LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) c
 ), held AS MATERIALIZED (
-    SELECT j.seq, j.claim, j.deadline FROM c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
-    JOIN leasequeue_job j ON j.seq = u.seq AND j.claim = c.id AND j.state = 2
+    SELECT j.seq, j.claim, j.deadline FROM leasequeue_job j
+    WHERE j.seq = ANY (ARRAY(SELECT unnest(c.seqs) FROM c)) AND j.claim = ANY (ARRAY(SELECT id FROM c)) AND j.state = 2
 ), x AS MATERIALIZED (
     SELECT j.seq, j.queue_id, j.key, j.name, j.deliveries, j.node, j.claim, j.deadline, q.requeue, q.dead_letter, q.leases_durable,
         CASE WHEN q.dead_ttl_ms > 0 THEN COALESCE(j.result_ttl_ms, q.dead_ttl_ms) END AS dead_ttl_ms,
@@ -76,7 +76,7 @@ WITH t AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), moved AS (
     UPDATE leasequeue_claim k SET deadline = remain.deadline FROM remain
-    WHERE k.id = remain.claim AND k.deadline <> remain.deadline RETURNING k.id
+    WHERE k.id = ANY (ARRAY(SELECT claim FROM remain)) AND k.id = remain.claim AND k.deadline <> remain.deadline RETURNING k.id
 ), deadened AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + n.n
     FROM (SELECT queue_id, count(*) AS n FROM r WHERE state = 3 GROUP BY queue_id) n WHERE q.id = n.queue_id

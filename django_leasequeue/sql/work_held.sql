@@ -5,4 +5,4 @@
 SELECT j.seq, extract(epoch FROM j.deadline - COALESCE(%(now)s::timestamptz, clock_timestamp()))::float8
 FROM ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(claims)s::bigint[])) AS u(seq, claim)
 JOIN leasequeue_job j ON j.seq = u.seq
-WHERE j.state = 2 AND j.claim = u.claim AND j.deadline >= COALESCE(%(now)s::timestamptz, clock_timestamp())
+WHERE j.seq = ANY (%(seqs)s::bigint[]) AND j.state = 2 AND j.claim = u.claim AND j.deadline >= COALESCE(%(now)s::timestamptz, clock_timestamp())

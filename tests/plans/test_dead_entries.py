@@ -84,6 +84,7 @@ def test_neither_do_sweep_promote_and_the_reaper(drained: Tables) -> None:
         executor.run(engine.sweep([queue]))
         executor.run(engine.promote([queue]))
         executor.run(engine.advance_floors([queue]))
-        quick = {name: executor.plan(name).blocks for name in ("sweep", "promote", "floor")}
+        plans = {name: executor.plan(name) for name in ("sweep", "promote", "floor")}
     assert min(slow.values()) > 100
-    assert max(quick.values()) < 60, quick
+    for name, plan in plans.items():
+        assert plan.blocks < 60, f"{name} {plan.blocks}\n{plan.text()}"

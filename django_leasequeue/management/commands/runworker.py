@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from django_leasequeue.checks import TAG
 from django_leasequeue.worker.options import WorkerOptions, load_options
 
 
@@ -21,6 +22,8 @@ class Command(BaseCommand):
         " Exit codes: 0 everything ended or was given back before it started, 1 it could not start, 3 running jobs were"
         " given back, 70 a part of the worker broke."
     )
+    # The checks of a whole project load its URLs and views, which a worker may never need: `manage.py check` runs them.
+    requires_system_checks = (TAG,)
 
     def add_arguments(self, parser: CommandParser) -> None:
         default = WorkerOptions()
