@@ -11,9 +11,11 @@ PY := .venv/bin/python
 PORT ?= 8000
 EVENTS ?= 1000000
 ARGS ?=
+# Most of the suite's time is waiting for processes: four at once, each with a database of its own.
+PARALLEL ?= 4
 
 help:  ## list the commands
-	@echo "make test    run the test suite                 (ARGS='tests/unit -k url' passes arguments to pytest)"
+	@echo "make test    run the test suite                 (ARGS='tests/unit -k url' for pytest; PARALLEL=0 one by one)"
 	@echo "make demo    real work on real files            (DEMO_PATH=directory, DEMO_EXIT=1 ends by itself)"
 	@echo "make serve   the demo's admin and HTTP doors    (PORT=8000)"
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
@@ -32,7 +34,7 @@ help:  ## list the commands
 	@touch $@ .venv/.installed-test
 
 test: .venv/.installed-test
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest --numprocesses $(PARALLEL) --dist loadfile $(ARGS)
 
 demo: .venv/.installed-test
 	@scripts/with-devdb $(PY) manage.py demo $(ARGS)

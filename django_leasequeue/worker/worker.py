@@ -129,15 +129,6 @@ class Worker:
         self._tick = tick
         state = self.state
         self._start()
-        logger.info(
-            "Worker started",
-            extra={
-                "node": state.node,
-                "queues": ",".join(state.options.queues) or "*",
-                "concurrency": state.options.concurrency,
-                "async_concurrency": state.options.coroutines,
-            },
-        )
         while not (state.stop_asked or state.finished or state.recycle or state.broken):
             self._wait(1.0)
         return self._stop()
@@ -151,14 +142,24 @@ class Worker:
             self._tick(self.report())
 
     def _start(self) -> None:
+        state = self.state
         self._threads.start()
+        logger.info(
+            "Worker started",
+            extra={
+                "node": state.node,
+                "queues": ",".join(state.options.queues) or "*",
+                "concurrency": state.options.concurrency,
+                "async_concurrency": state.options.coroutines,
+            },
+        )
         for part, body in (
             ("fetcher", self._fetcher.run),
             ("acknowledger", self._acknowledger.run),
             ("keeper", self._keeper.run),
         ):
             self._service[part] = threading.Thread(target=body)
-            self.state.start_thread(part, self._service[part])
+            state.start_thread(part, self._service[part])
         if self._reaper is not None:
             self._reaper.start()
 

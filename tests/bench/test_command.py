@@ -164,6 +164,8 @@ def test_an_interrupted_run_reports_and_cleans_up(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # As at a terminal, however this run was started.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
