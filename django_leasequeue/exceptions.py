@@ -140,3 +140,14 @@ class WaitTimeout(LeaseQueueError, TimeoutError):
         self.job_id = job_id
         self.seconds = seconds
         super().__init__(f"Job {job_id} was not finished within {seconds:g} s. It goes on: ask for its result later.")
+
+
+class OperationActive(LeaseQueueError):
+    """A bulk operation of the same kind is active on the queue; ``operation`` is its number."""
+
+    def __init__(self, kind: str, operation: int) -> None:
+        self.kind = kind
+        self.operation = operation
+        super().__init__(
+            f"Operation {operation} ({kind}) is active on the same dead letters: let it end, or cancel it first."
+        )

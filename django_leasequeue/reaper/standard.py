@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..recurring.duty import RecurringDuty
 from .duty import Duty
 from .janitor import Census, expire_samples, expire_workers, keep_partitions
+from .triage import operations
 from .upkeep import Expiry, expire_results, floors, promote, sweep
 
 
@@ -17,6 +18,7 @@ def standard_duties() -> list[Duty]:
         Duty("floors", floors, 0.5),
         Duty("expire", Expiry(), 1.0),
         Duty("recurring", RecurringDuty(), 1.0),
+        Duty("operations", operations, 0.5),
         Duty("results", expire_results, 5.0),
         Duty("samples", census.sample, 30.0),
         Duty("partitions", keep_partitions, 60.0),

@@ -1,0 +1,14 @@
+-- Purpose: dead letters as lists and exports show them, in the order given.
+-- Parameters: seqs, payload (with data, meta and errors).
+-- Index: leasequeue_job_pkey, leasequeue_queue_pkey.
+-- Returns: the columns of engine.triage.DeadRow.
+SELECT j.seq, j.queue_id, q.project, q.name, j.state, j.name, j.key, j.tag,
+    CASE WHEN j.source_queue IS NULL THEN j.deliveries
+        ELSE COALESCE((j.meta -> '$dead_letter_deliveries')::text::int, j.deliveries) END,
+    j.error_type, CASE WHEN %(payload)s::bool THEN j.error ELSE left(j.error, 300) END, j.fingerprint, j.dead_at,
+    j.created_at, h.name, j.source_seq, CASE WHEN %(payload)s::bool THEN j.data::text END,
+    CASE WHEN %(payload)s::bool THEN j.meta::text END, CASE WHEN %(payload)s::bool THEN j.errors::text END
+FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS u(seq, ord)
+CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq AND j.dead_at IS NOT NULL LIMIT 1) j
+JOIN leasequeue_queue q ON q.id = j.queue_id LEFT JOIN leasequeue_queue h ON h.id = j.source_queue
+ORDER BY u.ord

@@ -1,0 +1,9 @@
+-- Purpose: pause, resume or cancel a bulk operation; waits for the batch that is under way.
+-- Parameters: id, sources (states in which it may be), state (the new one), now.
+-- Index: leasequeue_bulkoperation_pkey.
+-- Returns: id, the counts so far; no row: it is in another state.
+UPDATE leasequeue_bulkoperation o SET state = %(state)s::text,
+    changed_at = COALESCE(%(now)s::timestamptz, clock_timestamp()), paced_at = NULL,
+    finished_at = CASE WHEN %(state)s::text = 'cancelled' THEN COALESCE(%(now)s::timestamptz, clock_timestamp()) END
+WHERE o.id = %(id)s::bigint AND o.state = ANY (%(sources)s::text[])
+RETURNING o.id, o.kind, o.project, o.queue, o.done, o.conflicts

@@ -1,0 +1,71 @@
+"""Making dead letters, for the tests of triage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Failure, NewJob, Release
+from django_leasequeue.engine.bulkoperation import start_operation
+from django_leasequeue.engine.deadfilter import DeadFilter, from_query
+from django_leasequeue.engine.triage import preview
+from django_leasequeue.models import BulkOperation, Job, JobState
+from tests.engine.helpers import make
+
+NODE = "worker-1"
+
+
+def graves(name: str = "work", **options: Any) -> int:
+    """Make a queue whose jobs are dead in place after one delivery; return its id."""
+    return make(name, **{"max_deliveries": 1, "exhaust_at": "release", "dead_letter": "self", **options})
+
+
+def die(seqs: list[int], queue: str = "work", failure: Failure | None = None, project: str = "") -> None:
+    """Let ready jobs fail for good."""
+    wanted = set(seqs)
+    leased = engine.run(engine.claim(queue, NODE, max(len(wanted), 1), project=project))
+    assert {job.seq for job in leased} == wanted
+    failure = failure or Failure("shop.Declined", "card 17 was declined", "Traceback: line 1", "print-a")
+    for start in range(0, len(leased), 1_000):
+        engine.run(
+            engine.release(
+                [Release(job.seq, job.claim, failure=failure) for job in leased[start : start + 1_000]],
+                NODE,
+                project=project,
+            )
+        )
+
+
+def bury(
+    count: int = 1, queue: str = "work", *, failure: Failure | None = None, project: str = "", **fields: Any
+) -> list[int]:
+    """Enqueue jobs and let them die; return their seqs."""
+    found: list[int] = []
+    fields.setdefault("name", "shop.tasks.charge")
+    for start in range(0, count, 1_000):
+        jobs = [
+            NewJob(**{"data": {"args": [number], "kwargs": {"customer": number % 10}}, **fields})
+            for number in range(start, min(count, start + 1_000))
+        ]
+        seqs = [answer.seq for answer in engine.run(engine.enqueue(queue, jobs, project=project))]
+        die(seqs, queue, failure, project)
+        found += seqs
+    return found
+
+
+def failure(print_: str, message: str = "it failed", kind: str = "shop.Error") -> Failure:
+    return Failure(kind, message, "Traceback (most recent call last): ...", print_)
+
+
+def start(kind: str, query: str = "", **options: Any) -> BulkOperation:
+    """Ask for an operation on what dies until now."""
+    wanted = from_query(query) if isinstance(query, str) else query
+    at = engine.run(preview(DeadFilter())).at
+    number = engine.run(start_operation(kind, wanted, frozen_at=at, **options))
+    return BulkOperation.objects.get(pk=number)
+
+
+def states(seqs: list[int]) -> list[str]:
+    """The states of jobs, ``-`` for those that are gone."""
+    found = dict(Job.objects.filter(pk__in=seqs).values_list("seq", "state"))
+    return [JobState(found[seq]).label if seq in found else "-" for seq in seqs]

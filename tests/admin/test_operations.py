@@ -1,0 +1,451 @@
+"""Bulk operations: carried out by the reaper in batches, with a pace, through pauses, restarts and conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob, bulkoperation, deadaction
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.bulkoperation import change_operation, run_batch, start_operation
+from django_leasequeue.engine.deadaction import act, edit_and_retry
+from django_leasequeue.engine.deadfilter import DeadFilter, from_query
+from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
+from django_leasequeue.models import BulkOperation, Job, JobResult, OperatorAction
+from django_leasequeue.reaper import Reaper
+from django_leasequeue.reaper.duty import Duty
+from django_leasequeue.reaper.triage import operations
+from tests.admin.letters import bury, die, failure, graves, start, states
+from tests.engine.helpers import claim, enqueue, kinds, last_event, make, seqs
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture
+def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper]:
+    made = Reaper(duties=[Duty("operations", operations, 0.5)])
+    assert made.lead()
+    yield made
+    made.resign()
+
+
+def tick(reaper: Reaper, clock: engine_clock.Clock, seconds: float = 0.5) -> None:
+    clock.advance(seconds=seconds)
+    assert reaper.tick() == ["operations"]
+
+
+class TestCarriedOut:
+    def test_a_retry_of_everything_that_the_filter_matches(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        mine = bury(5, failure=failure("a"))
+        others = bury(3, failure=failure("b"))
+        made = start("retry", "queue=work&fingerprint=a", username="ann", user_id="7", expected=5)
+        assert made.state == "pending"
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.state, made.done, made.conflicts, made.looked_at) == ("done", 5, 0, 5)
+        assert made.finished_at == clock.now
+        assert states(mine) == ["ready"] * 5
+        assert states(others) == ["dead"] * 3
+        line = OperatorAction.objects.get()
+        assert (line.action, line.username, line.user_id, line.source) == ("retry.done", "ann", "7", "reaper")
+        assert line.counts == {"done": 5, "conflicts": 0, "looked_at": 5}
+        assert line.operation_id == made.pk
+
+    def test_in_batches_the_oldest_first(self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch) -> None:
+        monkeypatch.setattr(bulkoperation, "BATCH", 4)
+        graves()
+        old = bury(6)
+        clock.advance(seconds=1)
+        new = bury(4)
+        made = start("retry")
+        assert engine.run(run_batch(made.pk)) is True
+        assert states(old) == ["ready"] * 4 + ["dead"] * 2
+        while engine.run(run_batch(made.pk)):
+            pass
+        made.refresh_from_db()
+        assert (made.state, made.done) == ("done", 10)
+        assert states(new) == ["ready"] * 4
+
+    def test_what_dies_later_is_not_touched(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        first = bury(2)
+        made = start("retry")
+        clock.advance(seconds=1)
+        later = bury(2)
+        tick(reaper, clock)
+        assert states(first + later) == ["ready", "ready", "dead", "dead"]
+        die(first)  # again
+        made.refresh_from_db()
+        assert made.done == 2
+        tick(reaper, clock)
+        assert states(first) == ["dead", "dead"]
+
+    def test_a_search(self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch) -> None:
+        monkeypatch.setattr(bulkoperation, "LOOK", 7)
+        monkeypatch.setattr(bulkoperation, "BATCH", 2)
+        graves()
+        found = bury(40)
+        made = start("discard", "payload=data.kwargs.customer = 3", reason="they left")
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.state, made.done, made.looked_at) == ("done", 4, 40)
+        gone = [found[n] for n in (3, 13, 23, 33)]
+        assert states(gone) == ["-"] * 4
+        assert Job.objects.count() == 36
+
+    def test_redrive_to_another_queue_with_jitter(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        make("spare")
+        bury(20)
+        made = start("redrive", "queue=work", to="spare", jitter_ms=60_000)
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert made.done == 20
+        moved = Job.objects.filter(queue__name="spare")
+        waits = {(job.available_at - clock.now).total_seconds() for job in moved if job.available_at}
+        assert len(waits) > 10
+        assert max(waits) <= 60
+        assert all(job.source_seq for job in moved)
+
+    def test_letters_of_a_dead_letter_topic_go_home(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves("a", dead_letter="letters")
+        graves("b", dead_letter="letters")
+        graves("c", dead_letter="letters")
+        for name in "abc":
+            bury(2, name)
+        engine.run(engine.delete("c"))
+        made = start("retry", "queue=letters")
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.done, made.conflict_counts) == (4, {"no_home": 2})
+        assert [len(claim(5, name)) for name in "ab"] == [2, 2]
+
+    def test_discard_remembers_the_failure_while_results_are_kept(
+        self, reaper: Reaper, clock: engine_clock.Clock
+    ) -> None:
+        graves(result_ttl_ms=60_000)
+        (seq,) = bury(1, key="order-1")
+        start("discard", reason="test order")
+        tick(reaper, clock)
+        result = JobResult.objects.get(seq=seq)
+        assert (result.key, result.get_state_display(), result.error) == ("order-1", "failed", "card 17 was declined")
+        assert last_event(seq).detail == {"reason": "discarded", "words": "test order"}
+        assert kinds(seq)[-1] == "cancelled"
+
+
+class TestPace:
+    def test_jobs_a_second(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        found = bury(100)
+        made = start("retry", rate=20)
+        done = []
+        for _ in range(6):
+            tick(reaper, clock)
+            made.refresh_from_db()
+            done.append(made.done)
+        assert done == [1, 11, 21, 31, 41, 51]
+        clock.advance(seconds=60)  # no reaper for a minute: it does not catch up on all of it
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert made.done == 91
+        tick(reaper, clock, 5)
+        assert states(found) == ["ready"] * 100
+
+    def test_less_than_one_a_second(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        bury(3)
+        made = start("retry", rate=0.1)
+        done = []
+        for _ in range(26):
+            tick(reaper, clock, 1)
+            made.refresh_from_db()
+            done.append(made.done)
+        assert (done[0], done[9], done[10], done[20]) == (1, 1, 2, 3)
+        assert made.state == "done"
+
+    def test_a_high_rate_is_not_bound_by_the_turns(
+        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(bulkoperation, "BATCH", 10)
+        graves()
+        bury(100)
+        made = start("retry", rate=100)
+        tick(reaper, clock)
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert made.done == 51
+
+
+class TestPauseCancelRestart:
+    def test_pause_resume_and_cancel(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        found = bury(50)
+        made = start("retry", rate=20)
+        tick(reaper, clock)
+        tick(reaper, clock)
+        assert engine.run(change_operation(made.pk, "pause")) is not None
+        tick(reaper, clock, 10)
+        made.refresh_from_db()
+        assert (made.state, made.done) == ("paused", 11)
+        assert engine.run(change_operation(made.pk, "pause")) is None
+        assert engine.run(change_operation(made.pk, "resume")) is not None
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.state, made.done) == ("running", 12)  # no burst for the time of the pause
+        assert engine.run(change_operation(made.pk, "cancel")) is not None
+        tick(reaper, clock, 10)
+        made.refresh_from_db()
+        assert (made.state, made.done, made.finished_at is not None) == ("cancelled", 12, True)
+        assert states(found).count("ready") == 12
+        assert engine.run(change_operation(made.pk, "resume")) is None
+        with pytest.raises(InvalidOption):
+            engine.run(change_operation(made.pk, "explode"))
+
+    def test_another_reaper_goes_on(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        found = bury(30)
+        made = start("retry", rate=20)
+        tick(reaper, clock)
+        tick(reaper, clock)
+        reaper.resign()
+        other = Reaper(duties=[Duty("operations", operations, 0.5)])
+        assert other.lead()
+        try:
+            tick(other, clock)
+            tick(other, clock)
+        finally:
+            other.resign()
+        made.refresh_from_db()
+        assert (made.state, made.done) == ("done", 30)
+        assert states(found) == ["ready"] * 30
+
+    def test_a_crash_in_a_batch_loses_nothing_and_does_nothing_twice(
+        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
+    ) -> None:
+        graves()
+        found = bury(10)
+        made = start("retry")
+
+        def crash(*args, **kwargs):
+            raise psycopg.OperationalError("the server is gone")
+            yield
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bulkoperation, "_note", crash)
+            with pytest.raises(psycopg.OperationalError):
+                engine.run(run_batch(made.pk))
+        made.refresh_from_db()
+        assert (made.state, made.done, states(found)) == ("pending", 0, ["dead"] * 10)
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.state, made.done) == ("done", 10)
+
+    def test_a_batch_that_the_database_refuses_ends_it(
+        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
+    ) -> None:
+        graves()
+        bury(2)
+        made = start("retry")
+        second = start("discard", reason="x")
+
+        def refuse(kind, *args, **kwargs):
+            if kind == "retry":
+                raise psycopg.DataError("no such thing")
+            return (yield from deadaction.act_steps(kind, *args, **kwargs))
+
+        monkeypatch.setattr(bulkoperation, "act_steps", refuse)
+        tick(reaper, clock)
+        made.refresh_from_db()
+        second.refresh_from_db()
+        assert (made.state, made.error) == ("failed", "The database refused a batch: no such thing")
+        assert (second.state, second.done) == ("done", 2)
+        assert OperatorAction.objects.filter(action="retry.failed").count() == 1
+
+    def test_two_at_a_time_do_one_batch(self, reaper: Reaper, clock: engine_clock.Clock, test_dsn: str) -> None:
+        graves()
+        bury(3)
+        made = start("retry")
+        with psycopg.connect(test_dsn) as other:
+            other.execute("SELECT FROM leasequeue_bulkoperation WHERE id = %s FOR UPDATE", [made.pk])
+            assert engine.run(run_batch(made.pk)) is False
+        made.refresh_from_db()
+        assert made.done == 0
+
+
+class TestConflicts:
+    def test_of_a_selection(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        retried, gone, again, fine, fine_too = found = bury(5)
+        clock.advance(seconds=1)
+        made = start("retry", seqs=[*found, 999_999], expected=5)
+        engine.run(act("retry", [retried, again]))
+        engine.run(act("discard", [gone], reason="x"))
+        clock.advance(seconds=1)
+        die([again, retried])
+        engine.run(act("retry", [retried]))
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.state, made.done, made.conflicts) == ("done", 2, 4)
+        assert made.conflict_counts == {"retried": 1, "gone": 2, "died_again": 1}
+        assert sorted(made.conflict_sample) == sorted(
+            [[retried, "retried"], [gone, "gone"], [again, "died_again"], [999_999, "gone"]]
+        )
+        assert states([fine, fine_too, again]) == ["ready", "ready", "dead"]
+
+    def test_keys_that_are_taken(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        make("spare")
+        (taken,) = bury(1, key="k1")
+        (free,) = bury(1, key="k2")
+        enqueue(NewJob(key="k1"), queue="spare")
+        made = start("redrive", to="spare")
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.done, made.conflict_sample) == (1, [[taken, "key_taken"]])
+        assert states([taken, free]) == ["dead", "-"]
+
+    def test_a_target_that_went_away(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+        graves()
+        make("spare")
+        found = bury(2)
+        made = start("redrive", to="spare")
+        engine.run(engine.delete("spare"))
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.state, made.done, made.conflict_counts) == ("done", 0, {"no_target": 2})
+        assert states(found) == ["dead", "dead"]
+
+    def test_locked_by_somebody_else(self, reaper: Reaper, clock: engine_clock.Clock, test_dsn: str) -> None:
+        graves()
+        held, free = bury(2)
+        with psycopg.connect(test_dsn) as other:
+            other.execute("SELECT FROM leasequeue_job WHERE seq = %s FOR UPDATE", [held])
+            done = engine.run(act("retry", [held, free]))
+        assert (done.done, done.conflicts) == (1, [(held, "busy")])
+
+    def test_only_the_first_are_remembered_one_by_one(
+        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(bulkoperation, "MAX_CONFLICTS", 3)
+        monkeypatch.setattr(bulkoperation, "BATCH", 2)
+        made = start("retry", seqs=range(100, 107))
+        tick(reaper, clock)
+        made.refresh_from_db()
+        assert (made.conflicts, len(made.conflict_sample), made.conflict_counts) == (7, 3, {"gone": 7})
+
+
+@pytest.mark.django_db
+class TestStart:
+    def test_one_active_for_a_queue_and_kind(self) -> None:
+        graves("a")
+        graves("b")
+        first = start("retry", "queue=a")
+        with pytest.raises(OperationActive, match=str(first.pk)) as caught:
+            start("retry", "queue=a&text=x")
+        assert caught.value.operation == first.pk
+        with pytest.raises(OperationActive):
+            start("retry")  # all queues: that one too
+        start("retry", "queue=b")
+        start("discard", "queue=a", reason="x")
+        engine.run(change_operation(first.pk, "cancel"))
+        start("retry", "queue=a")
+
+    def test_what_is_not_allowed(self) -> None:
+        make("spare")
+        make("records", type="log")
+        for kind, options, words in (
+            ("explode", {}, "one of retry"),
+            ("discard", {}, "reason"),
+            ("discard", {"reason": "  "}, "reason"),
+            ("redrive", {}, "needs the name"),
+            ("retry", {"to": "spare"}, "needs the name"),
+            ("retry", {"rate": 0}, "rate"),
+            ("retry", {"rate": 1e9}, "rate"),
+            ("retry", {"jitter_ms": -1}, "jitter_ms"),
+            ("retry", {"seqs": range(10_001)}, "10,000"),
+        ):
+            with pytest.raises(InvalidOption, match=words):
+                start(kind, **options)
+        with pytest.raises(QueueNotFound):
+            start("redrive", to="nowhere")
+        assert not BulkOperation.objects.exists()
+
+    def test_a_time_in_the_future_is_now(self, clock: engine_clock.Clock) -> None:
+        later = datetime(2040, 1, 1, tzinfo=UTC)
+        number = engine.run(start_operation("retry", DeadFilter(), frozen_at=later))
+        assert BulkOperation.objects.get(pk=number).frozen_at == clock.now
+
+    def test_the_filter_is_kept_as_it_was(self, clock: engine_clock.Clock) -> None:
+        made = start("retry", "since=1h&payload=data.a = 1&queue=a")
+        assert from_query(made.filters) == from_query("since=2030-01-01T11:00Z&payload=data.a = 1&queue=a")
+        assert (made.queue, made.project) == ("a", None)
+
+
+@pytest.mark.django_db
+class TestEdit:
+    def edit(self, seq: int, data, **options):
+        dead_at = Job.objects.get(pk=seq).dead_at
+        return engine.run(edit_and_retry(options.pop("queue", "work"), seq, data=data, dead_at=dead_at, **options))
+
+    def test_a_new_job_takes_its_place(self) -> None:
+        graves()
+        (old,) = bury(1, key="order-1", tag="eu", meta={"timeout": 5}, data={"args": [1]})
+        done = self.edit(old, {"args": [2]})
+        assert done.queue == "work"
+        new = Job.objects.get(pk=done.seq)
+        assert (new.data, new.key, new.tag, new.name, new.meta) == (
+            {"args": [2]}, "order-1", "eu", "shop.tasks.charge", {"timeout": 5},
+        )  # fmt: skip
+        assert (new.source_seq, new.deliveries, len(new.errors)) == (old, 0, 1)
+        kept = JobResult.objects.get(seq=old)
+        assert (kept.data, kept.result, kept.get_state_display()) == (
+            {"args": [1]},
+            {"edited_into": done.seq},
+            "cancelled",
+        )
+        assert last_event(old).detail == {"to": "work", "to_seq": done.seq, "edited": True}
+        assert last_event(done.seq).detail == {"redriven_from": old, "edited": True}
+        assert seqs(claim(2)) == [done.seq]
+
+    def test_a_letter_of_a_dead_letter_topic_goes_home(self) -> None:
+        graves(dead_letter="letters")
+        bury(1, data=1)
+        letter = Job.objects.get(queue__name="letters")
+        done = self.edit(letter.pk, 2, queue="letters")
+        assert (done.queue, Job.objects.get(pk=done.seq).data) == ("work", 2)
+
+    def test_another_death_is_a_conflict(self) -> None:
+        graves()
+        (seq,) = bury(1)
+        dead_at = Job.objects.get(pk=seq).dead_at
+        engine.run(act("retry", [seq]))
+        die([seq])
+        assert engine.run(edit_and_retry("work", seq, data=1, dead_at=dead_at)).conflict == "gone"
+        assert Job.objects.get(pk=seq).data != 1
+
+    def test_a_home_that_is_gone_and_a_key_that_is_taken(self) -> None:
+        graves(dead_letter="letters")
+        bury(1, key="k")
+        letter = Job.objects.get(queue__name="letters")
+        enqueue(NewJob(key="k"))
+        assert self.edit(letter.pk, 2, queue="letters").conflict == "key_taken"
+        engine.run(engine.delete("work"))
+        assert self.edit(letter.pk, 2, queue="letters").conflict == "no_home"
+        assert states([letter.pk]) == ["record"]
+
+    def test_bounds(self, settings) -> None:
+        settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 100}
+        graves()
+        (seq,) = bury(1)
+        with pytest.raises(InvalidOption, match="100 bytes"):
+            self.edit(seq, "x" * 200)
+        assert states([seq]) == ["dead"]

@@ -1,0 +1,233 @@
+"""Groups, pages and previews of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine import deadsearch, triage
+from django_leasequeue.engine.deadfilter import DeadFilter, from_query
+from django_leasequeue.exceptions import InvalidOption
+from tests.admin.letters import bury, failure, graves
+from tests.engine.helpers import make, put
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+def page(query: str = "", **options) -> triage.DeadPage:
+    return engine.run(triage.dead_page(from_query(query), **options))
+
+
+def groups(query: str = "", **options) -> triage.Groups:
+    return engine.run(triage.dead_groups(from_query(query), **options))
+
+
+class TestGroups:
+    def test_one_a_queue_and_fingerprint_the_newest_first(self, clock: engine_clock.Clock) -> None:
+        graves("mail")
+        graves("shop")
+        first = bury(3, "mail", failure=failure("a", "first"))
+        start = clock.now
+        clock.advance(minutes=30)
+        bury(2, "shop", failure=failure("a"))
+        clock.advance(minutes=30)
+        last = bury(1, "mail", failure=failure("a", "newest", "shop.Timeout"))
+        clock.advance(minutes=1)
+        bury(4, "mail", failure=failure("b"))
+        found = groups()
+        assert [(g.queue, g.fingerprint, g.letters, g.capped) for g in found.groups] == [
+            ("mail", "b", 4, False), ("mail", "a", 4, False), ("shop", "a", 2, False),
+        ]  # fmt: skip
+        group = found.groups[1]
+        assert (group.first_at, (group.last_at - start).total_seconds()) == (start, 3_600)
+        assert (group.sample_seq, group.error, group.error_type) == (last[0], "newest", "shop.Timeout")
+        assert group.task == "shop.tasks.charge"
+        assert sum(group.bars) == 4
+        assert group.bars[0] == 3
+        assert group.bars[-1] == 1
+        assert first
+        assert found.complete
+
+    def test_counts_are_capped(self, clock: engine_clock.Clock, settings) -> None:
+        settings.LEASEQUEUE = {"COUNT_CAP": 5}
+        graves()
+        bury(7)
+        (group,) = groups().groups
+        assert (group.letters, group.capped) == (5, True)
+
+    def test_a_full_bar_does_not_spoil_the_count(self, clock: engine_clock.Clock, monkeypatch) -> None:
+        monkeypatch.setattr(triage, "BUCKET_CAP", 3)
+        graves()
+        bury(7)
+        (group,) = groups().groups
+        assert (group.letters, max(group.bars)) == (7, 4)
+
+    def test_pages_show_each_group_once(self, clock: engine_clock.Clock) -> None:
+        graves()
+        for number in range(7):
+            bury(1, failure=failure(f"p{number}"))
+            clock.advance(seconds=number % 2)  # some at the same time
+        seen, after = [], None
+        while True:
+            found = groups(size=3, after=after)
+            seen += [g.fingerprint for g in found.groups]
+            if (after := found.next) is None:
+                break
+        assert sorted(seen) == [f"p{n}" for n in range(7)]
+        with pytest.raises(InvalidOption):
+            groups(after="nonsense")
+
+    def test_a_range_of_time(self, clock: engine_clock.Clock) -> None:
+        graves()
+        bury(2, failure=failure("old"))
+        clock.advance(hours=5)
+        bury(3, failure=failure("new"))
+        assert [(g.fingerprint, g.letters) for g in groups("since=1h").groups] == [("new", 3)]
+        assert [(g.fingerprint, g.letters) for g in groups("until=1h").groups] == [("old", 2)]
+
+    def test_more_than_one_call_looks_at(self, clock: engine_clock.Clock, monkeypatch) -> None:
+        graves()
+        for number in range(5):
+            bury(1, failure=failure(f"p{number}"))
+        monkeypatch.setattr(triage, "MAX_GROUPS", 3)
+        found = groups()
+        assert (len(found.groups), found.complete) == (3, False)
+
+    def test_a_search_groups_what_it_finds(self, clock: engine_clock.Clock) -> None:
+        graves()
+        bury(2, failure=failure("a", "no route to host"))
+        clock.advance(seconds=1)
+        bury(3, failure=failure("b", "card declined"))
+        (group,) = groups("text=ROUTE to").groups
+        assert (group.fingerprint, group.letters, sum(group.bars)) == ("a", 2, 2)
+
+    def test_letters_of_a_dead_letter_topic(self, clock: engine_clock.Clock) -> None:
+        graves("work", dead_letter="letters")
+        bury(2)
+        (group,) = groups("queue=letters").groups
+        assert (group.queue, group.letters) == ("letters", 2)
+
+    def test_nothing(self) -> None:
+        make("work")
+        put(2)
+        found = groups()
+        assert (found.groups, found.next, found.complete) == ([], None, True)
+
+
+class TestPages:
+    def test_newest_first_in_pages(self, clock: engine_clock.Clock) -> None:
+        graves("a")
+        graves("b")
+        expected = []
+        for number in range(6):
+            expected += bury(2, "ab"[number % 2], failure=failure(f"p{number % 3}"))
+            clock.advance(seconds=number % 2)
+        seen, after = [], None
+        while True:
+            found = page(size=5, after=after)
+            seen += [row.seq for row in found.rows]
+            if (after := found.next) is None:
+                break
+        dead_at = {row.seq: row.dead_at for row in page(size=50).rows}
+        assert seen == sorted(expected, key=lambda seq: (dead_at[seq], seq), reverse=True)
+
+    def test_each_filter(self, clock: engine_clock.Clock) -> None:
+        graves("mail")
+        graves("shop", project="acme")
+        one = bury(1, "mail", name="a.b", tag="eu", failure=failure("x", "timed out"), key="order-77")
+        two = bury(1, "shop", project="acme", data={"a": {"b": 5}, "list": [{"c": "v"}]})
+        for query, expected in {
+            "queue=mail": one, "project=acme": two, "project=-": one, "task=a.b": one, "tag=eu": one,
+            "fingerprint=x": one,
+            "text=TIMED": one, "text=order-77": one, "deliveries=1": two + one, "deliveries=2": [],
+            "payload=data.a.b = 5": two, "payload=data.a.b != 5": one, "payload=data.list.0.c = v": two,
+            'payload=data.a.b = "5"': [], "payload=data.list = [{\"c\": \"v\"}]": two, "queue=none": [],
+            "payload=data.a.b = 5&payload=data.x = 1": [], "text=100%25": [],
+        }.items():  # fmt: skip
+            assert [row.seq for row in page(query).rows] == expected, query
+
+    def test_a_search_goes_on_where_it_stopped(self, clock: engine_clock.Clock, monkeypatch) -> None:
+        graves()
+        seqs = bury(30)
+        monkeypatch.setattr(deadsearch, "CHUNK", 4)
+        monkeypatch.setattr(deadsearch, "PATIENCE", 0)
+        seen, after, pages = [], None, 0
+        while True:
+            found = page("payload=data.kwargs.customer = 3", size=10, after=after)
+            seen += [row.seq for row in found.rows]
+            pages += 1
+            assert found.looked_at <= 4
+            if (after := found.next) is None:
+                break
+        assert sorted(seen) == [seqs[3], seqs[13], seqs[23]]
+        assert pages > 5
+
+    def test_deliveries_of_moved_letters_are_those_at_home(self, clock: engine_clock.Clock) -> None:
+        graves("work", dead_letter="letters")
+        bury(1)
+        (row,) = page("queue=letters&deliveries=1").rows
+        assert (row.deliveries, row.home, row.state) == (1, "work", "record")
+
+    def test_many_queues_are_cut_at_one_time(self, clock: engine_clock.Clock, monkeypatch) -> None:
+        monkeypatch.setattr(deadsearch, "MAX_ENTRIES", 300)
+        seqs = []
+        for name in ("a", "b", "c"):
+            graves(name)
+        for number in range(6):
+            seqs += bury(60, "abc"[number % 3])
+            clock.advance(seconds=1)
+        seen, after = [], None
+        while True:
+            found = page(size=350, after=after)
+            seen += [row.seq for row in found.rows]
+            if (after := found.next) is None:
+                break
+        assert seen == sorted(seqs, reverse=True)
+
+    def test_prefixes_bound_what_is_seen(self, clock: engine_clock.Clock) -> None:
+        graves("mail-eu")
+        graves("shop")
+        bury(1, "mail-eu")
+        bury(1, "shop")
+        rows = engine.run(triage.dead_page(DeadFilter(prefixes=("mail",)))).rows
+        assert [row.queue for row in rows] == ["mail-eu"]
+
+
+class TestPreview:
+    def test_counts_parts_and_samples(self, clock: engine_clock.Clock) -> None:
+        graves("mail")
+        graves("shop")
+        bury(3, "mail", failure=failure("a", kind="Timeout"))
+        bury(1, "shop", name="other")
+        found = engine.run(triage.preview(from_query("")))
+        assert (found.matches, found.capped, found.at) == (4, False, clock.now)
+        assert found.queues == [("mail", 3), ("shop", 1)]
+        assert dict(found.tasks) == {"shop.tasks.charge": 3, "other": 1}
+        assert dict(found.errors) == {"Timeout": 3, "shop.Declined": 1}
+        assert len(found.samples) == 4
+
+    def test_a_selection(self, clock: engine_clock.Clock) -> None:
+        graves()
+        seqs = bury(5)
+        assert engine.run(triage.preview(DeadFilter(), seqs=[*seqs[:2], 12345])).matches == 2
+
+    def test_caps(self, clock: engine_clock.Clock, settings, monkeypatch) -> None:
+        settings.LEASEQUEUE = {"COUNT_CAP": 5}
+        graves()
+        bury(7)
+        found = engine.run(triage.preview(from_query("queue=work")))
+        assert (found.matches, found.capped) == (5, True)
+        monkeypatch.setattr(triage, "SAMPLE", 2)
+        settings.LEASEQUEUE = {"COUNT_CAP": 50}
+        found = engine.run(triage.preview(from_query("fingerprint=print-a")))
+        assert (found.matches, found.capped, found.looked_at) == (7, False, 2)
