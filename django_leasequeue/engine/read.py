@@ -326,6 +326,27 @@ def get_job(seq: int, *, project: str = "") -> Steps[JobRow | None]:
 
 
 @operation
+def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
+    """Return live jobs and records by number, in the order asked, with their payloads; those that ended are left out.
+
+    Args:
+        seqs: numbers, twice 1,000 at most: the two halves of a picture.
+        project: the tenant.
+    """
+    check_place(project)
+    asked = [seq for at in range(0, len(seqs), MAX_BATCH) for seq in check_seqs(seqs[at : at + MAX_BATCH])]
+    if len(asked) > 2 * MAX_BATCH:
+        raise BatchTooLarge(f"one call reads at most {2 * MAX_BATCH} jobs; there are {len(asked)}. Split them.")
+    found: list[JobRow] = []
+    while asked:
+        rows = yield from _rows(project, None, asked, True, None)
+        # What is beyond the bytes of one statement comes with the next: the first job always fits.
+        found += [JobRow._make(row[2:]) for row in rows if row[1]]
+        asked = [row[2] for row in rows if not row[1]]
+    return found
+
+
+@operation
 def find(keys: Sequence[str], *, queue: str | None = None, project: str = "") -> Steps[dict[str, Found]]:
     """Return what is known of clients' job ids; unknown ones are left out. A live job wins over a remembered result.
 

@@ -1,0 +1,366 @@
+"""jqueue's names on PostgreSQL: the examples of seed 003 with the name of a queue in the storage's place."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_leasequeue import Queue
+from django_leasequeue.compat.jqueue import (
+    BrokerQueue,
+    CASConflictError,
+    DirectQueue,
+    HeartbeatManager,
+    Job,
+    JobNotFoundError,
+    JobStatus,
+    JQueueError,
+    StorageError,
+)
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.exceptions import InvalidOption, LeaseLost, QueueClosed
+from tests.library.processes import python, readline
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture(params=["direct", "broker"])
+async def q(request: pytest.FixtureRequest) -> Any:
+    """Both queues have the same interface."""
+    if request.param == "direct":
+        yield DirectQueue("jobs")
+        return
+    async with BrokerQueue("jobs") as broker:
+        yield broker
+
+
+class TestExamples:
+    def test_quick_start_as_a_program(self, subprocess_env: dict[str, str]) -> None:
+        code = """
+        import asyncio
+        from django_leasequeue.compat.jqueue import BrokerQueue, HeartbeatManager
+
+        async def main():
+            async with BrokerQueue("mail") as q:
+
+                # Producer: add jobs to the queue
+                await q.enqueue("send_email", b'{"to": "alice@example.com"}')
+                await q.enqueue("send_email", b'{"to": "bob@example.com"}')
+
+                # Consumer: claim and process
+                jobs = await q.dequeue("send_email", batch_size=2)
+                for job in jobs:
+                    async with HeartbeatManager(q, job.id):
+                        print(f"Sending email: {job.payload}", flush=True)
+                    await q.ack(job.id)
+
+        asyncio.run(main())
+        """
+        with python(code, subprocess_env) as process:
+            assert readline(process) == """Sending email: b'{"to": "alice@example.com"}'"""
+            assert readline(process) == """Sending email: b'{"to": "bob@example.com"}'"""
+            assert process.wait(30) == 0
+
+    async def test_background_job_processing(self) -> None:
+        resized = []
+
+        async def resize(payload: bytes) -> None:
+            resized.append(payload)
+
+        async def worker(q: BrokerQueue) -> None:
+            while True:
+                jobs = await q.dequeue("resize_image", batch_size=5)
+                if not jobs:
+                    return
+                for job in jobs:
+                    async with HeartbeatManager(q, job.id, interval=timedelta(seconds=30)):
+                        await resize(job.payload)
+                    await q.ack(job.id)
+
+        async with BrokerQueue("images") as q:
+            for number in range(12):
+                await q.enqueue("resize_image", payload=bytes([number]), priority=0)
+            await worker(q)
+        assert resized == [bytes([number]) for number in range(12)]
+
+    async def test_fan_out_with_multiple_queues(self) -> None:
+        async with BrokerQueue("email") as email_queue, BrokerQueue("sms") as sms_queue:
+            await email_queue.enqueue("send", b"mail")
+            assert await sms_queue.dequeue() == []
+            [job] = await email_queue.dequeue()
+            assert job.payload == b"mail"
+
+    async def test_priority_work(self, q: DirectQueue) -> None:
+        await q.enqueue("report", b"payload", priority=10)  # best-effort
+        await q.enqueue("report", b"payload", priority=0)  # urgent
+        await q.enqueue("report", b"payload", priority=-5)
+        assert [job.priority for job in await q.dequeue(batch_size=3)] == [-5, 0, 10]
+
+    async def test_long_running_jobs_with_heartbeats(self, q: DirectQueue) -> None:
+        await q.enqueue("transcode_video", b"video")
+
+        async def transcode(payload: bytes) -> None:
+            raise RuntimeError("no codec")
+
+        [job] = await q.dequeue("transcode_video")
+        try:
+            async with HeartbeatManager(q, job.id, interval=timedelta(seconds=30)):
+                await transcode(job.payload)
+            await q.ack(job.id)
+        except Exception:  # noqa: BLE001  (the example's own words)
+            await q.nack(job.id)
+        [again] = await q.dequeue("transcode_video")
+        assert again.id == job.id
+
+    async def test_a_worker_under_test(self) -> None:
+        async def process_email(job: Job) -> None:
+            assert job.payload == b'{"to": "test@example.com"}'
+
+        async with BrokerQueue("mail") as q:
+            await q.enqueue("send_email", b'{"to": "test@example.com"}')
+            [job] = await q.dequeue("send_email")
+            await process_email(job)
+            await q.ack(job.id)
+            state = await q.read_state()
+            assert len(state.jobs) == 0
+
+    async def test_direct_queue(self) -> None:
+        q = DirectQueue("tasks")
+        job = await q.enqueue("task", b"data")
+        [claimed] = await q.dequeue("task")
+        assert claimed.id == job.id
+        await q.ack(claimed.id)
+
+    async def test_three_enqueues_together(self) -> None:
+        async with BrokerQueue("tasks") as q:
+            await asyncio.gather(q.enqueue("task", b"1"), q.enqueue("task", b"2"), q.enqueue("task", b"3"))
+            assert {job.payload for job in await q.dequeue(batch_size=5)} == {b"1", b"2", b"3"}
+
+    async def test_per_operation_error_isolation(self) -> None:
+        async with BrokerQueue("tasks") as q:
+            added, refused, taken = await asyncio.gather(
+                q.enqueue("task", b"1"), q.nack("nobody"), q.dequeue(), return_exceptions=True
+            )
+            assert isinstance(added, Job)
+            assert isinstance(refused, JobNotFoundError)
+            assert isinstance(taken, list)
+
+    async def test_explicit_recovery(self, clock: engine_clock.Clock) -> None:
+        q = DirectQueue("tasks")
+        await q.enqueue("task", b"1")
+        await q.enqueue("task", b"2")
+        await q.dequeue()
+        clock.advance(minutes=4)
+        [held] = await q.dequeue()
+        assert await q.requeue_stale(timeout=timedelta(minutes=3)) == 1
+        state = await q.read_state()
+        assert [job.payload for job in state.queued_jobs()] == [b"1"]
+        assert [job.id for job in state.in_progress_jobs()] == [held.id]
+
+    async def test_error_handling(self, q: DirectQueue) -> None:
+        await q.enqueue("task", b"1")
+        [job] = await q.dequeue()
+        await q.ack(job.id)
+        with pytest.raises(JobNotFoundError) as caught:
+            await q.ack(job.id)
+        assert caught.value.job_id == job.id
+        assert isinstance(caught.value, JQueueError)
+        assert issubclass(StorageError, JQueueError)
+        assert issubclass(CASConflictError, JQueueError)
+
+    async def test_monitoring(self, clock: engine_clock.Clock) -> None:
+        async def collect_metrics(q: BrokerQueue) -> dict[str, Any]:
+            state = await q.read_state()
+            now = clock.now
+            queued = state.queued_jobs()
+            return {
+                "queue_depth": len(queued),
+                "in_progress": len(state.in_progress_jobs()),
+                "version": state.version,
+                "oldest_queued_age_s": ((now - min(j.created_at for j in queued)).total_seconds() if queued else 0),
+            }
+
+        async with BrokerQueue("mail") as q:
+            assert (await collect_metrics(q))["oldest_queued_age_s"] == 0
+            await q.enqueue("a", b"")
+            await q.enqueue("b", b"")
+            before = await collect_metrics(q)
+            await q.dequeue()
+            clock.advance(seconds=10)
+            after = await collect_metrics(q)
+        assert (after["queue_depth"], after["in_progress"], after["oldest_queued_age_s"]) == (1, 1, 10)
+        assert after["version"] > before["version"]
+
+
+class TestJobs:
+    async def test_of_an_enqueue(self, q: DirectQueue) -> None:
+        job = await q.enqueue("task", b"\x00\xff", priority=3)
+        assert (job.entrypoint, job.payload, job.status, job.priority) == ("task", b"\x00\xff", JobStatus.QUEUED, 3)
+        assert job.created_at.tzinfo is UTC
+        assert job.heartbeat_at is None
+        with pytest.raises(AttributeError):
+            job.priority = 1  # type: ignore[misc]  # on purpose
+
+    async def test_of_a_picture(self, q: DirectQueue, clock: engine_clock.Clock) -> None:
+        first = await q.enqueue("a", b"1", priority=1)
+        second = await q.enqueue("b", b"2", priority=2)
+        third = await q.enqueue("b", b"3", priority=1)
+        [held] = await q.dequeue("a")
+        clock.advance(seconds=20)
+        await q.heartbeat(held.id)
+        state = await q.read_state()
+        assert [job.id for job in state.jobs] == [third.id, second.id, first.id]
+        assert [job.payload for job in state.queued_jobs("b")] == [b"3", b"2"]
+        assert state.queued_jobs("a") == ()
+        shown = state.find(first.id)
+        assert shown is not None
+        assert (shown.status, shown.heartbeat_at, shown.priority) == (JobStatus.IN_PROGRESS, clock.now, 1)
+        assert state.find("nobody") is None
+
+    async def test_empty_payloads(self, q: DirectQueue) -> None:
+        await q.enqueue("task", b"")
+        assert [job.payload for job in await q.dequeue()] == [b""]
+
+    @pytest.mark.parametrize("payload", ["text", None, {"a": 1}])
+    async def test_payloads_are_bytes(self, q: DirectQueue, payload: Any) -> None:
+        with pytest.raises(InvalidOption, match="bytes"):
+            await q.enqueue("task", payload)
+
+    async def test_large_pictures_come_in_several_statements(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from django_leasequeue.engine import read
+
+        monkeypatch.setattr(read, "MAX_PAGE_BYTES", 100)
+        q = DirectQueue("jobs")
+        for number in range(7):
+            await q.enqueue("task", bytes([number]) * 60)
+        assert [job.payload[0] for job in (await q.read_state()).jobs] == list(range(7))
+
+
+class TestLeases:
+    async def test_a_late_worker_ends_nobody_elses_job(self, q: DirectQueue, clock: engine_clock.Clock) -> None:
+        await q.enqueue("task", b"1")
+        [late] = await q.dequeue()
+        clock.advance(minutes=6)
+        [held] = await q.dequeue()
+        assert held.id == late.id
+        for call in (q.ack, q.nack, q.heartbeat):
+            with pytest.raises(LeaseLost):
+                await call(late.id)
+        await q.ack(held.id)
+
+    async def test_an_id_as_text_is_the_lease_of_this_process(self, q: DirectQueue) -> None:
+        await q.enqueue("task", b"1")
+        [job] = await q.dequeue()
+        await q.heartbeat(str(job.id))
+        await q.nack(str(job.id))
+        with pytest.raises(JobNotFoundError):
+            await q.ack(str(job.id))
+        [job] = await q.dequeue()
+        await q.ack(str(job.id))
+        assert (await q.read_state()).jobs == ()
+
+    async def test_an_id_as_text_is_not_the_lease_of_others(self, q: DirectQueue) -> None:
+        await q.enqueue("task", b"1")
+        [job] = await DirectQueue(Queue("jobs", node="elsewhere")).dequeue()
+        with pytest.raises(JobNotFoundError):
+            await q.ack(str(job.id))
+
+    async def test_ids_are_copied_with_their_lease(self, q: DirectQueue) -> None:
+        await q.enqueue("task", b"1")
+        [job] = await q.dequeue()
+        await q.ack(pickle.loads(pickle.dumps(job.id)))
+
+    async def test_nack_returns_it_to_its_place(self, q: DirectQueue) -> None:
+        for number in range(3):
+            await q.enqueue("task", bytes([number]))
+        for _ in range(3):
+            [job] = await q.dequeue()
+            assert job.payload == b"\x00"
+            await q.nack(job.id)
+
+    async def test_stale_jobs_come_back_by_themselves(self, clock: engine_clock.Clock) -> None:
+        q = DirectQueue("jobs", stale_timeout=timedelta(seconds=10))
+        await q.enqueue("task", b"1")
+        await q.dequeue()
+        clock.advance(seconds=11)
+        assert len(await q.dequeue()) == 1
+
+    async def test_outside_of_the_block(self) -> None:
+        q = BrokerQueue("jobs")
+        with pytest.raises(QueueClosed):
+            await q.enqueue("task", b"1")
+
+    @pytest.mark.parametrize("timeout", [timedelta(0), timedelta(days=2), 300])
+    def test_wrong_timeouts(self, timeout: Any) -> None:
+        with pytest.raises(InvalidOption, match="stale_timeout"):
+            DirectQueue("jobs", stale_timeout=timeout)
+
+
+class Double:
+    """Stands for a queue: tells how often it was called, and raises what it is given."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    async def heartbeat(self, job_id: str) -> None:
+        self.calls += 1
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+
+
+class TestHeartbeatManager:
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def test_beats_and_stops_on_exit(self) -> None:
+        queue = Double()
+        async with HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
+            await self.until(lambda: queue.calls >= 3)
+        before = queue.calls
+        await asyncio.sleep(0.02)
+        assert queue.calls == before
+        assert not heart.lost
+
+    async def test_stops_on_an_error_of_the_body(self) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with HeartbeatManager(Double(), "id") as heart:
+                raise ZeroDivisionError
+        assert heart._task is None
+
+    async def test_a_lost_job_ends_it_silently(self) -> None:
+        queue = Double(None, JobNotFoundError("id"))
+        async with HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
+            await self.until(lambda: heart.lost)
+        assert queue.calls == 2
+
+    async def test_it_goes_on_while_the_database_is_away(self) -> None:
+        queue = Double(StorageError("away"), StorageError("away"))
+        async with HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
+            await self.until(lambda: queue.calls >= 3)
+        assert not heart.lost
+
+    async def test_keeps_a_job(self, q: DirectQueue) -> None:
+        await q.enqueue("task", b"1")
+        [job] = await q.dequeue()
+        async with HeartbeatManager(q, job.id, interval=timedelta(milliseconds=5)) as heart:
+            await q.ack(job.id)
+            await self.until(lambda: heart.lost)
+
+    def test_the_interval_is_a_positive_time(self) -> None:
+        with pytest.raises(InvalidOption, match="interval"):
+            HeartbeatManager(Double(), "id", interval=timedelta(0))
