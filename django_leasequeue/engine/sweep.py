@@ -16,6 +16,8 @@ from .rows import Swept
 #: Claims (sweep) or jobs (promote, expire) of one queue in one statement.
 BATCH = 1_000
 CLAIMS = 200
+#: Jobs of expired claims in one statement: a claim may hold 1,000.
+CLAIMED_JOBS = 5_000
 #: Results removed by one call.
 MAX_RESULTS = 10_000
 
@@ -27,7 +29,7 @@ def sweep_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[li
     """Steps that bring back the expired leases of these queues, batch by batch: all, or those of so many batches."""
     swept: list[Swept] = []
     for _ in count() if rounds is None else range(rounds):
-        rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS}
+        rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS, "jobs": CLAIMED_JOBS}
         claims_cleared, _, claims_read = rows[0][:3]
         done: list[Swept] = []
         used_up: dict[int, dict[int, Swept]] = {}

@@ -16,7 +16,9 @@ WITH t AS MATERIALIZED (
     RETURNING j.seq, j.queue_id, j.claim, j.deadline, j.node, j.deliveries, j.created_at, t.now
 ), renewed AS (
     UPDATE leasequeue_claim k SET created_at = t.now, ttl_ms = %(ttl_ms)s::bigint, grace_ms = c.grace,
-        deadline = t.now + %(ttl_ms)s::bigint * interval '1 ms'
+        -- A job of the claim that has run out already, by another door, is not renewed: the sweep still has to find it.
+        deadline = LEAST(t.now + %(ttl_ms)s::bigint * interval '1 ms', (SELECT min(j.deadline) FROM leasequeue_job j
+            WHERE j.seq = ANY (ARRAY(SELECT unnest(seqs) FROM c)) AND j.claim = k.id AND j.state = 2 AND j.deadline < t.now))
     FROM c, t WHERE k.id = c.id AND EXISTS (SELECT FROM x)
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at, deadline)

@@ -1,21 +1,25 @@
 -- Purpose: expired leases become ready again (or dead, where deliveries end at release); claims that are over go.
--- Parameters: queues (ids), size (claims per queue), now, autocommit.
+-- Parameters: queues (ids), size (claims per queue), jobs (of all claims together; the last claim goes over it), now, autocommit.
 -- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_floor_place, leasequeue_topicstate_pkey.
 --   The numbers of claims that go are the last trace of jobs that were done: the highest is remembered (topic_state). While
 --   another transaction holds that row the claims stay: nobody waits.
 -- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
---   name, node, deliveries; first one row with the number of claims removed or moved on (seq) and read (outcome).
+--   name, node, deliveries; first one row with the number of claims removed or moved on (seq) and read (outcome; size when
+--   some were left for their many jobs).
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), q AS MATERIALIZED (
     SELECT q.*, 'epoch'::timestamptz + COALESCE(f.value, 0) * interval '1 us' AS since
     FROM leasequeue_queue q LEFT JOIN leasequeue_queuefloor f ON f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
     WHERE q.id = ANY (%(queues)s::bigint[])
-), c AS MATERIALIZED (
+), locked AS MATERIALIZED (
     SELECT c.* FROM q CROSS JOIN LATERAL (
-        SELECT c.id, c.queue_id, c.seqs FROM leasequeue_claim c
+        SELECT c.id, c.queue_id, c.seqs, c.deadline FROM leasequeue_claim c
         WHERE c.queue_id = q.id AND c.deadline >= q.since AND c.deadline < (SELECT now FROM t)
         ORDER BY c.deadline LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) c
+), c AS MATERIALIZED (
+    SELECT id, queue_id, seqs FROM (SELECT *, sum(cardinality(seqs)) OVER (ORDER BY deadline, id) - cardinality(seqs) AS ahead
+        FROM locked) l WHERE ahead < %(jobs)s::int
 ), held AS MATERIALIZED (
     SELECT j.seq, j.claim, j.deadline FROM leasequeue_job j
     WHERE j.seq = ANY (ARRAY(SELECT unnest(c.seqs) FROM c)) AND j.claim = ANY (ARRAY(SELECT id FROM c)) AND j.state = 2
@@ -94,7 +98,7 @@ WITH t AS MATERIALIZED (
     FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
 )
 SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM moved) AS seq, NULL::bigint AS queue_id,
-    (SELECT count(*)::int FROM c) AS outcome, NULL::text AS key, NULL::text AS name, NULL::text AS node,
+    (SELECT CASE WHEN count(*) > (SELECT count(*) FROM c) THEN %(size)s::int ELSE count(*)::int END FROM locked) AS outcome, NULL::text AS key, NULL::text AS name, NULL::text AS node,
     (SELECT count(sent)::int FROM wake) AS deliveries,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM x)

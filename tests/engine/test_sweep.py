@@ -1,0 +1,58 @@
+"""What a sweep takes at once, and that it finds what was renewed in part."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import messages
+from django_leasequeue.engine.operation import Steps, operation
+from django_leasequeue.engine.sweep import sweep_steps
+from django_leasequeue.models import Claim
+
+from .helpers import NODE, claim, one, put, seqs, state
+
+
+@operation
+def one_round(queue: int) -> Steps[list[engine.Swept]]:
+    return (yield from sweep_steps([queue], rounds=1))
+
+
+@pytest.fixture
+def claims(queue: int, clock) -> list[list[int]]:
+    """Five claims of ten jobs that have expired, the oldest first."""
+    put(50)
+    taken = []
+    for _ in range(5):
+        taken.append(seqs(claim(10)))
+        clock.advance(seconds=1)
+    clock.advance(seconds=60)
+    return taken
+
+
+def test_one_statement_stops_after_so_many_jobs(queue, claims, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sweep_steps.__globals__, "CLAIMED_JOBS", 15)
+    swept = engine.run(one_round(queue))
+    assert [job.seq for job in swept] == claims[0] + claims[1], "whole claims, the oldest first"
+    assert Claim.objects.count() == 3
+
+
+def test_a_sweep_goes_on_until_nothing_is_left(queue, claims, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sweep_steps.__globals__, "CLAIMED_JOBS", 1)
+    swept = engine.run(engine.sweep([queue]))
+    assert sorted(job.seq for job in swept) == sorted(seq for taken in claims for seq in taken)
+    assert not Claim.objects.exists()
+
+
+def test_a_renewed_claim_does_not_hide_its_job_that_has_run_out(queue, clock) -> None:
+    put(2)
+    first, second = claim(2)
+    engine.run(engine.extend([first.seq], NODE, 5_000, claims=[first.claim]))
+    clock.advance(seconds=6)
+    assert engine.run(messages.renew_claim(queue, second.claim, 600_000)) == 1
+    assert [job.seq for job in engine.run(engine.sweep([queue]))] == [first.seq]
+    assert state(second.seq) == "leased"
+    clock.advance(seconds=599)
+    assert one().seq == first.seq
+    clock.advance(seconds=2)
+    assert {job.seq for job in engine.run(engine.sweep([queue]))} == {second.seq}
