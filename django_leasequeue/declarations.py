@@ -41,6 +41,11 @@ def declarations() -> list[Declaration]:
     return list(found.values())
 
 
+def on_database(using: str, project: str) -> dict[str, Declaration]:
+    """Return what is declared for a database and a tenant, by name."""
+    return {item.name: item for item in declarations() if (item.database, item.project) == (using, project)}
+
+
 def _of_settings() -> list[Declaration]:
     made = []
     for name, given in conf.settings.QUEUES.items():

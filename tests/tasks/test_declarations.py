@@ -6,10 +6,11 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.declarations import make_queues, on_migrate
+from django_leasequeue.declarations import make_queues, on_database, on_migrate
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Queue
 from django_leasequeue.presets import PRESETS
+from django_leasequeue.worker import statements
 
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 TASKS = {
@@ -87,3 +88,13 @@ def test_migrate_makes_them() -> None:
 
     call_command("migrate", "leasequeue", verbosity=0)
     assert ("", "mail") in rows()
+
+
+@pytest.mark.parametrize("auto_create", [True, False])
+@pytest.mark.usefixtures("_declared")
+def test_a_worker_that_comes_before_migrate_makes_a_queue_as_it_is_declared(settings, auto_create: bool) -> None:
+    settings.LEASEQUEUE = {**LEASEQUEUE, "AUTO_CREATE": auto_create}
+    engine.run(statements.make_queues("", ["mail", "plain", "unknown"], on_database("default", "")))
+    made = {name: lease_ms for (_, name), (_, lease_ms) in rows().items()}
+    assert made.pop("unknown", None) == (PRESETS["django"]["lease_ms"] if auto_create else None)
+    assert made == {"mail": 5_000, "plain": PRESETS["django"]["lease_ms"]}
