@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import django
 from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.core import checks
@@ -51,7 +52,22 @@ def _installation() -> Iterator[checks.CheckMessage]:
             hint='pip install "psycopg[binary,pool]>=3.2", and uninstall psycopg2: Django then takes psycopg 3.',
             id="leasequeue.E006",
         )
+    yield from _backport()
     yield from _runworker()
+
+
+def _backport() -> Iterator[checks.CheckMessage]:
+    backends = getattr(django_settings, "TASKS", None)
+    ours = isinstance(backends, dict) and any(
+        isinstance(given, dict) and str(given.get("BACKEND", "")).startswith("django_leasequeue.")
+        for given in backends.values()
+    )
+    if ours and django.VERSION < (6, 0) and not apps.is_installed("django_tasks"):
+        yield checks.Warning(
+            "'django_tasks' is not in INSTALLED_APPS: nothing checks TASKS on Django 5.2.",
+            hint="Add 'django_tasks' to INSTALLED_APPS. From Django 6.0 on it is not needed.",
+            id="leasequeue.W019",
+        )
 
 
 def has_psycopg_3() -> bool:

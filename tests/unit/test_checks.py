@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import django
 import pytest
 from django.conf import settings as django_settings
 from django.core import checks as django_checks
@@ -314,3 +315,12 @@ def test_tables_of_another_version_do_not_stop_migrate() -> None:
     with connections["default"].cursor() as cursor:
         cursor.execute("ALTER TABLE leasequeue_recurringtask DROP COLUMN schedule CASCADE")
     assert asked() == []
+
+
+@pytest.mark.parametrize("backend", ["django_leasequeue.tasks.LeaseQueueBackend", "some.other.Backend"])
+def test_the_backport_that_is_not_an_app(settings, backend: str) -> None:
+    settings.TASKS = {"default": {"BACKEND": backend}}
+    settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "django_tasks"]
+    told = [message.id for message in checks.check_installation(None)]
+    needed = django.VERSION < (6, 0) and backend.startswith("django_leasequeue.")
+    assert told == (["leasequeue.W019"] if needed else [])
