@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import psycopg
+from django.db import close_old_connections, connections
 
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..exceptions import LeaseQueueError
@@ -90,6 +91,8 @@ class Acknowledger:
             self._state.broke("acknowledger", error)
         finally:
             link.close()
+            # Those that receivers of signals opened in this thread.
+            connections.close_all()
 
     def _lead(self, link: Link, bell: Bell) -> None:
         while self._gather(bell):
@@ -129,6 +132,8 @@ class Acknowledger:
             self._settle(entries, link)
         finally:
             self._state.settling(-count)
+            # Receivers of signals may have used Django's connection: as after a request.
+            close_old_connections()
         fetcher = self._buffer.fetcher
         if fetcher.sleeping or (self._wants_end and self._state.empty):
             fetcher.ring()

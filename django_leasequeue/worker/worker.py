@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..engine import LeasedJob
@@ -52,6 +53,14 @@ def _handler(options: WorkerOptions) -> Handler:
     except TypeError as error:
         raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
     return made
+
+
+def _closing(body: Callable[[], None]) -> None:
+    """Run the body of a thread; close the Django connections that receivers of signals opened in it."""
+    try:
+        body()
+    finally:
+        connections.close_all()
 
 
 def _reaper(using: str) -> Reaper:
@@ -158,7 +167,7 @@ class Worker:
             ("acknowledger", self._acknowledger.run),
             ("keeper", self._keeper.run),
         ):
-            self._service[part] = threading.Thread(target=body)
+            self._service[part] = threading.Thread(target=_closing, args=(body,))
             state.start_thread(part, self._service[part])
         if self._reaper is not None:
             self._reaper.start()

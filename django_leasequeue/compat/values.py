@@ -1,0 +1,82 @@
+"""What callers and handlers of ``compat.jobqueue`` get: values, and the signal that tells a handler to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from ..worker.handler import JobControl
+
+
+class Serde(Protocol):
+    """How payloads or results are written."""
+
+    def serialize(self, value: Any, /) -> bytes: ...
+
+    def deserialize(self, buffer: bytes, /) -> Any: ...
+
+
+class EnqueueResult(NamedTuple):
+    """What became of an enqueue: ``queued``, ``duplicate`` with the existing state, ``completed`` with the result."""
+
+    status: str
+    existing_state: str | None = None
+    result: Any = None
+
+
+class CancelResult(NamedTuple):
+    """What ``cancel`` found: ``cancelled``, ``processing``, ``completed``, ``failed`` or ``not_found``."""
+
+    status: str
+
+
+class MessageStatus(NamedTuple):
+    """Where a job is: ``queued``, ``processing``, ``failing``, ``completed`` or ``failed``; its runs so far."""
+
+    id: str
+    state: str
+    created_at: datetime
+    attempts: int
+    error: str | None = None
+
+
+class AbortSignal:
+    """Tells a running handler to stop: its lease is lost, or its worker stops."""
+
+    def __init__(self, control: JobControl) -> None:
+        self._control = control
+
+    @property
+    def aborted(self) -> bool:
+        """Whether to stop."""
+        return self._control.lost
+
+    @property
+    def reason(self) -> str:
+        """Why: ``lease_lost`` or ``stopping``; empty while there is no reason."""
+        return self._control.reason
+
+    def throw_if_aborted(self) -> None:
+        """Raise ``AbortError`` if the handler is to stop."""
+        self._control.raise_if_aborted()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep in a thread until the handler is to stop, at most ``timeout`` seconds; return whether it is."""
+        return self._control.event.wait(timeout)
+
+    async def wait_aborted(self) -> str:
+        """Wait in a coroutine until the handler is to stop; return the reason."""
+        return await self._control.wait_aborted()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a handler gets. It may be run more than once: ``id`` is what makes that harmless."""
+
+    id: str
+    payload: Any
+    #: Runs so far, this one included.
+    attempts: int
+    created_at: datetime
+    signal: AbortSignal

@@ -1,0 +1,505 @@
+"""The names of seed 004's library in Python style: its examples, with the name of a queue in the storage's place."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+import msgpack
+import pytest
+
+from django_leasequeue import Queue as Handle
+from django_leasequeue.compat.jobqueue import (
+    AbortError,
+    CancelResult,
+    EnqueueResult,
+    Job,
+    JobCancelledError,
+    JobFailedError,
+    MaxRetriesError,
+    Queue,
+    Reaper,
+    StorageError,
+    TimeoutError,
+)
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
+from django_leasequeue.tasks import FailForGood
+from tests.library.processes import python, readline
+from tests.library.test_async_queue import ThreadResult
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What is entered ends with the test."""
+    with ExitStack() as found:
+        yield found
+
+
+def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+    return found
+
+
+class TestExamples:
+    def test_producer_only(self) -> None:
+        queue = Queue("email-queue")
+        queue.start()
+
+        # Fire and forget
+        queue.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
+
+        # Deduplicated - same ID won't be queued twice
+        result = queue.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
+        assert result.status == "duplicate"
+        assert result.existing_state == "queued"
+
+        assert queue.stop()
+
+    def test_consumer_only(self, subprocess_env: dict[str, str]) -> None:
+        code = """
+        from django_leasequeue.compat.jobqueue import Queue
+
+        def send_email(email, template, idempotency_key):
+            print(email, template, idempotency_key, flush=True)
+
+        queue = Queue("email-queue", worker_id="worker-1", concurrency=5, reaper=False)
+
+        # Handler MUST be idempotent - it may be called multiple times for the same job
+        @queue.execute
+        def handler(job):
+            send_email(job.payload["email"], job.payload["template"], idempotency_key=job.id)
+
+        queue.on("error", lambda error: print("Queue error:", error, flush=True))
+        queue.start()
+
+        # Graceful shutdown
+        sys.stdin.readline()
+        print(queue.stop(), flush=True)
+        """
+        producer = Queue("email-queue")
+        producer.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
+        with python(code, subprocess_env) as process:
+            assert readline(process) == "user@example.com welcome email-123"
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert readline(process) == "True"
+        assert producer.get_status("email-123").state == "completed"  # type: ignore[union-attr]  # it is there
+
+    def test_request_response(self) -> None:
+        queue = Queue("image-processor", result_ttl=3_600_000)
+
+        # Consumer side - naturally idempotent: same input image produces same thumbnail
+        @queue.execute
+        async def process(job: Job) -> dict[str, Any]:
+            return {"thumbnail_url": f"{job.payload['url']}?w={job.payload['width']}", "attempts": job.attempts}
+
+        with queue:
+            # Producer side - wait for result
+            result = queue.enqueue_and_wait(
+                "img-abc123",
+                {"url": "https://example.com/photo.jpg", "width": 200, "height": 200},
+                timeout=60,
+                result_ttl=24 * 60 * 60 * 1000,
+            )
+        assert result == {"thumbnail_url": "https://example.com/photo.jpg?w=200", "attempts": 1}
+        status = queue.queue.get_status("img-abc123")
+        assert status is not None
+        assert status.expires_at is not None
+        assert status.finished_at is not None
+        assert (status.expires_at - status.finished_at).total_seconds() == pytest.approx(86_400)
+
+    def test_custom_serde_messagepack(self) -> None:
+        class MsgpackSerde:
+            def serialize(self, value: Any) -> bytes:
+                return bytes(msgpack.packb(value))
+
+            def deserialize(self, buffer: bytes) -> Any:
+                return msgpack.unpackb(buffer)
+
+        queue = Queue("video-processor", payload_serde=MsgpackSerde(), result_serde=MsgpackSerde())
+        done: list[Any] = []
+        queue.on("completed", lambda id, result: done.append((id, result)))
+
+        @queue.execute
+        def thumbnails(job: Job) -> dict[str, Any]:
+            return {"thumbnails": [job.payload["frames"][:2]]}
+
+        with queue:
+            asked = queue.enqueue_and_wait("v", {"video_id": "v", "frames": b"\x00\x01\x02"}, timeout=30)
+            until(lambda: done)
+        assert asked == {"thumbnails": [b"\x00\x01"]} == queue.get_result("v")
+        assert done == [("v", asked)]
+        assert queue.enqueue("v", None) == EnqueueResult("completed", None, asked)
+
+    def test_each_side_its_serde(self) -> None:
+        class Lines:
+            def serialize(self, value: list[str]) -> bytes:
+                return "\n".join(value).encode()
+
+            def deserialize(self, buffer: bytes) -> list[str]:
+                return buffer.decode().split("\n")
+
+        queue = Queue("lines", payload_serde=Lines())
+        queue.execute(lambda job: len(job.payload))
+        with queue:
+            assert queue.enqueue_and_wait("id", ["a", "b", "c"]) == 3
+
+    def test_retrieving_cached_results(self) -> None:
+        queue = Queue("jobs")
+        handle = queue.queue
+        for turn in range(2):
+            # Check if already processed
+            status = queue.get_status("job-123")
+            if status is not None and status.state == "completed":
+                result = queue.get_result("job-123")
+                assert result == {"cached": True}
+            else:
+                # Enqueue if not processed
+                assert turn == 0
+                queue.enqueue("job-123", {"n": 1})
+                handle.ack(handle.claim()[0], {"cached": True})
+
+    def test_cancellation(self) -> None:
+        queue = Queue("jobs")
+        said = []
+        for id in ("job-456", "job-456", "held", "done"):
+            if id != "job-456":
+                queue.enqueue(id)
+                [job] = queue.queue.claim()
+            elif not said:
+                queue.enqueue(id)
+            if id == "done":
+                queue.queue.ack(job)
+            result = queue.cancel(id)
+            match result.status:
+                case "cancelled":
+                    said.append("Job cancelled")
+                case "processing":
+                    said.append("Cannot cancel - job is being processed")
+                case "completed":
+                    said.append("Job already completed")
+                case "not_found":
+                    said.append("Job not found")
+        assert said == [
+            "Job cancelled",
+            "Job not found",
+            "Cannot cancel - job is being processed",
+            "Job already completed",
+        ]
+
+    def test_error_handling(self, caplog: pytest.LogCaptureFixture) -> None:
+        queue = Queue("jobs")
+        dead_letter_queue = Queue("dead-letters")
+
+        def on_failed(id: str, error: Exception) -> None:
+            if isinstance(error, MaxRetriesError):
+                # Move to dead letter queue or alert
+                dead_letter_queue.enqueue(id, error.payload)  # type: ignore[attr-defined]  # events have it
+
+        queue.on("failed", on_failed)
+
+        @queue.execute
+        def handler(job: Job) -> None:
+            raise RuntimeError("no disk")
+
+        with queue:
+            try:
+                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
+                raise AssertionError
+            except TimeoutError:
+                raise
+            except JobFailedError as error:
+                # Job failed after max retries
+                original = (error.error, error.deliveries)
+            assert original == ("no disk", 3)
+            # Duplicates are handled via return value, not exceptions
+            result = queue.enqueue("job-1", {"a": 1})
+            assert (result.status, result.existing_state) == ("duplicate", "failed")
+            until(lambda: dead_letter_queue.get_status("job-1"))
+        [moved] = dead_letter_queue.queue.claim()
+        assert moved.payload == {"a": 1}
+
+    def test_a_timeout_leaves_the_job(self) -> None:
+        queue = Queue("jobs")
+        with pytest.raises(TimeoutError):
+            queue.enqueue_and_wait("job-1", {}, timeout=0.1)
+        status = queue.get_status("job-1")
+        assert status is not None
+        assert (status.id, status.state, status.attempts, status.error) == ("job-1", "queued", 0, None)
+
+    def test_graceful_shutdown(self) -> None:
+        queue = Queue("jobs")
+        began, go_on = threading.Event(), threading.Event()
+
+        @queue.execute
+        def handler(job: Job) -> str:
+            began.set()
+            go_on.wait(20)
+            return "done"
+
+        queue.start()
+        queue.enqueue("running")
+        assert began.wait(20)
+        queue.enqueue("waiting")
+        threading.Timer(0.2, go_on.set).start()
+        # stop() waits for in-flight jobs to complete or until the timeout
+        assert queue.stop(timeout=20)
+        assert queue.get_result("running") == "done"
+        assert queue.get_status("waiting").state == "queued"  # type: ignore[union-attr]  # it is there
+
+    @pytest.mark.usefixtures("closed_pools")
+    async def test_a_service_under_test_in_async_code(self) -> None:
+        queue = Queue("tests")
+
+        @queue.execute
+        async def handler(job: Job) -> dict[str, bool]:
+            return {"processed": True}
+
+        async with queue:
+            assert await queue.aenqueue_and_wait("test-1", {"data": "test"}) == {"processed": True}
+            first, second = await queue.aenqueue("job-1"), await queue.aenqueue("job-1")
+            assert first.status == "queued"
+            assert second.status in ("duplicate", "completed")
+            assert await queue.aupdate_result_ttl("test-1", 60_000)
+            assert await queue.aget_result("test-1") == {"processed": True}
+            status = await queue.aget_status("test-1")
+            assert status is not None
+            assert status.state == "completed"
+            assert await queue.acancel("nobody") == CancelResult("not_found")
+
+
+class TestRules:
+    @pytest.mark.parametrize("ttl", [0, -1, 1.5, True])
+    def test_p2_a_ttl_is_a_positive_integer(self, ttl: Any) -> None:
+        with pytest.raises(InvalidOption):
+            Queue("jobs").enqueue("id", result_ttl=ttl)
+
+    def test_p2_the_first_enqueue_says_it(self, clock: engine_clock.Clock) -> None:
+        queue = Queue("jobs", result_ttl=10_000)
+        queue.enqueue("id", result_ttl=1_000)
+        queue.enqueue("id", result_ttl=60_000)
+        queue.queue.ack(queue.queue.claim()[0], 1)
+        clock.advance(seconds=1.1)
+        assert queue.get_result("id") is None
+        assert queue.get_status("id") is None
+        queue.enqueue("id")
+        queue.queue.ack(queue.queue.claim()[0], 1)
+        clock.advance(seconds=9)
+        assert queue.update_result_ttl("id", 10_000)
+        clock.advance(seconds=9)
+        assert queue.get_result("id") == 1
+
+    def test_p3_cancelled_while_somebody_waits(self) -> None:
+        queue = Queue("jobs")
+        with ThreadResult(lambda: queue.enqueue_and_wait("id", timeout=20)) as waiting:
+            until(lambda: queue.get_status("id"))
+            assert queue.cancel("id").status == "cancelled"
+            with pytest.raises(JobCancelledError):
+                waiting.value()
+
+    def test_p5_retries(self) -> None:
+        queue = Queue("jobs", max_retries=5)
+        attempts = []
+
+        @queue.execute
+        def handler(job: Job) -> str:
+            attempts.append(job.attempts)
+            if job.attempts < 3:
+                raise ValueError("not yet")
+            return "works"
+
+        failing: list[Any] = []
+        queue.on("failing", lambda id, error: failing.append((id, type(error), str(error.error))))
+        with queue:
+            assert queue.enqueue_and_wait("id") == "works"
+        assert attempts == [1, 2, 3]
+        assert failing == [("id", JobFailedError, "not yet")] * 2
+
+    def test_p5_an_enqueue_may_say_how_often(self) -> None:
+        queue = Queue("jobs")
+        queue.execute(lambda job: 1 / 0)
+        with queue, pytest.raises(MaxRetriesError) as caught:
+            queue.enqueue_and_wait("id", max_attempts=1)
+        assert caught.value.deliveries == 1
+
+    def test_p5_giving_up(self) -> None:
+        queue = Queue("jobs")
+
+        @queue.execute
+        def handler(job: Job) -> None:
+            raise FailForGood("no use")
+
+        failed: list[Any] = []
+        queue.on("failed", lambda id, error: failed.append(type(error)))
+        with queue, pytest.raises(JobFailedError):
+            queue.enqueue_and_wait("id")
+        assert failed == [JobFailedError]
+
+    def test_p7_a_handler_is_told_to_stop(self) -> None:
+        queue = Queue("jobs")
+        seen: list[Any] = []
+
+        @queue.execute
+        def handler(job: Job) -> None:
+            seen.append(job.signal.aborted)
+            assert job.signal.wait(20)
+            seen.append(job.signal.reason)
+            try:
+                job.signal.throw_if_aborted()
+            except AbortError:
+                seen.append("thrown")
+                raise
+
+        queue.start()
+        queue.enqueue("id")
+        until(lambda: seen)
+        queue.stop(timeout=0.1)
+        assert seen == [False, "stopping", "thrown"]
+
+    def test_p7_coroutines_too(self) -> None:
+        queue = Queue("jobs")
+        seen: list[str] = []
+
+        @queue.execute
+        async def handler(job: Job) -> None:
+            seen.append("")
+            seen.append(await job.signal.wait_aborted())
+
+        queue.start()
+        queue.enqueue("id")
+        until(lambda: seen)
+        queue.stop(timeout=0.1)
+        assert seen == ["", "stopping"]
+
+    def test_p7_the_reaper_says_stalled_once(self, stack: ExitStack) -> None:
+        handle = Handle("jobs", preset="jobqueue", lease_ms=100)
+        queue = Queue(handle)
+        queue.enqueue("id")
+        handle.claim()
+        stalled: list[str] = []
+        reaper = Reaper(handle)
+        reaper.on("stalled", stalled.append)
+        other = Reaper("others")
+        other.on("stalled", lambda id: stalled.append("another queue's"))
+        stack.enter_context(reaper)
+        other._events.connect(None)
+        stack.callback(other._events.disconnect)
+        until(lambda: stalled)
+        assert reaper.leading
+        assert queue.get_status("id").state == "queued"  # type: ignore[union-attr]  # it is there
+        assert stalled == ["id"]
+
+
+class TestEvents:
+    def test_of_a_life(self) -> None:
+        queue = Queue("jobs")
+        queue.execute(lambda job: job.payload)
+        heard: list[Any] = []
+        for event in ("enqueued", "started"):
+            queue.on(event, lambda id, event=event: heard.append((event, id)))
+
+        async def completed(id: str, result: Any) -> None:
+            heard.append(("completed", id, result))
+
+        queue.on("completed", completed)
+        queue.on("cancelled", lambda id: heard.append(("cancelled", id)))
+        with queue:
+            queue.enqueue_and_wait("id", 5)
+            until(lambda: len(heard) == 3)
+        Queue("others").enqueue("another queue's")
+        queue.enqueue("after the stop")
+        assert heard == [("enqueued", "id"), ("started", "id"), ("completed", "id", 5)]
+
+    def test_off(self) -> None:
+        queue = Queue("jobs")
+        heard: list[str] = []
+        queue.on("enqueued", heard.append)
+        with queue:
+            queue.enqueue("1")
+            queue.off("enqueued", heard.append)
+            queue.off("enqueued", heard.append)
+            queue.enqueue("2")
+        assert heard == ["1"]
+
+    @pytest.mark.usefixtures("closed_pools")
+    async def test_coroutines_hear_in_their_loop(self) -> None:
+        import asyncio
+
+        queue = Queue("jobs")
+        heard = asyncio.Event()
+
+        async def enqueued(id: str) -> None:
+            heard.set()
+
+        queue.on("enqueued", enqueued)
+        async with queue:
+            await queue.aenqueue("id")
+            async with asyncio.timeout(20):
+                await heard.wait()
+
+    def test_a_handler_that_raises_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        queue = Queue("jobs")
+        heard: list[str] = []
+        queue.on("enqueued", lambda id: 1 / 0)
+        queue.on("enqueued", heard.append)
+        with queue:
+            assert queue.enqueue("id").status == "queued"
+        assert heard == ["id"]
+        assert "handler of the event enqueued raised" in caplog.text
+
+    def test_a_failed_job_is_no_error_of_the_machinery(self) -> None:
+        queue = Queue("jobs", max_retries=1)
+        queue.execute(lambda job: 1 / 0)
+        heard: list[Any] = []
+        queue.on("error", heard.append)
+        with queue, pytest.raises(MaxRetriesError):
+            queue.enqueue_and_wait("id")
+        assert heard == []
+
+    def test_errors_of_the_machinery(self, caplog: pytest.LogCaptureFixture) -> None:
+        queue = Queue("jobs")
+        heard: list[BaseException] = []
+        queue.on("error", heard.append)
+        logger = logging.getLogger("django_leasequeue.worker")
+        with queue:
+            logger.warning("not an error")
+            logger.error("no leases today")
+            try:
+                raise StorageError("away")
+            except StorageError:
+                logger.exception("it failed")
+        logger.error("after the stop")
+        assert [str(error) for error in heard] == ["no leases today", "away"]
+        assert all(isinstance(error, LeaseQueueError) for error in heard)
+
+    def test_refuses_what_is_no_event(self) -> None:
+        with pytest.raises(InvalidOption, match="there is no event 'drained'"):
+            Queue("jobs").on("drained", print)
+        with pytest.raises(InvalidOption):
+            Queue("jobs").on("failed", "print")  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(InvalidOption):
+            Queue("jobs").execute(json)  # type: ignore[type-var]  # on purpose
+
+
+def test_a_handle_has_its_own_options() -> None:
+    with pytest.raises(InvalidOption, match="worker_id"):
+        Queue(Handle("jobs"), worker_id="me")
