@@ -132,7 +132,7 @@ class TestP7Stalled:
 
         consume(queue, stalls, concurrency=2)
         assert queue.enqueue_and_wait(1, key="id", timeout=60) == "run 2"
-        wait_for(lambda: reasons == ["lease_lost"], "the abort")
+        assert wait_for(lambda: reasons, "the abort") == ["lease_lost"]
         assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
         assert queue.get_status("id").deliveries == 2  # type: ignore[union-attr]  # it is there
 

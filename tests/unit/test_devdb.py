@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -28,17 +29,25 @@ from testproject import database
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def directory() -> Iterator[Path]:
+    """Where servers are started: pytest's own directories are closed to other accounts by every run beside this one."""
+    with tempfile.TemporaryDirectory(prefix="lqdevdb-") as made:
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def server(directory: Path) -> Iterator[Server]:
     """A server as a developer has it: durable, on a path of its own. Tests may leave it stopped."""
-    server = Server(tmp_path_factory.mktemp("project") / "pg")
+    server = Server(directory / "project" / "pg")
     yield server
     server.stop("immediate")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(directory: Path) -> Path:
     """Where this module's temporary servers live: nobody else's sweep looks here."""
-    return tmp_path_factory.mktemp("home")
+    (directory / "home").mkdir()
+    return directory / "home"
 
 
 def python(code: str, *arguments: object) -> subprocess.Popen[str]:
@@ -126,9 +135,9 @@ def test_variables_of_libpq_do_not_lead_astray(server: Server, monkeypatch: pyte
     assert server.is_ready()
 
 
-def test_many_processes_start_one_server(tmp_path: Path) -> None:
+def test_many_processes_start_one_server(directory: Path) -> None:
     code = "import sys; from django_leasequeue.devdb import Server; print(Server(sys.argv[1]).start())"
-    data_dir = tmp_path / "pg"
+    data_dir = directory / "many"
     try:
         children = [python(code, data_dir) for _ in range(4)]
         answers = sorted(child.communicate(timeout=60)[0].strip() for child in children)
