@@ -1,9 +1,9 @@
 """What of a payload an operator may see: nothing but its shape, or its values without secrets.
 
 Without the permission ``view_payload`` only names and types are shown. With it the hook
-``LEASEQUEUE["ADMIN"]["REDACT"]`` decides, a callable or its dotted path, ``redact(value, *, kind, queue, task)``: it gets
-the JSON value, what it is (``data``, ``meta``, ``result``, ``progress``), the queue's name and the task's, and returns
-what is shown. Without a hook the values of names that sound like secrets are hidden.
+``LEASEQUEUE["ADMIN"]["REDACT"]`` decides, a callable or its dotted path, ``redact(value, *, kind, queue, task)``: it
+gets the JSON value, what it is (``data``, ``meta``, ``result``, ``progress``), the queue's name and the task's, and
+returns what is shown. Without a hook the values of names that sound like secrets are hidden.
 """
 
 from __future__ import annotations

@@ -1,0 +1,47 @@
+"""A model's place in the admin where our own pages stand for Django's forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+
+M = TypeVar("M", bound=Model)
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[M]
+else:
+
+    class ModelAdmin(admin.ModelAdmin):
+        """Generic for the type checker only."""
+
+        def __class_getitem__(cls, _: Any) -> Any:
+            return cls
+
+
+class PageAdmin(ModelAdmin[M]):
+    """Nothing is added, changed or deleted through Django's forms; ``page_urls`` are all there is."""
+
+    def page_urls(self) -> list[URLPattern]:
+        """The pages; the first is what the admin's start page links to."""
+        raise NotImplementedError
+
+    def get_urls(self) -> list[URLPattern]:
+        """Only our own pages."""
+        return self.page_urls()
+
+    def view(self, page: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+        """Return a page behind the admin's login."""
+        return self.admin_site.admin_view(page)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """What is added is added by the engine."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """What is deleted is deleted by the engine."""
+        return False

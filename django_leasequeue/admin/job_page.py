@@ -1,0 +1,148 @@
+"""The page of one job: what it is, every attempt, the timeline of its leases, its payload and result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django.contrib.admin import AdminSite
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.defaultfilters import filesizeformat
+from django.utils.safestring import SafeString
+
+from ..engine import clock, codec
+from ..enums import EventKind
+from . import pages, reading
+from .attempts import attempts_of
+from .redaction import may_view, redact
+from .timeline import draw, table_of
+from .tree import tree
+
+
+class Part(NamedTuple):
+    """A piece of the payload: its name, its tree, or only how large it is."""
+
+    label: str
+    tree: SafeString | None
+    note: str
+
+
+class Link(NamedTuple):
+    """Where else to look."""
+
+    label: str
+    text: str
+    url: str
+
+
+def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
+    """Answer with the page of a job.
+
+    Raises:
+        Http404: there is no such job, and nothing is remembered of it.
+    """
+    job = reading.read(reading.read_job(seq))
+    events = reading.read(reading.read_events(seq, None if job is None else job.created_at))
+    if job is None and not events:
+        raise Http404(f"There is no job {seq}, and nothing is remembered of it.")
+    nodes = sorted({event.node for event in events if event.node})
+    workers = reading.read(reading.read_workers(nodes)) if nodes else []
+    values = may_view(request)
+    running = job is not None and job.live
+    return pages.page(
+        request,
+        site,
+        "job.html",
+        {
+            "job": job,
+            "seq": seq,
+            "state": job.state if job else events[-1].kind,
+            "task": job.name if job else events[-1].name,
+            "running": running,
+            "attempts": attempts_of(
+                events, job.errors if job else [], {worker.node: worker.host for worker in workers}
+            )[::-1],
+            "drawing": draw(events, clock.now(), open_end=running),
+            "lines": table_of(events)[::-1],
+            "capped": len(events) == reading.MAX_EVENTS,
+            "parts": _parts(job, values) if job else [],
+            "values": values,
+            "links": _links(request, site, job, events, workers),
+            **_buttons(request, site, job),
+            "every": 5 if running else 0,
+        },
+        title=f"Job {seq}",
+        crumbs=[pages.Crumb("Jobs", pages.url(site, "leasequeue_job_changelist"))],
+    )
+
+
+def describe(job: reading.JobFacts) -> str:
+    """Return a job in a few words for messages."""
+    return f"Job {job.seq}{f' ({job.name})' if job.name else ''}"
+
+
+def _parts(job: reading.JobFacts, values: bool) -> list[Part]:
+    parts = []
+    for kind, text, size in (
+        ("data", job.data_json, job.data_bytes),
+        ("meta", job.meta_json, job.meta_bytes),
+        ("progress", job.progress_json, job.progress_bytes),
+        ("result", job.result_json, job.result_bytes),
+    ):
+        if text is not None:
+            shown = redact(codec.loads(text), kind=kind, queue=job.queue or "", task=job.name, values=values)
+            parts.append(Part(kind, tree(shown), ""))
+        elif size is not None:
+            parts.append(Part(kind, None, f"{filesizeformat(size)} of JSON: too long to be shown here."))
+    for label, size in (("body", job.body_bytes), ("result body", job.result_body_bytes)):
+        if size is not None:
+            parts.append(Part(label, None, f"binary, {size:,} bytes"))
+    return parts
+
+
+def _links(
+    request: HttpRequest,
+    site: AdminSite,
+    job: reading.JobFacts | None,
+    events: Sequence[reading.Event],
+    workers: Sequence[reading.WorkerFacts],
+) -> list[Link]:
+    links = []
+    if job is not None and job.fingerprint:
+        query = {"fingerprint": job.fingerprint, "queue": job.queue or "", "project": job.project or ""}
+        group = pages.url_or_none(site, "leasequeue_deadletters_list")
+        if group:
+            links.append(Link("Group", f"dead letters like this ({job.fingerprint})", f"{group}?{urlencode(query)}"))
+    if job is not None and job.node and pages.allowed(request, "view_worker"):
+        known = any(worker.node == job.node for worker in workers)
+        address = f"{pages.url(site, 'leasequeue_workers')}?{urlencode({'node': job.node})}"
+        links.append(Link("Worker", job.node if known else f"{job.node} (gone)", address))
+    if job is not None and job.source_seq is not None:
+        where = f"job {job.source_seq} of {job.source_name or 'a queue that is gone'}"
+        links.append(Link("Came from", where, pages.url(site, "leasequeue_job_change", job.source_seq)))
+    for event in events:
+        detail = event.detail
+        if detail.get("to_seq") is not None:
+            what = "Redriven to" if event.kind_number == EventKind.REDRIVEN else "Dead letter"
+            text = f"job {detail['to_seq']} of {detail.get('to')}"
+            links.append(Link(what, text, pages.url(site, "leasequeue_job_change", detail["to_seq"])))
+    return links
+
+
+def _buttons(request: HttpRequest, site: AdminSite, job: reading.JobFacts | None) -> dict[str, Any]:
+    """What this user can do with this job now; the pages of dead letters do what is theirs."""
+    if job is None or not job.live:
+        return {}
+    dead = job.dead_at is not None
+    letters = pages.url_or_none(site, "leasequeue_deadletters_act") if dead else None
+    edit = pages.url_or_none(site, "leasequeue_deadletters_edit", job.seq) if dead else None
+    return {
+        "can_cancel": job.state in ("ready", "delayed") and pages.allowed(request, "cancel_job"),
+        "can_release": job.state == "leased" and pages.allowed(request, "release_job"),
+        "letters_url": letters,
+        "can_retry": letters and pages.allowed(request, "retry_job"),
+        "can_redrive": letters and pages.allowed(request, "redrive_job"),
+        "can_discard": letters and pages.allowed(request, "discard_job"),
+        "edit_url": edit if pages.allowed(request, "edit_job", "view_payload") else None,
+    }

@@ -1,0 +1,84 @@
+"""The page of one queue: depth, age, throughput and waits, warnings, options, what can be done to it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.http import Http404, HttpRequest, HttpResponse
+
+from .. import engine
+from ..engine import clock
+from ..engine.stats import counts_by_id
+from ..models import Queue
+from . import charts, concerns, pages, rates, reading
+from .figures import capped
+
+#: Places of the chart of depths: samples are spread over them.
+_PLACES = 60
+
+
+def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpResponse:
+    """Answer with the page of a queue."""
+    counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
+    info = reading.read(engine.get(queue.name, project=queue.project))
+    if counts is None or info is None:
+        raise Http404
+    now = clock.now()
+    health = reading.read(reading.read_health([queue.pk])).get(queue.pk)
+    found = reading.read(reading.read_rates(queue.pk))
+    shown = rates.show(found, None, now)
+    letters = pages.url_or_none(site, "leasequeue_deadletters")
+    context: dict[str, Any] = {
+        "queue": queue,
+        "counts": counts,
+        "ready": capped(counts.ready),
+        "delayed": capped(counts.delayed),
+        "in_flight": capped(counts.in_flight),
+        "dead": capped(counts.dead),
+        "records": capped(counts.records),
+        "concerns": [
+            *concerns.of_queue(counts, health, now),
+            *concerns.of_server(reading.read(reading.read_server())),
+        ],
+        "health": health,
+        "rates": shown,
+        "wait": rates.wait_text(shown.wait),
+        "acked": f"{'about ' if shown.note else ''}{shown.acked:,.0f}",
+        "failed": f"{'about ' if shown.note else ''}{shown.failed:,.0f}",
+        "depths": _depths(reading.read(reading.read_samples(queue.pk)), now),
+        "options": sorted(info.config.items()),
+        "letters_url": letters,
+        "can_pause": pages.allowed(request, "pause_queue"),
+        "can_change": pages.allowed(request, "change_queue"),
+        "can_purge": pages.allowed(request, "purge_queue"),
+    }
+    crumbs = [pages.Crumb("Queues", pages.url(site, "leasequeue_queue_changelist"))]
+    return pages.page(request, site, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
+
+
+def _depths(samples: list[reading.Sample], now: Any) -> Any:
+    """Draw the samples of the last hour; places without a sample repeat the one before: only changes are sampled."""
+    if not samples:
+        return ""
+    times = [now - timedelta(seconds=rates.SECONDS * (1 - (n + 1) / _PLACES)) for n in range(_PLACES)]
+    rows: list[reading.Sample | None] = []
+    left = list(samples)
+    last: reading.Sample | None = None
+    for at in times:
+        while left and left[0].at <= at:
+            last = left.pop(0)
+        rows.append(last)
+    return charts.lines(
+        "depths",
+        "Depth, as sampled",
+        times,
+        [
+            charts.Series("ready", [row and row.ready for row in rows]),
+            charts.Series("delayed", [row and row.delayed for row in rows]),
+            charts.Series("in flight", [row and row.leased for row in rows]),
+            charts.Series("dead", [row and row.dead for row in rows]),
+        ],
+        unit="jobs",
+    )

@@ -1,0 +1,92 @@
+"""Throughput and waits of the last hour as charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.utils.safestring import SafeString
+
+from . import charts, figures
+from .reading import RATE_EVENTS, Rate
+
+#: How far back, and how fine (seconds).
+SECONDS = 3_600
+BUCKET = 60
+COARSE = 120
+
+
+class Rates(NamedTuple):
+    """The charts of one queue or of all together, and the figures in them. Throughput is completed jobs a minute."""
+
+    throughput: SafeString
+    waits: SafeString
+    acked: float
+    failed: float
+    wait: tuple[float, float] | None
+    note: str
+
+
+def show(rates: Sequence[Rate], queue_id: int | None, now: datetime, *, bucket: int = BUCKET) -> Rates:
+    """Draw the rates of one queue (``None``: all together).
+
+    Args:
+        rates: what ``read_rates`` returned.
+        now: when it was read.
+        bucket: seconds of a bucket.
+    """
+    mine = {rate.bucket: rate for rate in rates if rate.queue_id == queue_id}
+    whole = mine.get(None)
+    buckets = range(SECONDS // bucket)
+    times = [now - timedelta(seconds=SECONDS - n * bucket) for n in buckets]
+
+    def series(label: str, value: Callable[[Rate], float]) -> charts.Series:
+        return charts.Series(label, [value(mine[n]) * 60 / bucket if n in mine else 0 for n in buckets])
+
+    def waits(label: str, place: int) -> charts.Series:
+        found = [mine[n].waits if n in mine else None for n in buckets]
+        return charts.Series(label, [None if wait is None else round(wait[place], 4) for wait in found])
+
+    note = ""
+    if whole is not None and whole.factor > 1:
+        note = f"Estimated: of each {bucket} s at most {RATE_EVENTS:,} events are read; few jobs may be missed."
+    return Rates(
+        charts.bars(
+            "throughput",
+            "Throughput of the last hour",
+            times,
+            [
+                series("completed", lambda rate: rate.acked),
+                series("given back or expired", lambda rate: rate.returned),
+                series("failed or dead", lambda rate: rate.failed + rate.dead),
+            ],
+            unit="jobs a minute",
+            note=note,
+        ),
+        charts.lines(
+            "waits",
+            "Wait until the first claim",
+            times,
+            [waits("p50", 0), waits("p99", 1)],
+            unit="seconds; the delay of scheduled jobs is part of it",
+        ),
+        whole.acked if whole else 0.0,
+        whole.failed + whole.dead if whole else 0.0,
+        whole.waits if whole else None,
+        note,
+    )
+
+
+def spark(rates: Sequence[Rate], queue_id: int, *, bucket: int = COARSE) -> SafeString:
+    """Draw the completed jobs of one queue as a small line."""
+    mine = {rate.bucket: rate.acked * 60 / bucket for rate in rates if rate.queue_id == queue_id}
+    values = [mine.get(n, 0.0) for n in range(SECONDS // bucket)]
+    last, most = charts.figure(round(values[-1])), charts.figure(round(max(values)))
+    title = f"Completed a minute in the last hour: {last} now, at most {most}"
+    return charts.sparkline(values, title)
+
+
+def wait_text(wait: tuple[float, float] | None) -> str:
+    """Return p50 and p99 of the waits in words."""
+    return "–" if wait is None else f"{figures.span(wait[0])} / {figures.span(wait[1])}"  # noqa: RUF001  (a dash)

@@ -1,0 +1,359 @@
+"""What the pages ask of the database beside the engine's own operations. Every read is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from .. import conf, engine
+from ..engine import arrays, codec
+from ..engine.operation import BEGIN, Operation, Steps, operation
+from ..enums import EventKind, JobState, ResultState
+
+T = TypeVar("T")
+
+#: Bytes of a JSON value that a page shows; of larger ones it tells the size.
+MAX_JSON = 262_144
+#: Events of a job that its page shows: the newest.
+MAX_EVENTS = 1_000
+#: Events that one look at the rates reads of each bucket of time.
+RATE_EVENTS = 800
+#: Seconds after which a worker that was not seen counts as gone, and after which a lease counts as old.
+WORKER_SILENT = 60
+OLD_LEASE = 6 * 3_600
+#: Workers of the page.
+MAX_WORKERS = 200
+
+
+class JobFacts(NamedTuple):
+    """One job as its page shows it, live or ended. Sizes are in bytes; too long JSON is ``None``."""
+
+    seq: int
+    queue_id: int
+    project: str | None
+    queue: str | None
+    state_number: int
+    key: str | None
+    name: str | None
+    tag: str | None
+    origin: str | None
+    deliveries: int
+    max_deliveries: int | None
+    node: str | None
+    claim: int | None
+    created_at: datetime
+    first_claimed_at: datetime | None
+    claimed_at: datetime | None
+    deadline: datetime | None
+    available_at: datetime | None
+    expires_at: datetime | None
+    dead_at: datetime | None
+    finished_at: datetime | None
+    rank: int
+    source_queue: int | None
+    source_seq: int | None
+    source_name: str | None
+    source_project: str | None
+    source_id: int | None
+    error_type: str | None
+    error: str | None
+    fingerprint: str | None
+    data_bytes: int | None
+    meta_bytes: int | None
+    body_bytes: int | None
+    progress_bytes: int | None
+    result_bytes: int | None
+    result_body_bytes: int | None
+    data_json: str | None
+    meta_json: str | None
+    progress_json: str | None
+    result_json: str | None
+    errors_json: str | None
+
+    @property
+    def live(self) -> bool:
+        """Whether it is in the job table."""
+        return self.state_number < 10
+
+    @property
+    def state(self) -> str:
+        """``ready`` ... ``record``; ``completed``, ``failed`` or ``cancelled`` once it has ended."""
+        return state_label(self.state_number)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts, oldest first, at most 20."""
+        return [] if self.errors_json is None else codec.loads(self.errors_json)
+
+
+class Event(NamedTuple):
+    """One row of the lease log."""
+
+    id: int
+    occurred_at: datetime
+    kind_number: int
+    queue_id: int
+    node: str | None
+    deliveries: int | None
+    claim: int | None
+    deadline: datetime | None
+    enqueued_at: datetime | None
+    name: str | None
+    detail_json: str | None
+
+    @property
+    def kind(self) -> str:
+        """``claimed``, ``acked`` and so on."""
+        return str(EventKind(self.kind_number).label)
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """What else is known of it."""
+        return {} if self.detail_json is None else codec.loads(self.detail_json)
+
+
+class Rate(NamedTuple):
+    """What happened to jobs in one bucket of time (``bucket`` null: the whole time) of one queue (null: all).
+
+    ``factor`` is how many events one that was read stands for at most (1: exact). ``waits`` are p50 and p99,
+    seconds from the enqueue to the first claim.
+    """
+
+    queue_id: int | None
+    bucket: int | None
+    factor: float
+    enqueued: float
+    claimed: float
+    acked: float
+    failed: float
+    returned: float
+    dead: float
+    waits: tuple[float, float] | None
+
+
+class Health(NamedTuple):
+    """What may be wrong with a queue."""
+
+    queue_id: int
+    workers: int
+    waiting: int
+    overdue: datetime | None
+    overdue_seq: int | None
+    old: datetime | None
+    old_seq: int | None
+    old_node: str | None
+    floor_since: datetime | None
+
+
+class QueueName(NamedTuple):
+    """A queue in a list."""
+
+    id: int
+    project: str
+    name: str
+    type: str
+    paused_at: datetime | None
+
+    @property
+    def label(self) -> str:
+        """The name, the project in front."""
+        return f"{self.project}/{self.name}" if self.project else self.name
+
+
+class Sample(NamedTuple):
+    """One sample of a queue's figures."""
+
+    at: datetime
+    ready: int
+    delayed: int
+    leased: int
+    dead: int
+    records: int
+    oldest_at: datetime | None
+
+
+class WorkerFacts(NamedTuple):
+    """A worker as it said of itself last, ``silent`` seconds ago."""
+
+    id: int
+    node: str
+    host: str
+    pid: int
+    project: str
+    queues: list[str]
+    concurrency: int
+    state: str
+    started_at: datetime
+    seen_at: datetime
+    silent: float
+    completed: int
+    failed: int
+    retried: int
+    lost: int
+    running: list[dict[str, Any]]
+    info: dict[str, Any]
+    stop_requested_at: datetime | None
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was not seen for so long that it counts as dead."""
+        return self.silent > WORKER_SILENT
+
+
+class FoundJob(NamedTuple):
+    """A job or a result that a search found."""
+
+    seq: int
+    state_number: int
+    project: str
+    queue: str
+    queue_id: int
+    key: str | None
+    name: str | None
+    created_at: datetime
+    deliveries: int
+
+    @property
+    def state(self) -> str:
+        """Its state in a word."""
+        return state_label(self.state_number)
+
+
+class Server(NamedTuple):
+    """The server, and the oldest transaction that holds back its cleaning (``None``: there is none)."""
+
+    version: str
+    age: float | None
+    pid: int | None
+    application: str | None
+    leader: bool
+
+
+def state_label(number: int) -> str:
+    """Return the word for a state of a job, or (from 10 on) of a result."""
+    return str(JobState(number).label if number < 10 else ResultState(number - 10).label)
+
+
+@operation
+def steady(inner: Operation[T]) -> Steps[T]:
+    """Run an operation that only reads so that the planner does not read large tables as a whole, on any connection.
+
+    Our own connections are set up so; a host's may trust a limit and read a table from its beginning.
+    """
+    yield BEGIN, {}
+    before = yield "admin/plans", {"seqscan": "off"}
+    value = yield from inner.steps()
+    yield "admin/plans", {"seqscan": before[0][0]}
+    return value
+
+
+def alias() -> str:
+    """Return the database whose queues the pages show."""
+    return str(conf.settings.DATABASE)
+
+
+def read(inner: Operation[T]) -> T:
+    """Run an operation that only reads, steadily, on the database of the queues."""
+    return engine.run(steady(inner), using=alias())
+
+
+@operation
+def read_job(seq: int) -> Steps[JobFacts | None]:
+    """Read a job by its number: live, or ended and remembered; ``None`` if it is neither."""
+    params = {"seq": seq, "bytes": MAX_JSON}
+    rows = (yield "admin/job", params) or (yield "admin/ended", params)
+    return JobFacts._make(rows[0]) if rows else None
+
+
+@operation
+def read_events(seq: int, since: datetime | None) -> Steps[list[Event]]:
+    """Read what happened to a job, oldest first, at most the newest ``MAX_EVENTS``; ``since`` when it was made."""
+    params = {"seq": seq, "since": "-infinity" if since is None else since.isoformat(), "size": MAX_EVENTS}
+    rows = yield "admin/job_events", params
+    return [Event._make(row) for row in reversed(rows)]
+
+
+@operation
+def read_rates(
+    queue_id: int | None, *, seconds: int = 3_600, bucket: int = 60, size: int = RATE_EVENTS
+) -> Steps[list[Rate]]:
+    """Read how much happened lately; a bucket of more than ``size`` events is estimated from as many.
+
+    Args:
+        queue_id: one queue; ``None``: each queue, and all together.
+        seconds: how far back.
+        bucket: seconds of one bucket.
+    """
+    params = {"queue": queue_id, "seconds": seconds, "bucket": bucket, "size": size}
+    rows = yield "admin/event_rates", params
+    return [_rate(row) for row in rows]
+
+
+def _rate(row: Sequence[Any]) -> Rate:
+    queue, bucket, factor, *counts, waits = row
+    enqueued, claimed, acked, failed, returned, dead = (count or 0.0 for count in counts)
+    known = tuple(waits) if waits and waits[0] is not None else None
+    return Rate(queue, bucket, factor, enqueued, claimed, acked, failed, returned, dead, known)
+
+
+@operation
+def read_health(queue_ids: Sequence[int]) -> Steps[dict[int, Health]]:
+    """Read what may be wrong with queues, by id."""
+    params = {"queues": arrays.integers(queue_ids), "silent": WORKER_SILENT, "old": OLD_LEASE}
+    rows = yield "admin/queue_health", params
+    return {row[0]: Health._make(row) for row in rows}
+
+
+@operation
+def read_queues(project: str | None, prefix: str, after: tuple[str, str] | None, size: int) -> Steps[list[QueueName]]:
+    """Read queues by project and name, a page at a time."""
+    after_project, after_name = after or (None, None)
+    params = {
+        "project": project,
+        "prefix": prefix,
+        "after_project": after_project,
+        "after_name": after_name,
+        "size": size,
+    }
+    rows = yield "admin/queues", params
+    return [QueueName._make(row) for row in rows]
+
+
+@operation
+def read_samples(queue_id: int, seconds: int = 3_600, size: int = 720) -> Steps[list[Sample]]:
+    """Read the sampled figures of a queue, oldest first."""
+    rows = yield "admin/samples", {"queue": queue_id, "seconds": seconds, "size": size}
+    return [Sample._make(row) for row in reversed(rows)]
+
+
+@operation
+def read_workers(nodes: Sequence[str] | None = None) -> Steps[list[WorkerFacts]]:
+    """Read workers, the last seen first: at most ``MAX_WORKERS``, or those with these names."""
+    params = {"size": MAX_WORKERS, "nodes": None if nodes is None else arrays.texts(nodes)}
+    rows = yield "admin/workers", params
+    return [WorkerFacts._make([*row[:15], codec.loads(row[15]), codec.loads(row[16]), row[17]]) for row in rows]
+
+
+@operation
+def find_jobs(seq: int | None, key: str | None, size: int = 50) -> Steps[list[FoundJob]]:
+    """Find jobs and results by number or by the client's job id, in every project."""
+    rows = yield "admin/find_jobs", {"seq": seq, "key": key, "size": size}
+    return [FoundJob._make(row) for row in rows]
+
+
+@operation
+def read_server() -> Steps[Server]:
+    """Read the server's version, its oldest transaction, and whether a reaper leads."""
+    from ..reaper.leader import LOCK
+
+    ((version, age, pid, application, *_),) = yield "server_status", {}
+    leaders = yield "reaper_leader", LOCK
+    return Server(version, age, pid, application or None, bool(leaders))
+
+
+@operation
+def ask_worker_to_stop(worker_id: int) -> Steps[tuple[str, bool] | None]:
+    """Ask a worker to stop; return its name and whether it had been asked before, ``None`` if it is not there."""
+    rows = yield "admin/worker_stop", {"id": worker_id}
+    return (rows[0][0], rows[0][1]) if rows else None

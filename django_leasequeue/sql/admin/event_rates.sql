@@ -1,0 +1,31 @@
+-- Purpose: what happened in the last time to the jobs of queues, by bucket of time. A bucket with more than size events is
+--   estimated from its first ones and the time that they took: it reads at most size events of each, however many there are.
+-- Parameters: queue (id; null: each), seconds (how far back), bucket (seconds), size, now.
+-- Index: leasequeue_event_occurred (BRIN) of each partition. No order inside: the heap is in the order of time, and reading
+--   stops at the limit. (Run it under admin/plans: a planner that trusts the limit reads the table from its beginning.)
+-- Returns: queue id (null: all together), bucket (0 = oldest; null: the whole time), how many events each that was read
+--   stands for at most, enqueued, claimed, acked, failed, released or expired, dead; waits p50 and p99 (seconds from the
+--   enqueue to the first claim, of the events that were read).
+WITH t AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), s AS MATERIALIZED (
+    SELECT i AS bucket, t.now - (%(seconds)s::int - i * %(bucket)s::int) * interval '1 s' AS low
+    FROM t, generate_series(0, %(seconds)s::int / %(bucket)s::int - 1) AS i
+), v AS MATERIALIZED (
+    SELECT s.bucket, s.low, v.* FROM s CROSS JOIN LATERAL (
+        SELECT v.queue_id, v.kind, v.deliveries, v.occurred_at, v.enqueued_at FROM leasequeue_leaseevent v
+        WHERE v.occurred_at >= s.low AND v.occurred_at < s.low + %(bucket)s::int * interval '1 s'
+        LIMIT %(size)s::int) v
+), c AS MATERIALIZED (
+    SELECT bucket, CASE WHEN count(*) < %(size)s::int THEN 1
+        ELSE GREATEST(1, %(bucket)s::int / GREATEST(extract(epoch FROM max(occurred_at) - low)::float8, 0.001)) END AS factor
+    FROM v GROUP BY bucket, low
+)
+SELECT v.queue_id, v.bucket, max(c.factor), sum(c.factor) FILTER (WHERE kind = 1), sum(c.factor) FILTER (WHERE kind = 2),
+    sum(c.factor) FILTER (WHERE kind = 5), sum(c.factor) FILTER (WHERE kind = 6),
+    sum(c.factor) FILTER (WHERE kind IN (4, 7)), sum(c.factor) FILTER (WHERE kind = 8),
+    percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY extract(epoch FROM v.occurred_at - v.enqueued_at)::float8)
+        FILTER (WHERE kind = 2 AND deliveries = 1)
+FROM v JOIN c ON c.bucket = v.bucket WHERE %(queue)s::bigint IS NULL OR v.queue_id = %(queue)s::bigint
+GROUP BY GROUPING SETS ((v.queue_id, v.bucket), (v.queue_id), (v.bucket), ())
+ORDER BY v.queue_id, v.bucket

@@ -1,0 +1,40 @@
+"""Filters of the admin's pages."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from ..admin import figures
+from ..engine import clock
+
+register = template.Library()
+
+
+@register.filter
+def span(value: timedelta | float | None) -> str:
+    """A span of time in one or two units."""
+    return figures.span(value)
+
+
+@register.filter
+def ago(value: datetime | None) -> str:
+    """How long ago something was, or in how long it will be."""
+    if value is None:
+        return "–"  # noqa: RUF001  (a dash, not a minus)
+    seconds = (clock.now() - value).total_seconds()
+    return f"{figures.span(seconds)} ago" if seconds >= 0 else f"in {figures.span(-seconds)}"
+
+
+@register.filter
+def moment(value: datetime | None) -> SafeString | str:
+    """A time, to the millisecond, in the current time zone."""
+    if value is None:
+        return "–"  # noqa: RUF001  (a dash, not a minus)
+    local = timezone.localtime(value)
+    text = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(), text)
