@@ -1,3 +1,3 @@
 """The pages of Django's admin, one module for each kind."""
 
-from . import apikeys  # noqa: F401  (registers its pages)
+from . import apikeys, audit_page, deadletters, jobs, operations, queues, workers  # noqa: F401  (they register their pages)

@@ -1,0 +1,154 @@
+"""Edit and retry: other arguments or data for one dead letter, shown as a difference before it is done."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any, NamedTuple
+
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+
+from .. import engine
+from ..engine import codec
+from ..engine.deadaction import CONFLICTS, MAX_REASON, edit_and_retry
+from ..engine.deadfilter import moment
+from ..engine.deadsearch import DeadRow
+from ..engine.triage import dead_rows
+from ..exceptions import InvalidOption, LeaseQueueError
+from . import audit, filters, pages, redaction
+from .redaction import HIDDEN
+
+
+class Line(NamedTuple):
+    """A line of a difference: its sign (``+``, ``-`` or a space) and its text."""
+
+    sign: str
+    text: str
+
+
+def pretty(value: Any) -> str:
+    """Return JSON as people read it."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def difference(before: Any, after: Any) -> list[Line]:
+    """Return what changed between two JSON values, line by line, with three lines around each change."""
+    found = difflib.unified_diff(pretty(before).splitlines(), pretty(after).splitlines(), lineterm="", n=3)
+    return [Line(line[:1], line[1:]) for line in found if not line.startswith(("---", "+++", "@@"))]
+
+
+def restore(edited: Any, shown: Any, real: Any) -> Any:
+    """Return an edited value with the real values where a person left hidden ones as they were.
+
+    Args:
+        edited: what the person made of ``shown``.
+        shown: the redacted value.
+        real: the value behind it.
+    """
+    if edited == shown:
+        return real
+    if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(real, dict):
+        return {
+            name: restore(value, shown[name], real[name]) if name in shown and name in real else value
+            for name, value in edited.items()
+        }
+    if isinstance(edited, list) and isinstance(shown, list) and isinstance(real, list):
+        known = min(len(shown), len(real))
+        return [restore(value, shown[n], real[n]) if n < known else value for n, value in enumerate(edited)]
+    return edited
+
+
+def check_data(text: str, letter: DeadRow, real: Any, shown: Any) -> Any:
+    """Return the data that a person typed, with hidden values put back.
+
+    Raises:
+        InvalidOption: it is not JSON, is no call of a task any more, or moves a hidden value.
+    """
+    try:
+        edited = json.loads(text)
+    except ValueError as error:
+        raise InvalidOption(f"This is not JSON: {error}.") from error
+    except RecursionError as error:
+        raise InvalidOption("This is nested too deep.") from error
+    made = restore(edited, shown, real)
+    if HIDDEN in codec.dumps(made) and HIDDEN not in codec.dumps(real):
+        raise InvalidOption(f"Leave {HIDDEN} where it is, or put a value in its place: a hidden value cannot be moved.")
+    if letter.name and isinstance(real, dict) and real and set(real) <= {"args", "kwargs"}:
+        right = (
+            isinstance(made, dict)
+            and set(made) <= {"args", "kwargs"}
+            and isinstance(made.get("args", []), list)
+            and isinstance(made.get("kwargs", {}), dict)
+        )
+        if not right:
+            raise InvalidOption('The data of a task is {"args": [...], "kwargs": {...}}: nothing else can be edited.')
+    return made
+
+
+def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
+    """Show the data of a letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
+    pages.require(request, "view_job", "view_payload", "edit_job")
+    rows = engine.run(dead_rows([seq], payload=True))
+    if not rows:
+        raise Http404(f"Job {seq} is no dead letter.")
+    letter = rows[0]
+    real = None if letter.data_json is None else codec.loads(letter.data_json)
+    shown = redaction.redact(real, kind="data", queue=letter.queue, task=letter.name)
+    text = pretty(shown)
+    error, lines = "", []
+    reason = request.POST.get("reason", "").strip()[:MAX_REASON]
+    if request.method == "POST":
+        text = request.POST.get("data", "")
+        try:
+            made = check_data(text, letter, real, shown)
+            lines = difference(shown, redaction.redact(made, kind="data", queue=letter.queue, task=letter.name))
+            if request.POST.get("confirmed"):
+                return _retry(request, site, letter, made, lines, reason)
+        except LeaseQueueError as problem:
+            error = str(problem)
+    return pages.page(
+        request,
+        site,
+        "deadletters/edit.html",
+        {
+            "letter": letter,
+            "job_url": pages.url_or_none(site, "leasequeue_job_change", seq),
+            "text": text,
+            "error": error,
+            "lines": lines,
+            "checked": request.method == "POST" and not error,
+            "dead_at": letter.dead_at.isoformat(),
+            "reason": reason,
+            "has_body": letter.data_json is None,
+            "next": filters.safe_next(request, site),
+        },
+        title=f"Edit and retry job {seq}",
+        crumbs=[pages.Crumb("Dead letters", pages.url(site, "leasequeue_deadletters"))],
+        status=400 if error else 200,
+    )
+
+
+def _retry(
+    request: HttpRequest, site: AdminSite, letter: DeadRow, made: Any, lines: list[Line], reason: str
+) -> HttpResponse:
+    seen = moment(request.POST.get("dead_at", ""), "dead_at")
+    done = engine.run(
+        edit_and_retry(letter.queue, letter.seq, data=made, dead_at=seen or letter.dead_at, project=letter.project)
+    )
+    if done.seq is None:
+        raise InvalidOption(f"Nothing was done: {CONFLICTS[done.conflict or 'gone']}.")
+    audit.record(
+        request,
+        "edit",
+        project=letter.project,
+        queue=letter.queue,
+        seqs=[letter.seq, done.seq],
+        counts={"done": 1},
+        reason=reason,
+        detail={"from": letter.seq, "to": done.seq, "difference": [f"{line.sign}{line.text}" for line in lines][:200]},
+    )
+    messages.success(request, f"Job {letter.seq} goes on as job {done.seq} with other data.")
+    address = pages.url_or_none(site, "leasequeue_job_change", done.seq)
+    return HttpResponseRedirect(address or filters.safe_next(request, site))

@@ -1,0 +1,208 @@
+"""Dead letters in the admin: groups, lists, exports, saved filters, and the way to what is done with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+
+from .. import engine
+from ..engine.deadaction import KINDS
+from ..engine.deadfilter import EMPTY, DeadFilter
+from ..engine.deadsearch import DeadRow
+from ..engine.triage import BUCKET_CAP, Group, dead_groups, dead_page
+from ..exceptions import InvalidOption
+from ..models import DeadLetter
+from . import audit, charts, deadaction, deadedit, exporting, filters, pages, redaction
+
+if TYPE_CHECKING:  # generic for the type checker only
+    LetterAdmin = admin.ModelAdmin[DeadLetter]
+else:
+    LetterAdmin = admin.ModelAdmin
+
+GROUPS_PAGE, LIST_PAGE = 20, 50
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(LetterAdmin):
+    """Its pages are its own: nothing here goes through the model."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return pages.allowed(request, "view_job")
+
+    def has_view_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return pages.allowed(request, "view_job")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        site = self.admin_site.admin_view
+        return [
+            path("", site(self.groups), name="leasequeue_deadletters"),
+            # The name that the admin's start page looks for.
+            path("", site(self.groups), name="leasequeue_deadletter_changelist"),
+            path("list/", site(self.letters), name="leasequeue_deadletters_list"),
+            path("act/", site(self.act), name="leasequeue_deadletters_act"),
+            path("export/", site(self.export), name="leasequeue_deadletters_export"),
+            path("filters/", site(self.save), name="leasequeue_deadletters_filters"),
+            path("<int:seq>/edit/", site(self.edit), name="leasequeue_deadletters_edit"),
+        ]
+
+    def groups(self, request: HttpRequest) -> HttpResponse:
+        """The main page: one line for each cause."""
+        pages.require(request, "view_job")
+        wanted, error = filters.read(request)
+        try:
+            found = engine.run(dead_groups(wanted, after=request.GET.get("after") or None, size=GROUPS_PAGE))
+        except InvalidOption as problem:  # the cursor
+            messages.error(request, str(problem))
+            return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
+        return pages.page(
+            request,
+            self.admin_site,
+            "deadletters/groups.html",
+            {
+                **self._shared(request, wanted, error),
+                "groups": [self._group(request, wanted, group) for group in found.groups],
+                "found": found,
+                "next_url": self._after(request, wanted, found.next),
+                "search": not wanted.indexed,
+            },
+            title="Dead letters",
+        )
+
+    def _group(self, request: HttpRequest, wanted: DeadFilter, group: Group) -> dict[str, Any]:
+        query = wanted.query(project=group.project, queue=group.queue, fingerprint=group.fingerprint)
+        count = f"{group.letters:,}{'+' if group.capped else ''}"
+        clipped = " or more" if max(group.bars, default=0) > BUCKET_CAP else ""
+        return {
+            **group._asdict(),
+            "count": count,
+            "label": " ".join(filter(None, [group.error_type, (group.error or "")[:80]])) or "without an error",
+            "query": query,
+            "url": filters.with_query(pages.url(self.admin_site, "leasequeue_deadletters_list"), query),
+            "sample_url": self._job_url(group.sample_seq),
+            "spark": charts.sparkline(
+                group.bars, f"{count} dead letters over time, at most {max(group.bars, default=0):,}{clipped} a bar"
+            ),
+        }
+
+    def letters(self, request: HttpRequest) -> HttpResponse:
+        """Dead letters one by one, the newest death first."""
+        pages.require(request, "view_job")
+        wanted, error = filters.read(request)
+        try:
+            found = engine.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
+        except InvalidOption as problem:
+            messages.error(request, str(problem))
+            return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
+        return pages.page(
+            request,
+            self.admin_site,
+            "deadletters/list.html",
+            {
+                **self._shared(request, wanted, error),
+                "letters": [self._letter(row) for row in found.rows],
+                "found": found,
+                "next_url": self._after(request, wanted, found.next),
+                "search": not wanted.indexed,
+                "may_edit": pages.allowed(request, "edit_job", "view_payload"),
+            },
+            title="List of dead letters",
+            crumbs=[pages.Crumb("Dead letters", pages.url(self.admin_site, "leasequeue_deadletters"))],
+        )
+
+    def _letter(self, row: DeadRow) -> dict[str, Any]:
+        return {
+            **row._asdict(),
+            "state": row.state,
+            "url": self._job_url(row.seq),
+            "edit_url": pages.url(self.admin_site, "leasequeue_deadletters_edit", row.seq),
+        }
+
+    def _job_url(self, seq: int | None) -> str | None:
+        return None if seq is None else pages.url_or_none(self.admin_site, "leasequeue_job_change", seq)
+
+    def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None) -> str | None:
+        return None if after is None else filters.with_query(request.path, wanted.query(), after=after)
+
+    def _shared(self, request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
+        query = "" if error else wanted.query()
+        site = self.admin_site
+        return {
+            "filter": filters.form(request, wanted, error),
+            "saved": filters.saved(request, query),
+            "here": request.get_full_path(),
+            "empty_word": EMPTY,
+            "may": {kind: pages.allowed(request, f"{kind}_job") and not error for kind in KINDS},
+            "may_any": not error and any(pages.allowed(request, f"{kind}_job") for kind in KINDS),
+            "groups_url": filters.with_query(pages.url(site, "leasequeue_deadletters"), query),
+            "list_url": filters.with_query(pages.url(site, "leasequeue_deadletters_list"), query),
+            "act_url": pages.url(site, "leasequeue_deadletters_act"),
+            "save_url": pages.url(site, "leasequeue_deadletters_filters"),
+            "reset_url": request.path,
+            "exports": [
+                (
+                    words,
+                    filters.with_query(pages.url(site, "leasequeue_deadletters_export"), query, format=kind),
+                )
+                for words, kind in (("CSV", "csv"), ("JSON Lines", "jsonl"))
+            ]
+            if not error
+            else [],
+            "operations_url": pages.url(site, "leasequeue_operations"),
+        }
+
+    def act(self, request: HttpRequest) -> HttpResponse:
+        """Confirm what is to be done with letters, and do it (POST)."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        return deadaction.act(request, self.admin_site)
+
+    def edit(self, request: HttpRequest, seq: int) -> HttpResponse:
+        """Edit the data of one letter and retry it."""
+        return deadedit.edit(request, self.admin_site, seq)
+
+    def save(self, request: HttpRequest) -> HttpResponse:
+        """Save or forget a filter (POST)."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        pages.require(request, "view_job")
+        return filters.change_saved(request, self.admin_site)
+
+    def export(self, request: HttpRequest) -> HttpResponseBase:
+        """Download everything that a filter matches now."""
+        pages.require(request, "view_job")
+        wanted, error = filters.read(request)
+        if error:
+            messages.error(request, error)
+            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_deadletters"))
+        try:
+            kind = exporting.check_kind(request.GET.get("format", "csv"))
+        except InvalidOption as problem:
+            raise Http404(str(problem)) from problem
+        frozen = wanted.frozen(engine.clock.now())
+        audit.record(
+            request,
+            "export",
+            project=wanted.project or "",
+            queue=wanted.queue or "",
+            filters=frozen.query(),
+            detail={"format": kind},
+        )
+        values = redaction.may_view(request)
+        return exporting.response(
+            lambda: exporting.lines(exporting.letters(frozen, values=values), exporting.COLUMNS, kind),
+            kind,
+            "dead-letters",
+        )

@@ -1,0 +1,161 @@
+"""The filter of dead letters in the pages: reading it from an address, its form, saved filters."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlencode
+
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from .. import engine
+from ..engine.deadfilter import EMPTY, MAX_TESTS, DeadFilter, from_query
+from ..exceptions import InvalidOption
+from ..models import SavedFilter
+from . import pages
+
+#: Filters that one person may save, and shared ones that are shown.
+MAX_SAVED = 100
+#: Names of queues that a form offers.
+MAX_NAMES = 200
+
+
+class Field(NamedTuple):
+    """A field of the form: name, label, value, an example, and of what kind the browser's field is."""
+
+    name: str
+    label: str
+    value: str
+    example: str
+
+
+class Read(NamedTuple):
+    """The filter of a request; with an error the filter lets everything through, and nothing may be done with it."""
+
+    wanted: DeadFilter
+    error: str
+
+
+def read(request: HttpRequest, query: str | None = None) -> Read:
+    """Return the filter that an address (or a form's hidden field) says.
+
+    A test of the payload tells about its values: it needs the permission to see them.
+    """
+    try:
+        wanted = from_query(request.META.get("QUERY_STRING", "") if query is None else query)
+    except InvalidOption as error:
+        return Read(DeadFilter(), str(error))
+    if wanted.payload and not pages.allowed(request, "view_payload"):
+        return Read(DeadFilter(), "You may not see payloads, so you cannot search in them.")
+    return Read(wanted, "")
+
+
+def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
+    """Return what the form of a filter needs; after an error it shows what was typed."""
+    given = parse_qs(request.META.get("QUERY_STRING", ""), max_num_fields=200) if error else {}
+
+    def value(name: str, own: str | None) -> str:
+        if error:
+            return given.get(name, [""])[-1]
+        return "" if own is None else (own or EMPTY)
+
+    def at(name: str) -> str:
+        own = getattr(wanted, name)
+        return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
+
+    fields = [
+        Field("queue", "Queue", value("queue", wanted.queue), ""),
+        Field("task", "Task", value("task", wanted.task), "shop.tasks.charge"),
+        Field("text", "Text", value("text", wanted.text), "part of the error or key"),
+        Field("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
+        Field("until", "Died until", at("until"), "30min"),
+        Field(
+            "deliveries",
+            "Deliveries",
+            value("deliveries", wanted.deliveries) if error or wanted.deliveries else "",
+            "3, >=3",
+        ),
+        Field("tag", "Tag", value("tag", wanted.tag), ""),
+        Field("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
+        Field("project", "Project", value("project", wanted.project), "- for none"),
+    ]
+    tests = given.get("payload", []) if error else [str(test) for test in wanted.payload]
+    return {
+        "fields": fields,
+        "payload": [*tests, *([""] if len(tests) < MAX_TESTS else [])]
+        if pages.allowed(request, "view_payload")
+        else [],
+        "queues": [line.name for line in engine.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))],
+        "error": error,
+        "query": "" if error else wanted.query(),
+        "empty": wanted.empty and not error,
+        "words": wanted.words(),
+    }
+
+
+def saved(request: HttpRequest, query: str) -> dict[str, Any]:
+    """Return the saved filters that this user may use, their own first."""
+    owner = str(request.user.pk)
+    found = SavedFilter.objects.filter(Q(owner=owner) | Q(shared=True)).order_by("name")[: 2 * MAX_SAVED]
+    return {
+        "own": [item for item in found if item.owner == owner],
+        "others": [item for item in found if item.owner != owner],
+        "query": query,
+    }
+
+
+def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
+    """Save a filter under a name, or forget one (POST)."""
+    owner = str(request.user.pk)
+    back = safe_next(request, site)
+    if request.POST.get("forget"):
+        gone = SavedFilter.objects.filter(pk=_number(request.POST["forget"]))
+        if not request.user.is_superuser:
+            gone = gone.filter(owner=owner)
+        count, _ = gone.delete()
+        messages.success(request, "The filter is forgotten.") if count else messages.error(
+            request, "That filter is not yours, or gone already."
+        )
+        return HttpResponseRedirect(back)
+    name = request.POST.get("name", "").strip()
+    wanted, error = read(request, request.POST.get("filter", ""))
+    if not error and not 1 <= len(name) <= 80:
+        error = "The name of a saved filter has 1 to 80 characters."
+    known = SavedFilter.objects.filter(owner=owner)
+    if not error and known.exclude(name=name).count() >= MAX_SAVED:
+        error = f"You have {MAX_SAVED} saved filters: forget one first."
+    if error:
+        messages.error(request, error)
+        return HttpResponseRedirect(back)
+    SavedFilter.objects.update_or_create(
+        owner=owner,
+        name=name,
+        defaults={
+            "query": wanted.query(),
+            "shared": request.POST.get("shared") == "1",
+            "owner_name": request.user.get_username()[:255],
+        },
+    )
+    messages.success(request, f"Saved the filter {name!r}.")
+    return HttpResponseRedirect(back)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 18 else 0
+
+
+def safe_next(request: HttpRequest, site: AdminSite, default: str = "leasequeue_deadletters") -> str:
+    """Return the address to come back to: the form's ``next`` if it is on this host, else the dead letters."""
+    to = request.POST.get("next") or request.GET.get("next") or ""
+    if url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        return to
+    return pages.url(site, default)
+
+
+def with_query(address: str, *queries: str, **more: str) -> str:
+    """Return an address with query strings and names behind it."""
+    query = "&".join(part for part in (*queries, urlencode(more)) if part)
+    return f"{address}?{query}" if query else address

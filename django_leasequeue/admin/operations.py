@@ -1,0 +1,151 @@
+"""Bulk operations in the admin: all of them, and one with its progress, conflicts and buttons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path
+
+from .. import conf, engine
+from ..engine import DjangoExecutor
+from ..engine.bulkoperation import change_operation
+from ..engine.deadaction import CONFLICTS
+from ..engine.deadfilter import from_query
+from ..exceptions import InvalidOption
+from ..models import BulkOperation, OperationState
+from ..reaper.leader import LOCK
+from . import audit, filters, pages
+
+if TYPE_CHECKING:  # generic for the type checker only
+    OperationAdmin = admin.ModelAdmin[BulkOperation]
+else:
+    OperationAdmin = admin.ModelAdmin
+
+PAGE = 50
+#: Conflicts that the page of an operation shows one by one.
+SHOWN_CONFLICTS = 100
+_BUTTONS = {
+    OperationState.PENDING: (("pause", "Pause"), ("cancel", "Cancel")),
+    OperationState.RUNNING: (("pause", "Pause"), ("cancel", "Cancel")),
+    OperationState.PAUSED: (("resume", "Resume"), ("cancel", "Cancel")),
+}
+
+
+@admin.register(BulkOperation)
+class BulkOperationAdmin(OperationAdmin):
+    """Its pages are its own; who may start a kind of operation may also stop it."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: BulkOperation | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: BulkOperation | None = None) -> bool:
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        site = self.admin_site.admin_view
+        return [
+            path("", site(self.index), name="leasequeue_operations"),
+            path("", site(self.index), name="leasequeue_bulkoperation_changelist"),
+            path("<int:pk>/", site(self.one), name="leasequeue_operation"),
+            # The name that Django's own log looks for.
+            path("<path:object_id>/change/", site(self.moved), name="leasequeue_bulkoperation_change"),
+        ]
+
+    def moved(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Lead from Django's log to the operation."""
+        if not object_id.isdecimal() or len(object_id) > 18:
+            raise Http404
+        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_operation", int(object_id)))
+
+    def index(self, request: HttpRequest) -> HttpResponse:
+        """All operations, the newest first."""
+        pages.require(request, "view_bulkoperation")
+        found = BulkOperation.objects.order_by("-pk").defer("seqs", "conflict_sample", "conflict_counts", "cursor")
+        before = request.GET.get("before", "")
+        if before.isdecimal() and len(before) < 19:
+            found = found.filter(pk__lt=int(before))
+        rows = list(found[: PAGE + 1])
+        more = rows[PAGE - 1].pk if len(rows) > PAGE else None
+        return pages.page(
+            request,
+            self.admin_site,
+            "deadletters/operations.html",
+            {
+                "operations": [
+                    {"of": row, "url": pages.url(self.admin_site, "leasequeue_operation", row.pk)}
+                    for row in rows[:PAGE]
+                ],
+                "next_url": None if more is None else filters.with_query(request.path, before=str(more)),
+                "every": 2 if any(row.is_active for row in rows) else 0,
+            },
+            title="Operations",
+        )
+
+    def one(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """One operation; a POST pauses, resumes or cancels it."""
+        pages.require(request, "view_bulkoperation")
+        made = BulkOperation.objects.filter(pk=pk).defer("seqs").first()
+        if made is None:
+            raise Http404(f"There is no operation {pk}.")
+        if request.method == "POST":
+            return self._change(request, made)
+        may = pages.allowed(request, f"{made.kind}_job")
+        leaders = DjangoExecutor(str(conf.settings.DATABASE)).fetch("reaper_leader", LOCK) if made.is_active else [()]
+        context: dict[str, Any] = {
+            "made": made,
+            "buttons": _BUTTONS.get(OperationState(made.state), ()) if may else (),
+            "every": 1 if made.is_active else 0,
+            "share": None
+            if not made.expected or made.expected_capped
+            else min(made.done + made.conflicts, made.expected),
+            "left": None if made.expected is None else max(made.expected - made.done - made.conflicts, 0),
+            "no_reaper": not leaders,
+            "words": [] if not made.filters else from_query(made.filters).words(),
+            "whys": [
+                (CONFLICTS.get(why, why), count)
+                for why, count in sorted(made.conflict_counts.items(), key=lambda i: -i[1])
+            ],
+            "sample": [
+                (seq, CONFLICTS.get(why, why), pages.url_or_none(self.admin_site, "leasequeue_job_change", seq))
+                for seq, why in made.conflict_sample[:SHOWN_CONFLICTS]
+            ],
+            "back": filters.safe_next(request, self.admin_site),
+            "here": request.get_full_path(),
+        }
+        return pages.page(
+            request,
+            self.admin_site,
+            "deadletters/operation.html",
+            context,
+            title=f"Operation {pk}: {made.get_kind_display()}",
+            crumbs=[pages.Crumb("Operations", pages.url(self.admin_site, "leasequeue_operations"))],
+        )
+
+    def _change(self, request: HttpRequest, made: BulkOperation) -> HttpResponse:
+        pages.require(request, f"{made.kind}_job")
+        change = request.POST.get("change", "")
+        try:
+            done = engine.run(change_operation(made.pk, change))
+        except InvalidOption as error:
+            messages.error(request, str(error))
+            return HttpResponseRedirect(request.get_full_path())
+        if done is None:
+            messages.error(request, "Its state does not allow that any more.")
+        else:
+            audit.record(
+                request,
+                f"{made.kind}.{change}",
+                obj=made,
+                project=made.project or "",
+                queue=made.queue or "",
+                counts={"done": done[4], "conflicts": done[5]},
+                operation=made,
+            )
+            words = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+            messages.success(request, f"Operation {made.pk} is {words[change]}.")
+        return HttpResponseRedirect(request.get_full_path())

@@ -1,0 +1,543 @@
+"""The pages of triage: what they show, who may do what, how actions are confirmed and carried out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.admin import deadaction
+from django_leasequeue.engine.bulkoperation import run_batch
+from django_leasequeue.models import BulkOperation, Job, OperatorAction, SavedFilter
+from tests.admin.letters import bury, failure, graves, start, states
+from tests.engine.helpers import make
+
+pytestmark = pytest.mark.django_db
+
+NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def client(*permissions: str, name: str = "ann", staff: bool = True, superuser: bool = False) -> Client:
+    user, _ = User.objects.get_or_create(username=name, defaults={"is_staff": staff, "is_superuser": superuser})
+    user.user_permissions.set(Permission.objects.filter(content_type__app_label="leasequeue", codename__in=permissions))
+    assert user.user_permissions.count() == len(permissions)
+    made = Client()
+    made.force_login(user)
+    return made
+
+
+@pytest.fixture
+def boss() -> Client:
+    return client(name="boss", superuser=True)
+
+
+def url(name: str, *args: Any) -> str:
+    return reverse(f"admin:leasequeue_{name}", args=args)
+
+
+def confirmed(page: Any, **more: Any) -> dict[str, Any]:
+    """What the form of a confirmation page sends."""
+    context = page.context_data
+    asked = context["asked"]
+    data = {
+        "action": asked.kind, "confirmed": "1", "filter": context["filter_query"], "at": context["at"],
+        "next": context["next"], "scope": "filter" if asked.seqs is None else "selection", "seq": asked.seqs or [],
+    }  # fmt: skip
+    if context["phrase"]:
+        data["phrase"] = data["typed"] = context["phrase"]
+    return {**data, **more}
+
+
+class TestWhatIsShown:
+    def test_groups(self, boss: Client) -> None:
+        graves("mail")
+        bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
+        bury(1, "mail", failure=failure("b", "declined"))
+        page = boss.get(url("deadletters"))
+        assert page.status_code == 200
+        text = page.content.decode()
+        assert "shop.Timeout" in text
+        assert "no route" in text
+        assert 'role="img"' in text
+        assert [group["count"] for group in page.context_data["groups"]] == ["1", "3"]
+        assert "no-store" in page["Cache-Control"]
+
+    def test_nothing(self, boss: Client) -> None:
+        assert "No dead letters" in boss.get(url("deadletters")).content.decode()
+        assert "No dead letters" in boss.get(url("deadletters_list")).content.decode()
+
+    def test_the_start_page_leads_there(self, boss: Client) -> None:
+        assert url("deadletters") in boss.get("/admin/").content.decode()
+
+    def test_list_with_a_filter(self, boss: Client) -> None:
+        graves("mail")
+        one, two = bury(1, "mail", key="k-one"), bury(1, "mail", key="k-two")
+        page = boss.get(url("deadletters_list"), {"text": "k-one"})
+        assert [letter["seq"] for letter in page.context_data["letters"]] == one
+        assert f'value="{two[0]}"' not in page.content.decode()
+        assert "Looked at 2 dead letters, found 1" in page.content.decode()
+
+    def test_pages_go_on(self, boss: Client) -> None:
+        graves("mail")
+        seqs = bury(60, "mail")
+        page = boss.get(url("deadletters_list"), {"queue": "mail"})
+        follow = boss.get(page.context_data["next_url"])
+        assert "queue=mail" in page.context_data["next_url"]
+        shown = [letter["seq"] for each in (page, follow) for letter in each.context_data["letters"]]
+        assert shown == sorted(seqs, reverse=True)
+
+    @pytest.mark.parametrize("name", ["deadletters", "deadletters_list"])
+    def test_a_filter_that_is_not_one(self, boss: Client, name: str) -> None:
+        graves()
+        bury(1)
+        page = boss.get(url(name), {"since": "yesterday", "text": "keep"})
+        text = page.content.decode()
+        assert page.status_code == 200
+        assert "how long ago" in text
+        assert 'value="yesterday"' in text
+        assert 'value="keep"' in text
+        assert 'name="action"' not in text  # nothing can be done with what was not filtered
+        assert boss.get(url(name), {"after": "nonsense"}).status_code == 302
+
+    def test_nothing_runs_scripts(self, boss: Client) -> None:
+        graves("mail")
+        (seq,) = bury(
+            1, "mail", failure=failure(NASTY, NASTY, NASTY), key=NASTY, tag=NASTY, name=NASTY, data={"args": [NASTY]}
+        )  # fmt: skip
+        SavedFilter.objects.create(name=NASTY, owner="x", owner_name=NASTY, shared=True, query="queue=" + NASTY)
+        confirm = boss.post(url("deadletters_act"), {"action": "discard", "seq": seq, "scope": "selection"})
+        pages = [
+            boss.get(url("deadletters"), {"text": NASTY}),
+            boss.get(url("deadletters_list"), {"text": NASTY}),
+            boss.get(url("deadletters_edit", seq)),
+            confirm,
+            boss.get(boss.post(url("deadletters_act"), confirmed(confirm, reason=NASTY))["Location"]),
+            boss.get(url("audit"), {"username": NASTY}),
+            boss.get(url("audit")),
+        ]
+        for page in pages:
+            text = page.content.decode()
+            assert page.status_code == 200
+            assert "<script>alert" not in text
+            assert "<img src=x" not in text
+            assert " style=" not in text
+            assert "onerror=" not in text.replace("&lt;img src=x onerror=alert(2)&gt;", "")
+        assert "&lt;script&gt;" in pages[2].content.decode()
+
+    def test_no_inline_scripts_or_styles(self, boss: Client) -> None:
+        graves("mail")
+        seqs = bury(2, "mail")
+        made = start("retry")
+        for address in (
+            url("deadletters"), url("deadletters_list"), url("deadletters_edit", seqs[0]), url("operations"),
+            url("operation", made.pk), url("audit"),
+        ):  # fmt: skip
+            text = boss.get(address).content.decode()
+            main = text[text.index('id="content-main"') :]
+            assert "<script" not in main
+            assert "<style" not in main
+            assert " style=" not in main
+            assert " onclick=" not in main
+
+
+class TestActions:
+    def test_one_job_at_once(self, boss: Client) -> None:
+        graves()
+        first, second = bury(2)
+        back = url("deadletters_list") + "?queue=work"
+        answer = boss.post(
+            url("deadletters_act"),
+            {"action": "retry", "scope": "selection", "seq": first, "confirmed": "1", "next": back},
+        )
+        assert (answer.status_code, answer["Location"]) == (302, back)
+        assert states([first, second]) == ["ready", "dead"]
+        line = OperatorAction.objects.get()
+        assert (line.action, line.username, line.seqs, line.counts) == ("retry", "boss", [first], {"done": 1})
+        assert LogEntry.objects.get().get_change_message().startswith("retry; jobs")
+        again = boss.post(
+            url("deadletters_act"),
+            {"action": "retry", "scope": "selection", "seq": first, "confirmed": "1"},
+            follow=True,
+        )
+        assert "already retried" in again.content.decode()
+        assert OperatorAction.objects.count() == 1
+
+    def test_a_group_by_an_operation(self, boss: Client) -> None:
+        graves()
+        mine = bury(3, failure=failure("a"))
+        bury(2, failure=failure("b"))
+        form = {"action": "retry", "scope": "filter", "filter": "queue=work&fingerprint=a", "next": "/admin/"}
+        page = boss.post(url("deadletters_act"), form)
+        assert page.status_code == 200
+        assert page.context_data["count"] == "3"
+        assert states(mine) == ["dead"] * 3
+        answer = boss.post(url("deadletters_act"), confirmed(page, rate="50", jitter="2"))
+        made = BulkOperation.objects.get()
+        assert answer["Location"].startswith(url("operation", made.pk))
+        assert (made.kind, made.queue, made.rate, made.jitter_ms, made.expected, made.username) == (
+            "retry", "work", 50, 2_000, 3, "boss",
+        )  # fmt: skip
+        line = OperatorAction.objects.get()
+        assert (line.operation_id, line.counts) == (made.pk, {"expected": 3, "capped": False})
+        assert "fingerprint=a" in line.filters
+        engine.run(run_batch(made.pk))
+        page = boss.get(answer["Location"])
+        assert page.status_code == 200
+
+    def test_a_redrive_needs_a_target_that_is_there(self, boss: Client) -> None:
+        graves()
+        make("spare")
+        bury(2)
+        page = boss.post(url("deadletters_act"), {"action": "redrive", "scope": "filter", "filter": ""})
+        assert page.context_data["targets"] == ["spare", "work"]
+        missing = boss.post(url("deadletters_act"), confirmed(page))
+        assert (missing.status_code, "needs the name" in missing.content.decode()) == (400, True)
+        wrong = boss.post(url("deadletters_act"), confirmed(page, to="nowhere", rate="7"))
+        assert (wrong.status_code, "no queue" in wrong.content.decode()) == (400, True)
+        assert 'value="7"' in wrong.content.decode()  # what was typed stays
+        assert boss.post(url("deadletters_act"), confirmed(page, to="spare")).status_code == 302
+        assert BulkOperation.objects.get().target == "spare"
+
+    def test_a_discard_asks_for_a_reason(self, boss: Client) -> None:
+        graves()
+        (seq,) = bury(1)
+        page = boss.post(url("deadletters_act"), {"action": "discard", "scope": "selection", "seq": seq})
+        assert boss.post(url("deadletters_act"), confirmed(page, reason=" ")).status_code == 400
+        assert states([seq]) == ["dead"]
+        assert boss.post(url("deadletters_act"), confirmed(page, reason="a test order")).status_code == 302
+        assert states([seq]) == ["-"]
+        assert OperatorAction.objects.get().reason == "a test order"
+
+    def test_many_are_confirmed_by_typing(self, boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deadaction, "TYPED", 3)
+        graves()
+        bury(4)
+        page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
+        assert page.context_data["phrase"] == "retry 4"
+        for typed in ("", "retry", "discard 4"):
+            answer = boss.post(url("deadletters_act"), confirmed(page, typed=typed))
+            assert (answer.status_code, "exactly as" in answer.content.decode()) == (400, True)
+        assert not BulkOperation.objects.exists()
+        assert boss.post(url("deadletters_act"), confirmed(page, typed=" Retry  4 ")).status_code == 302
+
+    def test_a_second_operation_leads_to_the_first(self, boss: Client) -> None:
+        graves()
+        bury(2)
+        made = start("retry")
+        page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
+        answer = boss.post(url("deadletters_act"), confirmed(page), follow=True)
+        assert answer.redirect_chain[0][0] == url("operation", made.pk)
+        assert f"Operation {made.pk} (retry) is active" in answer.content.decode()
+
+    @pytest.mark.parametrize(
+        ("form", "words"),
+        [
+            ({"action": "explode"}, "Choose what to do"),
+            ({"action": "retry", "scope": "selection"}, "No job is selected"),
+            ({"action": "retry", "scope": "selection", "seq": "x"}, "numbers of jobs"),
+            ({"action": "retry", "scope": "everything"}, "Choose the selected jobs"),
+            ({"action": "retry", "scope": "filter", "filter": "since=never"}, "how long ago"),
+        ],
+    )
+    def test_forms_that_make_no_sense(self, boss: Client, form: dict[str, str], words: str) -> None:
+        answer = boss.post(url("deadletters_act"), {**form, "next": "https://evil.example/"}, follow=True)
+        assert answer.redirect_chain[0][0] == url("deadletters")
+        assert words in answer.content.decode()
+        assert boss.get(url("deadletters_act")).status_code == 405
+
+    def test_nothing_matches_any_more(self, boss: Client) -> None:
+        graves()
+        seqs = bury(2)
+        page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
+        for seq in seqs:
+            boss.post(url("deadletters_act"), {"action": "retry", "seq": seq, "confirmed": "1"})
+        answer = boss.post(url("deadletters_act"), confirmed(page))
+        assert (answer.status_code, "Nothing matches" in answer.content.decode()) == (400, True)
+
+
+class TestOperationPage:
+    def test_pause_resume_cancel_and_conflicts(self, boss: Client) -> None:
+        graves()
+        seqs = bury(3)
+        made = start("retry", seqs=[*seqs, 999_999], expected=4, rate=1)
+        address = url("operation", made.pk)
+        for change, state in (("pause", "paused"), ("resume", "pending"), ("cancel", "cancelled")):
+            assert boss.post(address, {"change": change}).status_code == 302
+            made.refresh_from_db()
+            assert made.state == state
+        assert "does not allow" in boss.post(address, {"change": "pause"}, follow=True).content.decode()
+        assert boss.post(address, {"change": "explode"}).status_code == 302
+        actions = list(OperatorAction.objects.order_by("pk").values_list("action", flat=True))
+        assert actions == ["retry.pause", "retry.resume", "retry.cancel"]
+        again = start("retry", seqs=[*seqs, 999_999], expected=4)
+        engine.run(run_batch(again.pk))
+        text = boss.get(url("operation", again.pk)).content.decode()
+        assert "not there any more" in text
+        assert "Progress: 4 of 4" in text
+        assert 'data-lq-every="0"' in text
+        assert boss.get(url("operation", 999_999)).status_code == 404
+
+    def test_it_says_that_nobody_carries_it_out(self, boss: Client) -> None:
+        made = start("retry")
+        assert "No reaper leads" in boss.get(url("operation", made.pk)).content.decode()
+        assert str(made.pk) in boss.get(url("operations")).content.decode()
+
+
+class TestEdit:
+    def test_with_a_difference(self, boss: Client) -> None:
+        graves()
+        (seq,) = bury(1, data={"args": [1, 2], "kwargs": {"customer": 17}})
+        page = boss.get(url("deadletters_edit", seq))
+        assert json.loads(page.context_data["text"]) == {"args": [1, 2], "kwargs": {"customer": 17}}
+        data = '{"args": [1, 3], "kwargs": {"customer": 17}}'
+        shown = boss.post(url("deadletters_edit", seq), {"data": data})
+        assert [(line.sign, line.text.strip()) for line in shown.context_data["lines"] if line.sign in "+-"] == [
+            ("-", "2"), ("+", "3"),
+        ]  # fmt: skip
+        assert states([seq]) == ["dead"]
+        done = boss.post(
+            url("deadletters_edit", seq),
+            {"data": data, "confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"},
+        )
+        assert done.status_code == 302
+        new = Job.objects.get()
+        assert (new.source_seq, new.data["args"], new.name) == (seq, [1, 3], "shop.tasks.charge")
+        line = OperatorAction.objects.get()
+        assert (line.action, line.seqs, line.reason) == ("edit", [seq, new.pk], "typo")
+        assert boss.get(url("deadletters_edit", seq)).status_code == 404
+
+    @pytest.mark.parametrize(
+        ("data", "words"),
+        [
+            ("{", "not JSON"), ("[1]", "of a task"), ('{"args": {}}', "of a task"),
+            ('{"args": [], "name": "os.system"}', "of a task"),
+            ('{"args": [NaN]}', "must be JSON"),
+        ],
+    )  # fmt: skip
+    def test_what_is_refused(self, boss: Client, data: str, words: str) -> None:
+        graves()
+        (seq,) = bury(1)
+        page = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
+        assert (page.status_code, words in page.content.decode()) == (400, True)
+        assert page.context_data["text"] == data
+        assert states([seq]) == ["dead"]
+
+    def test_hidden_values_stay_as_they_are(self, boss: Client) -> None:
+        graves()
+        real = {"args": [{"password": "s3cret"}], "kwargs": {"api_key": "k3y", "customer": 1}}
+        (seq,) = bury(1, data=real)
+        page = boss.get(url("deadletters_edit", seq))
+        assert "s3cret" not in page.content.decode()
+        shown = json.loads(page.context_data["text"])
+        shown["kwargs"]["customer"] = 2
+        answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(shown), "confirmed": "1"})
+        assert answer.status_code == 302
+        assert Job.objects.get().data == {"args": [{"password": "s3cret"}], "kwargs": {"api_key": "k3y", "customer": 2}}
+        assert "s3cret" not in json.dumps(OperatorAction.objects.get().detail)
+
+    def test_hidden_values_cannot_be_moved(self, boss: Client) -> None:
+        graves()
+        (seq,) = bury(1, data={"kwargs": {"password": "s3cret"}})
+        data = '{"kwargs": {"note": "[hidden]"}}'
+        answer = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
+        assert (answer.status_code, "cannot be moved" in answer.content.decode()) == (400, True)
+
+
+class TestSavedFilters:
+    def test_save_share_and_forget(self, boss: Client) -> None:
+        ann = client("view_job")
+        bob = client("view_job", name="bob")
+        save = {"name": "timeouts", "filter": "text=timeout&queue=mail", "next": url("deadletters") + "?text=timeout"}
+        assert ann.post(url("deadletters_filters"), save)["Location"] == save["next"]
+        assert "timeouts" in ann.get(url("deadletters")).content.decode()
+        assert "timeouts" not in bob.get(url("deadletters")).content.decode()
+        ann.post(url("deadletters_filters"), {**save, "shared": "1"})
+        made = SavedFilter.objects.get()
+        assert (made.shared, made.owner_name) == (True, "ann")
+        assert "shared by ann" in bob.get(url("deadletters")).content.decode()
+        bob.post(url("deadletters_filters"), {"forget": made.pk})
+        assert SavedFilter.objects.exists()
+        ann.post(url("deadletters_filters"), {"forget": made.pk})
+        assert not SavedFilter.objects.exists()
+        for wrong in ({**save, "name": " "}, {**save, "filter": "since=never"}, {"forget": "x"}):
+            assert ann.post(url("deadletters_filters"), wrong).status_code == 302
+        assert not SavedFilter.objects.exists()
+        assert ann.get(url("deadletters_filters")).status_code == 405
+
+
+class TestExport:
+    def rows(self, answer: Any) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in b"".join(answer.streaming_content).decode().splitlines()]
+
+    def test_json_lines_redacted(self) -> None:
+        graves()
+        (seq,) = bury(1, data={"kwargs": {"password": "s3cret", "customer": 5}}, failure=failure("a", "oops"))
+        bury(1, failure=failure("b"))
+        query = {"fingerprint": "a", "format": "jsonl"}
+        (full,) = self.rows(client("view_job", "view_payload").get(url("deadletters_export"), query))
+        assert (full["seq"], full["data"]) == (seq, {"kwargs": {"password": "[hidden]", "customer": 5}})
+        assert full["errors"][0]["message"] == "oops"
+        (shape,) = self.rows(client("view_job").get(url("deadletters_export"), query))
+        assert shape["data"]["kwargs"] == {"password": "[text]", "customer": "[number]"}
+        assert set(shape["errors"][0]) == {"at", "node", "type"}
+        assert OperatorAction.objects.filter(action="export", filters__contains="fingerprint=a").count() == 2
+
+    def test_csv_that_no_spreadsheet_executes(self, boss: Client) -> None:
+        graves()
+        bury(1, key="=cmd|calc", failure=failure("a", '@SUM(1)\n"quoted"'))
+        bury(250)
+        answer = boss.get(url("deadletters_export"), {"format": "csv"})
+        assert answer["Content-Disposition"] == 'attachment; filename="dead-letters.csv"'
+        rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
+        assert len(rows) == 251
+        assert (rows[-1]["key"], rows[-1]["error"]) == ("'=cmd|calc", '\'@SUM(1)\n"quoted"')
+        assert boss.get(url("deadletters_export"), {"format": "xml"}).status_code == 404
+        assert boss.get(url("deadletters_export"), {"since": "never"}).status_code == 302
+
+    def test_the_audit(self, boss: Client) -> None:
+        graves()
+        (seq,) = bury(1, data={"kwargs": {"a": 1}})
+        boss.post(url("deadletters_edit", seq), {"data": '{"kwargs": {"a": 2}}', "confirmed": "1"})
+        lines = self.rows(boss.get(url("audit_export"), {"format": "jsonl", "action": "edit"}))
+        assert lines[0]["username"] == "boss"
+        assert "difference" in lines[0]["detail"]
+        viewer = client("view_operatoraction")
+        assert (
+            "difference"
+            not in self.rows(viewer.get(url("audit_export"), {"format": "jsonl", "action": "edit"}))[0]["detail"]
+        )
+        text = viewer.get(url("audit")).content.decode()
+        assert "what changed" not in text
+        assert str(seq) in text
+        assert "what changed" in boss.get(url("audit")).content.decode()
+
+
+#: Each page and action, what it needs beside being staff, and how it is asked for.
+NEEDS = [
+    ("GET", "deadletters", {}, ["view_job"]),
+    ("GET", "deadletters_list", {}, ["view_job"]),
+    ("GET", "deadletters_export", {}, ["view_job"]),
+    ("POST", "deadletters_filters", {"name": "x", "filter": "queue=work"}, ["view_job"]),
+    ("GET", "deadletters_edit", {}, ["view_job", "view_payload", "edit_job"]),
+    ("POST", "deadletters_edit", {"data": '{"args": [9]}', "confirmed": "1"}, ["view_job", "view_payload", "edit_job"]),
+    *(
+        (
+            "POST",
+            "deadletters_act",
+            {"action": kind, "scope": scope, "seq": "SEQ", "filter": "", **extra},
+            ["view_job", f"{kind}_job"],
+        )
+        for kind in ("retry", "redrive", "discard")
+        for scope in ("selection", "filter")
+        for extra in ({}, {"confirmed": "1", "reason": "x", "at": "2100-01-01", "to": "spare"})
+    ),
+    ("GET", "operations", {}, ["view_bulkoperation"]),
+    ("GET", "operation", {}, ["view_bulkoperation"]),
+    *(
+        ("POST", "operation", {"change": change}, ["view_bulkoperation", "retry_job"])
+        for change in ("pause", "resume", "cancel")
+    ),
+    ("GET", "audit", {}, ["view_operatoraction"]),
+    ("GET", "audit_export", {}, ["view_operatoraction"]),
+]  # fmt: skip
+EVERYTHING = [
+    "view_job", "view_payload", "retry_job", "redrive_job", "discard_job", "edit_job", "view_bulkoperation",
+    "view_operatoraction", "release_job", "cancel_job", "pause_queue", "purge_queue", "view_queue",
+]  # fmt: skip
+
+
+class TestPermissions:
+    @pytest.fixture
+    def facts(self) -> dict[str, Any]:
+        graves()
+        make("spare")
+        (seq,) = bury(1, key="k")
+        return {"seq": seq, "operation": start("retry", "queue=other").pk}
+
+    def ask(self, client: Client, method: str, name: str, data: dict[str, Any], facts: dict[str, Any]) -> int:
+        args = {"deadletters_edit": [facts["seq"]], "operation": [facts["operation"]]}.get(name, [])
+        data = {key: facts["seq"] if value == "SEQ" else value for key, value in data.items()}
+        return getattr(client, method.lower())(url(name, *args), data).status_code
+
+    def untouched(self, facts: dict[str, Any]) -> bool:
+        made = BulkOperation.objects.get()
+        return states([facts["seq"]]) == ["dead"] and made.state == "pending" and not OperatorAction.objects.exists()
+
+    @pytest.mark.parametrize(("method", "name", "data", "needed"), NEEDS)
+    def test_each_permission_is_needed(
+        self, facts: dict[str, Any], method: str, name: str, data: dict[str, Any], needed: list[str]
+    ) -> None:
+        for missing in needed:
+            others = [name for name in EVERYTHING if name != missing]
+            assert self.ask(client(*others), method, name, data, facts) == 403, missing
+            assert self.untouched(facts)
+            assert not SavedFilter.objects.exists()
+
+    @pytest.mark.parametrize(("method", "name", "data", "needed"), NEEDS)
+    def test_they_are_enough(
+        self, facts: dict[str, Any], method: str, name: str, data: dict[str, Any], needed: list[str]
+    ) -> None:
+        assert self.ask(client(*needed), method, name, data, facts) in (200, 302)
+
+    @pytest.mark.parametrize(("method", "name", "data", "needed"), NEEDS)
+    def test_who_is_no_staff_signs_in_first(
+        self, facts: dict[str, Any], method: str, name: str, data: dict[str, Any], needed: list[str]
+    ) -> None:
+        for who in (client(*EVERYTHING, name="guest", staff=False), Client()):
+            assert self.ask(who, method, name, data, facts) == 302
+        assert self.untouched(facts)
+
+    @pytest.mark.parametrize(("method", "name", "data", "needed"), [need for need in NEEDS if need[0] == "POST"])
+    def test_no_post_without_a_token(
+        self, facts: dict[str, Any], method: str, name: str, data: dict[str, Any], needed: list[str]
+    ) -> None:
+        made = Client(enforce_csrf_checks=True)
+        client(*EVERYTHING)
+        made.force_login(User.objects.get(username="ann"))
+        assert self.ask(made, method, name, data, facts) == 403
+        assert self.untouched(facts)
+
+    def test_buttons_are_for_those_who_may(self, facts: dict[str, Any]) -> None:
+        for name in ("deadletters", "deadletters_list"):
+            text = client("view_job").get(url(name)).content.decode()
+            assert 'name="action"' not in text
+            text = client("view_job", "retry_job").get(url(name)).content.decode()
+            assert 'value="retry"' in text
+            assert 'value="discard"' not in text
+        assert (
+            'name="change"'
+            not in client("view_bulkoperation").get(url("operation", facts["operation"])).content.decode()
+        )
+
+    def test_payloads_cannot_be_guessed_by_filters(self, facts: dict[str, Any]) -> None:
+        viewer = client("view_job", "retry_job")
+        page = viewer.get(url("deadletters_list"), {"payload": "data.kwargs.customer = 0"})
+        assert "may not see payloads" in page.content.decode()
+        assert 'name="payload"' not in page.content.decode()
+        form = {"action": "retry", "scope": "filter", "filter": "payload=data.kwargs.customer = 0"}
+        assert "may not see payloads" in viewer.post(url("deadletters_act"), form, follow=True).content.decode()
+        text = viewer.get(url("deadletters_list"), {"text": "customer"}).content.decode()
+        assert "found 0" in text
+
+    def test_a_model_page_adds_or_deletes_nothing(self, boss: Client, facts: dict[str, Any]) -> None:
+        for model in ("deadletter", "bulkoperation", "operatoraction"):
+            assert boss.get(f"/admin/leasequeue/{model}/add/").status_code == 404
+            assert (
+                boss.post(f"/admin/leasequeue/{model}/{facts['operation']}/delete/", {"post": "yes"}).status_code == 404
+            )
+
+
+def test_times_of_the_page_are_of_the_database(boss: Client) -> None:
+    graves()
+    bury(1)
+    page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": ""})
+    assert abs((datetime.fromisoformat(page.context_data["at"]) - datetime.now(UTC)).total_seconds()) < 600
