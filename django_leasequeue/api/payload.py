@@ -78,3 +78,11 @@ def dumps(value: Any) -> bytes:
     if orjson is not None:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def size(value: Any) -> int:
+    """Return how many bytes a value has as JSON text; it came in as JSON, so its numbers may be of any length."""
+    try:
+        return len(dumps(value))
+    except TypeError:  # an integer beyond 64 bits, which orjson does not write
+        return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())

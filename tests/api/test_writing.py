@@ -70,6 +70,9 @@ def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
     api.queue("q")
     api.write("q", *values)
     assert [job["data"] for job in api.claim("q", max=100)] == values
+    meta = {"long": 2**70, "ü": -(10**30)}
+    api.post("topics/q", {"records": [{"data": 0, "meta": meta}]}, status=200)
+    assert api.claim("q")[0]["meta"] == meta
 
 
 @pytest.mark.parametrize(

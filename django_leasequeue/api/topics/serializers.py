@@ -89,7 +89,7 @@ def _meta(number: int, meta: Any) -> dict[str, Any]:
         raise _invalid(f"records[{number}].meta must be an object.")
     if len(meta) > MAX_META_KEYS:
         raise _invalid(f"records[{number}].meta may have {MAX_META_KEYS} keys; it has {len(meta)}.")
-    if len(payload.dumps(meta)) > MAX_META_BYTES:
+    if payload.size(meta) > MAX_META_BYTES:
         raise _invalid(f"records[{number}].meta may have {MAX_META_BYTES} bytes. Put more into data.")
     return meta
 
