@@ -1,6 +1,6 @@
 """The rules of the door ``/v0/topics``, and that each of them has tests which name it (``test_<rule>_...``).
 
-In short: *common* G, *topics* L, *writing* W, *reading* R, *claim* C, *ack, nack, extend* A, *dead letters* D, *streams* S.
+The letters: common G, topics L, writing W, reading R, claim C, ack nack extend A, dead letters D, streams S.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RULES = {
 _NAMED = re.compile(r"(?<=_)[glwrcads][1-9](?=_)")
 
 
-def tests_by_rule() -> dict[str, list[str]]:
+def find_tests() -> dict[str, list[str]]:
     """Return the names of the tests of this package by the rules in them."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in Path(__file__).parent.glob("test_*.py"):
@@ -69,8 +69,8 @@ def tests_by_rule() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_has_a_test(rule: str) -> None:
-    assert tests_by_rule()[rule], f"nothing tests {rule.upper()}: {RULES[rule]}"
+    assert find_tests()[rule], f"nothing tests {rule.upper()}: {RULES[rule]}"
 
 
 def test_no_test_names_a_rule_that_is_not_there() -> None:
-    assert set(tests_by_rule()) <= set(RULES)
+    assert set(find_tests()) <= set(RULES)
