@@ -13,9 +13,10 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
+from .. import exporting
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
-from . import audit, exporting, filters, pages
+from . import audit, downloads, filters, pages
 
 if TYPE_CHECKING:  # generic for the type checker only
     ActionAdmin = admin.ModelAdmin[OperatorAction]
@@ -127,7 +128,7 @@ class OperatorActionAdmin(ActionAdmin):
                     row["detail"].pop("difference", None)
                 yield row
 
-        return exporting.response(lambda: exporting.lines(rows(), COLUMNS, kind), kind, "audit")
+        return downloads.response(lambda: exporting.lines(rows(), COLUMNS, kind), kind, "audit")
 
 
 def _django_log() -> list[LogEntry]:

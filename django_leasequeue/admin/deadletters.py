@@ -9,14 +9,14 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
-from .. import engine
+from .. import engine, exporting
 from ..engine.deadaction import KINDS
 from ..engine.deadfilter import EMPTY, DeadFilter
 from ..engine.deadsearch import DeadRow
 from ..engine.triage import BUCKET_CAP, Group, dead_groups, dead_page
 from ..exceptions import InvalidOption
 from ..models import DeadLetter
-from . import audit, charts, deadaction, deadedit, exporting, filters, pages, redaction
+from . import audit, charts, deadaction, deadedit, downloads, filters, pages, redaction
 
 if TYPE_CHECKING:  # generic for the type checker only
     LetterAdmin = admin.ModelAdmin[DeadLetter]
@@ -201,7 +201,7 @@ class DeadLetterAdmin(LetterAdmin):
             detail={"format": kind},
         )
         values = redaction.may_view(request)
-        return exporting.response(
+        return downloads.response(
             lambda: exporting.lines(exporting.letters(frozen, values=values), exporting.COLUMNS, kind),
             kind,
             "dead-letters",

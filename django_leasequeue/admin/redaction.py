@@ -1,83 +1,14 @@
-"""What of a payload an operator may see: nothing but its shape, or its values without secrets.
-
-Without the permission ``view_payload`` only names and types are shown. With it the hook
-``LEASEQUEUE["ADMIN"]["REDACT"]`` decides, a callable or its dotted path, ``redact(value, *, kind, queue, task)``: it
-gets the JSON value, what it is (``data``, ``meta``, ``result``, ``progress``), the queue's name and the task's, and
-returns what is shown. Without a hook the values of names that sound like secrets are hidden.
-"""
+"""What of a payload the user of a request may see; what is hidden of it: ``django_leasequeue.redaction``."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any
-
 from django.http import HttpRequest
-from django.utils.module_loading import import_string
 
-from .. import conf
+from ..redaction import HIDDEN, hide_secrets, redact, shape
 
-#: Stands where a value is hidden.
-HIDDEN = "[hidden]"
-_SECRET = re.compile(
-    r"pass(word|wd|phrase)?$|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie|"
-    r"session[_-]?id|signature|card[_-]?number|cvc|iban|ssn$",
-    re.IGNORECASE,
-)
-#: How deep a value is looked into; what lies deeper is hidden.
-_DEPTH = 60
-
-
-def hide_secrets(value: Any, *, kind: str = "", queue: str = "", task: str | None = None, depth: int = _DEPTH) -> Any:
-    """Return a JSON value with the values of secret-sounding names hidden: the hook that is used when none is set."""
-    if isinstance(value, dict):
-        if not depth:
-            return HIDDEN
-        return {
-            name: HIDDEN if _SECRET.search(name) and inner is not None else hide_secrets(inner, depth=depth - 1)
-            for name, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [hide_secrets(inner, depth=depth - 1) for inner in value] if depth else HIDDEN
-    return value
-
-
-def shape(value: Any, depth: int = _DEPTH) -> Any:
-    """Return a JSON value with every value replaced by the name of its type."""
-    if isinstance(value, dict):
-        return {name: shape(inner, depth - 1) for name, inner in value.items()} if depth else "[object]"
-    if isinstance(value, list):
-        return [shape(inner, depth - 1) for inner in value] if depth else "[array]"
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "[boolean]"
-    return "[number]" if isinstance(value, int | float) else "[text]"
-
-
-def hook() -> Callable[..., Any]:
-    """Return the host's hook, or ours."""
-    found = conf.settings.ADMIN.get("REDACT", hide_secrets)
-    return import_string(found) if isinstance(found, str) else found
+__all__ = ["HIDDEN", "hide_secrets", "may_view", "redact", "shape"]
 
 
 def may_view(request: HttpRequest) -> bool:
     """Whether this user may see the values of payloads."""
     return request.user.has_perm("leasequeue.view_payload")
-
-
-def redact(value: Any, *, kind: str = "data", queue: str = "", task: str | None = None, values: bool = True) -> Any:
-    """Return what may be shown of a JSON value.
-
-    Args:
-        value: the value; it is not changed.
-        kind: ``data``, ``meta``, ``result`` or ``progress``.
-        queue: name of the queue.
-        task: name of the task.
-        values: whether values may be seen at all (``may_view``); otherwise only the shape.
-    """
-    if value is None:
-        return None
-    if not values:
-        return shape(value)
-    return hook()(value, kind=kind, queue=queue, task=task)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.http import StreamingHttpResponse
-
-from .. import engine
-from ..engine import codec
-from ..engine.deadfilter import DeadFilter
-from ..engine.deadsearch import DeadRow
-from ..engine.triage import dead_page
-from ..exceptions import InvalidOption
-from . import redaction
+from . import engine, redaction
+from .engine import codec
+from .engine.deadfilter import DeadFilter
+from .engine.deadsearch import DeadRow
+from .engine.triage import dead_page
+from .exceptions import InvalidOption
 
 #: Letters of one statement of an export.
 PAGE = 200
@@ -24,7 +21,8 @@ COLUMNS = (
     "seq", "project", "queue", "state", "task", "key", "tag", "deliveries", "error_type", "error", "fingerprint",
     "dead_at", "created_at", "home", "source_seq", "data", "meta", "errors",
 )  # fmt: skip
-_TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+#: Kinds of an export and their media types.
+KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 #: What a spreadsheet would take for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -117,27 +115,12 @@ def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def response(make: Callable[[], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
-    """Return a streamed download.
-
-    Args:
-        make: makes the lines, as the server asks for them.
-        kind: ``csv`` or ``jsonl``.
-        name: of the file, without its ending.
-    """
-    answer = StreamingHttpResponse(make(), content_type=_TYPES[kind])
-    answer["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
-    answer["Cache-Control"] = "no-store"
-    answer["X-Content-Type-Options"] = "nosniff"
-    return answer
-
-
 def check_kind(kind: str) -> str:
     """Return the kind of an export.
 
     Raises:
         InvalidOption: it is neither ``csv`` nor ``jsonl``.
     """
-    if kind not in _TYPES:
+    if kind not in KINDS:
         raise InvalidOption(f"An export is csv or jsonl; it is {kind[:20]!r}.")
     return kind

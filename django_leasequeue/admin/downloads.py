@@ -1,0 +1,24 @@
+"""Exports as downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from django.http import StreamingHttpResponse
+
+from ..exporting import KINDS
+
+
+def response(make: Callable[[], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
+    """Return a streamed download.
+
+    Args:
+        make: makes the lines, as the server asks for them.
+        kind: ``csv`` or ``jsonl``.
+        name: of the file, without its ending.
+    """
+    answer = StreamingHttpResponse(make(), content_type=KINDS[kind])
+    answer["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
+    answer["Cache-Control"] = "no-store"
+    answer["X-Content-Type-Options"] = "nosniff"
+    return answer
