@@ -1,0 +1,276 @@
+"""``manage.py leasequeue_dlq``: look at dead letters, retry, redrive, discard and export them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_leasequeue import audit, engine, exporting
+from django_leasequeue.engine.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
+from django_leasequeue.engine.deadaction import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
+from django_leasequeue.engine.deadfilter import DeadFilter, from_values
+from django_leasequeue.engine.triage import Preview, dead_groups, dead_page, preview
+from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.management.table import table
+from django_leasequeue.models import BulkOperation
+
+#: Seconds between two looks at an operation.
+_LOOK = 0.5
+
+
+class Command(BaseCommand):
+    help = (
+        "Dead letters: 'groups' shows them by cause, 'list' one by one, 'export' writes them all; 'retry', 'redrive'"
+        " and 'discard' do something with everything that the filter matches, or with the jobs named by --seq. Those are"
+        " carried out by the reaper; --wait follows it, --here does it in this process."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        wanted = CommandParser(add_help=False)
+        wanted.add_argument("--queue", default="", help="only of this queue or dead-letter topic")
+        wanted.add_argument("--project", default="", help="only of this tenant; - for the one without a name")
+        wanted.add_argument("--task", default="", help="only of this task")
+        wanted.add_argument("--fingerprint", default="", help="only of this group")
+        wanted.add_argument("--tag", default="", help="only with this tag")
+        wanted.add_argument("--since", default="", help="died since then: 2026-11-20T18:30 (UTC), or 90min, 2h, 7d ago")
+        wanted.add_argument("--until", default="", help="died until then")
+        wanted.add_argument("--deliveries", default="", help="3, >=3, 3..5")
+        wanted.add_argument("--text", default="", help="a part of the error, the task or the key, in any case")
+        wanted.add_argument(
+            "--payload", action="append", default=[], help="data.kwargs.customer = 17; up to five times"
+        )
+        plain = CommandParser(add_help=False)
+        plain.add_argument("--json", action="store_true", help="print JSON")
+        page = CommandParser(add_help=False)
+        page.add_argument("--after", default=None, help="'next' of the page before")
+        doing = CommandParser(add_help=False)
+        doing.add_argument("--seq", type=int, action="append", help="only this job; may be given again")
+        doing.add_argument("--reason", default="", help="why; a discard needs one")
+        doing.add_argument("--rate", type=float, default=None, help="jobs a second (default: as fast as it goes)")
+        doing.add_argument("--yes", action="store_true", help="do not ask")
+        doing.add_argument("--dry-run", action="store_true", help="only say what it would touch")
+        how = doing.add_mutually_exclusive_group()
+        how.add_argument("--wait", action="store_true", help="wait until the reaper has done it")
+        how.add_argument("--here", action="store_true", help="do it in this process, whether a reaper runs or not")
+        jitter = CommandParser(add_help=False)
+        jitter.add_argument("--jitter", type=float, default=0, help="each job waits a random time up to it, in seconds")
+        actions = parser.add_subparsers(
+            dest="action", required=True, metavar="|".join(["groups", "list", *KINDS, "export"])
+        )
+        groups = actions.add_parser("groups", parents=[wanted, plain, page], help="dead letters by cause")
+        groups.add_argument("--size", type=int, default=25, help="groups at most (%(default)s)")
+        listing = actions.add_parser("list", parents=[wanted, plain, page], help="dead letters, the newest first")
+        listing.add_argument("--size", type=int, default=50, help="letters at most (%(default)s)")
+        listing.add_argument("--with-payload", action="store_true", help="with data, meta and errors (JSON only)")
+        actions.add_parser("retry", parents=[wanted, plain, doing, jitter], help="back to their queues")
+        redrive = actions.add_parser("redrive", parents=[wanted, plain, doing, jitter], help="into another queue")
+        redrive.add_argument("--to", required=True, metavar="QUEUE", help="the queue")
+        actions.add_parser("discard", parents=[wanted, plain, doing], help="remove them for good")
+        export = actions.add_parser("export", parents=[wanted, plain], help="all of them, as CSV or JSON Lines")
+        export.add_argument(
+            "--format", choices=sorted(exporting.KINDS), default=None, help="default: csv; with --json jsonl"
+        )
+        export.add_argument("--output", default="-", metavar="FILE", help="default: standard output")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        action = options["action"]
+        names = ("queue", "project", "task", "fingerprint", "tag", "since", "until", "deliveries", "text")
+        try:
+            wanted = from_values({**{name: [options[name]] for name in names}, "payload": options["payload"]})
+            if action in KINDS:
+                self._do(action, wanted, options)
+            else:
+                getattr(self, f"_{action}")(wanted, options)
+        except LeaseQueueError as error:
+            raise CommandError(str(error)) from error
+
+    def _print(self, value: Any) -> None:
+        self.stdout.write(json.dumps(value, default=str, ensure_ascii=False))
+
+    def _groups(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
+        found = engine.run(dead_groups(wanted, after=options["after"], size=options["size"]))
+        if options["json"]:
+            self._print(
+                {
+                    "groups": [group._asdict() for group in found.groups],
+                    "next": found.next,
+                    "complete": found.complete,
+                    "bars_from": found.bars_from.isoformat(),
+                    "bars_to": found.bars_to.isoformat(),
+                }
+            )
+            return
+        head = ("count", "queue", "task", "error", "message", "first", "last", "fingerprint")
+        rows = [
+            (
+                f"{group.letters}{'+' if group.capped else ''}",
+                group.queue,
+                group.task,
+                group.error_type,
+                " ".join((group.error or "").split())[:60],
+                group.first_at,
+                group.last_at,
+                group.fingerprint,
+            )
+            for group in found.groups
+        ]
+        self.stdout.write(table(head, rows))
+        if found.next:
+            self.stdout.write(f"More: --after {found.next}")
+        elif not found.complete:
+            self.stdout.write("There is more than one call looks at: narrow the filter.")
+
+    def _list(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
+        payload = options["with_payload"] and options["json"]
+        found = engine.run(dead_page(wanted, after=options["after"], size=options["size"], payload=payload))
+        if options["json"]:
+            rows = [exporting.row(letter, values=True) for letter in found.rows]
+            if not payload:
+                for each in rows:
+                    for name in ("data", "meta", "errors"):
+                        del each[name]
+            self._print({"letters": rows, "next": found.next, "looked_at": found.looked_at})
+            return
+        head = ("seq", "died", "queue", "task", "error", "message", "deliveries", "key")
+        self.stdout.write(
+            table(
+                head,
+                [
+                    (
+                        letter.seq,
+                        letter.dead_at,
+                        letter.queue,
+                        letter.name,
+                        letter.error_type,
+                        " ".join((letter.error or "").split())[:60],
+                        letter.deliveries,
+                        letter.key,
+                    )
+                    for letter in found.rows
+                ],
+            )
+        )
+        if found.next:
+            self.stdout.write(f"Looked at {found.looked_at}. More: --after {found.next}")
+
+    def _export(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
+        kind = options["format"] or ("jsonl" if options["json"] else "csv")
+        lines = exporting.lines(
+            exporting.letters(wanted.frozen(engine.clock.now()), values=True), exporting.COLUMNS, kind
+        )
+        if options["output"] == "-":
+            for line in lines:
+                self.stdout.write(line, ending="")
+            return
+        try:
+            with open(options["output"], "w", encoding="utf-8", newline="") as file:  # noqa: PTH123  (a path or a device)
+                file.writelines(lines)
+        except OSError as error:
+            raise CommandError(f"{options['output']} cannot be written: {error.strerror}.") from error
+
+    def _do(self, kind: str, wanted: DeadFilter, options: dict[str, Any]) -> None:
+        to = options["to"] if kind == REDRIVE else None
+        check_action(kind, to, options["reason"])
+        seqs = options["seq"]
+        if seqs is not None and len(seqs) > MAX_SELECTION:
+            raise CommandError(f"At most {MAX_SELECTION:,} jobs can be named by --seq.")
+        found = engine.run(preview(wanted, seqs=seqs))
+        if options["dry_run"] or not (found.matches or found.capped):
+            self._tell(found, options)
+            return
+        if not options["yes"]:
+            self._tell(found, {**options, "json": False})
+            self._ask(kind, found)
+        user = getpass.getuser()
+        number = engine.run(
+            start_operation(
+                kind,
+                wanted.frozen(found.at),
+                frozen_at=found.at,
+                seqs=seqs,
+                to=to,
+                rate=options["rate"],
+                jitter_ms=0 if kind == DISCARD else round(options["jitter"] * 1_000),
+                reason=options["reason"],
+                username=user,
+                expected=found.matches,
+                expected_capped=found.capped,
+            )
+        )
+        audit.write(
+            kind,
+            username=user,
+            source="command",
+            project=wanted.project or "",
+            queue=wanted.queue or "",
+            seqs=seqs or (),
+            filters="" if seqs else wanted.frozen(found.at).query(),
+            counts={"expected": found.matches, "capped": found.capped},
+            reason=options["reason"],
+            detail={"to": to, "rate": options["rate"]},
+            operation=number,
+        )
+        self._follow(number, options)
+
+    def _tell(self, found: Preview, options: dict[str, Any]) -> None:
+        if options["json"]:
+            self._print(
+                {
+                    "matches": found.matches,
+                    "capped": found.capped,
+                    "queues": dict(found.queues),
+                    "tasks": dict(found.tasks),
+                    "errors": dict(found.errors),
+                    "samples": [row.seq for row in found.samples],
+                }
+            )
+            return
+        self.stdout.write(f"{found.matches}{' or more' if found.capped else ''} dead letters match.")
+        for name, parts in (("queue", found.queues), ("task", found.tasks), ("error", found.errors)):
+            for word, count in parts:
+                self.stdout.write(f"  {name} {word}: {count}")
+
+    def _ask(self, kind: str, found: Preview) -> None:
+        if not sys.stdin.isatty():
+            raise CommandError("Nobody can be asked here: say --yes, or --dry-run to see what it would touch.")
+        if input(f"{kind} them? Type {kind}: ").strip() != kind:
+            raise CommandError("Nothing was done.")
+
+    def _follow(self, number: int, options: dict[str, Any]) -> None:
+        try:
+            while options["here"] or options["wait"]:
+                more = options["here"] and engine.run(run_batch(number))
+                if not BulkOperation.objects.get(pk=number).is_active:
+                    break
+                if not more:
+                    time.sleep(_LOOK)
+        except KeyboardInterrupt:
+            if options["here"]:  # nobody else was asked to go on
+                engine.run(change_operation(number, "pause"))
+                self.stderr.write(f"Operation {number} is paused: the admin resumes or cancels it.")
+            raise
+        made = BulkOperation.objects.get(pk=number)
+        if options["json"]:
+            self._print(
+                {
+                    "operation": number,
+                    "state": made.state,
+                    "expected": made.expected,
+                    "done": made.done,
+                    "conflicts": made.conflict_counts,
+                    "error": made.error,
+                }
+            )
+        elif made.is_active:
+            self.stdout.write(f"Operation {number} is asked for; the reaper carries it out.")
+        else:
+            self.stdout.write(f"Operation {number} is {made.state}: {made.done} done, {made.conflicts} left alone.")
+            for why, count in made.conflict_counts.items():
+                self.stdout.write(f"  {CONFLICTS.get(why, why)}: {count}")
+        if made.state == "failed":
+            raise CommandError(made.error)
