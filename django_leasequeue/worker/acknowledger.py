@@ -12,6 +12,7 @@ import psycopg
 from django.db import close_old_connections, connections
 
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
+from ..engine.progress import Progress, progress
 from ..exceptions import LeaseQueueError
 from .bell import Bell
 from .buffer import JobBuffer, take_from
@@ -154,7 +155,22 @@ class Acknowledger:
                 _log_lost(entry[1], "the lease was gone")
         return entries
 
+    def _keep_progress(self, entries: list[Entry], link: Link) -> None:
+        """Store what jobs said since leases were renewed last: the end of a job is the last chance."""
+        said = [
+            Progress(job.seq, job.claim, value[0])
+            for _, job, control, *_ in entries
+            if control is not None and (value := control.take_progress()) is not None
+        ]
+        if not said:
+            return
+        try:
+            link.run(progress(said, self._state.node, project=self._state.options.project))
+        except (psycopg.Error, LeaseQueueError):
+            logger.warning("The last progress of jobs is not kept", exc_info=True, extra={"jobs": len(said)})
+
     def _settle(self, entries: list[Entry], link: Link) -> None:
+        self._keep_progress(entries, link)
         ended = [entry for entry in entries if entry[0] <= FAILED]
         if ended:
             self._isolate(ended, self._finish, link)

@@ -99,7 +99,9 @@ class JobControl:
             raise JobTimeout if self._reason == "timeout" else JobAborted(self._reason)
 
     def set_progress(self, value: Any) -> None:
-        """Say how far the job is: any JSON. The last value counts; it is stored with the next renewal of leases.
+        """Say how far the job is: any JSON.
+
+        The last value counts; it is stored with the next renewal of leases, and at the job's end.
 
         Raises:
             InvalidOption: it is not JSON, or more than 64 KiB.

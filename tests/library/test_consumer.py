@@ -448,6 +448,20 @@ class TestTheHandler:
         wait_for(lambda: queue.get_status("id").progress == {"percent": 50})  # type: ignore[union-attr]  # it is there
         go_on.set()
 
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_progress_of_a_short_job_is_kept(self, consume: Any, fails: bool) -> None:
+        def handler(job: Any, control: JobControl) -> None:
+            control.set_progress({"percent": 10})
+            control.set_progress({"percent": 100})
+            if fails:
+                raise FailForGood
+
+        queue = jobqueue()
+        consume(queue, handler)
+        queue.enqueue(1, key="id")
+        wait_for(lambda: states(queue) in ("completed", "failed"))
+        assert queue.get_status("id").progress == {"percent": 100}  # type: ignore[union-attr]  # it is there
+
     def test_a_timeout(self, consume: Any) -> None:
         caught: list[BaseException] = []
 
