@@ -10,6 +10,8 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.documents import blocks
+
 SETTINGS = """
     import os
     import django
@@ -182,6 +184,18 @@ def test_with_djangos_runner(host: tuple[Path, dict[str, str]]) -> None:
     found = run(host, "django", "test", "test_shop", "--noinput")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "Ran 3 tests" in found.stderr
+
+
+def test_the_pages_examples(host: tuple[Path, dict[str, str]]) -> None:
+    folder, _ = host
+    (folder / "test_shop.py").unlink()
+    written = [block for block in blocks("how-to/testing.md") if block.language == "python"]
+    for block in written:
+        (folder / block.word.removeprefix("file=")).write_text(block.text, encoding="utf-8")
+    assert len(written) == 6
+    found = run(host, "pytest", "-q")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "6 passed" in found.stdout
 
 
 def test_a_project_without_django_settings_is_left_alone(tmp_path: Path, subprocess_env: dict[str, str]) -> None:
