@@ -26,8 +26,8 @@ _LOOK = 0.5
 class Command(BaseCommand):
     help = (
         "Dead letters: 'groups' shows them by cause, 'list' one by one, 'export' writes them all; 'retry', 'redrive'"
-        " and 'discard' do something with everything that the filter matches, or with the jobs named by --seq. Those are"
-        " carried out by the reaper; --wait follows it, --here does it in this process."
+        " and 'discard' do something with everything that the filter matches, or with the jobs named by --seq. Those"
+        " are carried out by the reaper; --wait follows it, --here does it in this process."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
