@@ -294,7 +294,7 @@ def _rate(row: Sequence[Any]) -> Rate:
     queue, bucket, factor, *counts, waits = row
     enqueued, claimed, acked, failed, returned, dead = (count or 0.0 for count in counts)
     known = tuple(waits) if waits and waits[0] is not None else None
-    return Rate(queue, bucket, factor, enqueued, claimed, acked, failed, returned, dead, known)
+    return Rate(queue, bucket, factor or 1.0, enqueued, claimed, acked, failed, returned, dead, known)
 
 
 @operation

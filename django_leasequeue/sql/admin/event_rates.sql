@@ -1,5 +1,6 @@
--- Purpose: what happened in the last time to the jobs of queues, by bucket of time. A bucket with more than size events is
---   estimated from its first ones and the time that they took: it reads at most size events of each, however many there are.
+-- Purpose: what happened in the last time to the jobs of queues, by bucket of time. Exact while there are at most size events
+--   a bucket on average, in one pass; beyond it a bucket with more than size events is estimated from its first ones and the
+--   time that they took.
 -- Parameters: queue (id; null: each), seconds (how far back), bucket (seconds), size, now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition. No order inside: the heap is in the order of time, and reading
 --   stops at the limit. (Run it under admin/plans: a planner that trusts the limit reads the table from its beginning.)
@@ -8,16 +9,26 @@
 --   enqueue to the first claim, of the events that were read).
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), w AS MATERIALIZED (
+    SELECT v.queue_id, v.kind, v.deliveries, v.occurred_at, v.enqueued_at FROM leasequeue_leaseevent v
+    WHERE v.occurred_at >= (SELECT now FROM t) - %(seconds)s::int * interval '1 s'
+    LIMIT %(size)s::int * (%(seconds)s::int / %(bucket)s::int) + 1
+), f AS MATERIALIZED (
+    SELECT count(*) <= %(size)s::int * (%(seconds)s::int / %(bucket)s::int) AS few FROM w
 ), s AS MATERIALIZED (
     SELECT i AS bucket, t.now - (%(seconds)s::int - i * %(bucket)s::int) * interval '1 s' AS low
     FROM t, generate_series(0, %(seconds)s::int / %(bucket)s::int - 1) AS i
 ), v AS MATERIALIZED (
-    SELECT s.bucket, s.low, v.* FROM s CROSS JOIN LATERAL (
+    SELECT s.bucket, s.low, w.*, true AS whole FROM w JOIN f ON f.few
+    CROSS JOIN t JOIN s ON s.bucket = LEAST(floor((extract(epoch FROM w.occurred_at - t.now) + %(seconds)s::int)
+        / %(bucket)s::int)::int, %(seconds)s::int / %(bucket)s::int - 1)
+    UNION ALL
+    SELECT s.bucket, s.low, v.*, false FROM f JOIN s ON NOT f.few CROSS JOIN LATERAL (
         SELECT v.queue_id, v.kind, v.deliveries, v.occurred_at, v.enqueued_at FROM leasequeue_leaseevent v
         WHERE v.occurred_at >= s.low AND v.occurred_at < s.low + %(bucket)s::int * interval '1 s'
         LIMIT %(size)s::int) v
 ), c AS MATERIALIZED (
-    SELECT bucket, CASE WHEN count(*) < %(size)s::int THEN 1
+    SELECT bucket, CASE WHEN bool_and(whole) OR count(*) < %(size)s::int THEN 1
         ELSE GREATEST(1, %(bucket)s::int / GREATEST(extract(epoch FROM max(occurred_at) - low)::float8, 0.001)) END AS factor
     FROM v GROUP BY bucket, low
 )

@@ -1,0 +1,61 @@
+"""Reading the pages: what is in them, and that a strict Content-Security-Policy lets them be."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+
+class Page(HTMLParser):
+    """A page taken apart: its tags with their attributes, and its text."""
+
+    def __init__(self, body: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.inline: list[str] = []
+        self._inside: list[str] = []
+        self.feed(body)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+        if tag == "style" or "style" in found:
+            self.inline.append(f"style in <{tag}>")
+        self.inline += [f"{name} in <{tag}>" for name in found if name.startswith("on")]
+        for name in ("href", "src", "action", "xlink:href"):
+            if str(found.get(name) or "").strip().lower().startswith(("javascript:", "data:")):
+                self.inline.append(f"{name}={found[name]}")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and tag == self._inside[-1]:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            if data.strip():
+                self.inline.append(f"text in <{self._inside[-1]}>: {data.strip()[:40]}")
+        else:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        """The text, its spaces made one."""
+        return " ".join(" ".join(self.words).split())
+
+    def ids(self) -> list[str]:
+        """Every id."""
+        return [value for _, attrs in self.tags if (value := attrs.get("id"))]
+
+    def unnamed_fields(self) -> list[str]:
+        """Fields without a label."""
+        labelled = {attrs.get("for") for tag, attrs in self.tags if tag == "label"}
+        return [
+            str(attrs)
+            for tag, attrs in self.tags
+            if tag in ("input", "select", "textarea")
+            and attrs.get("type") not in ("hidden", "submit", "checkbox")
+            and attrs.get("id") not in labelled
+            and "aria-label" not in attrs
+        ]

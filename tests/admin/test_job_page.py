@@ -1,0 +1,291 @@
+"""The page of a job: what it says of attempts, leases and payloads, and what its buttons do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import Job, Worker
+from tests.admin.pages import Page
+from tests.admin.people import signed_in
+from tests.engine.helpers import enqueue, make, one, put, state
+
+pytestmark = pytest.mark.django_db
+_EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture
+def client() -> Client:
+    return signed_in(
+        "view_job", "view_payload", "view_queue", "view_worker", "cancel_job", "release_job", "retry_job", "discard_job"
+    )
+
+
+def look(client: Client, seq: int) -> Page:
+    answer = client.get(reverse("admin:leasequeue_job_change", args=[seq]))
+    assert answer.status_code == 200
+    page = Page(answer.content.decode())
+    assert page.inline == []
+    assert len(page.ids()) == len(set(page.ids()))
+    return page
+
+
+def act(client: Client, seq: int, **data: Any) -> str:
+    answer = client.post(reverse("admin:leasequeue_job_act", args=[seq]), data, follow=True)
+    assert answer.status_code in (200, 404)
+    return " ".join(str(message) for message in answer.context["messages"]) if answer.context else ""
+
+
+def fail(kind: str, message: str, traceback: str = "File a.py, line 1", node: str = "worker-1") -> None:
+    job = one(node=node)
+    engine.run(engine.release([Release(job.seq, job.claim, 0, Failure(kind, message, traceback, "print"))], node))
+
+
+class TestWhatItSays:
+    def test_every_attempt_with_its_worker_host_times_and_error(
+        self, clock: engine_clock.Clock, client: Client
+    ) -> None:
+        make(max_deliveries=3, dead_letter="self", exhaust_at="release")
+        (seq,) = put(name="shop.pay")
+        at = engine_clock.now()
+        Worker.objects.create(node="worker-1", host="alpha", pid=1, concurrency=1, started_at=at, seen_at=at)
+        fail("shop.Declined", "card 1")
+        clock.advance(seconds=60)
+        fail("shop.Declined", "card 1")
+        clock.advance(seconds=60)
+        fail("shop.Timeout", "no answer", "File b.py, line 2", "worker-2")
+        page = look(client, seq)
+        for words in (
+            "Attempt 1: released", "Attempt 2: released", "Attempt 3: released", "dead letter", "shop.pay",
+            "worker-1, host alpha", "shop.Declined card 1", "nothing: the same error, by the same worker",
+            "another error: shop.Declined → shop.Timeout", "another worker: worker-1 → worker-2", "File b.py, line 2",
+            "-File a.py, line 1", "+File b.py, line 2", "Deliveries 3 of 3",
+        ):  # fmt: skip
+            assert words in page.text, words
+        assert page.text.index("Attempt 3") < page.text.index("Attempt 1")
+
+    def test_the_timeline_has_each_lease_event_drawn_and_in_a_table(
+        self, clock: engine_clock.Clock, client: Client
+    ) -> None:
+        make()
+        (seq,) = put()
+        job = one(lease_ms=30_000)
+        clock.advance(seconds=10)
+        engine.run(engine.extend([seq], "worker-1", 30_000))
+        clock.advance(seconds=60)
+        again = one(node="worker-2")
+        assert (again.seq, again.claim != job.claim) == (seq, True)
+        clock.advance(seconds=5)
+        engine.run(engine.nack([seq], "worker-2"))
+        page = look(client, seq)
+        assert "1 enqueued, 2 claimed, 1 extended, 1 expired, 1 released. The table below has each." in page.text
+        titles = [tag for tag, _ in page.tags].count("title")
+        assert titles >= 6
+        for word in ("extended, 2030-01-01 12:00:10, by worker-1", "Attempt 1: expired", "lease extended 1 time"):
+            assert word in page.text
+        drawn = next(
+            attrs
+            for tag, attrs in page.tags
+            if tag == "svg" and "timeline-title" in (attrs.get("aria-labelledby") or "")
+        )
+        assert drawn["role"] == "img"
+
+    def test_an_ended_job_is_shown_from_its_result(self, client: Client) -> None:
+        make(result_ttl_ms=60_000)
+        enqueue(NewJob(data={"a": 1}, key="k1"))
+        job = one()
+        engine.run(engine.finish([Ending(job.seq, job.claim, {"sum": 42})], "worker-1"))
+        page = look(client, job.seq)
+        for words in ("completed", "k1", "sum: 42", "Attempt 1: acked"):
+            assert words in page.text
+
+    def test_a_job_of_which_no_result_is_kept_is_shown_from_its_events(self, client: Client) -> None:
+        make()
+        (seq,) = put()
+        engine.run(engine.ack([one().seq], "worker-1"))
+        page = look(client, seq)
+        assert "no result is kept of it" in page.text
+        assert "Attempt 1: acked" in page.text
+
+    def test_a_job_of_another_project_is_found_by_its_number(self, client: Client) -> None:
+        make(project="tenant")
+        (seq,) = put(project="tenant")
+        assert "project tenant" in look(client, seq).text
+
+    def test_a_letter_that_moved_links_there_and_back(self, client: Client) -> None:
+        make(max_deliveries=1, exhaust_at="release", dead_letter="graves")
+        (seq,) = put()
+        fail("shop.Declined", "card 1")
+        moved = Job.objects.get(source_seq=seq).pk
+        links = [attrs.get("href") for tag, attrs in look(client, seq).tags if tag == "a"]
+        assert reverse("admin:leasequeue_job_change", args=[moved]) in links
+        links = [attrs.get("href") for tag, attrs in look(client, moved).tags if tag == "a"]
+        assert reverse("admin:leasequeue_job_change", args=[seq]) in links
+
+    @pytest.mark.parametrize("seq", [1, 2**62, 2**63, 10**30])
+    def test_no_such_job(self, client: Client, seq: int) -> None:
+        assert client.get(reverse("admin:leasequeue_job_change", args=[seq])).status_code == 404
+
+
+class TestPayload:
+    def test_html_and_scripts_show_as_text(self, client: Client) -> None:
+        make(result_ttl_ms=60_000)
+        enqueue(
+            NewJob(data={_EVIL: [_EVIL, {"deep": _EVIL}]}, meta={"m": _EVIL}, key=_EVIL, name=_EVIL, tag=_EVIL[:60])
+        )
+        job = one()
+        failure = Failure(_EVIL, _EVIL, _EVIL, _EVIL[:60])
+        engine.run(engine.release([Release(job.seq, job.claim, 0, failure)], "worker-1"))
+        page = look(client, job.seq)
+        assert "<script>alert('x')" in page.text
+        assert not [attrs for tag, attrs in page.tags if tag == "img"]
+        body = client.get(reverse("admin:leasequeue_job_changelist"), {"q": _EVIL}, follow=True).content.decode()
+        assert Page(body).inline == []
+
+    def test_without_the_permission_only_the_shape_is_seen(self) -> None:
+        make()
+        enqueue(NewJob(data={"card": "4111", "n": 7, "ok": True, "list": ["private"]}, meta={"who": "ann"}))
+        page = look(signed_in("view_job"), one().seq)
+        for hidden in ("4111", "private", "ann"):
+            assert hidden not in page.text
+        assert 'card: "[text]"' in page.text
+        assert 'n: "[number]"' in page.text
+
+    def test_values_of_secret_names_are_hidden_from_everybody(self, client: Client) -> None:
+        make()
+        enqueue(
+            NewJob(data={"user": "ann", "password": "hunter2", "nested": [{"api_key": "k-1", "Authorization": "B"}]})
+        )
+        page = look(client, one().seq)
+        assert 'user: "ann"' in page.text
+        assert "hunter2" not in page.text
+        assert "k-1" not in page.text
+
+    def test_the_hook_of_the_settings_decides_what_is_shown(self, client: Client, settings: Any) -> None:
+        settings.LEASEQUEUE = {"ADMIN": {"REDACT": "tests.admin.test_job_page.shout"}}
+        make()
+        enqueue(NewJob(data={"user": "ann"}, name="shop.pay"))
+        assert '"data of work/shop.pay, 1 names"' in look(client, one().seq).text
+
+    def test_a_binary_body_is_shown_by_its_size(self, client: Client) -> None:
+        make()
+        enqueue(NewJob(body=b"\x00secret" * 200))
+        page = look(client, one().seq)
+        assert "binary, 1,400 bytes" in page.text
+        assert "secret" not in page.text
+
+    def test_a_large_payload_is_cut(self, client: Client) -> None:
+        make()
+        enqueue(NewJob(data=list(range(5_000))), NewJob(data="x" * 300_000), NewJob(data=["y" * 10_000]))
+        first, second, third = (job.seq for job in engine.run(engine.claim("work", "worker-1", 3)))
+        assert "and 3,000 more" in look(client, first).text
+        assert "too long to be shown here" in look(client, second).text
+        assert "10,002 characters in all" in look(client, third).text
+
+    def test_a_deep_payload_is_no_trouble(self, client: Client) -> None:
+        value: Any = "core"
+        for _ in range(90):
+            value = {"a": [value]}
+        make()
+        enqueue(NewJob(data=value))
+        look(client, one().seq)
+
+
+def shout(value: Any, *, kind: str, queue: str, task: str | None) -> str:
+    return f"{kind} of {queue}/{task}, {len(value)} names"
+
+
+class TestButtons:
+    def test_release_takes_the_lease_that_was_seen_and_no_other(self, client: Client) -> None:
+        make()
+        (seq,) = put()
+        first = one()
+        engine.run(engine.nack([seq], "worker-1"))
+        second = one(node="worker-2")
+        assert "the lease that you saw has ended" in act(client, seq, action="release", claim=first.claim)
+        assert state(seq) == "leased"
+        assert "was taken from worker-2 and is ready" in act(client, seq, action="release", claim=second.claim)
+        assert state(seq) == "ready"
+
+    def test_cancel_takes_out_what_nobody_started(self, client: Client) -> None:
+        make()
+        first, second = put(2)
+        one()
+        assert "was not cancelled" in act(client, first, action="cancel")
+        assert "was cancelled" in act(client, second, action="cancel")
+        assert (state(first), state(second)) == ("leased", None)
+        assert "is not there any more" in act(client, second, action="cancel")
+
+    def test_what_no_button_says_is_not_done(self, client: Client) -> None:
+        make()
+        (seq,) = put()
+        assert client.post(reverse("admin:leasequeue_job_act", args=[seq]), {"action": "purge"}).status_code == 404
+
+    def test_a_dead_job_has_the_buttons_of_dead_letters(self, client: Client) -> None:
+        make(max_deliveries=1, exhaust_at="release", dead_letter="self")
+        (seq,) = put()
+        fail("shop.Declined", "card 1")
+        ids = look(client, seq).ids()
+        assert {"job-retry", "job-discard"} <= set(ids)
+        assert not {"job-cancel", "job-release"} & set(ids)
+
+
+class TestList:
+    def url(self, **query: Any) -> str:
+        return reverse("admin:leasequeue_job_changelist", query=query)
+
+    def test_pages_by_key_through_every_job_once(self, client: Client) -> None:
+        queue = make()
+        wanted = put(120)
+        url: str | None = self.url(queue=queue, state="ready")
+        seen: list[int] = []
+        while url:
+            answer = client.get(url)
+            seen += [job.seq for job in answer.context["jobs"]]
+            url = answer.context["next"] and reverse("admin:leasequeue_job_changelist") + answer.context["next"]
+        assert seen == wanted
+
+    def test_the_first_state_that_has_jobs_is_shown(self, client: Client) -> None:
+        queue = make()
+        put()
+        one()
+        answer = client.get(self.url(queue=queue))
+        assert answer.context["state"] == "leased"
+
+    @pytest.mark.parametrize(
+        "query",
+        [{"queue": "x"}, {"queue": 10**30}, {"state": "nonsense"}, {"after": "nonsense"}, {"q": "\x00"}, {"q": 10**30}],
+    )
+    def test_nonsense_is_no_trouble(self, client: Client, query: dict[str, Any]) -> None:
+        queue = make()
+        assert client.get(self.url(**{"queue": queue, **query})).status_code == 200
+
+    def test_a_search_by_number_or_key_goes_to_the_job(self, client: Client) -> None:
+        make()
+        enqueue(NewJob(key="order-1"))
+        seq = one().seq
+        there = reverse("admin:leasequeue_job_change", args=[seq])
+        assert client.get(self.url(q="order-1"))["Location"] == there
+        assert client.get(self.url(q=seq))["Location"] == there
+        assert "There is no job" in client.get(self.url(q="order-2")).content.decode()
+
+    def test_a_key_of_two_queues_finds_both(self, client: Client) -> None:
+        make()
+        make("other")
+        enqueue(NewJob(key="same"))
+        enqueue(NewJob(key="same"), queue="other")
+        assert len(client.get(self.url(q="same")).context["found"]) == 2

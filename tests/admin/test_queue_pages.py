@@ -1,0 +1,390 @@
+"""The pages of queues and workers, and the overview: figures, warnings, options, purge, a worker asked to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.admin import concerns, reading
+from django_leasequeue.admin.figures import capped, span
+from django_leasequeue.engine import Ending
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import Job, OperatorAction, Queue, QueueFloor, Worker
+from django_leasequeue.worker.statements import Presence, say_presence
+from tests.admin.pages import Page
+from tests.admin.people import signed_in
+from tests.engine.helpers import claim, make, one, put
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture
+def client() -> Client:
+    return signed_in(
+        "view_queue", "view_job", "view_worker", "pause_queue", "change_queue", "purge_queue", "stop_worker"
+    )
+
+
+def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
+    answer = client.get(reverse(f"admin:{name}", args=args, query=query))
+    assert answer.status_code == 200
+    page = Page(answer.content.decode())
+    assert page.inline == []
+    assert page.unnamed_fields() == []
+    assert len(page.ids()) == len(set(page.ids()))
+    return page
+
+
+def warned(queue: int) -> list[str]:
+    """What a queue is warned of, in words."""
+    counts = engine.run(engine.stats.counts_by_id([queue]))[queue]
+    health = reading.read(reading.read_health([queue]))[queue]
+    return [concern.text for concern in concerns.of_queue(counts, health, engine_clock.now())]
+
+
+def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values: Any) -> Worker:
+    at = engine_clock.now()
+    return Worker.objects.create(
+        node=node,
+        queues=list(queues),
+        **{"host": "h", "pid": 1, "concurrency": 2, "started_at": at, "seen_at": at, **values},
+    )
+
+
+class TestQueuePage:
+    def test_depth_age_and_what_happened_in_the_last_hour(self, clock: engine_clock.Clock, client: Client) -> None:
+        queue = make(result_ttl_ms=60_000)
+        put(5)
+        put(2, delay_ms=60_000)
+        clock.advance(seconds=30)
+        for job in claim(2):
+            engine.run(engine.finish([Ending(job.seq, job.claim)], "worker-1"))
+        one()
+        engine.run(engine.sample())
+        clock.advance(seconds=60)
+        page = look(client, "leasequeue_queue_change", queue)
+        # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
+        for words in (
+            "ready 5",
+            "delayed 0",
+            "in flight 0",
+            "oldest ready 1 min 30 s ago",
+            "completed in the last hour 2",
+        ):
+            assert words in page.text, words
+        assert "wait p50 / p99 30 s / 30 s" in page.text
+        for chart in ("throughput", "waits", "depths"):
+            assert chart in page.ids()
+
+    def test_a_log_shows_its_records(self, client: Client) -> None:
+        queue = make("journal", type="log")
+        put(3, "journal")
+        assert "records 3" in look(client, "leasequeue_queue_change", queue).text
+
+    @pytest.mark.parametrize("pk", [999_999, 2**63, 10**30])
+    def test_no_such_queue(self, client: Client, pk: int) -> None:
+        for name in ("leasequeue_queue_change", "leasequeue_queue_options"):
+            assert client.get(reverse(f"admin:{name}", args=[pk])).status_code == 404
+
+    def test_rates_are_exact_up_to_a_number_of_events_and_estimated_beyond(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        for _ in range(10):
+            clock.advance(seconds=1)
+            put(20)
+            clock.advance(seconds=29)
+            put(20)
+            clock.advance(seconds=30)
+
+        def enqueued(size: int) -> tuple[float, float]:
+            found = reading.read(reading.read_rates(queue, seconds=600, bucket=60, size=size))
+            (whole,) = [rate for rate in found if rate.queue_id is None and rate.bucket is None]
+            return whole.factor, whole.enqueued
+
+        assert enqueued(40) == (1.0, 400.0)
+        # 30 of a bucket are read, and they take 30 of its 60 seconds.
+        factor, count = enqueued(30)
+        assert factor == pytest.approx(2.0)
+        assert count == pytest.approx(600.0)
+
+
+class TestWarnings:
+    def test_a_queue_that_is_well_is_warned_of_nothing(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        put()
+        worker()
+        assert warned(queue) == []
+
+    def test_nobody_listens(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        assert warned(queue) == []
+        put(2)
+        worker(queues=("other",))
+        (text,) = warned(queue)
+        assert "No worker listens to work" in text
+        one()  # somebody takes its jobs, by whichever door
+        assert warned(queue) == []
+
+    def test_a_worker_that_was_not_seen_listens_no_more(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        put()
+        worker()
+        clock.advance(seconds=reading.WORKER_SILENT + 1)
+        assert "No worker listens" in warned(queue)[0]
+
+    def test_paused(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        engine.run(engine.pause("work", paused=True))
+        assert "is paused" in warned(queue)[0]
+
+    def test_a_lease_that_is_over_and_nobody_swept(self, clock: engine_clock.Clock) -> None:
+        queue = make(lease_ms=1_000)
+        put()
+        worker()
+        one()
+        clock.advance(seconds=50)
+        worker("worker-2")
+        assert warned(queue) == []
+        clock.advance(seconds=20)
+        Worker.objects.update(seen_at=engine_clock.now())
+        assert "nobody swept it" in warned(queue)[0]
+
+    def test_a_lease_that_is_old(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        (seq,) = put()
+        one(lease_ms=86_400_000)
+        clock.advance(seconds=reading.OLD_LEASE + 60)
+        (text,) = warned(queue)
+        assert "6 h 1 min old, held by worker-1" in text
+        assert reading.read(reading.read_health([queue]))[queue].old_seq == seq
+
+    def test_a_floor_that_cannot_move(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        put()
+        worker()
+        QueueFloor.objects.filter(queue_id=queue, kind=0).update(value=0, candidate=5, candidate_at=engine_clock.now())
+        assert warned(queue) == []
+        clock.advance(seconds=330)
+        Worker.objects.update(seen_at=engine_clock.now())
+        assert "could not move since 5 min 30 s" in warned(queue)[0]
+
+    def test_a_long_transaction_with_its_pid_and_age(self) -> None:
+        (found,) = concerns.of_server(reading.Server("18", 4_000.0, 4711, "pg_dump", True))
+        assert "pg_dump (pid 4711) is open for 1 h 6 min" in found.text
+        assert concerns.of_server(reading.Server("18", 10.0, 4711, "x", True)) == []
+        assert "No reaper leads" in concerns.of_server(reading.Server("18", None, None, None, False))[0].text
+
+
+class TestOptions:
+    def send(self, client: Client, queue: int, **changes: Any) -> Any:
+        url = reverse("admin:leasequeue_queue_options", args=[queue])
+        form = client.get(url).context["form"]
+        values = {name: form[name].value() for name in form.fields}
+        data = {name: "" if value is None else value for name, value in {**values, **changes}.items()}
+        data["metadata"] = changes.get("metadata", "{}")
+        return client.post(url, {name: value for name, value in data.items() if value is not False})
+
+    def test_what_is_saved_unchanged_stays(self, client: Client) -> None:
+        queue = make(preset="codeq")
+        before = engine.run(engine.get("work"))
+        assert self.send(client, queue).status_code == 302
+        assert engine.run(engine.get("work")) == before
+        assert not OperatorAction.objects.exists()
+
+    def test_a_change_is_made_and_written_down(self, client: Client) -> None:
+        queue = make(preset="codeq")
+        assert self.send(client, queue, max_deliveries=9, dead_letter="graves", log_enqueued=False).status_code == 302
+        info = engine.run(engine.get("work"))
+        assert info is not None
+        assert (info.config["max_deliveries"], info.config["dead_letter"], info.config["log_enqueued"]) == (
+            9,
+            "graves",
+            False,
+        )
+        assert OperatorAction.objects.get().detail == {
+            "changed": {"dead_letter": ["self", "graves"], "log_enqueued": [True, False], "max_deliveries": [5, 9]}
+        }
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"max_deliveries": -1}, "max_deliveries must be from 0"),
+            ({"max_deliveries": "many"}, "Enter a whole number"),
+            ({"dead_letter": "not a name"}, "dead_letter must be 1 to 255"),
+            ({"dead_letter": "work"}, "must be another topic"),
+            ({"priority_min": 9, "priority_max": 1}, "priority_min must not be above"),
+            ({"backoff": "nonsense"}, "Select a valid choice"),
+            ({"metadata": "{"}, "Enter a valid JSON"),
+            ({"metadata": "[1]"}, "metadata must be an object"),
+            ({"serializer": "a b"}, "serializer must be a name"),
+        ],
+    )
+    def test_what_is_not_allowed_is_said_and_changes_nothing(
+        self, client: Client, change: dict[str, Any], words: str
+    ) -> None:
+        queue = make()
+        before = engine.run(engine.get("work"))
+        answer = self.send(client, queue, **change)
+        assert answer.status_code == 200
+        assert words in Page(answer.content.decode()).text
+        assert engine.run(engine.get("work")) == before
+
+    def test_a_form_that_is_older_than_the_options_changes_nothing(self, client: Client) -> None:
+        queue = make()
+        form = client.get(reverse("admin:leasequeue_queue_options", args=[queue])).context["form"]
+        engine.run(engine.configure("work", lease_ms=5_000))
+        answer = self.send(client, queue, seen=form["seen"].value(), lease_ms=9_000)
+        assert "Somebody changed the options meanwhile" in answer.content.decode()
+        assert Queue.objects.get(pk=queue).lease_ms == 5_000
+
+
+class TestSteering:
+    def act(self, client: Client, queue: int, **data: Any) -> str:
+        answer = client.post(reverse("admin:leasequeue_queue_act", args=[queue]), data, follow=True)
+        return " ".join(str(message) for message in answer.context["messages"])
+
+    def test_pause_and_resume(self, client: Client) -> None:
+        queue = make()
+        put()
+        assert "work is paused" in self.act(client, queue, action="pause")
+        assert claim() == []
+        assert "work is resumed" in self.act(client, queue, action="resume")
+        assert len(claim()) == 1
+        assert sorted(OperatorAction.objects.values_list("action", flat=True)) == ["pause", "resume"]
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            {"states": ["ready"]},
+            {"states": ["ready"], "typed": "Work"},
+            {"typed": "work"},
+            {"states": ["leased"], "typed": "work"},
+        ],
+    )
+    def test_a_purge_that_is_not_confirmed_removes_nothing(self, client: Client, data: dict[str, Any]) -> None:
+        queue = make()
+        put(3)
+        assert "Nothing was removed" in self.act(client, queue, action="purge", **data)
+        assert Job.objects.count() == 3
+        assert not OperatorAction.objects.exists()
+
+    def test_a_purge_removes_what_was_chosen_and_says_how_many(self, client: Client) -> None:
+        queue = make()
+        put(3)
+        put(2, delay_ms=60_000)
+        leased = one().seq
+        words = self.act(client, queue, action="purge", states=["ready"], typed="work")
+        assert "2 jobs of work were removed" in words
+        assert set(Job.objects.values_list("state", flat=True)) == {1, 2}
+        assert Job.objects.filter(pk=leased).exists()
+        assert OperatorAction.objects.get().counts == {"removed": 2}
+
+
+class TestLists:
+    def test_pages_of_queues_have_each_queue_once(self, client: Client) -> None:
+        names = [f"q{n:02}" for n in range(60)]
+        for name in names:
+            make(name)
+        make("a", project="tenant")
+        url: str | None = reverse("admin:leasequeue_queue_changelist")
+        seen: list[str] = []
+        while url:
+            answer = client.get(url)
+            seen += [line.label for line in answer.context["lines"]]
+            url = answer.context["next"] and reverse("admin:leasequeue_queue_changelist") + answer.context["next"]
+        assert seen == [*names, "tenant/a"]
+
+    def test_a_prefix_finds(self, client: Client) -> None:
+        make("mail")
+        make("shop")
+        answer = client.get(reverse("admin:leasequeue_queue_changelist"), {"q": "sh\x00"})
+        assert [line.label for line in answer.context["lines"]] == ["shop"]
+
+    def test_the_overview_has_it_all(self, clock: engine_clock.Clock, client: Client) -> None:
+        make("busy")
+        make("idle")
+        put(3, "busy")
+        one("busy")
+        worker(queues=("busy",), running=[{"seq": 1, "queue": "busy", "name": "a", "seconds": 1}])
+        engine.run(engine.sample())
+        page = look(client, "leasequeue_overview")
+        for words in (
+            "queues 2",
+            "ready 2",
+            "in flight 1",
+            "1 job running",
+            "worker-1",
+            "busy",
+            "idle",
+            "No reaper leads",
+        ):
+            assert words in page.text, words
+        assert [attrs["id"] for tag, attrs in page.tags if "data-lq-refresh" in attrs] == ["overview"]
+
+    def test_an_empty_database_is_no_trouble(self, client: Client) -> None:
+        for name in (
+            "leasequeue_overview",
+            "leasequeue_queue_changelist",
+            "leasequeue_workers",
+            "leasequeue_job_changelist",
+        ):
+            look(client, name)
+
+    def test_a_queue_that_is_named_as_nasty_as_it_can_is_only_text(self, client: Client) -> None:
+        queue = make("work", project="<script>alert(1)</script>")
+        for name, args in (("leasequeue_overview", ()), ("leasequeue_queue_change", (queue,))):
+            assert "<script>alert(1)</script>/work" in look(client, name, *args).text
+
+
+class TestWorkers:
+    def test_presence_and_what_each_runs(self, client: Client) -> None:
+        put_seq = make() and put()[0]
+        worker(running=[{"seq": put_seq, "queue": "work", "name": "shop.pay", "seconds": 2.5}], completed=7)
+        gone = worker("worker-0", seen_at=engine_clock.now() - timedelta(hours=1))
+        page = look(client, "leasequeue_workers")
+        for words in ("Runs now on worker-1", "shop.pay", "2.5 s", "Completed 7", "worker-0 not seen for 1 h"):
+            assert words in page.text, words
+        assert f"stop-{gone.pk}" not in page.ids()
+        assert "worker-0" not in look(client, "leasequeue_workers", node="worker-1").text
+
+    def test_a_worker_that_is_asked_hears_it_with_its_next_sign_of_life(self, client: Client) -> None:
+        presence = Presence("worker-1", "h", 1, "", ["work"], 1, "running", 1.0, 0, 0, 0, 0, [], {})
+        assert engine.run(say_presence(presence)) is False
+        pk = Worker.objects.get().pk
+        url = reverse("admin:leasequeue_worker_stop", args=[pk])
+        client.post(url)
+        assert engine.run(say_presence(presence)) is True
+        assert "asked to stop" in look(client, "leasequeue_workers").text
+        client.post(url)
+        assert OperatorAction.objects.count() == 1
+
+    @pytest.mark.parametrize("pk", [999_999, 10**30])
+    def test_a_worker_that_is_gone(self, client: Client, pk: int) -> None:
+        assert client.post(reverse("admin:leasequeue_worker_stop", args=[pk])).status_code in (302, 404)
+        assert client.get(reverse("admin:leasequeue_worker_change", args=[pk])).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0123, "12 ms"), (3.44, "3.44 s"), (59.9, "59.9 s"), (60, "1 min"), (90, "1 min 30 s"), (3_600, "1 h"),
+        (7_260, "2 h 1 min"), (86_400, "1 d"), (90_000, "1 d 1 h"), (-90, "-1 min 30 s"),
+    ],
+)  # fmt: skip
+def test_spans(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+def test_counts_above_the_cap_say_so() -> None:
+    assert [capped(n) for n in (0, 10_000, 10_001, 123_456)] == ["0", "10,000", "10,000+", "about 123,456"]
