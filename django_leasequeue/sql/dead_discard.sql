@@ -16,7 +16,7 @@ WITH t AS MATERIALIZED (
     SELECT g.seq, g.queue_id, g.created_at, g.first_claimed_at, g.claimed_at, t.now,
         t.now + COALESCE(g.result_ttl_ms, q.result_ttl_ms) * interval '1 ms', g.deliveries, g.rank, 2, g.key, g.name, g.tag,
         g.data, g.meta, g.body, g.progress, g.errors, g.error_type, g.error, g.fingerprint
-    FROM gone g JOIN leasequeue_queue q ON q.id = g.queue_id, t
+    FROM gone g CROSS JOIN LATERAL (SELECT q.result_ttl_ms FROM leasequeue_queue q WHERE q.id = g.queue_id LIMIT 1) q, t
     WHERE g.state = 3 AND COALESCE(g.result_ttl_ms, q.result_ttl_ms) > 0
     ON CONFLICT DO NOTHING
 ), remembered AS (

@@ -10,5 +10,6 @@ SELECT j.seq, j.queue_id, q.project, q.name, j.state, j.name, j.key, j.tag,
     CASE WHEN %(payload)s::bool THEN j.meta::text END, CASE WHEN %(payload)s::bool THEN j.errors::text END
 FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS u(seq, ord)
 CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq AND j.dead_at IS NOT NULL LIMIT 1) j
-JOIN leasequeue_queue q ON q.id = j.queue_id LEFT JOIN leasequeue_queue h ON h.id = j.source_queue
+CROSS JOIN LATERAL (SELECT q.project, q.name FROM leasequeue_queue q WHERE q.id = j.queue_id LIMIT 1) q
+LEFT JOIN LATERAL (SELECT h.name FROM leasequeue_queue h WHERE h.id = j.source_queue LIMIT 1) h ON true
 ORDER BY u.ord

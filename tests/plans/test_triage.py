@@ -1,0 +1,180 @@
+"""No statement of triage reads more than its page, window or cap, however many dead letters there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import deadaction, deadsearch, triage
+from django_leasequeue.engine.bulkoperation import active_operations, change_operation, run_batch, start_operation
+from django_leasequeue.engine.deadfilter import from_query
+from django_leasequeue.engine.pool import connect
+
+from .conftest import NOW, SETTINGS, Tables
+from .explain import Explaining, Plan
+
+pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
+
+LETTERS = 100_000
+FILL = """
+INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, created_at, deliveries, key, tag, name, data, dead_at,
+    error_type, error, fingerprint)
+SELECT n, %(queue)s, n, 0, 3, %(now)s, 5, 'dead-' || n, CASE WHEN n %% 50 = 0 THEN 'rare' END, 'app.task_' || n %% 7,
+    jsonb_build_object('kwargs', jsonb_build_object('customer', n %% 1000)),
+    %(now)s::timestamptz - (n - %(start)s) * interval '1 s', 'app.Error', 'error number ' || n,
+    'print-' || n %% %(prints)s
+FROM generate_series(%(start)s::bigint, %(start)s::bigint + %(count)s - 1) AS n
+"""
+
+
+@pytest.fixture(scope="module")
+def dead(tables: Tables, django_db_blocker) -> Iterator[Tables]:
+    """100,000 dead letters of one queue in 20 groups, 20,000 of another in 400."""
+    with django_db_blocker.unblock():
+        for name, count, prints in (("morgue", LETTERS, 20), ("annex", 20_000, 400)):
+            tables.queue(name, max_deliveries=1, exhaust_at="release", dead_letter="self")
+            tables.start[name] = tables.next
+            tables.connection.execute(
+                FILL, {"queue": tables.ids[name], "now": NOW, "start": tables.next, "count": count, "prints": prints}
+            )
+            tables.next += count
+        tables.connection.execute("VACUUM (ANALYZE) leasequeue_job")
+        yield tables
+
+
+@pytest.fixture(params=["own", "host"])
+def explaining(request: pytest.FixtureRequest, dead: Tables, django_db_blocker) -> Iterator[Explaining]:
+    with django_db_blocker.unblock(), engine.clock.hold(engine.clock.Clock(NOW)):
+        with connect("default") as connection, connection.transaction(force_rollback=True):
+            connection.execute(SETTINGS[request.param])
+            if request.param == "host":
+                connection.execute("SET plan_cache_mode = force_generic_plan")
+            yield Explaining(connection)
+
+
+def check(plan: Plan, *indexes: str, rows: int) -> None:
+    assert plan.whole_tables == [], plan.text()
+    assert plan.indexes >= {f"leasequeue_{index}" for index in indexes}, plan.text()
+    assert plan.table_rows() <= rows, plan.text()
+    assert plan.compared <= max(rows, 100), plan.text()
+
+
+def test_groups_read_a_few_entries_each(explaining: Explaining, dead: Tables) -> None:
+    found = explaining.run(triage.dead_groups(from_query(""), size=20))
+    assert len(found.groups) == 20
+    groups = explaining.plan("dead_groups").root["Actual Rows"]
+    assert groups > 400
+    check(explaining.plan("dead_queues"), "job_died", rows=20)
+    check(explaining.plan("dead_groups"), "job_dead", rows=4 * groups + 100)
+    limit = 20 * (triage.BUCKETS * (triage.BUCKET_CAP + 1) + 10_001 + 1)
+    check(explaining.plan("dead_group_figures"), "job_dead", rows=limit)
+
+
+def test_groups_of_one_fingerprint_and_of_an_hour(explaining: Explaining, dead: Tables) -> None:
+    explaining.run(triage.dead_groups(from_query("queue=annex&fingerprint=print-7")))
+    check(explaining.plan("dead_groups"), "job_dead", rows=10)
+    check(explaining.plan("dead_group_figures"), "job_dead", rows=120)
+    explaining.plans.clear()
+    explaining.run(triage.dead_groups(from_query("queue=morgue&since=1h")))
+    check(explaining.plan("dead_group_figures"), "job_dead", rows=20 * (181 * 2 + 30))
+
+
+@pytest.mark.parametrize(
+    ("query", "index", "statement"),
+    [
+        ("", "job_died", "dead_newest"),
+        ("queue=morgue", "job_died", "dead_newest"),
+        ("queue=morgue&since=5h&until=1h", "job_died", "dead_newest"),
+        ("fingerprint=print-7", "job_dead", "dead_newest_group"),
+        ("queue=morgue&fingerprint=print-7&until=1h", "job_dead", "dead_newest_group"),
+    ],
+)
+def test_a_page(explaining: Explaining, dead: Tables, query: str, index: str, statement: str) -> None:
+    first = explaining.run(triage.dead_page(from_query(query), size=50))
+    assert len(first.rows) == 50
+    explaining.run(triage.dead_page(from_query(query), size=50, after=first.next))
+    for number in (0, 1):
+        # Each of the queues gives a page: there are five with dead letters.
+        check(explaining.plan(statement, number), index, rows=5 * 51 + 20)
+        check(explaining.plan("dead_rows", number), "job_pkey", rows=51)
+
+
+def test_a_page_far_behind(explaining: Explaining, dead: Tables) -> None:
+    after = triage.encode_place(triage.micros(NOW - timedelta(seconds=90_000)), 5)
+    assert len(explaining.run(triage.dead_page(from_query("queue=morgue"), size=50, after=after)).rows) == 50
+    check(explaining.plan("dead_newest"), "job_died", rows=60)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "text=error number 77",
+        "payload=data.kwargs.customer = 17",
+        "tag=rare",
+        "task=app.task_3",
+        "deliveries=5",
+        "text=nothing",
+    ],
+)
+def test_a_search_looks_at_one_chunk_after_the_other(explaining: Explaining, dead: Tables, query: str) -> None:
+    explaining.run(triage.dead_page(from_query(f"queue=morgue&{query}"), size=50))
+    assert len(explaining.plans) <= 3 + 2 * deadsearch.MAX_SCAN // deadsearch.CHUNK
+    check(explaining.plan("dead_newest"), "job_died", rows=deadsearch.CHUNK + 10)
+    check(explaining.plan("dead_match"), "job_pkey", rows=deadsearch.CHUNK + 10)
+
+
+@pytest.mark.parametrize(
+    ("query", "index"), [("queue=morgue", "job_died"), ("queue=morgue&fingerprint=print-7", "job_dead")]
+)
+def test_a_preview_counts_by_the_index(explaining: Explaining, dead: Tables, query: str, index: str) -> None:
+    found = explaining.run(triage.preview(from_query(query)))
+    assert found.matches == (10_000 if "fingerprint" not in query else 5_000)
+    check(explaining.plan("dead_count"), index, rows=10_010)
+
+
+@pytest.mark.parametrize("kind", ["retry", "redrive", "discard"])
+@pytest.mark.parametrize("query", ["queue=morgue", "queue=morgue&fingerprint=print-7"])
+def test_a_batch(explaining: Explaining, dead: Tables, kind: str, query: str) -> None:
+    number = explaining.run(
+        start_operation(
+            kind, from_query(query), frozen_at=NOW, to="other" if kind == "redrive" else None, reason="plans"
+        )
+    )
+    assert explaining.run(active_operations()) == [number]
+    assert explaining.run(run_batch(number)) is True
+    oldest = "dead_oldest_group" if "fingerprint" in query else "dead_oldest"
+    check(explaining.plan(oldest), "job_dead" if "fingerprint" in query else "job_died", rows=520)
+    check(explaining.plan("dead_lock"), "job_pkey", rows=1_010)
+    check(explaining.plan("dead_discard" if kind == "discard" else "redrive"), "job_pkey", rows=2_100)
+    assert explaining.run(change_operation(number, "cancel")) is not None
+
+
+def test_a_batch_far_behind(explaining: Explaining, dead: Tables) -> None:
+    number = explaining.run(start_operation("discard", from_query("queue=morgue"), frozen_at=NOW, reason="plans"))
+    explaining.connection.execute(
+        "UPDATE leasequeue_bulkoperation SET cursor = jsonb_build_array(%s::bigint, 5) WHERE id = %s",
+        [triage.micros(NOW - timedelta(seconds=50_000)), number],
+    )
+    explaining.run(run_batch(number))
+    check(explaining.plan("dead_oldest"), "job_died", rows=520)
+
+
+def test_act_and_edit(explaining: Explaining, dead: Tables) -> None:
+    first = dead.start["morgue"]
+    explaining.run(deadaction.act("retry", range(first, first + 1_000)))
+    check(explaining.plan("dead_lock"), "job_pkey", rows=2_010)
+    explaining.run(deadaction.edit_and_retry("morgue", first + 2_000, data=1, dead_at=NOW - timedelta(seconds=2_000)))
+    check(explaining.plan("dead_edit"), "job_pkey", rows=20)
+
+
+def test_discarded_letters_do_not_slow_the_next_ones(explaining: Explaining, dead: Tables) -> None:
+    """What was discarded is dead in the index until vacuum: the cursor starts behind it."""
+    number = explaining.run(start_operation("discard", from_query("queue=annex"), frozen_at=NOW, reason="plans"))
+    for _ in range(6):
+        explaining.run(run_batch(number))
+    blocks = [plan.blocks for plan in explaining.plans if plan.name == "dead_oldest"]
+    assert len(blocks) == 6
+    assert blocks[-1] <= blocks[0] + 30, blocks
