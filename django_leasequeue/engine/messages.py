@@ -14,6 +14,10 @@ from .rows import Release
 from .settle import release
 from .sweep import promote_steps, sweep_steps
 
+#: Numbers of claims looked at at once for messages that are held.
+_LOOK = 1_000
+_LAST = 2**63 - 1
+
 
 class Message(NamedTuple):
     """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place."""
@@ -63,11 +67,20 @@ def list_messages(
     """
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     yield from _fresh(queue_id)
-    rows = yield (
-        "message_list",
-        {"queue": queue_id, "after": after, "origin": without, "leased": leased, "size": size},
-    )
-    return [_message(*row) for row in rows]
+    found: list[Message] = []
+    asked = {"queue": queue_id, "after": after, "origin": without, "look": _LOOK}
+    rows = yield "message_list", {**asked, "size": size, "held": after if leased else None, "upto": None}
+    upto = _LAST
+    while rows:
+        last = rows.pop()[0] if rows[-1][1] is None else None
+        found += [_message(*row) for row in rows]
+        held = [message for message in found if message.claim is not None]
+        if last is None or len(held) >= size:
+            break
+        free = [message for message in found if message.claim is None]
+        upto = free[-1].position if len(free) == size else upto
+        rows = yield "message_list", {**asked, "size": 0, "held": last, "upto": upto}
+    return sorted(found, key=lambda message: message.position)[:size]
 
 
 @operation
@@ -125,4 +138,5 @@ def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]
         return 0
     releases = [Release(message.seq, claim, 0) for message in live.messages]
     settled = yield from release(releases, live.node, project=project).steps()
+    yield "claim_drop", {"queue": queue_id, "claim": claim, "released": len(settled.ok)}
     return len(settled.ok)

@@ -7,5 +7,5 @@ SELECT c.node, c.ttl_ms, GREATEST(0, extract(epoch FROM t.now - c.created_at))::
     j.data::text, GREATEST(0, extract(epoch FROM t.now - j.created_at))::bigint
 FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now) t, leasequeue_claim c
 JOIN leasequeue_job j ON j.seq = ANY (c.seqs) AND j.claim = c.id AND j.state = 2
-WHERE c.id = %(claim)s AND c.queue_id = %(queue)s AND j.deadline >= t.now
+WHERE c.id = %(claim)s AND c.queue_id + 0 = %(queue)s AND j.deadline >= t.now
 ORDER BY j.seq

@@ -6,7 +6,7 @@ WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), c AS MATERIALIZED (
     SELECT c.*, COALESCE(%(grace_ms)s::bigint, c.grace_ms) AS grace FROM leasequeue_claim c
-    WHERE c.id = %(claim)s AND c.queue_id = %(queue)s FOR UPDATE
+    WHERE c.id = %(claim)s AND c.queue_id + 0 = %(queue)s FOR UPDATE
 ), x AS (
     UPDATE leasequeue_job j SET deadline = t.now + %(ttl_ms)s::bigint * interval '1 ms',
         expires_at = GREATEST(j.expires_at, CASE WHEN j.expires_at IS NOT NULL

@@ -6,7 +6,7 @@ WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), d AS MATERIALIZED (
     SELECT j.seq FROM leasequeue_job j, t
-    WHERE j.seq = ANY (%(seqs)s::bigint[]) AND j.queue_id = %(queue)s
+    WHERE j.seq = ANY (%(seqs)s::bigint[]) AND j.queue_id + 0 = %(queue)s
         AND (j.state IN (0, 1, 3) OR (j.state = 2 AND j.deadline < t.now))
     ORDER BY j.seq FOR UPDATE OF j
 ), gone AS (

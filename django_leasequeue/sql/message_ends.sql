@@ -1,4 +1,5 @@
--- Purpose: the oldest and the newest message of a queue, free or held.
+-- Purpose: the oldest and the newest message of a queue, free or held (by the 1,000 claims that end first: those of the
+--   oldest messages).
 -- Parameters: queue (id), now.
 -- Index: leasequeue_job_ready from both ends, leasequeue_claim_deadline and leasequeue_job_pkey for the held ones.
 -- Returns: seq, created_at, age in whole seconds: the oldest, then the newest; nothing if there are none.
@@ -13,7 +14,7 @@ WITH t AS MATERIALIZED (
      WHERE j.queue_id = %(queue)s AND j.rank = 0 AND j.state = 0 ORDER BY j.position DESC LIMIT 1)
     UNION ALL
     (SELECT j.seq, j.created_at FROM (
-        SELECT c.id, c.seqs FROM leasequeue_claim c WHERE c.queue_id = %(queue)s ORDER BY c.deadline LIMIT 10000) c
+        SELECT c.id, c.seqs FROM leasequeue_claim c WHERE c.queue_id = %(queue)s ORDER BY c.deadline LIMIT 1000) c
      JOIN leasequeue_job j ON j.seq = ANY (c.seqs) AND j.claim = c.id AND j.state = 2)
 )
 (SELECT m.seq, m.created_at, GREATEST(0, extract(epoch FROM t.now - m.created_at))::bigint FROM m, t ORDER BY m.seq LIMIT 1)

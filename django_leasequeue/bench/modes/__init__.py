@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import backlog, buffer, claim, drain, duplicate, enqueue, http, latency, memory, request, scheduled, snapshot
+from . import (
+    backlog,
+    buffer,
+    claim,
+    drain,
+    duplicate,
+    enqueue,
+    http,
+    latency,
+    memory,
+    request,
+    scheduled,
+    snapshot,
+    zaqar,
+)
 
 #: By name, in the order in which they run.
 MODES: dict[str, ModuleType] = {
@@ -19,6 +33,7 @@ MODES: dict[str, ModuleType] = {
     "duplicate": duplicate,
     "buffer": buffer,
     "request": request,
+    "zaqar": zaqar,
     "http": http,
 }
 
