@@ -1,0 +1,120 @@
+"""What two connections do to one job at the same moment, many times over."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import psycopg
+import pytest
+
+from django_leasequeue import Queue, engine
+from django_leasequeue.enums import EventKind
+from django_leasequeue.models import LeaseEvent
+from django_leasequeue.producing import CancelStatus
+
+ROUNDS = 1_000
+#: Seconds that one side lets the other one go ahead, at most: about what a statement takes.
+HEAD_START = 0.001
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Rival:
+    """Does the same thing in every round, on a connection and in a thread of its own, beside the caller.
+
+    Args:
+        dsn: of the database.
+        make: makes the operation of a round.
+    """
+
+    def __init__(self, dsn: str, make: Any) -> None:
+        self._dsn = dsn
+        self._make = make
+        self._line = threading.Barrier(2, timeout=30)
+        self._random = random.Random(1)
+        self.answer: Any = None
+        self._stop = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Rival:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop = True
+        if error[0] is None:
+            self._line.wait()
+        else:
+            self._line.abort()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            executor = engine.ConnectionExecutor(connection)
+            while True:
+                try:
+                    self._line.wait()
+                    if self._stop:
+                        return
+                    _wait(self._random)
+                    self.answer = executor.run(self._make())
+                    self._line.wait()
+                except threading.BrokenBarrierError:
+                    return
+
+    def begin(self) -> None:
+        """Let the rival go."""
+        self._line.wait()
+
+    def end(self) -> Any:
+        """Wait until it has done it; return what it got."""
+        self._line.wait()
+        return self.answer
+
+
+def _wait(chance: random.Random) -> None:
+    """Lose up to a statement's time, without giving the processor away: who is first differs from round to round."""
+    end = time.perf_counter() + chance.random() * HEAD_START
+    while time.perf_counter() < end:
+        pass
+
+
+def test_p3_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> None:
+    queue = Queue("races", preset="jobqueue", node="canceller")
+    queue.create()
+    chance = random.Random(2)
+    seen: Counter[tuple[str, bool]] = Counter()
+    with (
+        Rival(test_dsn, lambda: engine.claim("races", "claimer")) as claimer,
+        psycopg.connect(test_dsn, autocommit=True) as connection,
+    ):
+        executor = engine.ConnectionExecutor(connection)
+        for number in range(ROUNDS):
+            key = f"id-{number}"
+            assert executor.run(Queue.enqueue.plan(queue, number, key=key)).status == "queued"  # type: ignore[attr-defined]  # of the method
+            claimer.begin()
+            _wait(chance)
+            answer = executor.run(Queue.cancel.plan(queue, key))  # type: ignore[attr-defined]  # of the method
+            jobs = claimer.end()
+            seen[str(answer), bool(jobs)] += 1
+            assert (answer, len(jobs)) in ((CancelStatus.CANCELLED, 0), (CancelStatus.PROCESSING, 1)), f"round {number}"
+            # The loser sees what the winner did.
+            status = executor.run(Queue.get_status.plan(queue, key))  # type: ignore[attr-defined]  # of the method
+            assert (status and status.state) == ("processing" if jobs else None)
+            for job in jobs:
+                settled = executor.run(engine.finish([engine.Ending(job.seq, job.claim)], "claimer"))
+                assert settled.ok == [job.seq]
+    assert sum(seen.values()) == ROUNDS
+    # Both won now and then: the two did meet.
+    assert min(seen.values()) > 0, seen
+    assert len(seen) == 2
+    kinds = Counter(LeaseEvent.objects.values_list("seq", "kind"))
+    assert set(kinds.values()) == {1}
+    claimed = {seq for seq, kind in kinds if kind == EventKind.CLAIMED}
+    cancelled = {seq for seq, kind in kinds if kind == EventKind.CANCELLED}
+    assert len(claimed) + len(cancelled) == ROUNDS
+    assert not claimed & cancelled
