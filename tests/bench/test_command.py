@@ -165,7 +165,7 @@ def test_an_interrupted_run_reports_and_cleans_up(
         stderr=subprocess.PIPE,
         text=True,
         # As at a terminal, however this run was started.
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  (nothing else runs yet)
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
