@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_leasequeue import Consumer, NewJob, Queue
 from django_leasequeue.engine import clock as engine_clock
@@ -627,6 +627,24 @@ class TestP6RequestResponse:
             wait_for(lambda: states(queue) == "queued")
             queue.ack(queue.claim()[0], "polled")
             assert waiting.value() == "polled"
+
+    def test_p6_behind_a_pooler_it_listens_through_a_connection_of_its_own(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch, test_dsn: str
+    ) -> None:
+        from django_leasequeue.notify import get_listener
+
+        # As hosts say it of an alias that goes through pgbouncer in transaction mode.
+        monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+        queue = jobqueue()
+        settings.LEASEQUEUE = {"ASYNC": "native"}
+        assert get_listener().polls
+        settings.LEASEQUEUE = {"LISTEN_DSN": test_dsn, "ASYNC": "native"}
+        assert not get_listener().polls
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
+            wait_for(lambda: states(queue) == "queued")
+            assert listening(test_dsn) == 1
+            queue.ack(queue.claim()[0], "heard")
+            assert waiting.value() == "heard"
 
     async def test_p6_thousands_of_callers_hold_one_connection(self, test_dsn: str) -> None:
         queue = jobqueue()

@@ -27,9 +27,16 @@ SETTINGS = """
     ]
     DATABASES = {"default": database_from_url(os.environ["DATABASE_URL"])}
     DATABASES["default"]["TEST"] = {"NAME": os.environ["HOST_TEST_DATABASE"]}
+    # Queues may be there as well, and tests may not use it.
+    DATABASES["other"] = {**DATABASES["default"], "TEST": {"NAME": os.environ["HOST_TEST_DATABASE"] + "_other"}}
     DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
     TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "QUEUES": []}}
-    LEASEQUEUE = {"QUEUES": {"thumbnails": {"preset": "jobqueue"}}}
+    LEASEQUEUE = {"QUEUES": {"thumbnails": {"preset": "jobqueue"}}, "ROUTER": "shop.routing.route"}
+"""
+
+ROUTING = """
+    def route(project, queue):
+        return "other" if queue == "far" else "default"
 """
 
 MODELS = """
@@ -143,6 +150,7 @@ def host(tmp_path: Path, subprocess_env: dict[str, str]) -> tuple[Path, dict[str
         "settings.py": SETTINGS,
         "shop/__init__.py": "",
         "shop/models.py": MODELS,
+        "shop/routing.py": ROUTING,
         "shop/tasks.py": TASKS,
         "test_shop.py": TESTS,
         "pytest.ini": "[pytest]\nfilterwarnings = error\naddopts = -p no:cacheprovider -p no:asyncio\n",
