@@ -111,7 +111,7 @@ def _concurrent(bench: Bench, handle: Queue) -> None:
             "pairs/s",
             buffered,
             plain,
-            "the same callers of Queue, one transaction a call",
+            "the same callers of Queue",
             Target("value", at_least=1_500),
         )
     )
