@@ -7,6 +7,7 @@ as ordinary views; this makes them faster.
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import tempfile
 import time
@@ -93,6 +94,8 @@ class ApiHandler(ASGIHandler):
         if message["type"] == "http.disconnect":
             raise RequestAborted
         first = message.get("body", b"")
+        if not message.get("more_body", False) and len(first) <= limit:
+            return io.BytesIO(first)
         body = tempfile.SpooledTemporaryFile(max_size=2_621_440)  # noqa: SIM115  (the caller closes it)
         body.write(first)
         size = len(first)

@@ -1,6 +1,7 @@
 -- Purpose: lease up to n ready jobs of the named queues, in order of queue, rank, position, to one node.
 -- Parameters: project, queues (names in order), node, size, lease_ms (null: the queue's), grace_ms, tag (null: any),
---   connection (null or a stream's mark), trail_queues, trail_ranks, trail (positions not to look at again), force (take jobs although expired leases or due jobs wait), now, autocommit.
+--   connection (null or a stream's mark), trail_queues, trail_ranks, trail (positions not to look at again), force (take jobs although expired leases or due jobs wait),
+--   jitter (nothing of queues whose claims gather in a longer window than so many ms), now, autocommit.
 -- Index: leasequeue_job_ready from the floor on, leasequeue_job_pkey; probes leasequeue_claim_deadline,
 --   leasequeue_job_delayed, leasequeue_job_expires. The probes order their one row: else a planner who expects many such
 --   rows in the table reads it from its beginning.
@@ -11,7 +12,7 @@ WITH t AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT q.*, u.ord FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u(name, ord)
     JOIN leasequeue_queue q ON q.project = %(project)s AND q.name = u.name
-    WHERE q.type = 'queue' AND q.paused_at IS NULL
+    WHERE type = 'queue' AND paused_at IS NULL AND claim_jitter_ms <= %(jitter)s::int
 ), f AS MATERIALIZED (
     SELECT q.id, q.ord, l.kind, l.rank, GREATEST(l.value, h.past + 1) AS value,
         'epoch'::timestamptz + (CASE WHEN l.kind = 0 THEN 0 ELSE l.value END) * interval '1 us' AS since,

@@ -66,16 +66,24 @@ class ClaimView(TopicView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = self.body(ClaimBody)
-        found = await self.look(topic, leases=True)
         claimer = Claimer(body["node"], body["max"], body.get("lease_ms"))
-        if found.claim_jitter_ms:
-            (jobs,) = await claim_together(self.runner, self.project, topic, found, [claimer])
-        else:
-            jobs = await self.run(
-                engine.claim(
-                    topic, claimer.node, claimer.size, project=self.project, lease_ms=claimer.lease_ms, strict=False
-                )
+        # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
+        # claims gather in a window, or no queue at all.
+        jobs = await self.run(
+            engine.claim(
+                topic,
+                claimer.node,
+                claimer.size,
+                project=self.project,
+                lease_ms=claimer.lease_ms,
+                greedy=True,
+                strict=False,
             )
+        )
+        if not jobs:
+            found = await self.look(topic, leases=True)
+            if found.claim_jitter_ms:
+                (jobs,) = await claim_together(self.runner, self.project, topic, found, [claimer])
         figures = await self.figures(topic, ready=-len(jobs), in_flight=len(jobs))
         return self.answer(
             {

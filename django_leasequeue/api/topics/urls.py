@@ -18,12 +18,13 @@ app_name = "leasequeue_topics"
 install()
 
 urlpatterns = [
-    path("topics", TopicsView.as_view(), name="topics"),
-    path("topics/<str:topic>", TopicAddressView.as_view(), name="topic"),
-    path("topics/<str:topic>/diff", DiffView.as_view(), name="diff"),
-    path("topics/<str:topic>/delete", DropView.as_view(), name="delete"),
+    # The busiest first: they are tried in order.
     path("topics/<str:topic>/claim", ClaimView.as_view(), name="claim"),
     path("topics/<str:topic>/ack", AckView.as_view(), name="ack"),
+    path("topics/<str:topic>", TopicAddressView.as_view(), name="topic"),
+    path("topics", TopicsView.as_view(), name="topics"),
+    path("topics/<str:topic>/diff", DiffView.as_view(), name="diff"),
+    path("topics/<str:topic>/delete", DropView.as_view(), name="delete"),
     path("topics/<str:topic>/nack", NackView.as_view(), name="nack"),
     path("topics/<str:topic>/extend", ExtendView.as_view(), name="extend"),
     path("topics/<str:topic>/work", WorkView.as_view(), name="work"),
