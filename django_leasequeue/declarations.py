@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import ProgrammingError, connections, transaction
+from django.utils.module_loading import import_string
 
 from . import conf, engine, routing
 from .models import Queue
 
 logger = logging.getLogger("django_leasequeue")
+
+
+#: Doors that declare queues, as functions that return declarations: loaded when asked, since doors import what is here.
+SOURCES = ["django_leasequeue.tasks.declared.of_backends"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Declaration:
 def declarations() -> list[Declaration]:
     """Return what the settings declare, each queue once: what a task backend says of a queue comes first."""
     found: dict[tuple[str, str, str], Declaration] = {}
-    for declared in [*_of_backends(), *_of_settings()]:
+    for declared in [*(made for source in SOURCES for made in import_string(source)()), *_of_settings()]:
         found.setdefault((declared.database, declared.project, declared.name), declared)
     return list(found.values())
 
@@ -52,22 +57,6 @@ def _of_settings() -> list[Declaration]:
         options = dict(given)
         preset = options.pop("preset", conf.settings.DEFAULT_PRESET)
         made.append(Declaration(routing.alias_of("", name), "", name, preset, options))
-    return made
-
-
-def _of_backends() -> list[Declaration]:
-    from .tasks.api import task_backends
-    from .tasks.backend import LeaseQueueBackend
-
-    made = []
-    for backend in task_backends.all():
-        if not isinstance(backend, LeaseQueueBackend):
-            continue
-        config = backend.config
-        for name in sorted(config.listed | set(config.queues)):
-            preset, options = config.declaration(name)
-            database = config.database or routing.alias_of(config.project, name)
-            made.append(Declaration(database, config.project, name, preset, options))
     return made
 
 

@@ -14,6 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 if TYPE_CHECKING or django.VERSION < (6, 0):
+    from django_tasks import signals as task_signals
     from django_tasks import task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import (
@@ -33,18 +34,11 @@ if TYPE_CHECKING or django.VERSION < (6, 0):
     from django_tasks.exceptions import (
         TaskResultDoesNotExist,
     )
-    from django_tasks.signals import (
-        log_task_enqueued,
-        log_task_finished,
-        log_task_started,
-        task_enqueued,
-        task_finished,
-        task_started,
-    )
     from django_tasks.utils import normalize_json
 
     TASKS_LOGGER = "django_tasks"
 else:
+    from django.tasks import signals as task_signals
     from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import (
@@ -60,14 +54,6 @@ else:
     from django.tasks.exceptions import (
         InvalidTask,
         TaskResultDoesNotExist,
-    )
-    from django.tasks.signals import (
-        log_task_enqueued,
-        log_task_finished,
-        log_task_started,
-        task_enqueued,
-        task_finished,
-        task_started,
     )
     from django.utils.json import normalize_json
 
@@ -94,12 +80,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
-    "log_task_enqueued",
-    "log_task_finished",
-    "log_task_started",
     "normalize_json",
     "task_backends",
-    "task_enqueued",
-    "task_finished",
-    "task_started",
+    "task_signals",
 ]

@@ -13,16 +13,7 @@ from typing import Any
 
 from django.dispatch import Signal
 
-from .api import (
-    TASKS_LOGGER,
-    TaskResult,
-    log_task_enqueued,
-    log_task_finished,
-    log_task_started,
-    task_enqueued,
-    task_finished,
-    task_started,
-)
+from .api import TASKS_LOGGER, TaskResult, task_signals
 
 _logger = logging.getLogger(TASKS_LOGGER)
 
@@ -53,6 +44,10 @@ class Announcement:
         await self.signal.asend_robust(sender=sender, task_result=result)
 
 
-enqueued = Announcement(task_enqueued, log_task_enqueued, logging.DEBUG)
-started = Announcement(task_started, log_task_started, logging.INFO)
-finished = Announcement(task_finished, log_task_finished, logging.INFO)
+def _announcement(name: str, level: int) -> Announcement:
+    return Announcement(getattr(task_signals, f"task_{name}"), getattr(task_signals, f"log_task_{name}"), level)
+
+
+enqueued = _announcement("enqueued", logging.DEBUG)
+started = _announcement("started", logging.INFO)
+finished = _announcement("finished", logging.INFO)

@@ -15,13 +15,7 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import Job
 from django_leasequeue.tasks import LeaseQueueBackend
 from django_leasequeue.tasks import announcing as announcing_module
-from django_leasequeue.tasks.api import (
-    TASKS_LOGGER,
-    TaskResultStatus,
-    task_enqueued,
-    task_finished,
-    task_started,
-)
+from django_leasequeue.tasks.api import TASKS_LOGGER, TaskResultStatus, task_signals
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
 
@@ -48,7 +42,11 @@ def heard() -> Iterator[Heard]:
         told.append(("finished", task_result))
         told.append(("current", sys.exc_info()[1]))
 
-    pairs = [(task_enqueued, on_enqueued), (task_started, on_started), (task_finished, on_finished)]
+    pairs = [
+        (task_signals.task_enqueued, on_enqueued),
+        (task_signals.task_started, on_started),
+        (task_signals.task_finished, on_finished),
+    ]
     for signal, receiver in pairs:
         signal.connect(receiver)
     yield told
@@ -116,7 +114,13 @@ def test_many_calls_are_told_one_by_one(heard: Heard) -> None:
 
 
 def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    signals = (task_enqueued, task_started, task_finished, job_signals.started, job_signals.completed)
+    signals = (
+        task_signals.task_enqueued,
+        task_signals.task_started,
+        task_signals.task_finished,
+        job_signals.started,
+        job_signals.completed,
+    )
     for signal in signals:
         signal.connect(raise_it)
     try:
@@ -202,12 +206,12 @@ class Async(TestCase):
         async def receive(task_result: Any, **_: Any) -> None:
             told.append(task_result)
 
-        task_enqueued.connect(receive)
-        task_enqueued.connect(raise_it)
+        task_signals.task_enqueued.connect(receive)
+        task_signals.task_enqueued.connect(raise_it)
         try:
             result = await samples.aecho.aenqueue(1)
             many = await samples.aecho.aenqueue_many([(2,)])
         finally:
-            task_enqueued.disconnect(receive)
-            task_enqueued.disconnect(raise_it)
+            task_signals.task_enqueued.disconnect(receive)
+            task_signals.task_enqueued.disconnect(raise_it)
         assert told == [result, *many]

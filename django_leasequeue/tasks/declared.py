@@ -1,0 +1,22 @@
+"""The queues that task backends declare in ``TASKS``."""
+
+from __future__ import annotations
+
+from .. import routing
+from ..declarations import Declaration
+from .api import task_backends
+from .backend import LeaseQueueBackend
+
+
+def of_backends() -> list[Declaration]:
+    """Return the queues of every backend of ours, with the options that it gives them."""
+    made = []
+    for backend in task_backends.all():
+        if not isinstance(backend, LeaseQueueBackend):
+            continue
+        config = backend.config
+        for name in sorted(config.listed | set(config.queues)):
+            preset, options = config.declaration(name)
+            database = config.database or routing.alias_of(config.project, name)
+            made.append(Declaration(database, config.project, name, preset, options))
+    return made
