@@ -17,7 +17,8 @@ milliseconds, as there::
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -119,28 +120,41 @@ class Queue:
         return handler
 
     def start(self) -> Self:
-        """Make the queue if it is missing; begin to run jobs, if ``execute`` said how."""
+        """Make the queue if it is missing; begin to run jobs, if ``execute`` said how.
+
+        Raises:
+            QueueNotFound: it is missing and may not be made.
+            StorageError: the database cannot be reached.
+        """
         self.queue.make()
         info = self.queue.info()
-        self._connect(None if info is None else info.id)
-        if self._consumer is not None:
-            self._consumer.start()
+        with self._connected(None if info is None else info.id) as consumer:
+            if consumer is not None:
+                consumer.start()
         return self
 
     async def astart(self) -> Self:
         """Async twin of ``start``."""
         await self.queue.amake()
         info = await self.queue.ainfo()
-        self._connect(None if info is None else info.id)
-        if self._consumer is not None:
-            await self._consumer.astart()
+        with self._connected(None if info is None else info.id) as consumer:
+            if consumer is not None:
+                await consumer.astart()
         return self
 
-    def _connect(self, queue_id: int | None) -> None:
+    @contextmanager
+    def _connected(self, queue_id: int | None) -> Iterator[consumers.Consumer | None]:
+        """Listen to events, and make the consumer that is to be started; nothing is left of a start that fails."""
         self._events.connect(queue_id)
-        if self._handler is not None and self._consumer is None:
-            run = _arunner(self, self._handler) if _is_async(self._handler) else _runner(self, self._handler)
-            self._consumer = consumers.Consumer(self.queue, run, **self._consumer_options)
+        try:
+            if self._handler is not None and self._consumer is None:
+                run = _arunner(self, self._handler) if _is_async(self._handler) else _runner(self, self._handler)
+                self._consumer = consumers.Consumer(self.queue, run, **self._consumer_options)
+            yield self._consumer
+        except BaseException:
+            self._consumer = None
+            self._events.disconnect()
+            raise
 
     def stop(self, timeout: float | None = None) -> bool:
         """Take no more jobs, wait for running ones, then tell them to stop and give them back.

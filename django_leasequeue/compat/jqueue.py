@@ -33,7 +33,7 @@ from ..engine.limits import MAX_LEASE_MS
 from ..engine.operation import Steps, operation
 from ..engine.read import JobRow, Waiting, get_jobs
 from ..engine.rows import LeasedJob
-from ..exceptions import InvalidOption, LeaseQueueError, StorageError
+from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
 from ..queue import Queue
 
@@ -197,8 +197,11 @@ class DirectQueue:
             size: queued jobs and jobs in progress at most, each up to ``LEASEQUEUE["MAX_PAGE"]``; ``Queue.counts`` says
                 how many there are.
         """
-        await self.queue.amake()
-        picture = await self.queue.aread_state(size)
+        try:
+            picture = await self.queue.aread_state(size)
+        except QueueNotFound:
+            await self.queue.amake()
+            picture = await self.queue.aread_state(size)
         shown = [*picture.ready, *picture.in_progress]
         rows = await arun(get_jobs([row.seq for row in shown], project=self.queue.project), self.queue.using)
         by_seq = {row.seq: row for row in rows}

@@ -500,6 +500,18 @@ class TestEvents:
             Queue("jobs").execute(json)  # type: ignore[type-var]  # on purpose
 
 
+def test_nothing_is_left_of_a_start_that_fails() -> None:
+    queue = Queue("jobs", concurrency=0)
+    queue.execute(lambda job: None)
+    heard: list[str] = []
+    queue.on("enqueued", heard.append)
+    with pytest.raises(InvalidOption, match="concurrency"):
+        queue.start()
+    queue.enqueue("id")
+    assert heard == []
+    assert queue.stop()
+
+
 def test_a_handle_has_its_own_options() -> None:
     with pytest.raises(InvalidOption, match="worker_id"):
         Queue(Handle("jobs"), worker_id="me")
