@@ -24,9 +24,11 @@
         }
     };
 
-    const sameKind = (a, b) =>
-        a.nodeType === b.nodeType && a.nodeName === b.nodeName && (a.id || "") === (b.id || "") &&
-        (a.nodeType !== Node.ELEMENT_NODE || a.getAttribute("data-lq-key") === b.getAttribute("data-lq-key"));
+    // What makes two nodes the same thing at two times: the id or key of an element, else its name and first class.
+    const kind = (node) =>
+        node.nodeType !== Node.ELEMENT_NODE
+            ? node.nodeName
+            : `${node.nodeName}#${node.id || node.getAttribute("data-lq-key") || `.${node.classList[0] || ""}`}`;
 
     const setAttributes = (from, to) => {
         for (const { name } of [...from.attributes]) {
@@ -47,26 +49,26 @@
         if (from.isEqualNode(to)) return;
         setAttributes(from, to);
         let old = from.firstChild;
-        for (const wanted of [...to.childNodes]) {
+        const coming = [...to.childNodes].map(kind);
+        [...to.childNodes].forEach((wanted, index) => {
             let match = old;
-            // A row that was taken out above: go on with the one that is the same, if there is one.
-            if (match && !sameKind(match, wanted) && wanted.nodeType === Node.ELEMENT_NODE) {
-                while (match && !sameKind(match, wanted)) match = match.nextSibling;
-                if (match) {
-                    while (old !== match) {
-                        const next = old.nextSibling;
-                        old.remove();
-                        old = next;
-                    }
-                }
+            while (match && kind(match) !== coming[index]) match = match.nextSibling;
+            // Nodes before the match go, unless one of them comes later: then the wanted one is new, and goes before them.
+            for (let node = old; match && node !== match; node = node.nextSibling) {
+                if (node.nodeType === Node.ELEMENT_NODE && coming.includes(kind(node), index)) match = null;
             }
-            if (match && sameKind(match, wanted)) {
-                old = match.nextSibling;
-                morph(match, wanted);
-            } else {
+            if (!match) {
                 from.insertBefore(document.importNode(wanted, true), old);
+                return;
             }
-        }
+            while (old !== match) {
+                const next = old.nextSibling;
+                old.remove();
+                old = next;
+            }
+            old = match.nextSibling;
+            morph(match, wanted);
+        });
         while (old) {
             const next = old.nextSibling;
             old.remove();
