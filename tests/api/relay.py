@@ -18,7 +18,8 @@ class Relay:
     """
 
     def __init__(self, target: int) -> None:
-        self._target = target
+        #: Where new connections go.
+        self.target = target
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self._open: set[socket.socket] = set()
@@ -68,7 +69,7 @@ class Relay:
             if self.refusing:
                 client.close()
                 continue
-            server = socket.create_connection(("127.0.0.1", self._target), 5)
+            server = socket.create_connection(("127.0.0.1", self.target), 5)
             server.settimeout(None)
             with self._lock:
                 self._open |= {client, server}

@@ -20,7 +20,8 @@ import pytest
 
 from django_leasequeue.client import Again, Client, Job, Record, TopicNotFound, Worker
 from tests.api.relay import Relay
-from tests.api.servers import Server, eventually
+from tests.api.servers import Server, eventually, serving
+from tests.conftest import child_environment
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
@@ -250,6 +251,26 @@ def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> No
     assert held[0].lost
     assert counters(client, queue)["ready"] == 1
     ends.set()
+
+
+def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_database_url: str, queue: str) -> None:
+    """A rolling deploy: the old server ends its streams in order, the worker goes on at the new one."""
+    done: list[int] = []
+
+    async def handler(job: Job) -> None:
+        await asyncio.sleep(0.02)
+        done.append(job.data)
+
+    client.produce(queue, [Record(n) for n in range(120)])
+    for (old,) in serving(child_environment(test_database_url)):
+        with Relay(old.port) as relay, running(Worker(Client(relay.address), queue, handler, concurrency=4)):
+            eventually(lambda: len(done) > 20)
+            relay.target = servers[1].port
+            assert old.stop(20) is not None
+            eventually(empty(client, queue), 30)
+    assert set(done) == set(range(120))
+    # Only what ran while the stream ended ran again.
+    assert len(done) <= 120 + 4
 
 
 def test_what_the_server_refuses_ends_the_worker(client: Client, topic: str) -> None:

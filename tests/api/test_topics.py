@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from django_leasequeue.api.topics import catalog
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import Queue
 from tests.api.client import Api
@@ -79,6 +82,20 @@ def test_l3_the_same_put_again(api: Api) -> None:
     again = api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=200)
     assert again["created"] is False
     assert again["config"]["lease_ms"] == 5000
+
+
+def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there, and is not: then it is put once more."""
+    api.put("topics/t", {}, status=201)
+    configure = catalog.engine.configure
+
+    def too_late(name: str, **options: Any) -> Any:
+        monkeypatch.undo()
+        return configure(f"{name}.gone", **options)
+
+    monkeypatch.setattr(catalog.engine, "configure", too_late)
+    assert api.put("topics/t", {"ttl_ms": 5}, status=200)["config"]["ttl_ms"] == 5
+    assert api.state("t")["config"]["ttl_ms"] == 5
 
 
 def test_l3_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Clock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from contextlib import suppress
 from typing import Any
 
 from django.http import HttpResponse
@@ -11,7 +12,7 @@ from rest_framework.request import Request
 
 from ... import conf, engine, routing
 from ...engine.topics import TopicLine, list_topics, state
-from ...exceptions import InvalidOption
+from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
 from ..running import Runner
@@ -135,12 +136,20 @@ class TopicItemView(TopicView):
     )
     async def put(self, request: Request, topic: str) -> HttpResponse:
         options = to_options(self.body(ConfigBody), topic)
-        created = await self.run(engine.create(topic, project=self.project, preset="topics", **options))
-        if not created:
-            await self.run(engine.configure(topic, project=self.project, preset="topics", **options))
+        created = await self._put(topic, options)
         self.note_durability(topic, options["durability"])
         answer = {"topic": topic, "created": created, "config": to_config(options)}
         return self.answer(answer, status=201 if created else 200)
+
+    async def _put(self, topic: str, options: dict[str, Any]) -> bool:
+        """Make or configure the topic; return whether it was made."""
+        while True:
+            if await self.run(engine.create(topic, project=self.project, preset="topics", **options)):
+                return True
+            # Deleted since: then it is made after all.
+            with suppress(QueueNotFound):
+                await self.run(engine.configure(topic, project=self.project, preset="topics", **options))
+                return False
 
     @describe(
         "deleteTopic",
