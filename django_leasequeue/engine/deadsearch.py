@@ -22,11 +22,11 @@ from .operation import Steps
 #: Queues and topics with dead letters that one call looks at.
 MAX_QUEUES = 1_000
 #: Letters that one call looks at for what no index answers, and how many at a time.
-MAX_SCAN, CHUNK = 10_000, 1_000
+MAX_SCAN, CHUNK = 10_000, 500
 #: Seconds after which a search stops at the end of a chunk: a page is to answer within 0.3.
 PATIENCE = 0.12
-#: Index entries of a window at most, over all queues together.
-MAX_ENTRIES = 50_000
+#: Index entries of a window, over all queues together, and of one queue at least: a page of the admin fits.
+MAX_ENTRIES, MIN_ENTRIES = 5_000, 51
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -138,7 +138,7 @@ def window_steps(
     """Steps that read the next numbers of the letters that the indexed part of a filter wants."""
     if not queues:
         return Window([], False)
-    each = min(size, max(MAX_ENTRIES // len(queues), 100))
+    each = min(size, max(MAX_ENTRIES // len(queues), MIN_ENTRIES))
     name = "dead_oldest" if oldest else "dead_newest"
     params: dict[str, Any] = {
         "queues": arrays.integers(queues),

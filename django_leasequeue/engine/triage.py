@@ -6,6 +6,7 @@ time; an answer says how far the search came, and the next call goes on there.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -37,6 +38,10 @@ MAX_GROUPS = 1_000
 SAMPLE = 2_000
 #: Bars of a sparkline, and what one of them counts at most.
 BUCKETS, BUCKET_CAP = 24, 200
+#: Letters of a group that a first look counts, and a second one where time is short.
+FEW, SOME = 100, 1_000
+#: Seconds that a second look may take; what finding the bars of one group costs, in entries.
+PATIENCE, PROBES = 0.15, 150
 
 
 class DeadPage(NamedTuple):
@@ -54,8 +59,8 @@ class DeadPage(NamedTuple):
 class Group(NamedTuple):
     """Dead letters of one queue with one fingerprint.
 
-    ``letters`` is exact up to the cap, ``capped`` tells that there are more; ``bars`` are counts over time, each at
-    most ``BUCKET_CAP`` + 1.
+    ``letters`` is exact unless ``capped`` tells that there are more (than ``COUNT_CAP``, or than fewer where counting
+    was slow); ``bars`` are counts over time, each at most ``BUCKET_CAP`` + 1.
     """
 
     queue_id: int
@@ -115,7 +120,7 @@ def dead_page(
     Args:
         wanted: the filter.
         after: ``next`` of the page before.
-        size: letters of the page, at most ``MAX_PAGE``; a page of a search may be shorter and still have a ``next``.
+        size: letters of the page, at most ``MAX_PAGE``; a page may be shorter and still have a ``next``.
         payload: whether data, meta and errors are wanted.
 
     Raises:
@@ -209,24 +214,43 @@ def _figures(
     if not chosen:
         return []
     cap = int(conf.settings.COUNT_CAP)
-    rows = yield (
-        "dead_group_figures",
-        {
-            "queues": arrays.integers([item[0] for item in chosen]),
-            "fingerprints": arrays.texts([item[1] for item in chosen]),
-            "since": wanted.since,
-            "until": wanted.until,
-            "low": low,
-            "step": (micros(high) - micros(low)) // BUCKETS + 1,
-            "buckets": BUCKETS,
-            "cap": cap,
-            "bucket_cap": BUCKET_CAP,
-        },
-    )
-    return [
-        Group(queue, *queues[queue], print_, min(row[0], cap), row[0] > cap, first, last, list(row[1]), *row[2:])
-        for (queue, print_, first, last), row in zip(chosen, rows, strict=True)
-    ]
+    span = {
+        "since": wanted.since,
+        "until": wanted.until,
+        "low": low,
+        "step": (micros(high) - micros(low)) // BUCKETS + 1,
+        "buckets": BUCKETS,
+    }
+    found: dict[tuple[int, str], Group] = {}
+    part, limits, rate = list(chosen), (min(cap, FEW), FEW // BUCKETS), 0.0
+    while part:
+        began = time.monotonic()
+        rows = yield (
+            "dead_group_figures",
+            {
+                **span,
+                "queues": arrays.integers([item[0] for item in part]),
+                "fingerprints": arrays.texts([item[1] for item in part]),
+                "cap": limits[0],
+                "bucket_cap": limits[1],
+            },
+        )
+        for (queue, print_, first, last), row in zip(part, rows, strict=True):
+            letters, capped = min(row[0], limits[0]), row[0] > limits[0]
+            found[queue, print_] = Group(
+                queue, *queues[queue], print_, letters, capped, first, last, list(row[1]), *row[2:]
+            )
+        if limits[0] >= min(cap, SOME):
+            break
+        # The first look tells what an entry costs: little once vacuum has been there, a visit to its row before that.
+        rate = (time.monotonic() - began) / (sum(row[0] + sum(row[1]) + PROBES for row in rows) or 1)
+        part = [item for item, row in zip(part, rows, strict=True) if row[0] > limits[0] or max(row[1]) > limits[1]]
+        for limits in ((cap, BUCKET_CAP), (min(cap, SOME), SOME // BUCKETS)):
+            if rate * len(part) * (limits[0] + BUCKETS * limits[1]) <= PATIENCE:
+                break
+        else:
+            break
+    return [found[item[0], item[1]] for item in chosen]
 
 
 def _search_groups(
@@ -275,18 +299,8 @@ def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: i
         search = yield from search_steps(frozen, sorted(queues), None, enough=cap, limit=limit)
         rows, looked_at = search.rows, search.looked_at
         matches, capped = len(rows), search.last is not None
-        if capped and frozen.indexed:  # the index alone counts them
-            ((counted,),) = yield (
-                "dead_count",
-                {
-                    "queues": arrays.integers(sorted(queues)),
-                    "fingerprint": frozen.fingerprint,
-                    "since": frozen.since,
-                    "until": frozen.until,
-                    "cap": cap,
-                },
-            )
-            matches, capped = min(counted, cap), counted > cap
+        if capped and frozen.indexed:
+            matches, capped = yield from _count(frozen, queues, cap)
     shown = yield from row_steps([row[0] for row in rows[:samples]])
     return Preview(
         now,
@@ -298,6 +312,26 @@ def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: i
         _largest(Counter(row[5] or "-" for row in rows)),
         shown,
     )
+
+
+def _count(wanted: DeadFilter, queues: dict[int, tuple[str, str]], cap: int) -> Steps[tuple[int, bool]]:
+    """Steps that count by the index alone, up to the cap; up to ``SOME`` where that takes long already."""
+    limit = min(SOME, cap)
+    while True:
+        began = time.monotonic()
+        ((counted,),) = yield (
+            "dead_count",
+            {
+                "queues": arrays.integers(sorted(queues)),
+                "fingerprint": wanted.fingerprint,
+                "since": wanted.since,
+                "until": wanted.until,
+                "cap": limit,
+            },
+        )
+        if counted <= limit or limit == cap or (time.monotonic() - began) * cap / limit > PATIENCE:
+            return min(counted, limit), counted > limit
+        limit = cap
 
 
 def _place(where: tuple[str, str]) -> str:

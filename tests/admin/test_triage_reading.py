@@ -65,12 +65,22 @@ class TestGroups:
         (group,) = groups().groups
         assert (group.letters, group.capped) == (5, True)
 
-    def test_a_full_bar_does_not_spoil_the_count(self, clock: engine_clock.Clock, monkeypatch) -> None:
+    def test_a_second_look_counts_what_the_first_did_not(self, clock: engine_clock.Clock, monkeypatch) -> None:
+        monkeypatch.setattr(triage, "PATIENCE", 1e9)
+        monkeypatch.setattr(triage, "FEW", 2)
         monkeypatch.setattr(triage, "BUCKET_CAP", 3)
         graves()
         bury(7)
         (group,) = groups().groups
-        assert (group.letters, max(group.bars)) == (7, 4)
+        assert (group.letters, group.capped, max(group.bars)) == (7, False, 4)
+
+    def test_where_counting_is_slow_there_are_just_more(self, clock: engine_clock.Clock, monkeypatch) -> None:
+        monkeypatch.setattr(triage, "PATIENCE", 0)
+        monkeypatch.setattr(triage, "FEW", 2)
+        graves()
+        bury(7, failure=failure("many"))
+        bury(1, failure=failure("one"))
+        assert [(g.fingerprint, g.letters, g.capped) for g in groups().groups] == [("many", 2, True), ("one", 1, False)]
 
     def test_pages_show_each_group_once(self, clock: engine_clock.Clock) -> None:
         graves()
@@ -227,7 +237,12 @@ class TestPreview:
         bury(7)
         found = engine.run(triage.preview(from_query("queue=work")))
         assert (found.matches, found.capped) == (5, True)
+        monkeypatch.setattr(triage, "PATIENCE", 1e9)
+        monkeypatch.setattr(triage, "SOME", 3)
         monkeypatch.setattr(triage, "SAMPLE", 2)
         settings.LEASEQUEUE = {"COUNT_CAP": 50}
         found = engine.run(triage.preview(from_query("fingerprint=print-a")))
         assert (found.matches, found.capped, found.looked_at) == (7, False, 2)
+        monkeypatch.setattr(triage, "PATIENCE", 0)
+        found = engine.run(triage.preview(from_query("fingerprint=print-a")))
+        assert (found.matches, found.capped) == (3, True)
