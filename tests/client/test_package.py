@@ -1,12 +1,16 @@
 """What the client needs: httpx, and nothing of Django."""
 
+import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
-from django_leasequeue.client import AsyncClient, Client, Worker
+from django_leasequeue import client
+from django_leasequeue.client import AsyncClient, Client, Retry, Worker
 from django_leasequeue.exceptions import InvalidOption
+from tests.support.documents import DOCS
 
 WITHOUT = """
 import importlib.abc, sys
@@ -44,11 +48,11 @@ def test_a_key_is_not_shown() -> None:
 def test_options_that_cannot_be() -> None:
     with pytest.raises(InvalidOption, match="where the API is mounted"):
         Client("localhost:8000/v0")
-    client = AsyncClient("http://localhost/v0")
+    somewhere = AsyncClient("http://localhost/v0")
     with pytest.raises(InvalidOption, match="concurrency"):
-        Worker(client, "t", print, concurrency=0)
+        Worker(somewhere, "t", print, concurrency=0)
     with pytest.raises(InvalidOption, match="lease_ms"):
-        Worker(client, "t", print, lease_ms=5)
+        Worker(somewhere, "t", print, lease_ms=5)
 
 
 def test_both_clients_have_the_same_calls() -> None:
@@ -56,3 +60,14 @@ def test_both_clients_have_the_same_calls() -> None:
         return {name for name in dir(kind) if not name.startswith("_")} - {"close", "aclose"}
 
     assert names(Client) == names(AsyncClient)
+
+
+def test_the_reference_names_everything() -> None:
+    text = (DOCS / "reference/http-client.md").read_text(encoding="utf-8")
+    calls = [name for name, item in vars(Client).items() if callable(item) and not name.startswith("_")]
+    assert [name for name in [*client.__all__, *calls] if f"`{name}" not in text and f" {name}" not in text] == []
+    for kind in (Retry, Worker):
+        for name, parameter in list(inspect.signature(kind).parameters.items()):
+            if isinstance(parameter.default, int | float):
+                default = parameter.default if isinstance(parameter.default, bool) else f"{parameter.default:_}"
+                assert re.search(rf"\b{name}={default}\b", text), name
