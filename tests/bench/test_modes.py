@@ -35,6 +35,7 @@ EXPECTED = {
     "duplicate": ["the key is taken"],
     "buffer": ["enqueue, 50 callers", "enqueue, claim, ack, 50 callers"],
     "request": ["half of the calls", "99 of 100 calls", "100 callers", "waiting callers"],
+    "triage": ["groups", "list", "one group", "finds nothing", "by payload", "preview"],
     "zaqar": ["at the start", "in the middle", "claim 20", "oldest and newest"],
     "http": [
         "records a request",

@@ -17,6 +17,7 @@ from . import (
     request,
     scheduled,
     snapshot,
+    triage,
     zaqar,
 )
 
@@ -34,6 +35,7 @@ MODES: dict[str, ModuleType] = {
     "buffer": buffer,
     "request": request,
     "zaqar": zaqar,
+    "triage": triage,
     "http": http,
 }
 
