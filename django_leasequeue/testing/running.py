@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from asgiref.sync import async_to_sync
-from django.db import connections, transaction
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]  # the stubs lack it
 from psycopg.pq import TransactionStatus
 
@@ -225,12 +226,22 @@ def _mended() -> Iterator[None]:
 
 @contextmanager
 def _savepoint(alias: str) -> Iterator[None]:
-    mark = transaction.savepoint(using=alias)
+    connection = connections[alias]
+    mark = connection.savepoint()
+    assert mark is not None, "there is one in an atomic block"
     try:
         yield
     except BaseException:
-        connection = connections[alias]
-        if connection.connection.info.transaction_status == TransactionStatus.INERROR:
-            transaction.savepoint_rollback(mark, using=alias)
+        if _broken(connection):
+            connection.savepoint_rollback(mark)
             connection.set_rollback(False)
         raise
+    else:
+        # A job that swallowed a database error outside of an atomic block of its own has broken the transaction: the
+        # next statement says so.
+        if not _broken(connection):
+            connection.savepoint_commit(mark)
+
+
+def _broken(connection: BaseDatabaseWrapper) -> bool:
+    return bool(connection.connection.info.transaction_status == TransactionStatus.INERROR)

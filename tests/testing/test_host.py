@@ -21,6 +21,7 @@ SETTINGS = """
     USE_TZ = True
     INSTALLED_APPS = [
         *(["django_tasks"] if django.VERSION < (6, 0) else []),
+        "django.contrib.postgres",
         "pgtrigger",
         "django_leasequeue",
         "shop",
