@@ -20,7 +20,6 @@ from typing import Any
 from ..exceptions import InvalidOption
 from .batching import MAX_BATCH, Batcher
 from .client import AsyncClient, Client
-from .errors import ClientError
 from .messages import Job
 from .retries import NEVER
 
@@ -279,7 +278,7 @@ class Worker:
                     sent = time.monotonic()
                     try:
                         await client.extend(self.topic, self.node, batch, self._lease_ms)
-                    except ClientError as error:
+                    except Exception as error:  # noqa: BLE001  (whatever it is: without heartbeats all leases end)
                         pause = min(usual, AFTER_FAILURE)
                         logger.warning("Cannot extend the leases of %d jobs: %s", len(batch), error)
                         self._lose_overdue(batch)
