@@ -82,7 +82,7 @@ def _search(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse:
     found = reading.read(reading.find_jobs(number, query[:1_024].replace("\x00", "")))
     seq = found[0].seq if len(found) == 1 else None
     if not found and number is not None:
-        events = reading.read(reading.read_events(number, None))
+        events = reading.read_log(reading.read_events(number))
         seq = number if events else None
     if seq is not None:
         return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", seq))

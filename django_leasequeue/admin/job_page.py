@@ -43,7 +43,7 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
         Http404: there is no such job, and nothing is remembered of it.
     """
     job = reading.read(reading.read_job(seq))
-    events = reading.read(reading.read_events(seq, None if job is None else job.created_at))
+    events = reading.read_log(reading.read_events(seq))
     if job is None and not events:
         raise Http404(f"There is no job {seq}, and nothing is remembered of it.")
     nodes = sorted({event.node for event in events if event.node})

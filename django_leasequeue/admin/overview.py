@@ -20,7 +20,7 @@ _PROJECTS = 1_000
 def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Answer with the overview."""
     now = clock.now()
-    found = reading.read(reading.read_rates(None, bucket=rates.COARSE))
+    found = reading.read_log(reading.read_rates(None, bucket=rates.COARSE))
     shown = rates.show(found, None, now, bucket=rates.COARSE)
     totals = reading.read(engine.totals(size=_PROJECTS))
     lines = lines_of(_busiest(found), found, now)

@@ -108,7 +108,7 @@ class TestQueuePage:
             clock.advance(seconds=30)
 
         def enqueued(size: int) -> tuple[float, float]:
-            found = reading.read(reading.read_rates(queue, seconds=600, bucket=60, size=size))
+            found = reading.read_log(reading.read_rates(queue, seconds=600, bucket=60, size=size))
             (whole,) = [rate for rate in found if rate.queue_id is None and rate.bucket is None]
             return whole.factor, whole.enqueued
 

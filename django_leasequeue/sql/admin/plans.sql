@@ -1,6 +1,7 @@
--- Purpose: read through indexes for the rest of the transaction, as our own connections always do: a host's
---   connection may read the whole table where a planner trusts a limit.
--- Parameters: seqscan ('off', or what it was, to put it back).
+-- Purpose: read through indexes, BRIN ones too, for the rest of the transaction: a host's connection may read the whole
+--   table where a planner trusts a limit.
+-- Parameters: seqscan, bitmapscan ('off' and 'on', or what they were, to put them back).
 -- Index: none.
--- Returns: what it was.
-SELECT current_setting('enable_seqscan'), set_config('enable_seqscan', %(seqscan)s::text, true)
+-- Returns: what they were.
+SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'),
+    set_config('enable_seqscan', %(seqscan)s::text, true), set_config('enable_bitmapscan', %(bitmapscan)s::text, true)
