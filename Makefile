@@ -4,7 +4,7 @@
 #   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo serve lint format bench lake-demo clean
+.PHONY: help test test-browser demo serve lint format bench lake-demo clean
 
 export PYTHON
 PY := .venv/bin/python
@@ -16,6 +16,7 @@ PARALLEL ?= 4
 
 help:  ## list the commands
 	@echo "make test    run the test suite                 (ARGS='tests/unit -k url' for pytest; PARALLEL=0 one by one)"
+	@echo "make test-browser  the admin in Chromium, by keyboard   (BROWSER_IMAGES=docs/images takes the pictures anew)"
 	@echo "make demo    real work on real files            (DEMO_PATH=directory, DEMO_EXIT=1 ends by itself)"
 	@echo "make serve   the demo's admin and HTTP doors    (PORT=8000)"
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
@@ -35,6 +36,14 @@ help:  ## list the commands
 
 test: .venv/.installed-test
 	@$(PY) -m pytest --numprocesses $(PARALLEL) --dist loadfile $(ARGS)
+
+.venv/.installed-browser: .venv/.installed-test
+	@scripts/make-venv .venv browser
+	@touch $@
+
+# Needs Chromium and its driver as well: apt install chromium chromium-driver
+test-browser: .venv/.installed-browser
+	@BROWSER_TESTS=1 $(PY) -m pytest tests/browser $(ARGS)
 
 demo: .venv/.installed-test
 	@scripts/with-devdb $(PY) manage.py demo $(ARGS)

@@ -13,6 +13,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.urls import reverse
 from django.utils import timezone
 
 from django_leasequeue import engine
@@ -121,6 +122,8 @@ class Command(BaseCommand):
         self.stdout.write(
             f"\nThe worker goes on. Look around:\n"
             f"  admin               http://127.0.0.1:{port}/admin/   (login {LOGIN}, password {PASSWORD})\n"
+            f"  how it went         http://127.0.0.1:{port}{reverse('admin:leasequeue_overview')}\n"
+            f"  its dead letters    http://127.0.0.1:{port}{reverse('admin:leasequeue_deadletters')}\n"
             f"  a shell             .venv/bin/python manage.py shell\n"
             f"                      >>> from testproject.demo.tasks import report_source\n"
             f"                      >>> result = report_source.enqueue('{source}')\n"

@@ -5,6 +5,7 @@ from typing import Any
 
 import uvicorn
 from django.core.management.base import BaseCommand, CommandError
+from django.urls import reverse
 
 
 class Command(BaseCommand):
@@ -17,4 +18,8 @@ class Command(BaseCommand):
         host, _, port = address.rpartition(":")
         if not port.isdecimal():
             raise CommandError(f"{address!r} is not [HOST:]PORT.")
+        self.stdout.write(
+            f"The admin, with its queues: http://{host or '127.0.0.1'}:{port}{reverse('admin:leasequeue_overview')}"
+            " (make a login with 'manage.py createsuperuser'; 'make demo' has one)"
+        )
         uvicorn.run("testproject.asgi:application", host=host or "127.0.0.1", port=int(port), log_level="info")

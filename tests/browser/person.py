@@ -1,0 +1,151 @@
+"""A person on call: looks, tabs to what they want and presses keys. Everything is checked on the way."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver import ActionChains, Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+_AXE = Path(__file__).parent / "axe" / "axe.min.js"
+_IMAGES = os.environ.get("BROWSER_IMAGES")
+#: Seconds that something may take, and stops of the tab key that a page may have.
+_PATIENCE = 20.0
+_STOPS = 250
+
+_SEEN = """
+const style = getComputedStyle(document.activeElement);
+return style.outlineStyle !== "none" || style.boxShadow !== "none" || style.textDecorationLine.includes("underline");
+"""
+_CHECK = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {resultTypes: ["violations"]})
+    .then(found => done(found.violations), error => done([{id: String(error)}]));
+"""
+
+
+class Person:
+    """Drives a browser by keyboard.
+
+    Args:
+        driver: the browser.
+        address: of the server.
+    """
+
+    def __init__(self, driver: Chrome, address: str) -> None:
+        self.driver = driver
+        self.address = address
+
+    def open(self, path: str) -> None:
+        """Type an address."""
+        self.driver.get(self.address + path)
+
+    def sign_in(self, name: str, password: str) -> None:
+        """Sign in at the admin's login."""
+        self.open("/admin/")
+        self.type("#id_username", name)
+        self.type("#id_password", password)
+        self.press(Keys.ENTER)
+        self.wait_for("Site administration")
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        for key in keys:
+            ActionChains(self.driver).send_keys(key).perform()
+
+    def find(self, where: str) -> WebElement | None:
+        """Return the first element of a CSS selector, or of an XPath that begins with ``//``."""
+        found = self.driver.find_elements(By.XPATH if where.startswith("//") else By.CSS_SELECTOR, where)
+        return found[0] if found else None
+
+    def tab_to(self, where: str) -> WebElement:
+        """Press the tab key until the element has the focus; it must be seen to have it."""
+        self.wait_until(lambda: self.find(where) is not None, f"there is no {where}")
+        for _ in range(_STOPS):
+            active = self.driver.switch_to.active_element
+            if active == self.find(where):
+                assert self.driver.execute_script(_SEEN), f"the focus on {where} cannot be seen"
+                return active
+            self.press(Keys.TAB)
+        raise AssertionError(f"the tab key does not reach {where}")
+
+    def choose(self, where: str) -> None:
+        """Tab to a link or button and press Enter; wait until the page that it leads to is there."""
+        before = self.driver.execute_script("return performance.timeOrigin")
+        self.tab_to(where)
+        self.press(Keys.ENTER)
+        self.wait_until(
+            lambda: (
+                self.driver.execute_script("return performance.timeOrigin") != before
+                and self.driver.execute_script("return document.readyState") == "complete"
+            ),
+            f"{where} leads nowhere",
+        )
+
+    def type(self, where: str, text: str) -> None:
+        """Tab to a field and put this text in place of what is there."""
+        self.tab_to(where)
+        ActionChains(self.driver).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).perform()
+        self.press(Keys.DELETE, text)
+
+    @property
+    def text(self) -> str:
+        """What can be read on the page."""
+        return str(self.driver.execute_script("return document.body ? document.body.innerText : ''"))
+
+    def wait_for(self, words: str) -> None:
+        """Wait until words are on the page."""
+        self.wait_until(lambda: words in self.text, lambda: f"{words!r} does not come; there is:\n{self.text}")
+
+    def wait_until(self, condition: Callable[[], Any], why: str | Callable[[], str]) -> None:
+        """Wait until a condition holds."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            with suppress(WebDriverException):  # a page goes away while it is looked at
+                if condition():
+                    return
+            assert time.monotonic() < end, why() if callable(why) else why
+            time.sleep(0.05)
+
+    def check(self, picture: str | None = None) -> None:
+        """Check the page: nothing refused by the policy, no error, no serious barrier; and take a picture of it."""
+        said = [line["message"] for line in self.driver.get_log("browser") if line["level"] == "SEVERE"]
+        errors = [line for line in said if "/favicon.ico" not in line]  # the test project has none
+        assert not errors, errors
+        for scheme in ("light", "dark"):
+            self.scheme(scheme)
+            self.driver.execute_script(_AXE.read_text(encoding="utf-8"))
+            found = self.driver.execute_async_script(_CHECK)
+            serious = [
+                f"{each['id']}: {each.get('help')}: {[node['html'][:160] for node in each.get('nodes', [])][:4]}"
+                for each in found
+                if each.get("impact") in ("serious", "critical", None)
+            ]
+            assert not serious, f"{self.driver.current_url}, {scheme}: {serious}"
+            if picture and _IMAGES:
+                self._picture(f"{picture}{'-dark' if scheme == 'dark' else ''}.png", dark=scheme == "dark")
+        self.scheme("light")
+
+    def scheme(self, scheme: str) -> None:
+        """Prefer a light or a dark page."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        moving = "return document.getAnimations().length"
+        self.wait_until(lambda: self.driver.execute_script(moving) == 0, "colours do not come to rest")
+
+    def _picture(self, name: str, *, dark: bool) -> None:
+        if dark and not name.startswith("overview"):
+            return
+        height = min(int(self.driver.execute_script("return document.documentElement.scrollHeight")), 1_600)
+        self.driver.set_window_size(1280, max(height, 600) + 150)
+        Path(str(_IMAGES)).mkdir(parents=True, exist_ok=True)
+        self.driver.save_screenshot(str(Path(str(_IMAGES)) / name))
+        self.driver.set_window_size(1280, 900)

@@ -1,0 +1,233 @@
+"""An on-call person's evening, by keyboard alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Failure, NewJob, Release
+from django_leasequeue.models import BulkOperation, Job, OperatorAction
+from tests.engine.helpers import make
+
+if TYPE_CHECKING:
+    from .person import Person
+
+#: The key, as WebDriver writes it.
+ENTER = "\ue007"
+_TRACEBACK = 'Traceback (most recent call last):\n  File "shop/pay.py", line 17, in pay\n    gateway.charge(card)\n'
+
+
+def die(queue: str, count: int, task: str, *failures: tuple[str, str, str]) -> list[int]:
+    """Let jobs of a queue fail for good: each try as it is said (error, message, fingerprint)."""
+    make(queue, max_deliveries=len(failures), exhaust_at="release", dead_letter="self")
+    jobs = [NewJob(data={"kwargs": {"order": n, "card": "4111"}}, name=task) for n in range(count)]
+    seqs = [answer.seq for answer in engine.run(engine.enqueue(queue, jobs))]
+    for _ in range(0, count, 1_000):
+        for error, message, fingerprint in failures:
+            failure = Failure(error, message, _TRACEBACK, fingerprint)
+            leased = engine.run(engine.claim(queue, "worker-1", 1_000))
+            engine.run(engine.release([Release(job.seq, job.claim, 0, failure) for job in leased], "worker-1"))
+    return seqs
+
+
+@pytest.fixture
+def trouble() -> dict[str, list[int]]:
+    """What went wrong today."""
+    make("later")
+    down = ("smtplib.SMTPServerDisconnected", "please run connect() first", "smtp")
+    busy, declined = ("shop.Busy", "try later", "busy"), ("shop.Declined", "card was declined", "declined")
+    found = {
+        "mail": die("mail", 5_000, "mail.send", down),
+        "shop": die("shop", 3, "shop.pay", busy, declined),
+        "import": die("import", 40, "files.load", ("ValueError", "not a number: 'abc'", "value")),
+    }
+    engine.run(engine.sample())
+    User.objects.create_superuser("oncall", password="evening")
+    return found
+
+
+@pytest.mark.slow
+def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, list[int]]) -> None:
+    first, second, _ = trouble["shop"]
+    person.sign_in("oncall", "evening")
+
+    # How does it look?
+    person.choose("//a[contains(@href, '/leasequeue/queue/') and text()='Queues']")
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Overview']")
+    person.wait_for("Throughput of the last hour")
+    person.check("overview")
+
+    # What has died, and of what?
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.wait_for("SMTPServerDisconnected")
+    assert any(count in person.text for count in ("5,000", "1,000+", "100+"))
+    assert "shop.Declined" in person.text
+    person.check("dead-letters")
+
+    # One group, one of its jobs: its attempts and the timeline of its leases.
+    person.choose("//th/a[text()='shop.Declined']")
+    person.check("dead-letters-list")
+    person.choose(f"//th/a[text()='{first}']")
+    for words in (
+        "Attempt 2",
+        "Attempt 1",
+        "card was declined",
+        "another error: shop.Busy → shop.Declined",
+        "Timeline",
+    ):
+        assert words in person.text
+    person.check("job")
+
+    # Retry it.
+    person.choose("#job-retry")
+    person.wait_until(lambda: Job.objects.get(pk=first).state == 0, "it was not retried")
+    person.wait_for("ready")
+
+    # Another one has to be corrected first.
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.choose("//th/a[text()='shop.Declined']")
+    person.choose(f"//th/a[text()='{second}']")
+    person.choose("#job-edit")
+    person.check("edit")
+    person.type("#lq-data", '{"kwargs": {"order": 1, "card": "5500"}}')
+    person.choose("//button[text()='Show what changes']")
+    person.wait_for("What changes")
+    assert "5500" in person.text
+    person.check()
+    person.choose("//button[text()='Retry with this data']")
+    person.wait_until(
+        lambda: Job.objects.filter(state=0, data={"kwargs": {"order": 1, "card": "5500"}}).exists(),
+        "it was not retried",
+    )
+
+    # The mail server is back: into another queue, gently. No, stop.
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.choose("//button[starts-with(@aria-label, 'Redrive the group smtplib')]")
+    person.wait_for("5,000")
+    person.check("redrive")
+    person.type("#lq-to", "later")
+    person.type("#lq-rate", "400")
+    person.type("#lq-typed", str(person.driver.execute_script("return document.querySelector('[name=phrase]').value")))
+    person.choose("//button[starts-with(normalize-space(), 'Redrive')]")
+    operation = BulkOperation.objects.latest("pk")
+    person.wait_until(lambda: BulkOperation.objects.get(pk=operation.pk).done >= 400, "nothing is carried out")
+    person.wait_for("running")
+    person.check("operation")
+    person.choose("#lq-cancel")
+    person.wait_for("cancelled")
+    operation.refresh_from_db()
+    assert operation.state == "cancelled"
+    assert 400 <= operation.done < 5_000
+    assert Job.objects.filter(queue__name="later").count() == operation.done
+    assert Job.objects.filter(queue__name="mail", state=3).count() == 5_000 - operation.done
+
+    # The import was garbage: away with it.
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.choose("//button[starts-with(@aria-label, 'Discard the group ValueError')]")
+    person.type("#lq-reason", "the customer sends the file again")
+    person.choose("//button[starts-with(normalize-space(), 'Discard')]")
+    person.wait_until(lambda: not Job.objects.filter(queue__name="import").exists(), "they were not discarded")
+
+    # Who did what?
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Audit']")
+    for words in ("retry", "edit", "redrive", "discard", "the customer sends the file again", "oncall"):
+        assert words in person.text
+    person.check("audit")
+    assert {action.split(".")[0] for action in OperatorAction.objects.values_list("action", flat=True)} >= {
+        "retry", "edit", "redrive", "discard",
+    }  # fmt: skip
+
+
+def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: dict[str, list[int]]) -> None:
+    person.sign_in("oncall", "evening")
+    queue = Job.objects.filter(pk=trouble["shop"][0]).values_list("queue_id", flat=True).get()
+    for name, args, picture in (
+        ("queue_changelist", [], "queues"),
+        ("queue_change", [queue], "queue"),
+        ("queue_options", [queue], None),
+        ("job_changelist", [], None),
+        ("workers", [], None),
+        ("operations", [], None),
+    ):
+        person.open(reverse(f"admin:leasequeue_{name}", args=args))
+        person.check(picture)
+    person.open(reverse("admin:leasequeue_job_changelist", query={"queue": queue}))
+    person.check()
+
+
+def test_a_queue_is_paused_and_purged_by_keyboard(person: Person, trouble: dict[str, list[int]]) -> None:
+    person.sign_in("oncall", "evening")
+    queue = Job.objects.filter(pk=trouble["import"][0]).values_list("queue_id", flat=True).get()
+    person.open(reverse("admin:leasequeue_queue_change", args=[queue]))
+    person.choose("#queue-pause")
+    person.wait_for("nothing is claimed from it")
+    person.tab_to("[name=states][value=dead]")
+    person.press(" ")
+    person.type("#purge-typed", "import")
+    person.choose("#queue-purge")
+    person.wait_for("40 jobs of import were removed")
+
+
+class TestRefresh:
+    """The overview follows what happens, without losing the person's place."""
+
+    @pytest.fixture
+    def watching(self, person: Person) -> Person:
+        User.objects.create_superuser("oncall", password="evening")
+        self.queue = make("work")
+        person.sign_in("oncall", "evening")
+        person.open(reverse("admin:leasequeue_queue_change", args=[self.queue]))
+        return person
+
+    def ready(self, person: Person) -> str:
+        return str(person.driver.execute_script("return document.querySelector('.lq-card dd').textContent"))
+
+    def quicken(self, person: Person) -> None:
+        """Make the page's script look again now, as after coming back to the tab."""
+        person.driver.execute_script(
+            "const now = Date.now; Date.now = () => now() + 60000;document.dispatchEvent(new Event('visibilitychange'))"
+        )
+
+    def test_figures_change_and_focus_and_open_details_stay(self, watching: Person) -> None:
+        watching.tab_to("#throughput summary")
+        watching.press(ENTER)
+        node = watching.find("#throughput summary")
+        assert self.ready(watching) == "0"
+        engine.run(engine.enqueue("work", [NewJob()] * 3))
+        self.quicken(watching)
+        watching.wait_until(lambda: self.ready(watching) == "3", "it does not refresh")
+        assert watching.driver.switch_to.active_element == node
+        assert watching.driver.execute_script("return document.querySelector('#throughput details').open")
+        watching.check()
+
+    def test_it_pauses_when_asked(self, watching: Person) -> None:
+        watching.tab_to("[data-lq-pause]")
+        watching.press(ENTER)
+        watching.wait_for("paused")
+        engine.run(engine.enqueue("work", [NewJob()] * 3))
+        self.quicken(watching)
+        count = (
+            "return performance.getEntriesByType('resource').filter(e => e.initiatorType === 'xmlhttprequest').length"
+        )
+        asked = watching.driver.execute_script(count)
+        watching.press(ENTER)
+        watching.wait_until(lambda: self.ready(watching) == "3", "it does not go on")
+        assert asked == 0
+
+    def test_it_asks_for_nothing_while_the_tab_is_hidden(self, watching: Person) -> None:
+        watching.driver.execute_script(
+            "window.away = true; Object.defineProperty(document, 'hidden', {get: () => window.away})"
+        )
+        engine.run(engine.enqueue("work", [NewJob()] * 3))
+        self.quicken(watching)
+        count = (
+            "return performance.getEntriesByType('resource').filter(e => e.initiatorType === 'xmlhttprequest').length"
+        )
+        assert watching.driver.execute_script(count) == 0
+        watching.driver.execute_script("window.away = false")
+        self.quicken(watching)
+        watching.wait_until(lambda: self.ready(watching) == "3", "it does not go on")
