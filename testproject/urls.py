@@ -8,7 +8,7 @@ from django_leasequeue.api.zaqar.home import HomeView
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("v0/dead-letters", include("django_leasequeue.api.triage.urls")),
+    path("v0/", include("django_leasequeue.api.triage.urls")),
     path("v0/", include("django_leasequeue.api.topics.urls")),
     path("v1", HomeView.as_view()),
     path("v1/", include("django_leasequeue.api.zaqar.urls")),

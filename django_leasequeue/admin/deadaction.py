@@ -202,7 +202,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
         queue=asked.wanted.queue or "",
         seqs=asked.seqs or (),
         filters="" if asked.seqs is not None else asked.wanted.frozen(asked.at).query(),
-        counts={"expected": found.matches, "capped": found.capped},
+        counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
         reason=asked.reason,
         detail={"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},
         operation=number,

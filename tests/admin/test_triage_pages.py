@@ -187,7 +187,7 @@ class TestActions:
             "retry", "work", 50, 2_000, 3, "boss",
         )  # fmt: skip
         line = OperatorAction.objects.get()
-        assert (line.operation_id, line.counts) == (made.pk, {"expected": 3, "capped": False})
+        assert (line.operation_id, line.counts) == (made.pk, {"expected": 3})
         assert "fingerprint=a" in line.filters
         engine.run(run_batch(made.pk))
         page = boss.get(answer["Location"])

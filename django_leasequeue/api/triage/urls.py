@@ -1,4 +1,4 @@
-"""The addresses: ``path("v0/dead-letters", include("django_leasequeue.api.triage.urls"))``, before those of ``v0/``."""
+"""The addresses: ``path("v0/", include("django_leasequeue.api.triage.urls"))``, beside those of the topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .views import GroupsView, LettersView, LetterView
 app_name = "leasequeue_triage"
 
 urlpatterns = [
-    path("", LettersView.as_view(), name="letters"),
-    path("/groups", GroupsView.as_view(), name="groups"),
-    path("/<int:seq>", LetterView.as_view(), name="letter"),
+    path("dead-letters", LettersView.as_view(), name="letters"),
+    path("dead-letters/groups", GroupsView.as_view(), name="groups"),
+    path("dead-letters/<int:seq>", LetterView.as_view(), name="letter"),
 ]

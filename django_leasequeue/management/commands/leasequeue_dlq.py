@@ -210,7 +210,7 @@ class Command(BaseCommand):
             queue=wanted.queue or "",
             seqs=seqs or (),
             filters="" if seqs else wanted.frozen(found.at).query(),
-            counts={"expected": found.matches, "capped": found.capped},
+            counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
             reason=options["reason"],
             detail={"to": to, "rate": options["rate"]},
             operation=number,
