@@ -20,7 +20,7 @@ WITH t AS MATERIALIZED (
     RETURNING id, type
 ), floors AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
-    SELECT new.id, k.kind, 0, 0 FROM new, (VALUES (1), (2)) AS k(kind) WHERE new.type = 'queue'
+    SELECT new.id, k.kind, 0, 0 FROM new, (VALUES (0), (1), (2)) AS k(kind) WHERE new.type = 'queue'
 ), states AS (
     INSERT INTO leasequeue_topicstate (queue_id) SELECT id FROM new
 )

@@ -91,3 +91,12 @@ def test_the_others_go_on(clock, slow: str) -> None:
             except psycopg.errors.QueryCanceled as error:
                 stuck.append((name, str(error)))
     assert stuck == []
+
+
+def test_the_first_job_of_a_queue_in_an_open_transaction_holds_up_nobody(test_dsn: str) -> None:
+    engine.run(engine.create("fresh"))
+    with psycopg.connect(test_dsn) as slow, psycopg.connect(test_dsn, autocommit=True) as other:
+        engine.ConnectionExecutor(slow).run(engine.enqueue("fresh", [NewJob(data=1)]))
+        other.execute("SET lock_timeout = '5s'")
+        engine.ConnectionExecutor(other).run(engine.enqueue("fresh", [NewJob(data=2)]))
+        assert [job.data for job in engine.ConnectionExecutor(other).run(engine.claim("fresh", "n", 5))] == [2]
