@@ -1,6 +1,11 @@
 """The door describes itself: every address, every status that the tests see, valid OpenAPI."""
 
+import json
+import os
+from pathlib import Path
+
 import pytest
+from django.conf import settings
 
 pytest.importorskip("drf_spectacular")
 
@@ -44,3 +49,14 @@ def test_every_operation_is_described_with_its_errors() -> None:
         assert {"400", "403", "429", "503"} <= set(operation["responses"])
     post = found["/v1/queues/{queue}/messages", "post"]
     assert post["requestBody"]["content"]["application/json"]["schema"]["maxItems"] == 20
+
+
+def test_the_document_is_as_it_was() -> None:
+    """After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/api/zaqar``, then read the diff."""
+    snapshot = Path(settings.BASE_DIR) / "docs/reference/http-zaqar.openapi.json"
+    schema = SchemaGenerator(urlconf="tests.api.zaqar.conftest").get_schema(request=None, public=True)
+    schema["info"]["version"] = "1"
+    text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        snapshot.write_text(text, encoding="utf-8")
+    assert text == snapshot.read_text(encoding="utf-8")
