@@ -6,7 +6,9 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
+from django.db import connection
 
 from django_leasequeue import engine, signals
 from django_leasequeue.engine import Ending, NewJob, stats
@@ -295,9 +297,9 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
         assert "samples" not in first
         assert made.tick() == []
         clock.advance(seconds=0.5)
-        assert set(made.tick()) == {"promote", "floors"}
+        assert set(made.tick()) == {"promote", "floors", "operations"}
         clock.advance(seconds=0.5)
-        assert set(made.tick()) == {"promote", "floors", "expire", "recurring"}
+        assert set(made.tick()) == {"promote", "floors", "operations", "expire", "recurring"}
         clock.advance(seconds=9)
         assert "sweep" in made.tick()
     finally:
@@ -322,3 +324,36 @@ def test_options_that_are_none_are_refused(settings, options) -> None:
     settings.LEASEQUEUE = {"REAPER": options}
     with pytest.raises(ImproperlyConfigured, match=r"reaper|REAPER"):
         Reaper()
+
+
+def unknown_events() -> int:
+    """Ranges of the log's pages that its BRIN indexes did not know of (now they do)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT sum(brin_summarize_new_values(i.indexrelid)) FROM pg_inherits h"
+            " JOIN pg_index i ON i.indrelid = h.inhrelid JOIN pg_class c ON c.oid = i.indexrelid"
+            " JOIN pg_am a ON a.oid = c.relam AND a.amname = 'brin'"
+            " WHERE h.inhparent = 'leasequeue_leaseevent'::regclass"
+        )
+        return int(cursor.fetchone()[0])
+
+
+def test_the_indexes_of_the_log_know_of_what_was_written(reaper, clock) -> None:
+    make()
+    put(5_000)
+    assert unknown_events() > 0
+    put(5_000)
+    clock.advance(minutes=2)
+    reaper.tick()
+    assert unknown_events() == 0
+
+
+def test_they_wait_while_somebody_else_is_at_the_log(reaper, clock, test_dsn: str) -> None:
+    make()
+    reaper.tick()
+    put(5_000)
+    with psycopg.connect(test_dsn) as other:
+        other.execute("LOCK TABLE leasequeue_leaseevent IN SHARE UPDATE EXCLUSIVE MODE")
+        clock.advance(minutes=2)
+        assert "summaries" in reaper.tick()
+    assert unknown_events() > 0
