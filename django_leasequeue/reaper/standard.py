@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..recurring.duty import RecurringDuty
 from .duty import Duty
 from .janitor import Census, expire_samples, expire_workers, keep_partitions
+from .summaries import summarize
 from .triage import operations
 from .upkeep import Expiry, expire_results, floors, promote, sweep
 
@@ -22,6 +23,7 @@ def standard_duties() -> list[Duty]:
         Duty("results", expire_results, 5.0),
         Duty("samples", census.sample, 30.0),
         Duty("partitions", keep_partitions, 60.0),
+        Duty("summaries", summarize, 60.0),
         Duty("sample_retention", expire_samples, 300.0),
         Duty("workers", expire_workers, 60.0),
         Duty("orphans", census.clear_up, 3_600.0),
