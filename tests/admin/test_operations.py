@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +19,7 @@ from django_leasequeue.engine.bulkoperation import change_operation, run_batch, 
 from django_leasequeue.engine.deadaction import act, edit_and_retry
 from django_leasequeue.engine.deadfilter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
-from django_leasequeue.models import BulkOperation, Job, JobResult, OperatorAction
+from django_leasequeue.models import BulkOperation, EventKind, Job, JobResult, LeaseEvent, OperatorAction
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duty import Duty
 from django_leasequeue.reaper.triage import operations
@@ -279,6 +283,36 @@ class TestPauseCancelRestart:
             assert engine.run(run_batch(made.pk)) is False
         made.refresh_from_db()
         assert made.done == 0
+
+
+def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str, str]) -> None:
+    graves()
+    found = bury(2_000)
+    command = [sys.executable, "-m", "django", "leasequeue_dlq", "retry", "--yes", "--here", "--rate", "500"]
+    with subprocess.Popen(command, env=subprocess_env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            made = wait_for(lambda: BulkOperation.objects.filter(done__gt=1, done__lt=2_000).first())
+        finally:
+            process.kill()
+    made.refresh_from_db()
+    assert made.is_active
+    assert states(found).count("ready") == made.done
+    BulkOperation.objects.update(rate=None)
+    while engine.run(run_batch(made.pk)):
+        pass
+    made.refresh_from_db()
+    assert (made.state, made.done, made.conflicts) == ("done", 2_000, 0)
+    assert states(found) == ["ready"] * 2_000
+    assert LeaseEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2_000
+
+
+def wait_for(look: Callable[[], Any], seconds: float = 60) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (found := look()) is not None:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
 
 
 class TestConflicts:
