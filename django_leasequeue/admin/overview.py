@@ -20,8 +20,8 @@ _PROJECTS = 1_000
 def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Answer with the overview."""
     now = clock.now()
-    found = reading.read_log(reading.read_rates(None, bucket=rates.COARSE))
-    shown = rates.show(found, None, now, bucket=rates.COARSE)
+    found = reading.read_log(reading.read_rates(None, bucket=rates.BUCKET))
+    shown = rates.show(found, None, now)
     totals = reading.read(engine.totals(size=_PROJECTS))
     lines = lines_of(_busiest(found), found, now)
     workers = reading.read(reading.read_workers()) if pages.allowed(request, "view_worker") else []

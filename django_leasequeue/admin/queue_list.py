@@ -69,7 +69,7 @@ def queue_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
     shown = names[:PAGE]
     counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
     now = clock.now()
-    found = reading.read_log(reading.read_rates(None, bucket=rates.COARSE))
+    found = reading.read_log(reading.read_rates(None, bucket=rates.BUCKET))
     context: dict[str, Any] = {
         "lines": lines_of([counts[each.id] for each in shown if each.id in counts], found, now),
         "q": prefix,

@@ -27,7 +27,7 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
         raise Http404
     now = clock.now()
     health = reading.read(reading.read_health([queue.pk])).get(queue.pk)
-    found = reading.read_log(reading.read_rates(queue.pk))
+    found = reading.read_log(reading.read_rates(queue.pk, bucket=rates.BUCKET))
     shown = rates.show(found, None, now)
     letters = pages.url_or_none(site, "leasequeue_deadletters")
     context: dict[str, Any] = {

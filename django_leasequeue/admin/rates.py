@@ -13,8 +13,7 @@ from .reading import RATE_EVENTS, Rate
 
 #: How far back, and how fine (seconds).
 SECONDS = 3_600
-BUCKET = 60
-COARSE = 120
+BUCKET = 120
 
 
 class Rates(NamedTuple):
@@ -28,21 +27,20 @@ class Rates(NamedTuple):
     note: str
 
 
-def show(rates: Sequence[Rate], queue_id: int | None, now: datetime, *, bucket: int = BUCKET) -> Rates:
+def show(rates: Sequence[Rate], queue_id: int | None, now: datetime) -> Rates:
     """Draw the rates of one queue (``None``: all together).
 
     Args:
         rates: what ``read_rates`` returned.
         now: when it was read.
-        bucket: seconds of a bucket.
     """
     mine = {rate.bucket: rate for rate in rates if rate.queue_id == queue_id}
     whole = mine.get(None)
-    buckets = range(SECONDS // bucket)
-    times = [now - timedelta(seconds=SECONDS - n * bucket) for n in buckets]
+    buckets = range(SECONDS // BUCKET)
+    times = [now - timedelta(seconds=SECONDS - n * BUCKET) for n in buckets]
 
     def series(label: str, value: Callable[[Rate], float]) -> charts.Series:
-        return charts.Series(label, [value(mine[n]) * 60 / bucket if n in mine else 0 for n in buckets])
+        return charts.Series(label, [value(mine[n]) * 60 / BUCKET if n in mine else 0 for n in buckets])
 
     def waits(label: str, place: int) -> charts.Series:
         found = [mine[n].waits if n in mine else None for n in buckets]
@@ -50,7 +48,8 @@ def show(rates: Sequence[Rate], queue_id: int | None, now: datetime, *, bucket: 
 
     note = ""
     if whole is not None and whole.factor > 1:
-        note = f"Estimated: of each {bucket} s at most {RATE_EVENTS:,} events are read; few jobs may be missed."
+        note = f"Estimated: of each {BUCKET} s at most {RATE_EVENTS:,} events are read; few jobs may be missed."
+    # A try that was the last one is given back (or expires), and is dead: it is drawn once.
     return Rates(
         charts.bars(
             "throughput",
@@ -58,7 +57,7 @@ def show(rates: Sequence[Rate], queue_id: int | None, now: datetime, *, bucket: 
             times,
             [
                 series("completed", lambda rate: rate.acked),
-                series("given back or expired", lambda rate: rate.returned),
+                series("given back or expired", lambda rate: max(rate.returned - rate.dead, 0.0)),
                 series("failed or dead", lambda rate: rate.failed + rate.dead),
             ],
             unit="jobs a minute",
@@ -78,10 +77,10 @@ def show(rates: Sequence[Rate], queue_id: int | None, now: datetime, *, bucket: 
     )
 
 
-def spark(rates: Sequence[Rate], queue_id: int, *, bucket: int = COARSE) -> SafeString:
+def spark(rates: Sequence[Rate], queue_id: int) -> SafeString:
     """Draw the completed jobs of one queue as a small line."""
-    mine = {rate.bucket: rate.acked * 60 / bucket for rate in rates if rate.queue_id == queue_id}
-    values = [mine.get(n, 0.0) for n in range(SECONDS // bucket)]
+    mine = {rate.bucket: rate.acked * 60 / BUCKET for rate in rates if rate.queue_id == queue_id}
+    values = [mine.get(n, 0.0) for n in range(SECONDS // BUCKET)]
     last, most = charts.figure(round(values[-1])), charts.figure(round(max(values)))
     title = f"Completed a minute in the last hour: {last} now, at most {most}"
     return charts.sparkline(values, title)

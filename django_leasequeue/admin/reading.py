@@ -284,7 +284,7 @@ def read_events(seq: int) -> Steps[list[Event]]:
 
 @operation
 def read_rates(
-    queue_id: int | None, *, seconds: int = 3_600, bucket: int = 60, size: int = RATE_EVENTS
+    queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = RATE_EVENTS
 ) -> Steps[list[Rate]]:
     """Read how much happened lately; a bucket of more than ``size`` events is estimated from as many.
 

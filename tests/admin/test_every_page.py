@@ -1,0 +1,78 @@
+"""What holds for every page of the admin, of whichever part: nothing inline, no id twice, a label for each field."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.models import BulkOperation, Worker
+from tests.admin.letters import bury, graves
+from tests.admin.pages import Page
+from tests.engine.helpers import one, put
+
+_NASTY = "<script>alert(1)</script><b onclick=alert(1) style='color:red'>\"'"
+
+
+@pytest.fixture
+def pages(db: None) -> list[tuple[str, list[Any]]]:
+    """Each page with something on it that would like to be HTML."""
+    queue = graves(project=_NASTY)
+    failure = engine.Failure(_NASTY, _NASTY, _NASTY, "print")
+    (dead,) = bury(1, project=_NASTY, failure=failure, key=_NASTY, name=_NASTY, tag="<i>", data={_NASTY: _NASTY})
+    put(2, project=_NASTY)
+    leased = one(project=_NASTY, node=_NASTY)
+    at = engine.clock.now()
+    Worker.objects.create(
+        node=_NASTY, host=_NASTY, pid=1, queues=[_NASTY], concurrency=1, started_at=at, seen_at=at,
+        running=[{"seq": leased.seq, "queue": _NASTY, "name": _NASTY, "seconds": 1}],
+    )  # fmt: skip
+    operation = BulkOperation.objects.create(
+        kind="discard", reason=_NASTY, project=_NASTY, queue="work", frozen_at=at, created_at=at, username=_NASTY
+    )
+    return [
+        ("overview", []), ("queue_changelist", []), ("queue_change", [queue]), ("queue_options", [queue]),
+        ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("workers", []),
+        ("deadletters", []), ("deadletters_list", []), ("deadletters_edit", [dead]), ("operations", []),
+        ("operation", [operation.pk]), ("audit", []),
+    ]  # fmt: skip
+
+
+def test_no_page_needs_anything_inline(pages: list[tuple[str, list[Any]]]) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    for name, args in pages:
+        answer = client.get(reverse(f"admin:leasequeue_{name}", args=args))
+        assert answer.status_code == 200, name
+        page = Page(answer.content.decode())
+        assert page.inline == [], name
+        assert page.unnamed_fields() == [], name
+        assert len(page.ids()) == len(set(page.ids())), name
+        assert [attrs for tag, attrs in page.tags if tag == "b"] == [], name
+
+
+def test_commands_do_not_load_the_http_doors_for_the_admin() -> None:
+    """``django.contrib.admin`` imports our pages with every command: they bring no REST framework along."""
+    program = """
+import sys
+from django.conf import settings
+settings.configure(
+    SECRET_KEY="x", USE_TZ=True, DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
+    INSTALLED_APPS=[
+        "django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions",
+        "django.contrib.messages", "django.contrib.postgres", "pgtrigger", "django_leasequeue",
+    ],
+)
+import django
+django.setup()
+assert "django_leasequeue.admin.queues" in sys.modules
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("rest_framework", "drf_spectacular", "pyspark")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[]", ""), done.stderr
