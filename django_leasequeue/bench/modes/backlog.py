@@ -29,6 +29,7 @@ def run(bench: Bench) -> None:
     few = bench.compare(name.format(small), refilled, bare_refilled, jobs, label=_LABEL)
     bench.progress.step(f"{bench.mode}: enqueueing {large - small:,} jobs")
     bench.fill(queue, large - small)
+    bench.tidy()
     many = bench.compare(name.format(large), refilled, bare_refilled, jobs, label=f"{_LABEL}, {small:,} waiting")
     add_ratio(bench, f"{large:,} waiting", many, few, f"{small:,} waiting")
 

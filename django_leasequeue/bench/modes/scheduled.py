@@ -21,5 +21,6 @@ def run(bench: Bench) -> None:
     without = bench.compare(name.format(0), ours(bench, queue, BATCH), bare(bench, BATCH), jobs, label=_LABEL)
     bench.progress.step(f"{bench.mode}: enqueueing {scheduled:,} jobs for tomorrow")
     bench.fill(queue, scheduled, delay_ms=_DAY_MS)
+    bench.tidy()
     beside = bench.compare(name.format(scheduled), ours(bench, queue, BATCH), bare(bench, BATCH), jobs, label=_LABEL)
     add_ratio(bench, f"{scheduled:,} scheduled", beside, without, "none scheduled")
