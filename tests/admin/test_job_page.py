@@ -181,6 +181,18 @@ class TestPayload:
         enqueue(NewJob(data={"user": "ann"}, name="shop.pay"))
         assert '"data of work/shop.pay, 1 names"' in look(client, one().seq).text
 
+    @pytest.mark.parametrize("hook", ["tests.admin.test_job_page.stumble", "tests.admin.no_such.thing"])
+    def test_a_hook_that_fails_shows_nothing_and_hides_no_job(
+        self, client: Client, settings: Any, caplog: pytest.LogCaptureFixture, hook: str
+    ) -> None:
+        settings.LEASEQUEUE = {"ADMIN": {"REDACT": hook}}
+        make()
+        enqueue(NewJob(data={"user": "ann"}))
+        page = look(client, one().seq)
+        assert "[hidden]" in page.text
+        assert '"ann"' not in page.text
+        assert "REDACT" in caplog.text
+
     def test_a_binary_body_is_shown_by_its_size(self, client: Client) -> None:
         make()
         enqueue(NewJob(body=b"\x00secret" * 200))
@@ -203,6 +215,10 @@ class TestPayload:
         make()
         enqueue(NewJob(data=value))
         look(client, one().seq)
+
+
+def stumble(value: Any, **_: Any) -> Any:
+    raise KeyError("card")
 
 
 def shout(value: Any, *, kind: str, queue: str, task: str | None) -> str:
