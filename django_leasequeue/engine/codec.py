@@ -29,7 +29,8 @@ def dumps(value: Any, what: str = "data") -> str:
     """
     try:
         text = "".join(_chunks(value, 0))
-        text.encode()
+        if not text.isascii():
+            text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidOption(f"{what} must be JSON: {error}.") from error
     if "\\u0000" in text and "\\u0000" in text.replace("\\\\", ""):

@@ -33,6 +33,9 @@ def check_text(value: Any, what: str, high: int, low: int = 1) -> str:
     """
     if not isinstance(value, str):
         raise InvalidOption(f"{what} must be text; it is a {type(value).__name__}.")
+    # Nearly every text is plain: its characters are its bytes, and nothing has to be encoded to be measured.
+    if value.isascii() and low <= len(value) <= high and "\x00" not in value:
+        return value
     try:
         size = len(value.encode())
     except UnicodeEncodeError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -35,7 +35,7 @@ class Executor(Protocol):
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows: ...
 
-    def copy(self, name: str, text: str) -> None: ...
+    def copy(self, name: str, parts: Iterable[str]) -> None: ...
 
     def transaction(self) -> Any: ...
 
@@ -57,7 +57,7 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
                         stack.enter_context(executor.transaction())
                         began = True
                     elif name.startswith(COPY):
-                        executor.copy(name.removeprefix(COPY), params["text"])
+                        executor.copy(name.removeprefix(COPY), params["parts"])
                     else:
                         rows = executor.fetch(name, params)
                     name, params = steps.send(rows)
@@ -109,10 +109,11 @@ class DjangoExecutor:
             return cursor.fetchall()
 
     @async_unsafe
-    def copy(self, name: str, text: str) -> None:
-        """Send ``text`` through the COPY statement ``name``."""
+    def copy(self, name: str, parts: Iterable[str]) -> None:
+        """Send a text in parts through the COPY statement ``name``."""
         with self._cursor() as (cursor, _), cursor.copy(statement(name)) as stream:
-            stream.write(text)
+            for part in parts:
+                stream.write(part)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -151,10 +152,11 @@ class ConnectionExecutor:
             cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
             return cursor.fetchall()
 
-    def copy(self, name: str, text: str) -> None:
-        """Send ``text`` through the COPY statement ``name``."""
+    def copy(self, name: str, parts: Iterable[str]) -> None:
+        """Send a text in parts through the COPY statement ``name``."""
         with psycopg.Cursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:
-            stream.write(text)
+            for part in parts:
+                stream.write(part)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -189,10 +191,11 @@ class AsyncConnectionExecutor:
             await cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
             return await cursor.fetchall()
 
-    async def copy(self, name: str, text: str) -> None:
-        """Send ``text`` through the COPY statement ``name``."""
+    async def copy(self, name: str, parts: Iterable[str]) -> None:
+        """Send a text in parts through the COPY statement ``name``."""
         async with psycopg.AsyncCursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:
-            await stream.write(text)
+            for part in parts:
+                await stream.write(part)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -221,7 +224,7 @@ class AsyncConnectionExecutor:
                             await stack.enter_async_context(self.transaction())
                             began = True
                         elif name.startswith(COPY):
-                            await self.copy(name.removeprefix(COPY), params["text"])
+                            await self.copy(name.removeprefix(COPY), params["parts"])
                         else:
                             rows = await self.fetch(name, params)
                         name, params = steps.send(rows)
