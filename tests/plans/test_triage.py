@@ -45,16 +45,28 @@ def dead(tables: Tables, django_db_blocker) -> Iterator[Tables]:
         yield tables
 
 
-@pytest.fixture(params=["own", "host"])
+#: Statistics of a time when nothing had died yet.
+STALE = """
+DELETE FROM pg_statistic WHERE starelid = 'leasequeue_job'::regclass;
+UPDATE pg_class SET reltuples = 0, relpages = 1 WHERE relname IN ('leasequeue_job_dead', 'leasequeue_job_died');
+UPDATE pg_class SET reltuples = 1000, relpages = 30 WHERE relname = 'leasequeue_job';
+"""
+
+
+@pytest.fixture(params=["own", "host", "host, before the first analyze"])
 def explaining(
     request: pytest.FixtureRequest, dead: Tables, django_db_blocker, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Explaining]:
     monkeypatch.setattr(triage, "PATIENCE", 1e9)  # explaining takes its time
     with django_db_blocker.unblock(), engine.clock.hold(engine.clock.Clock(NOW)):
         with connect("default") as connection, connection.transaction(force_rollback=True):
-            connection.execute(SETTINGS[request.param])
+            connection.execute(SETTINGS[request.param.partition(",")[0]])
             if request.param == "host":
                 connection.execute("SET plan_cache_mode = force_generic_plan")
+            if request.param.endswith("analyze"):
+                if connection.execute("SHOW is_superuser").fetchone() != ("on",):
+                    pytest.skip("only a superuser may change statistics")
+                connection.execute(STALE)
             yield Explaining(connection)
 
 
