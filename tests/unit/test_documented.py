@@ -1,10 +1,13 @@
 """What the reference must name."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
 
 from django_leasequeue.api.options import ApiOptions
 from django_leasequeue.conf import Settings
@@ -38,3 +41,42 @@ def test_every_statement_says_what_it_is_for() -> None:
         head = path.read_text(encoding="utf-8")
         for word in ("-- Purpose:", "-- Index:"):
             assert word in head, f"{path.name} lacks {word}"
+
+
+def options_of(parser: CommandParser) -> Iterator[str]:
+    """The options of a command and of its parts, without those that every command has."""
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for part in action.choices.values():
+                yield from options_of(part)
+        yield from (word for word in action.option_strings if word.startswith("--"))
+
+
+def test_every_command_and_its_options() -> None:
+    common = set(options_of(BaseCommand().create_parser("manage.py", "none"))) | {"--skip-checks", "--help"}
+    pages = {path.name: path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md")}
+    names = [name for name, app in get_commands().items() if app == "django_leasequeue"]
+    assert len(names) > 8
+    for name in names:
+        assert f"`{name}`" in pages["commands.md"], name
+        found = "".join(text for text in pages.values() if name in text)
+        command = load_command_class("django_leasequeue", name)
+        for option in set(options_of(command.create_parser("manage.py", name))) - common:
+            assert option in found, f"{name} {option}"
+
+
+def test_every_page_is_linked() -> None:
+    """A page that no other leads to is not found."""
+    docs = REFERENCE.parent
+    pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"README.md"}
+    linked = set()
+    for path in [docs.parent / "README.md", *docs.rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            place = (path.parent / target).resolve()
+            assert place.exists(), f"{path.name} leads to {target}, which is not there"
+            if place.is_dir():
+                files = place.glob("*.md") if place.name == "decisions" else ()
+                linked |= {file.relative_to(docs).as_posix() for file in files}
+            elif place.is_relative_to(docs):
+                linked.add(place.relative_to(docs).as_posix())
+    assert pages - linked == set()

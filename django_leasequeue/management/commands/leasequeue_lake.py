@@ -37,7 +37,9 @@ class Command(BaseCommand):
         shared.add_argument(
             "--lake", default=lake.get("PATH"), metavar="PATH", help="a directory, s3a://, gs:// ... (LAKE['PATH'])"
         )
-        shared.add_argument("--using", default=conf.settings.DATABASE, metavar="ALIAS", help="database (%(default)s)")
+        shared.add_argument(
+            "--database", dest="using", default=conf.settings.DATABASE, metavar="ALIAS", help="alias (%(default)s)"
+        )
         shared.add_argument("--master", default=lake.get("MASTER"), help="Spark master (local[2])")
         shared.add_argument("--remote", default=lake.get("REMOTE"), help="Spark Connect server, sc://host:port")
         shared.add_argument("--memory", default=lake.get("MEMORY"), help="heap of a local Spark (1g)")
