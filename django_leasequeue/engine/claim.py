@@ -58,7 +58,7 @@ def claim(
     tag: str | None = None,
     connection: str | None = None,
     trail: Trail | None = None,
-    greedy: bool = False,
+    skip_coalesced: bool = False,
     strict: bool = True,
 ) -> Steps[list[LeasedJob]]:
     """Lease up to ``size`` ready jobs to ``node``.
@@ -78,7 +78,7 @@ def claim(
         connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel
             is told when somebody settles one of its jobs.
         trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
-        greedy: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
+        skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
         strict: whether a missing queue is an error (workers of several queues go on without it).
 
     Returns:
@@ -108,7 +108,7 @@ def claim(
         "grace_ms": clamp_grace(grace_ms) or 0,
         "tag": tag,
         "connection": connection,
-        "jitter": 0 if greedy else MAX_JITTER_MS,
+        "jitter": 0 if skip_coalesced else MAX_JITTER_MS,
     }
     found = _Round()
     started = {} if trail is None else trail.parameters()

@@ -76,7 +76,7 @@ class ClaimView(TopicView):
                 claimer.size,
                 project=self.project,
                 lease_ms=claimer.lease_ms,
-                greedy=True,
+                skip_coalesced=True,
                 strict=False,
             )
         )
