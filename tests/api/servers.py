@@ -288,7 +288,7 @@ def serving(environment: Mapping[str, str], count: int = 1, **options: Any) -> I
         yield servers
 
 
-def eventually(check: Callable[[], bool], seconds: float = 5.0) -> None:
+def eventually(check: Callable[[], bool], seconds: float = 20.0) -> None:
     """Wait until something is so."""
     ends = time.monotonic() + seconds
     while not check():

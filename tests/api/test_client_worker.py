@@ -137,12 +137,12 @@ def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bo
 
     def handler(job: Job) -> None:
         runs.append(job.deliveries)
-        time.sleep(2.0)
+        time.sleep(5.0)
 
     client.produce(queue, [Record(1)])
-    with running(Worker(client, queue, handler, lease_ms=600, stream=stream)):
+    with running(Worker(client, queue, handler, lease_ms=2_000, stream=stream)):
         eventually(lambda: runs == [1])
-        ends = time.monotonic() + 1.5
+        ends = time.monotonic() + 4.0
         while time.monotonic() < ends:
             assert client.claim(queue, "thief") == []
             time.sleep(0.05)

@@ -84,6 +84,8 @@ def worker(
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            # As at a terminal, however this run was started: Ctrl-C reaches the worker.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (only that call)
         )
     try:
         yield process, printed
