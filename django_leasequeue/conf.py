@@ -64,7 +64,7 @@ class Settings:
     LAKE: dict[str, Any] = field(default_factory=dict)
     #: Options of the HTTP doors.
     API: dict[str, Any] = field(default_factory=dict)
-    #: The admin's pages: {"REDACT": dotted path of redact(value, *, kind, queue, task), what payloads are shown through}.
+    #: The admin's pages: {"REDACT": dotted path of redact(value, *, kind, queue, task), what shows payloads}.
     ADMIN: dict[str, Any] = field(default_factory=dict)
 
 
