@@ -37,6 +37,10 @@ ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
+    # A task that writes a few days keeps their files open instead of sorting its rows by day.
+    "spark.sql.maxConcurrentOutputFileWriters": "32",
+    # What is kept is read once or twice and dropped: finding the best encoding of each column costs more.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # A partition column of text stays text, also when it looks like a number.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }

@@ -2,26 +2,29 @@
 
 They need nothing of this project but the columns of the source's table ``events`` (docs/reference/lake.md), write
 nothing and start no action, so they work in a notebook, on a stream's Parquet, or over the archive. ``attempts`` and
-``jobs``
-make the silver tables; everything else takes those two.
+``jobs`` make the silver tables (of one ``fold`` when both are wanted); everything else takes those two.
 """
 
 from .capacity import forecast, hour_of_week, workers_needed
 from .curves import backlog, in_flight
-from .latency import latency
+from .latency import latencies, latency
 from .leases import lease_advice
 from .nodes import node_health
 from .poison import poison
 from .rates import throughput
-from .spans import attempts, jobs
+from .spans import attempts, attempts_of, fold, jobs, jobs_of
 
 __all__ = [
     "attempts",
+    "attempts_of",
     "backlog",
+    "fold",
     "forecast",
     "hour_of_week",
     "in_flight",
     "jobs",
+    "jobs_of",
+    "latencies",
     "latency",
     "lease_advice",
     "node_health",

@@ -32,7 +32,7 @@ def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         .agg(
             f.sum("ran").alias("busy"),
             f.count("ran").alias("runs"),
-            f.countDistinct("seq").alias("worked"),
+            f.count(f.when(f.col("attempt") == 1, f.col("ran"))).alias("worked"),
         )
     )
     every = come.unionByName(work, allowMissingColumns=True).groupBy("project", "queue", "hour").agg(
@@ -62,14 +62,16 @@ def forecast(weekly: DataFrame, jobs: DataFrame) -> DataFrame:
     Returns:
         project, queue, hour_of_week, expected (jobs an hour), trend, run, per_job.
     """
-    newest = jobs.agg(f.max("enqueued_at").alias("newest"), f.min("enqueued_at").alias("oldest"))
-    age = f.datediff("newest", "enqueued_at")
+    # First by day: everything after this line is small.
+    daily = jobs.groupBy("project", "queue", f.to_date("enqueued_at").alias("day")).agg(f.count("seq").alias("n"))
+    ends = daily.agg(f.max("day").alias("newest"), f.min("day").alias("oldest"))
+    age = f.datediff("newest", "day")
     weeks = (
-        jobs.crossJoin(newest)
+        daily.crossJoin(f.broadcast(ends))
         .groupBy("project", "queue")
         .agg(
-            f.count(f.when(age < 7, 1)).alias("this"),
-            f.count(f.when((age >= 7) & (age < 14), 1)).alias("before"),
+            f.sum(f.when(age < 7, f.col("n")).otherwise(0)).alias("this"),
+            f.sum(f.when((age >= 7) & (age < 14), f.col("n")).otherwise(0)).alias("before"),
             f.max(f.datediff("newest", "oldest")).alias("days"),
         )
         .select(

@@ -1,8 +1,10 @@
 """Silver: one row per attempt (a claim of a job), one row per job.
 
-The events of a job are put in order of ``(txid, id)`` within their time, and an attempt is a claim event together with
-everything up to the next claim of the same job. Repeated events (the same ``id``) count once, in whatever order they
-came.
+The events of a job are put in order of time and number, and an attempt is a claim event together with everything up to
+the next claim of the same job. Repeated events (the same ``id``) count once, in whatever order they came.
+
+All of it is one shuffle and one sort: events go by job and stand in order, and running windows (which cost the same for
+each event of a long history) carry along what the last row of an attempt, or of the job, needs to know.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ OUTCOMES = {
     "expired": "expired",
     "cancelled": "cancelled",
 }
-#: Events after which a job is not waiting for a worker any more.
-TERMINAL = ("acked", "failed", "dead_lettered", "cancelled")
-_ENDS = (*OUTCOMES, "dead_lettered")
+#: Events after which a job is not waiting for a worker any more -> its state.
+STATES = {"acked": "completed", "failed": "failed", "dead_lettered": "dead", "cancelled": "cancelled"}
+#: Columns that :func:`fold` reads.
+NEEDED = ("id", "occurred_at", "project", "queue", "seq", "enqueued_at", "deadline", "event", "node", "name", "detail")
+#: Words are numbers (places in this list, from 1) while events are sorted and walked over: that is most of the work.
+_KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended")
+_NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
 
 
 def seconds(later: Column, earlier: Column) -> Column:
@@ -33,80 +39,129 @@ def seconds(later: Column, earlier: Column) -> Column:
     return (f.unix_micros(later) - f.unix_micros(earlier)) / f.lit(1e6)
 
 
+def fold(events: DataFrame) -> DataFrame:
+    """Return the last event of every attempt and of every job, with what came before it.
+
+    :func:`attempts_of` and :func:`jobs_of` are projections of it: who wants both keeps it (``persist``) and computes it
+    once.
+
+    Args:
+        events: with the columns ``NEEDED`` at least.
+
+    Returns:
+        Columns for those two functions.
+    """
+    by_job = Window.partitionBy("seq").orderBy("occurred_at", "id")
+    so_far = by_job.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = by_job.rowsBetween(Window.unboundedPreceding, -1)
+    claim, end, dead = _is("claimed"), _is(*OUTCOMES), _is("dead_lettered")
+
+    def last(value: Column, when: Column) -> Column:
+        return f.last(f.when(when, value), ignorenulls=True).over(so_far)
+
+    def count(when: Column) -> Column:
+        return f.count(f.when(when, 1)).over(so_far).cast("int")
+
+    once = (
+        events.select(
+            "seq",
+            "occurred_at",
+            "id",
+            _number(f.col("event")).alias("kind"),
+            f.coalesce("enqueued_at", "occurred_at").alias("enqueued_at"),
+            "deadline",
+            "project",
+            "queue",
+            f.col("name").alias("task"),
+            "node",
+            "detail",
+        )
+        .withColumn("id_before", f.lag("id").over(by_job))
+        .where(f.col("id_before").isNull() | (f.col("id_before") != f.col("id")))
+    )
+    first = once.select(
+        *("seq", "occurred_at", "id", "kind", "project", "queue", "task", "detail"),
+        f.min("enqueued_at").over(so_far).alias("enqueued_at"),
+        last(f.col("node"), claim).alias("node"),
+        last(f.col("occurred_at"), claim).alias("claimed_at"),
+        last(f.col("deadline"), _is("claimed", "extended")).alias("granted"),
+        f.min(f.when(claim, f.col("occurred_at"))).over(so_far).alias("first_claimed_at"),
+        count(claim).alias("attempt"),
+        count(_is("extended")).alias("extended"),
+        count(_is("expired")).alias("expiries"),
+        count(_is("released")).alias("releases"),
+        # An attempt ends with the first end after its claim.
+        (end & f.last(f.when(claim | end, claim), ignorenulls=True).over(before)).alias("is_end"),
+        f.lag(_ready_at()).over(by_job).alias("was_ready_at"),
+        f.lead("kind").over(by_job).alias("next_kind"),
+        last(f.struct("kind", "occurred_at", "detail"), _is(*STATES, "redriven", "claimed", "enqueued")).alias("last"),
+    )
+    folded = first.select(
+        *("seq", "project", "queue", "task", "enqueued_at", "node", "claimed_at", "granted", "first_claimed_at"),
+        *("attempt", "expiries", "releases", "next_kind", "last"),
+        # Of the event before the claim: enqueued, released, expired, redriven.
+        last(f.coalesce("was_ready_at", "enqueued_at"), claim).alias("ready_at"),
+        (f.col("extended") - last(f.col("extended"), claim)).alias("extensions"),
+        last(f.struct("attempt", "kind", "occurred_at", "detail"), f.col("is_end")).alias("end"),
+        last(f.struct("attempt", "detail"), dead).alias("death"),
+    )
+    ends_attempt = (f.col("next_kind") == _NUMBER["claimed"]) & (f.col("attempt") > 0)
+    return folded.where(f.col("next_kind").isNull() | ends_attempt)
+
+
+def _is(*words: str) -> Column:
+    return f.col("kind").isin(*[_NUMBER[word] for word in words])
+
+
+def _number(event: Column) -> Column:
+    said: Column = f.lit(0)
+    for word, number in _NUMBER.items():
+        said = f.when(event == word, number).otherwise(said)
+    return said
+
+
 def attempts(events: DataFrame) -> DataFrame:
     """Return one row per attempt.
 
     Args:
-        events: id, txid, occurred_at, queue, project, seq, enqueued_at, deadline, deliveries, event, node, name,
-        detail.
+        events: id, occurred_at, queue, project, seq, enqueued_at, deadline, event, node, name, detail.
 
     Returns:
         project, queue, task, seq, attempt (1, 2, ...), node, enqueued_at, ready_at (when it could be claimed),
         claimed_at, deadline (the last one granted), ended_at, outcome (completed, failed, released, expired, cancelled,
-        running),
-        dead (whether the job was dead-lettered by it), error_type, fingerprint, waited, ran (seconds), extensions,
-        unstarted.
+        running), dead (whether the job was dead-lettered by it), error_type, fingerprint, waited, ran (seconds),
+        extensions, unstarted.
     """
-    by_job = Window.partitionBy("seq").orderBy("occurred_at", "txid", "id")
-    so_far = by_job.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    numbered = (
-        events.dropDuplicates(["id"])
-        .withColumn("attempt", f.sum(f.when(f.col("event") == "claimed", 1).otherwise(0)).over(so_far))
-        .withColumn("ready_at", _ready_at())
-    )
-    # Of the event before the claim: enqueued, released, expired, redriven.
-    numbered = numbered.withColumn("was_ready_at", f.lag("ready_at").over(by_job))
-    claim = f.col("event") == "claimed"
-    end = f.col("event").isin(*OUTCOMES)
-    first_end = f.min(f.when(end, f.struct("occurred_at", "event", "detail")))
-    grouped = (
-        numbered.where(f.col("attempt") > 0)
-        .groupBy("seq", "attempt")
-        .agg(
-            f.max("project").alias("project"),
-            f.max("queue").alias("queue"),
-            f.max("name").alias("task"),
-            f.max(f.when(claim, f.col("node"))).alias("node"),
-            f.max("enqueued_at").alias("enqueued_at"),
-            f.max(f.when(claim, f.coalesce("was_ready_at", "enqueued_at"))).alias("ready_at"),
-            f.max(f.when(claim, f.col("occurred_at"))).alias("claimed_at"),
-            f.max(f.when(f.col("event").isin("claimed", "extended"), f.col("deadline"))).alias("deadline"),
-            first_end.alias("end"),
-            f.max(f.when(f.col("event") == "dead_lettered", f.col("detail"))).alias("dead_detail"),
-            f.max(f.col("event") == "dead_lettered").alias("dead"),
-            f.count(f.when(f.col("event") == "extended", 1)).alias("extensions"),
-        )
-    )
-    detail = f.coalesce("end.detail", "dead_detail")
-    outcome = f.create_map(*[f.lit(word) for pair in OUTCOMES.items() for word in pair])
-    return grouped.select(
+    return attempts_of(fold(events))
+
+
+def attempts_of(folded: DataFrame) -> DataFrame:
+    """Return what :func:`attempts` returns, from :func:`fold`."""
+    ended = f.col("end.attempt") == f.col("attempt")
+    dead = f.coalesce(f.col("death.attempt") == f.col("attempt"), f.lit(False))
+    ended_at = f.when(ended, f.col("end.occurred_at"))
+    detail = f.coalesce(f.when(ended, f.col("end.detail")), f.when(dead, f.col("death.detail")))
+    return folded.where(f.col("attempt") > 0).select(
         "project",
         "queue",
         "task",
         "seq",
-        f.col("attempt").cast("int").alias("attempt"),
+        "attempt",
         "node",
         "enqueued_at",
         "ready_at",
         "claimed_at",
-        "deadline",
-        f.col("end.occurred_at").alias("ended_at"),
-        f.coalesce(outcome[f.col("end.event")], f.lit("running")).alias("outcome"),
-        "dead",
+        f.col("granted").alias("deadline"),
+        ended_at.alias("ended_at"),
+        f.coalesce(f.when(ended, _word(f.col("end.kind"), OUTCOMES)), f.lit("running")).alias("outcome"),
+        dead.alias("dead"),
         f.get_json_object(detail, "$.error_type").alias("error_type"),
         f.get_json_object(detail, "$.fingerprint").alias("fingerprint"),
         f.greatest(f.lit(0.0), seconds(f.col("claimed_at"), f.col("ready_at"))).alias("waited"),
-        seconds(f.col("end.occurred_at"), f.col("claimed_at")).alias("ran"),
-        f.col("extensions").cast("int").alias("extensions"),
+        seconds(ended_at, f.col("claimed_at")).alias("ran"),
+        "extensions",
         f.coalesce(f.get_json_object(detail, "$.unstarted") == "true", f.lit(False)).alias("unstarted"),
     )
-
-
-def _ready_at() -> Column:
-    """When the job could be claimed after this event: later than the event when a delay was asked for."""
-    available = f.to_timestamp(f.get_json_object("detail", "$.available_at"))
-    waits = f.col("event").isin("enqueued", "released", "expired", "redriven")
-    return f.when(waits, f.coalesce(available, f.col("occurred_at")))
 
 
 def jobs(events: DataFrame) -> DataFrame:
@@ -118,45 +173,46 @@ def jobs(events: DataFrame) -> DataFrame:
     Returns:
         project, queue, task, seq, enqueued_at, first_claimed_at, ended_at (null while it lives), state (completed,
         failed, dead, cancelled, open), deliveries, expiries, releases, error_type, fingerprint, total (seconds from
-        enqueue to
-        end), job_day (the day it was enqueued, UTC).
+        enqueue to end), job_day (the day it was enqueued, UTC).
     """
-    ordered = f.struct("occurred_at", "txid", "id", "event", "detail")
+    return jobs_of(fold(events))
+
+
+def jobs_of(folded: DataFrame) -> DataFrame:
+    """Return what :func:`jobs` returns, from :func:`fold`."""
     # A redriven job lives again: the last of these events says where it stands.
-    last = f.max(f.when(f.col("event").isin(*TERMINAL, "redriven", "claimed", "enqueued"), ordered))
-    grouped = (
-        events.dropDuplicates(["id"])
-        .groupBy("seq")
-        .agg(
-            f.max("project").alias("project"),
-            f.max("queue").alias("queue"),
-            f.max("name").alias("task"),
-            f.min(f.coalesce("enqueued_at", "occurred_at")).alias("enqueued_at"),
-            f.min(f.when(f.col("event") == "claimed", f.col("occurred_at"))).alias("first_claimed_at"),
-            f.count(f.when(f.col("event") == "claimed", 1)).cast("int").alias("deliveries"),
-            f.count(f.when(f.col("event") == "expired", 1)).cast("int").alias("expiries"),
-            f.count(f.when(f.col("event") == "released", 1)).cast("int").alias("releases"),
-            last.alias("last"),
-        )
-    )
-    words = {"acked": "completed", "failed": "failed", "dead_lettered": "dead", "cancelled": "cancelled"}
-    state = f.create_map(*[f.lit(word) for pair in words.items() for word in pair])
-    over = f.col("last.event").isin(*TERMINAL)
-    ended = f.when(over, f.col("last.occurred_at"))
-    return grouped.select(
+    over = f.col("last.kind").isin(*[_NUMBER[word] for word in STATES])
+    ended_at = f.when(over, f.col("last.occurred_at"))
+    detail = f.when(over, f.col("last.detail"))
+    return folded.where(f.col("next_kind").isNull()).select(
         "project",
         "queue",
         "task",
         "seq",
         "enqueued_at",
         "first_claimed_at",
-        ended.alias("ended_at"),
-        f.coalesce(state[f.col("last.event")], f.lit("open")).alias("state"),
-        "deliveries",
+        ended_at.alias("ended_at"),
+        f.coalesce(_word(f.col("last.kind"), STATES), f.lit("open")).alias("state"),
+        f.col("attempt").alias("deliveries"),
         "expiries",
         "releases",
-        f.when(over, f.get_json_object("last.detail", "$.error_type")).alias("error_type"),
-        f.when(over, f.get_json_object("last.detail", "$.fingerprint")).alias("fingerprint"),
-        seconds(ended, f.col("enqueued_at")).alias("total"),
-        f.date_format("enqueued_at", "yyyy-MM-dd").alias("job_day"),
+        f.get_json_object(detail, "$.error_type").alias("error_type"),
+        f.get_json_object(detail, "$.fingerprint").alias("fingerprint"),
+        seconds(ended_at, f.col("enqueued_at")).alias("total"),
+        f.col("enqueued_at").cast("date").cast("string").alias("job_day"),
     )
+
+
+def _word(kind: Column, words: dict[str, str]) -> Column:
+    """Say a kind in other words; null for all others."""
+    said: Column = f.lit(None).cast("string")
+    for event, word in words.items():
+        said = f.when(kind == _NUMBER[event], word).otherwise(said)
+    return said
+
+
+def _ready_at() -> Column:
+    """When the job could be claimed after this event: later than the event when a delay was asked for."""
+    available = f.to_timestamp(f.get_json_object("detail", "$.available_at"))
+    waits = _is("enqueued", "released", "expired", "redriven")
+    return f.when(waits, f.coalesce(available, f.col("occurred_at")))
