@@ -88,6 +88,7 @@ class LakeStage(models.Model):
     tag = models.TextField(null=True)
     priority = models.IntegerField(null=True)
     data = models.JSONField(null=True)
+    body = models.BinaryField(null=True)
     meta = models.JSONField(null=True)
     run_at = models.DateTimeField(null=True)
     ttl_ms = models.BigIntegerField(null=True)

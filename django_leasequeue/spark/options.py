@@ -31,7 +31,7 @@ STREAM = frozenset(
         "acceptsystemchange",
     }
 )  # fmt: skip
-WRITE = frozenset({"queue", "project", "writeid", "visible", "origin", "replay"})
+WRITE = frozenset({"queue", "project", "writeid", "visible", "origin", "replay", "maxpayloadbytes"})
 #: Spark adds these by itself.
 _SPARK = frozenset({"path", "checkpointlocation", "querymetadata", "__spark_internal"})
 

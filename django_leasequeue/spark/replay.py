@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from ..exceptions import InvalidOption
+from ..sql import statement
+from .database import resolve
+from .options import CONNECTION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +34,7 @@ def replay(
     rate: float | None = None,
     table: str = "jobs",
     write_id: str | None = None,
-) -> None:
+) -> int:
     """Put dead letters back.
 
     Each is taken out of its dead-letter queue in the transaction that enqueues it, so running twice replays once, and a
@@ -41,6 +47,9 @@ def replay(
         rate: jobs a second; the rest wait (default: all at once).
         table: where the letters are from, ``jobs`` or ``results``.
         write_id: the write's name (default: a new one).
+
+    Returns:
+        How many went back: less than were selected when others came first, none when the write's name is used up.
 
     Raises:
         InvalidOption: a needed column is missing, or the rate is not positive.
@@ -57,7 +66,7 @@ def replay(
         f.col("seq").alias("source_seq"),
         (f.col("queue") if queue is None else f.lit(queue)).alias("queue"),
         "data",
-        *[name for name in ("key", "name", "tag") if name in letters.columns],
+        *[name for name in ("body", "key", "name", "tag") if name in letters.columns],
     ]
     provenance = f.struct(
         f.col("queue").alias("$replayed_from"),
@@ -82,6 +91,15 @@ def replay(
             )
         )
     writer = letters.select(*columns).write.format("leasequeue").options(**sink, replay=table)
-    if write_id is not None:
-        writer = writer.option("writeId", write_id)
-    writer.mode("append").save()
+    write_id = write_id or f"replay-{uuid.uuid4()}"
+    before = _enqueued(sink, write_id)
+    writer.option("writeId", write_id).mode("append").save()
+    return 0 if before is not None else _enqueued(sink, write_id) or 0
+
+
+def _enqueued(sink: Mapping[str, str], write_id: str) -> int | None:
+    place = {name: value for name, value in sink.items() if name.lower() in CONNECTION}
+    with resolve(place).connect() as connection:
+        cursor = psycopg.ClientCursor(connection).execute(statement("lake/write_enqueued"), {"write_id": write_id})
+        row = cursor.fetchone()
+    return None if row is None else row[0]

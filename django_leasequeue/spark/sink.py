@@ -35,6 +35,7 @@ SPECIAL = {
     "tag": {"string"},
     "priority": {"int", "smallint", "tinyint", "bigint"},
     "data": {"string"},
+    "body": {"binary"},
     "meta": {"string"},
     "run_at": {"timestamp"},
     "ttl_ms": {"bigint", "int"},
@@ -45,9 +46,10 @@ SPECIAL = {
 _COPIED = tuple(SPECIAL)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NULL = "\\N"
-#: Bytes of key, tag and name (engine/limits.py), and of one payload unless the option says otherwise.
+#: Bytes of key, tag and name (engine/limits.py); of one payload unless maxPayloadBytes says otherwise, and at most.
 _SHORT = {"key": 1_024, "tag": 256, "name": 1_024, "queue": 255}
 MAX_PAYLOAD_BYTES = 1_048_576
+MOST_PAYLOAD_BYTES = 256 * 1_048_576
 #: Rows moved by one transaction with visible = parts.
 CHUNK = 50_000
 
@@ -71,7 +73,7 @@ def _json(value: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):
-        raise InvalidOption("A binary column cannot be part of a job's data: encode it (base64) or leave it out.")
+        raise InvalidOption("A binary column cannot be part of a job's data: name it body, or encode it (base64).")
     raise InvalidOption(
         f"A {type(value).__name__} cannot be part of a job's data; give a column 'data' with JSON text."
     )
@@ -113,6 +115,7 @@ class Sink:
             raise InvalidOption("replay needs a column 'source_seq': the seq of the dead letter.")
         if self.replay != "none" and self.visible != "all":
             raise InvalidOption("replay takes the dead letters out in one transaction: it needs visible = all.")
+        self.largest = options.number("maxPayloadBytes", MAX_PAYLOAD_BYTES, 1, MOST_PAYLOAD_BYTES) or MAX_PAYLOAD_BYTES
         self.database = resolve(options.connection())
 
     # In the tasks.
@@ -138,10 +141,10 @@ class Sink:
             if name == "data" and self.fields:
                 columns.append(self._datas(batch))
             elif name == "queue" and "queue" not in self.names:
-                columns.append([_text("queue", self.queue or "")] * batch.num_rows)
+                columns.append([_text("queue", self.queue or "", self.largest)] * batch.num_rows)
             elif name in self.names:
                 values = batch.column(batch.schema.get_field_index(name)).to_pylist()
-                columns.append([_cell(name, value) for value in values])
+                columns.append([_cell(name, value, self.largest) for value in values])
             else:
                 columns.append([_NULL] * batch.num_rows)
         buffer = io.StringIO()
@@ -157,7 +160,7 @@ class Sink:
     def _datas(self, batch: pa.RecordBatch) -> list[str]:
         rows = batch.select(self.fields).to_pylist()
         encode = json.JSONEncoder(default=_json, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-        return [_text("data", encode(row)) for row in rows]
+        return [_text("data", encode(row), self.largest) for row in rows]
 
     # On the driver.
 
@@ -280,25 +283,33 @@ def _run(connection: psycopg.Connection[Any], name: str, **parameters: Any) -> l
     return cursor.fetchall() if cursor.description else []
 
 
-def _text(name: str, value: str) -> str:
+def _text(name: str, value: str, largest: int) -> str:
     if "\x00" in value:
         raise InvalidOption(f"Column {name!r} holds a NUL character, which PostgreSQL does not store.")
     if name in _SHORT and (not value or len(value) * 4 > _SHORT[name]):
         size = len(value.encode())
         if not 0 < size <= _SHORT[name]:
             raise InvalidOption(f"Column {name!r} must be 1 to {_SHORT[name]} bytes; one value has {size}.")
-    if name in {"data", "meta"} and len(value) * 4 > MAX_PAYLOAD_BYTES and len(value.encode()) > MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge(f"Column {name!r} holds a value of more than {MAX_PAYLOAD_BYTES} bytes.")
+    if name in {"data", "meta"} and len(value) * 4 > largest and len(value.encode()) > largest:
+        raise _too_large(name, largest)
     return value.translate(_ESCAPES)
 
 
-def _cell(name: str, value: Any) -> str:
+def _too_large(name: str, largest: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"Column {name!r} holds a value of more than {largest} bytes (option maxPayloadBytes).")
+
+
+def _cell(name: str, value: Any, largest: int) -> str:
     if value is None:
         if name == "queue":
             raise InvalidOption("Column 'queue' holds a null.")
         return _NULL
     if isinstance(value, str):
-        return _text(name, value)
+        return _text(name, value, largest)
+    if isinstance(value, bytes | bytearray):
+        if len(value) > largest:
+            raise _too_large(name, largest)
+        return f"\\\\x{value.hex()}"
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value)

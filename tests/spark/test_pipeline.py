@@ -193,9 +193,11 @@ def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, sou
         failure = engine.Failure("E", "boom", "", "bad" if job.data["n"] < 3 else "other")
         engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "n"))
 
+    moved = []
     for _ in range(2):
         letters = replay.dead_letters(lake.spark, source.options).where("fingerprint = 'bad'")
-        replay.replay(letters, source.options, rate=0.01)
+        moved.append(replay.replay(letters, source.options, rate=0.01))
+    assert moved == [3, 0]
 
     jobs = {job.key: job for job in Job.objects.all()}
     assert len(jobs) == 4

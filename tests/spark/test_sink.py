@@ -171,6 +171,16 @@ def test_bad_input_says_what_to_do_and_adds_nothing(
     assert not Job.objects.exists()
 
 
+def test_binary_bodies_up_to_a_size_of_ones_choice(source: Source) -> None:
+    frame = source.session.sql("select 'k' as key, unhex('00FF5C0A') as body")
+    write(source, frame)
+    assert bytes(Job.objects.get().body or b"") == b"\x00\xff\\\n"
+
+    with pytest.raises(PySparkException, match="more than 3 bytes"):
+        write(source, frame.drop("key"), maxPayloadBytes=3)
+    assert Job.objects.count() == 1
+
+
 def test_overwriting_a_queue_is_refused(source: Source) -> None:
     writer = source.session.range(1).write.format("leasequeue").options(**source.options, queue="work")
     with pytest.raises(PySparkException, match="only adds jobs"):

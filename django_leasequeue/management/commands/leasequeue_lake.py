@@ -151,7 +151,7 @@ class Command(BaseCommand):
             if options["dry_run"]:
                 self.stdout.write(f"{chosen} dead letters would be replayed")
                 return
-            replay.replay(
+            moved = replay.replay(
                 letters,
                 source,
                 queue=options["queue"],
@@ -159,7 +159,7 @@ class Command(BaseCommand):
                 table=options["table"],
                 write_id=options["write_id"],
             )
-            self.stdout.write(f"{chosen} dead letters selected and replayed")
+            self.stdout.write(f"{moved} of {chosen} selected dead letters replayed")
 
         # The lake itself is not needed for this.
         self._with_lake({**options, "lake": options["lake"] or "unused"}, work)

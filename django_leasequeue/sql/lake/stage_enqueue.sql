@@ -22,12 +22,12 @@ WITH t AS MATERIALIZED (
     ) o
 ), new AS (
     INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, available_at, expires_at, created_at, deliveries,
-        key, name, tag, data, meta, result_ttl_ms, max_deliveries, origin, source_seq)
+        key, name, tag, data, body, meta, result_ttl_ms, max_deliveries, origin, source_seq)
     SELECT i.seq, i.queue_id, i.seq, i.rank,
         CASE WHEN i.type = 'log' THEN 4 WHEN i.run_at > t.now THEN 1 ELSE 0 END,
         CASE WHEN i.run_at > t.now THEN i.run_at END,
         CASE WHEN COALESCE(i.ttl_ms, i.queue_ttl) > 0 THEN t.now + COALESCE(i.ttl_ms, i.queue_ttl) * interval '1 ms' END,
-        t.now, 0, i.key, i.name, i.tag, i.data, i.meta, i.result_ttl_ms, i.max_deliveries, %(origin)s::text, i.source_seq
+        t.now, 0, i.key, i.name, i.tag, i.data, i.body, i.meta, i.result_ttl_ms, i.max_deliveries, %(origin)s::text, i.source_seq
     FROM i, t
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
     RETURNING seq, queue_id, rank, state, name, source_seq
