@@ -85,9 +85,9 @@ class Job(models.Model):
             models.Index(
                 fields=["queue", "available_at"], name="leasequeue_job_delayed", condition=Q(state=JobState.DELAYED)
             ),
-            # Groups of dead letters, and the newest of one.
+            # Groups of dead letters, and the newest of one: in full order, so that no planner sorts a group.
             models.Index(
-                fields=["queue", "fingerprint", "dead_at"],
+                fields=["queue", "fingerprint", "dead_at", "seq"],
                 name="leasequeue_job_dead",
                 condition=Q(dead_at__isnull=False),
             ),

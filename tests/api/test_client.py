@@ -66,6 +66,7 @@ class Awaiting:
         for source in self._sources:
             self._loop.run_until_complete(source.aclose())
         self._loop.run_until_complete(self._client.aclose())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # as asyncio.run() does
         self._loop.close()
 
 
