@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import engine
+from ..devdb import DevDBError
 from ..engine import ConnectionExecutor, NewJob, pool
+from . import tcp_server
+from .lake_claims import Claims
 from .options import PROJECT
 
 if TYPE_CHECKING:
@@ -20,9 +23,19 @@ if TYPE_CHECKING:
 JDBC = Path("/usr/share/java/postgresql.jar")
 #: Columns that both readers read.
 COLUMNS = "id bigint, txid bigint, occurred_at timestamp, seq bigint, kind smallint, node string, name string"
-#: Jobs enqueued through the sink and through the engine.
-JOBS = 200_000
+#: Jobs enqueued through the sink and through the engine: a fifth as many as there are events, within these bounds.
+FEWEST_JOBS, MOST_JOBS = 20_000, 1_000_000
+#: What this is built for, on two idle cores with 5 million events.
+READ, DRAIN, SINK, FIGURES, BESIDE, HELD = 0.6, 200_000, 0.5, 60.0, 0.85, 0.8
+#: Seconds for which claims are measured alone, and beside a held read.
+ALONE = 10.0
 _FILL = 10_000
+_CONSUMER = "leasequeue-bench"
+
+
+def _verdict(value: float, target: float, *, least: bool = True) -> str:
+    reached = value >= target if least else value <= target
+    return f"target {'at least' if least else 'at most'} {target:,g}: {'reached' if reached else 'MISSED'}"
 
 
 def measure(using: str, tell: Callable[[str], None]) -> Iterator[str]:
@@ -38,9 +51,14 @@ def measure(using: str, tell: Callable[[str], None]) -> Iterator[str]:
     session = spark.session("leasequeue-bench", memory="2g", conf=conf)
     scratch = Path(tempfile.mkdtemp(prefix="leasequeue-bench-"))
     try:
-        yield from _read(session, using, tell)
-        yield from _pipeline(session, using, scratch, tell)
-        yield from _sink(session, using, tell)
+        yield from _read(session, using, scratch, tell)
+        claims = Claims(using)
+        try:
+            events = yield from _pipeline(session, using, scratch, claims, tell)
+            yield from _held(using, claims, tell)
+        finally:
+            claims.close()
+        yield from _sink(session, using, min(MOST_JOBS, max(FEWEST_JOBS, events // 5)), tell)
     finally:
         session.stop()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -62,57 +80,115 @@ def _all(frame: DataFrame) -> Callable[[], int]:
     return work
 
 
-def _read(session: SparkSession, using: str, tell: Callable[[str], None]) -> Iterator[str]:
-    tell("batch read")
-    ours = session.read.format("leasequeue").option("alias", using).schema(COLUMNS).load()
-    rows = ours.count()
-    seconds = min(_timed(_all(ours))[0] for _ in range(2))
-    line = f"batch read: {rows:,} rows, {rows / seconds:,.0f} rows/s"
-    other = _jdbc(session, using)
-    if other is None:
-        yield f"{line} (nothing beside it: JDBC needs {JDBC} and a database that listens on TCP)"
-        return
-    tell("batch read through JDBC")
-    beside = min(_timed(_all(other))[0] for _ in range(2))
-    yield f"{line}; JDBC {rows / beside:,.0f} rows/s; ratio {beside / seconds:.2f}"
-
-
-def _jdbc(session: SparkSession, using: str) -> DataFrame | None:
+def _read(session: SparkSession, using: str, scratch: Path, tell: Callable[[str], None]) -> Iterator[str]:
     if not JDBC.exists():
-        return None
-    parameters = pool.connection_parameters(using)
-    host = str(parameters.get("host", "localhost"))
-    if host.startswith("/"):
-        return None  # JDBC speaks TCP only
-    url = f"jdbc:postgresql://{host}:{parameters.get('port', 5432)}/{parameters['dbname']}"
-    names = ", ".join(column.split()[0] for column in COLUMNS.split(", "))
-    reader = (
-        session.read.format("jdbc")
-        .option("url", url)
-        .option("dbtable", f"(SELECT {names} FROM leasequeue_leaseevent) e")
+        tell("batch read")
+        rows, seconds = _fastest(_source(session, alias=using))
+        yield (
+            f"batch read: {rows:,} rows, {rows / seconds:,.0f} rows/s; nothing beside it: JDBC's driver is not at"
+            f" {JDBC} (Debian: apt install libpostgresql-jdbc-java)"
+        )
+        return
+    tell("batch read: a server that listens on TCP, with a copy of the events")
+    try:
+        with tcp_server.with_events(using, scratch) as place:
+            tell("batch read")
+            rows, seconds = _fastest(_source(session, **place))
+            tell("batch read through JDBC")
+            _, beside = _fastest(_jdbc(session, place))
+    except DevDBError as error:
+        yield f"batch read: not measured, a server for JDBC could not be started: {error}"
+        return
+    yield (
+        f"batch read: {rows:,} rows, {rows / seconds:,.0f} rows/s; JDBC {rows / beside:,.0f} rows/s;"
+        f" ratio {beside / seconds:.2f}, {_verdict(beside / seconds, READ)}"
     )
-    return reader.options(
-        user=str(parameters["user"]), password=str(parameters.get("password", "")), fetchsize="50000"
-    ).load()
 
 
-def _pipeline(session: SparkSession, using: str, scratch: Path, tell: Callable[[str], None]) -> Iterator[str]:
+def _fastest(frame: DataFrame) -> tuple[int, float]:
+    """Return the rows, and the seconds of the faster of two reads after one that warms up."""
+    rows = frame.count()
+    return rows, min(_timed(_all(frame))[0] for _ in range(2))
+
+
+def _source(session: SparkSession, **options: str) -> DataFrame:
+    return session.read.format("leasequeue").options(**options).schema(COLUMNS).load()
+
+
+def _jdbc(session: SparkSession, place: dict[str, str]) -> DataFrame:
+    """JDBC with as many connections as there are cores, cut by number: what a careful user would write."""
+    names = ", ".join(column.split()[0] for column in COLUMNS.split(", "))
+    reader = session.read.format("jdbc").options(
+        url=f"jdbc:postgresql://{place['host']}:{place['port']}/{place['dbname']}",
+        dbtable=f"(SELECT {names} FROM leasequeue_leaseevent) e",
+        driver="org.postgresql.Driver",
+        user=place["user"],
+        password=place["password"],
+        fetchsize="50000",
+    )
+    bounds = _source(session, **place).selectExpr("min(id) AS low", "max(id) AS high").first()
+    if bounds is None or bounds.low is None:
+        return reader.load()
+    cut = {"partitionColumn": "id", "lowerBound": bounds.low, "upperBound": bounds.high + 1, "numPartitions": 8}
+    return reader.options(**cut).load()
+
+
+def _pipeline(
+    session: SparkSession, using: str, scratch: Path, claims: Claims, tell: Callable[[str], None]
+) -> Generator[str, None, int]:
     from ..spark import consumers, pipeline
     from ..spark.layout import Lake
 
-    lake = Lake(session, str(scratch / "lake"))
+    def drained(name: str) -> tuple[Lake, float, int]:
+        lake = Lake(session, str(scratch / name))
+        with pool.connect(using) as connection:
+            consumers.forget(connection, _CONSUMER)
+        seconds, events = _timed(lambda: pipeline.ingest(lake, {"alias": using}, consumer=_CONSUMER))
+        return lake, seconds, events
+
     tell("stream drain")
-    seconds, events = _timed(lambda: pipeline.ingest(lake, {"alias": using}, consumer="leasequeue-bench"))
-    yield f"stream drain into Parquet: {events:,} rows, {events / seconds:,.0f} rows/s"
+    lake, seconds, events = drained("lake")
+    rate = events / seconds
+    yield f"stream drain into Parquet: {events:,} rows, {rate:,.0f} rows/s, {_verdict(rate, DRAIN)}"
     tell("silver and gold")
     silver, _ = _timed(lambda: pipeline.refine(lake))
     gold, _ = _timed(lambda: pipeline.figure(lake))
-    yield f"silver and gold from {events:,} events: {silver + gold:.1f} s (silver {silver:.1f}, gold {gold:.1f})"
+    yield (
+        f"silver and gold from {events:,} events: {silver + gold:.1f} s (silver {silver:.1f}, gold {gold:.1f}),"
+        f" {_verdict(silver + gold, FIGURES, least=False)} (5 million events)"
+    )
+    tell("claims, alone and while the stream drains")
+    alone = claims.rate(lambda seconds: seconds < ALONE)
+    beside = claims.rate_during(lambda: drained("again"))
+    yield (
+        f"claims while the stream drains: {beside:,.0f} jobs/s, alone {alone:,.0f} jobs/s; ratio {beside / alone:.2f},"
+        f" {_verdict(beside / alone, BESIDE)} (on one machine they share its cores with Spark)"
+    )
     with pool.connect(using) as connection:
-        consumers.forget(connection, "leasequeue-bench")
+        consumers.forget(connection, _CONSUMER)
+    return events
 
 
-def _sink(session: SparkSession, using: str, tell: Callable[[str], None]) -> Iterator[str]:
+def _held(using: str, claims: Claims, tell: Callable[[str], None]) -> Iterator[str]:
+    from ..spark import snapshots
+    from ..spark.database import resolve
+
+    tell("claims beside a held read")
+    database = resolve({"alias": using})
+    alone = claims.rate(lambda seconds: seconds < ALONE)
+    held = snapshots.hold(database, 1, 600)
+    try:
+        beside = claims.rate(lambda seconds: seconds < ALONE)
+    finally:
+        with database.connect() as connection:
+            snapshots.report_read(connection, held.channel)
+    yield (
+        f"claims beside a held read of the source: {beside:,.0f} jobs/s, without it {alone:,.0f} jobs/s;"
+        f" ratio {beside / alone:.2f}, {_verdict(beside / alone, HELD)}"
+    )
+
+
+def _sink(session: SparkSession, using: str, count: int, tell: Callable[[str], None]) -> Iterator[str]:
     from pyspark.sql import functions as f
 
     with pool.connect(using) as connection:
@@ -120,7 +196,7 @@ def _sink(session: SparkSession, using: str, tell: Callable[[str], None]) -> Ite
         for name in ("spark-sink", "spark-engine"):
             executor.run(engine.create(name, project=PROJECT, preset="django"))
         try:
-            frame = session.range(0, JOBS, 1, 2).select(
+            frame = session.range(0, count, 1, 2).select(
                 f.concat(f.lit("bench-"), "id").alias("key"), f.to_json(f.struct("id")).alias("data")
             )
             tell("sink")
@@ -133,17 +209,19 @@ def _sink(session: SparkSession, using: str, tell: Callable[[str], None]) -> Ite
                 )
             )
             tell("engine's bulk enqueue")
-            bulk, _ = _timed(lambda: _bulk(executor))
+            bulk, _ = _timed(lambda: _bulk(executor, count))
             yield (
-                f"enqueue of {JOBS:,} jobs: sink {JOBS / sink:,.0f} jobs/s, engine {JOBS / bulk:,.0f} jobs/s,"
-                f" ratio {bulk / sink:.2f}"
+                f"enqueue of {count:,} jobs: sink {count / sink:,.0f} jobs/s, engine {count / bulk:,.0f} jobs/s;"
+                f" ratio {bulk / sink:.2f}, {_verdict(bulk / sink, SINK)}"
             )
         finally:
             for name in ("spark-sink", "spark-engine"):
                 executor.run(engine.delete(name, project=PROJECT))
 
 
-def _bulk(executor: ConnectionExecutor) -> None:
-    for start in range(0, JOBS, _FILL):
-        jobs = [NewJob(key=f"bench-{number}", data={"id": number}) for number in range(start, start + _FILL)]
+def _bulk(executor: ConnectionExecutor, count: int) -> None:
+    for start in range(0, count, _FILL):
+        jobs = [
+            NewJob(key=f"bench-{number}", data={"id": number}) for number in range(start, min(start + _FILL, count))
+        ]
         executor.run(engine.enqueue("spark-engine", jobs, project=PROJECT, create=False, fresh=True))
