@@ -12,7 +12,7 @@ from .sql import statement
 
 Row = tuple[Any, ...]
 
-_BACKSLASH, _ESCAPED = "\\", "\\\\"
+_BACKSLASH, _ESCAPED, _NULL = "\\", "\\\\", "\\N"
 
 
 class BareQueue:
@@ -75,4 +75,6 @@ def _json(job: NewJob) -> str | None:
 
 def copy_text(jobs: Sequence[NewJob]) -> str:
     """Return jobs in COPY's text format; their keys and names need no escaping."""
-    return "".join([f"{job.key}\t{job.name}\t{(_json(job) or 'null').replace(_BACKSLASH, _ESCAPED)}\n" for job in jobs])
+    return "".join(
+        [f"{job.key or _NULL}\t{job.name}\t{(_json(job) or 'null').replace(_BACKSLASH, _ESCAPED)}\n" for job in jobs]
+    )

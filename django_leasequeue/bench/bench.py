@@ -112,10 +112,10 @@ class Bench:
         for part in _parts(count):
             self.enqueue(queue, jobs_of(part, **fields))
 
-    def fill_bare(self, count: int) -> None:
+    def fill_bare(self, count: int, **fields: Any) -> None:
         """Add ``count`` jobs to the ceiling's table."""
         for part in _parts(count):
-            self.bare.enqueue_many(jobs_of(part))
+            self.bare.enqueue_many(jobs_of(part, **fields))
 
     def compare(
         self,

@@ -7,12 +7,13 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .. import engine
 from ..devdb import DevDBError
 from ..engine import ConnectionExecutor, NewJob, pool
-from . import tcp_server
+from . import children, tcp_server
 from .lake_claims import Claims
 from .options import PROJECT
 
@@ -29,6 +30,8 @@ FEWEST_JOBS, MOST_JOBS = 20_000, 1_000_000
 READ, DRAIN, SINK, FIGURES, BESIDE, HELD = 0.6, 200_000, 0.5, 60.0, 0.85, 0.8
 #: Seconds for which claims are measured alone, and beside a held read.
 ALONE = 10.0
+#: How often claims are measured without a held read and beside one, in turn.
+ROUNDS = 3
 _FILL = 10_000
 _CONSUMER = "leasequeue-bench"
 
@@ -173,18 +176,25 @@ def _held(using: str, claims: Claims, tell: Callable[[str], None]) -> Iterator[s
     from ..spark import snapshots
     from ..spark.database import resolve
 
-    tell("claims beside a held read")
     database = resolve({"alias": using})
-    alone = claims.rate(lambda seconds: seconds < ALONE)
-    held = snapshots.hold(database, 1, 600)
-    try:
-        beside = claims.rate(lambda seconds: seconds < ALONE)
-    finally:
-        with database.connect() as connection:
-            snapshots.report_read(connection, held.channel)
+    alone, beside = [], []
+    # Somebody must move the floors, as wherever the queue is used without our workers.
+    with children.reaper(using):
+        for _ in range(ROUNDS):
+            for rates in (alone, beside):
+                tell(f"claims {'beside a held read' if rates is beside else 'without one'}")
+                claims.vacuum()
+                held = snapshots.hold(database, 1, 600) if rates is beside else None
+                try:
+                    rates.append(claims.rate(lambda seconds: seconds < ALONE))
+                finally:
+                    if held is not None:
+                        with database.connect() as connection:
+                            snapshots.report_read(connection, held.channel)
+    ratio = median(beside) / median(alone)
     yield (
-        f"claims beside a held read of the source: {beside:,.0f} jobs/s, without it {alone:,.0f} jobs/s;"
-        f" ratio {beside / alone:.2f}, {_verdict(beside / alone, HELD)}"
+        f"claims beside a held read of the source: {median(beside):,.0f} jobs/s, without it {median(alone):,.0f} jobs/s;"
+        f" ratio {ratio:.2f}, {_verdict(ratio, HELD)}"
     )
 
 

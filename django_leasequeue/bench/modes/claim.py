@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...engine import Ending, ack, claim, finish
 from ...engine.trail import Trail
 from ..bench import NODE, Bench, Measurement
@@ -15,15 +17,19 @@ _KEPT_LABEL = "UPDATE .. SKIP LOCKED, DELETE, INSERT"
 
 
 def run(bench: Bench) -> None:
-    """Add a figure for each batch size, and one for batches whose results are kept."""
+    """Add a figure for each batch size, and one for batches whose results are kept.
+
+    The first ones are of jobs as topics have them, without a key, since the ceiling's table does not keep keys unique;
+    the last one is of jobs with ids, as tasks have them.
+    """
     bench.start_reaper()
     size = bench.options.size
     queue = bench.queue(preset="topics")
     for batch, jobs in ((1, bench.options.singles), (20, size // 2), (200, size)):
         bench.compare(
             f"claim and ack, batches of {batch}",
-            ours(bench, queue, batch),
-            bare(bench, batch),
+            ours(bench, queue, batch, key=None),
+            bare(bench, batch, key=None),
             jobs,
             label=_LABEL,
             target=Target("ratio", at_least=0.5) if batch == 200 else None,
@@ -37,7 +43,7 @@ def run(bench: Bench) -> None:
     )
 
 
-def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool = True) -> Measurement:
+def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool = True, **fields: Any) -> Measurement:
     """Return the measurement of claiming and settling through the engine.
 
     Args:
@@ -46,12 +52,13 @@ def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool
         batch: jobs of a claim.
         keep: whether to store a result.
         fill: whether to enqueue the jobs first (not timed); the others wait already.
+        fields: of the jobs.
     """
     executor = bench.executor
 
     def measure(jobs: int) -> Sample:
         if fill:
-            bench.fill(queue, jobs)
+            bench.fill(queue, jobs, **fields)
         left = jobs
         # As a worker does: it starts behind what it has claimed itself.
         trail = Trail()
@@ -73,14 +80,14 @@ def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool
     return measure
 
 
-def bare(bench: Bench, batch: int, *, keep: bool = False, fill: bool = True) -> Measurement:
+def bare(bench: Bench, batch: int, *, keep: bool = False, fill: bool = True, **fields: Any) -> Measurement:
     """Return the measurement of the same in bare SQL."""
     table = bench.bare
     settle = table.finish if keep else table.ack
 
     def measure(jobs: int) -> Sample:
         if fill:
-            bench.fill_bare(jobs)
+            bench.fill_bare(jobs, **fields)
         left = jobs
         with bench.meter.measure(jobs) as sample:
             while left > 0:
