@@ -193,8 +193,8 @@ def _held(using: str, claims: Claims, tell: Callable[[str], None]) -> Iterator[s
                             snapshots.report_read(connection, held.channel)
     ratio = median(beside) / median(alone)
     yield (
-        f"claims beside a held read of the source: {median(beside):,.0f} jobs/s, without it {median(alone):,.0f} jobs/s;"
-        f" ratio {ratio:.2f}, {_verdict(ratio, HELD)}"
+        f"claims beside a held read of the source: {median(beside):,.0f} jobs/s,"
+        f" without it {median(alone):,.0f} jobs/s; ratio {ratio:.2f}, {_verdict(ratio, HELD)}"
     )
 
 
