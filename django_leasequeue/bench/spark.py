@@ -177,7 +177,8 @@ def _held(using: str, claims: Claims, tell: Callable[[str], None]) -> Iterator[s
     from ..spark.database import resolve
 
     database = resolve({"alias": using})
-    alone, beside = [], []
+    alone: list[float] = []
+    beside: list[float] = []
     # Somebody must move the floors, as wherever the queue is used without our workers.
     with children.reaper(using):
         for _ in range(ROUNDS):
