@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, repeat
 
 from ..enums import JobState
 from . import arrays, caps
 from .operation import COPY, Steps
-from .rows import Enqueued, EnqueueStatus, NewJob
+from .rows import PLAIN, TAG, Enqueued, EnqueueStatus, NewJob
 
 #: From this many jobs on COPY is faster than one statement.
 THRESHOLD = 100
@@ -59,12 +59,26 @@ def enqueue_steps(
     tail = _NULL if origin is None else _text(origin)
     log_queue = kind == "log"
     ready, delayed = int(JobState.RECORD if log_queue else JobState.READY), int(JobState.DELAYED)
+    # What plain jobs have in common.
+    usual = rank_of(None, order, low, high)
+    queue_expires = (now + timedelta(milliseconds=queue_ttl)).isoformat() if queue_ttl else _NULL
+    rest = "\t".join([*[_NULL] * 5, tail])
     states: list[int] = []
     #: By priority.
     ranks: dict[int | None, int] = {}
 
     def lines() -> Iterator[str]:
         for seq, job, data, meta in zip(seqs, jobs, datas, metas, strict=True):
+            if job.body is None and job[TAG:] == PLAIN:
+                ranks[None] = usual
+                states.append(ready)
+                yield (
+                    f"{seq}\t{queue_id}\t{seq}\t{usual}\t{ready}\t{_NULL}\t{queue_expires}\t{created}\t0\t"
+                    f"{_NULL if job.key is None else _text(job.key)}\t"
+                    f"{_NULL if job.name is None else _text(job.name)}\t"
+                    f"{_NULL}\t{_NULL if data is None else data.replace(_BACKSLASH, _ESCAPED)}\t{rest}\n"
+                )
+                continue
             rank = ranks.get(job.priority)
             if rank is None:
                 rank = ranks[job.priority] = rank_of(job.priority, order, low, high)
@@ -112,4 +126,5 @@ def enqueue_steps(
     )
     if capped:
         yield from caps.enforce_steps(queue_id, seqs)
-    return [Enqueued(seq, EnqueueStatus.QUEUED, _LABELS[state], now) for seq, state in zip(seqs, states, strict=True)]
+    words = map(_LABELS.__getitem__, states)
+    return list(map(Enqueued._make, zip(seqs, repeat(EnqueueStatus.QUEUED), words, repeat(now), strict=False)))

@@ -24,7 +24,7 @@ from .limits import (
 )
 from .operation import BEGIN, Rows, Steps, operation
 from .queues import find, make_declared
-from .rows import Enqueued, EnqueueStatus, NewJob
+from .rows import PLAIN, TAG, Enqueued, EnqueueStatus, NewJob
 
 _STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
 _COMPLETED = 10 + ResultState.COMPLETED
@@ -44,10 +44,14 @@ def _check(job: NewJob) -> None:
         raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
     if job.key is not None:
         check_text(job.key, "key", MAX_KEY_BYTES)
-    if job.tag is not None:
-        check_text(job.tag, "tag", MAX_TAG_BYTES)
     if job.name is not None:
         check_text(job.name, "name", MAX_KEY_BYTES)
+    if job.body is not None and not isinstance(job.body, bytes):
+        raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
+    if job[TAG:] == PLAIN:
+        return
+    if job.tag is not None:
+        check_text(job.tag, "tag", MAX_TAG_BYTES)
     if job.reply_to is not None:
         check_text(job.reply_to, "reply_to", MAX_CHANNEL_BYTES)
         if " " in job.reply_to:  # several callers' channels stand on the job with a space between
@@ -56,8 +60,6 @@ def _check(job: NewJob) -> None:
         raise InvalidOption(f"meta must be a dict; it is a {type(job.meta).__name__}.")
     if job.origin is not None:
         check_text(job.origin, "origin", MAX_NODE_BYTES)
-    if job.body is not None and not isinstance(job.body, bytes):
-        raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
     _check_numbers(job)
 
 

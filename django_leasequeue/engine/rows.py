@@ -54,6 +54,11 @@ class NewJob(NamedTuple):
     origin: str | None = None
 
 
+#: What a job with no more than data, key and name has from ``TAG`` on: then nothing else has to be looked at.
+TAG = NewJob._fields.index("tag")
+PLAIN = NewJob()[TAG:]
+
+
 class EnqueueStatus(StrEnum):
     """What became of a job given to enqueue."""
 
