@@ -563,7 +563,7 @@ class Migration(migrations.Migration):
             model_name="job",
             index=models.Index(
                 condition=models.Q(("dead_at__isnull", False)),
-                fields=["queue", "fingerprint", "dead_at", "seq"],
+                fields=["queue", "fingerprint", "dead_at"],
                 name="leasequeue_job_dead",
             ),
         ),

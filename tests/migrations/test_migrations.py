@@ -28,6 +28,7 @@ from django.db.migrations.loader import MigrationLoader
 
 LEFT = '''
 SELECT 'relation ' || relname FROM pg_class WHERE relname LIKE 'leasequeue%%' AND relkind IN ('r', 'p', 'S', 'i', 'I', 'v')
+UNION ALL SELECT 'index ' || indexdef FROM pg_indexes WHERE tablename LIKE 'leasequeue%%'
 UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE proname LIKE 'pgtrigger%%' OR proname LIKE 'leasequeue%%'
 UNION ALL SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgname LIKE 'pgtrigger%%'
 UNION ALL SELECT 'type ' || typname FROM pg_type WHERE typname LIKE 'leasequeue%%'
