@@ -62,7 +62,7 @@ def enqueue_steps(
     # What plain jobs have in common.
     usual = rank_of(None, order, low, high)
     queue_expires = (now + timedelta(milliseconds=queue_ttl)).isoformat() if queue_ttl else _NULL
-    rest = "\t".join([*[_NULL] * 5, tail])
+    plain = "\t".join([*[_NULL] * 5, tail])
     states: list[int] = []
     #: By priority.
     ranks: dict[int | None, int] = {}
@@ -70,40 +70,36 @@ def enqueue_steps(
     def lines() -> Iterator[str]:
         for seq, job, data, meta in zip(seqs, jobs, datas, metas, strict=True):
             if job.body is None and job[TAG:] == PLAIN:
-                ranks[None] = usual
-                states.append(ready)
-                yield (
-                    f"{seq}\t{queue_id}\t{seq}\t{usual}\t{ready}\t{_NULL}\t{queue_expires}\t{created}\t0\t"
-                    f"{_NULL if job.key is None else _text(job.key)}\t"
-                    f"{_NULL if job.name is None else _text(job.name)}\t"
-                    f"{_NULL}\t{_NULL if data is None else data.replace(_BACKSLASH, _ESCAPED)}\t{rest}\n"
+                ranks[None] = rank = usual
+                state, available, expires, tag, rest = ready, _NULL, queue_expires, _NULL, plain
+            else:
+                found = ranks.get(job.priority)
+                if found is None:
+                    found = ranks[job.priority] = rank_of(job.priority, order, low, high)
+                rank, state, available, expires = found, ready, _NULL, _NULL
+                if job.run_at is not None or job.delay_ms:
+                    at: datetime = job.run_at or now + timedelta(milliseconds=job.delay_ms or 0)
+                    if at > now:
+                        available = at.isoformat()
+                        state = ready if log_queue else delayed
+                ttl = queue_ttl if job.ttl_ms is None else job.ttl_ms
+                if ttl:
+                    expires = (now + timedelta(milliseconds=ttl)).isoformat()
+                tag = _NULL if job.tag is None else _text(job.tag)
+                rest = (
+                    f"{_NULL if meta is None else meta.replace(_BACKSLASH, _ESCAPED)}\t"
+                    f"{_NULL if job.body is None else _ESCAPED + 'x' + job.body.hex()}\t"
+                    f"{_NULL if job.reply_to is None else _text(job.reply_to)}\t"
+                    f"{_NULL if job.result_ttl_ms is None else job.result_ttl_ms}\t"
+                    f"{_NULL if job.max_deliveries is None else job.max_deliveries}\t"
+                    f"{tail if job.origin is None else _text(job.origin)}"
                 )
-                continue
-            rank = ranks.get(job.priority)
-            if rank is None:
-                rank = ranks[job.priority] = rank_of(job.priority, order, low, high)
-            state, available, expires = ready, _NULL, _NULL
-            if job.run_at is not None or job.delay_ms:
-                at: datetime = job.run_at or now + timedelta(milliseconds=job.delay_ms or 0)
-                if at > now:
-                    available = at.isoformat()
-                    state = ready if log_queue else delayed
-            ttl = queue_ttl if job.ttl_ms is None else job.ttl_ms
-            if ttl:
-                expires = (now + timedelta(milliseconds=ttl)).isoformat()
             states.append(state)
             yield (
                 f"{seq}\t{queue_id}\t{seq}\t{rank}\t{state}\t{available}\t{expires}\t{created}\t0\t"
                 f"{_NULL if job.key is None else _text(job.key)}\t{_NULL if job.name is None else _text(job.name)}\t"
-                f"{_NULL if job.tag is None else _text(job.tag)}\t"
                 # JSON text holds no control characters: only its backslashes need escaping.
-                f"{_NULL if data is None else data.replace(_BACKSLASH, _ESCAPED)}\t"
-                f"{_NULL if meta is None else meta.replace(_BACKSLASH, _ESCAPED)}\t"
-                f"{_NULL if job.body is None else _ESCAPED + 'x' + job.body.hex()}\t"
-                f"{_NULL if job.reply_to is None else _text(job.reply_to)}\t"
-                f"{_NULL if job.result_ttl_ms is None else job.result_ttl_ms}\t"
-                f"{_NULL if job.max_deliveries is None else job.max_deliveries}\t"
-                f"{tail if job.origin is None else _text(job.origin)}\n"
+                f"{tag}\t{_NULL if data is None else data.replace(_BACKSLASH, _ESCAPED)}\t{rest}\n"
             )
 
     made = lines()
