@@ -10,6 +10,7 @@ from django.test import Client
 
 from django_leasequeue.api.keys import create_key
 from tests.admin.letters import bury, failure, graves
+from tests.api import contract
 
 pytestmark = pytest.mark.django_db
 
@@ -26,6 +27,7 @@ def ask(settings: Any) -> Ask:
     ) -> tuple[int, dict[str, Any]]:
         token = create_key("test", list(scopes), **rights)[1]
         answer = Client().get(f"/v0/dead-letters{path}", query, headers={"authorization": f"Bearer {token}"})
+        contract.check("get", f"/v0/dead-letters{path}", answer.status_code, answer.json(), contract.TRIAGE)
         return answer.status_code, answer.json()
 
     return get
@@ -67,7 +69,7 @@ def test_one(ask: Ask) -> None:
     (seq,) = bury(1, "mail", data={"n": 1})
     status, answer = ask(f"/{seq}")
     assert (status, answer["letter"]["seq"], answer["letter"]["data"]) == (200, seq, {"n": 1})
-    for other in (seq + 1, 10**30):
+    for other in (seq + 1, 10**30, -1, 0, "x", "²"):
         status, answer = ask(f"/{other}")
         assert (status, answer["error"]["code"]) == (404, "not_found")
 
@@ -121,13 +123,9 @@ def test_what_is_wrong_is_said(ask: Ask, query: dict[str, str], words: str) -> N
 
 
 def test_it_is_described() -> None:
-    from django.urls import include, path
-    from drf_spectacular.generators import SchemaGenerator
-    from drf_spectacular.validation import validate_schema
-
-    patterns = [path("v0/", include("django_leasequeue.api.triage.urls"))]
-    document = SchemaGenerator(patterns=patterns).get_schema(request=None, public=True)
-    validate_schema(document)
-    assert {operation["operationId"] for methods in document["paths"].values() for operation in methods.values()} == {
+    operations = [
+        operation for methods in contract.document(contract.TRIAGE)["paths"].values() for operation in methods.values()
+    ]
+    assert {operation["operationId"] for operation in operations} == {
         "listDeadLetters", "listDeadLetterGroups", "getDeadLetter",
     }  # fmt: skip

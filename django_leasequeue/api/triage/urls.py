@@ -11,5 +11,5 @@ app_name = "leasequeue_triage"
 urlpatterns = [
     path("dead-letters", LettersView.as_view(), name="letters"),
     path("dead-letters/groups", GroupsView.as_view(), name="groups"),
-    path("dead-letters/<int:seq>", LetterView.as_view(), name="letter"),
+    path("dead-letters/<str:seq>", LetterView.as_view(), name="letter"),
 ]

@@ -122,9 +122,12 @@ class LetterView(TriageView):
         errors=_ERRORS,
         parameters=[Parameter("seq", {"type": "integer"}, "The job's number.", where="path")],
     )
-    async def get(self, request: Request, seq: int) -> HttpResponse:
-        rows = await self.run(dead_rows([min(seq, 2**63 - 1)], payload=True))
+    async def get(self, request: Request, seq: str) -> HttpResponse:
+        number = int(seq) if seq.isascii() and seq.isdecimal() and len(seq) < 20 else 0
+        rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=True)) if number else []
         # What another tenant or another key's topic holds is not there for this one.
         if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
-            raise ApiError(404, "not_found", f"There is no dead letter {seq}: it was retried, discarded, or never was.")
+            raise ApiError(
+                404, "not_found", f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
+            )
         return self.answer({"letter": exporting.row(rows[0], values=True)})
