@@ -7,7 +7,7 @@ from typing import Any
 
 from . import engine
 from .calls import arun, call, run, twin
-from .engine import read, results, stats
+from .engine import picture, read, results, stats
 from .engine.operation import Steps, operation
 from .engine.results import INLINE_BYTES, SLICE_BYTES
 from .exceptions import JobNotFound
@@ -135,7 +135,7 @@ class Looking(Handle):
         Raises:
             QueueNotFound: there is no such queue.
         """
-        return (yield from read.state(self.name, project=self.project, size=size).steps())
+        return (yield from picture.state(self.name, project=self.project, size=size).steps())
 
     aread_state = twin(read_state)
 

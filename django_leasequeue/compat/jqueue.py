@@ -31,7 +31,8 @@ from ..buffer import BufferedQueue
 from ..calls import arun
 from ..engine.limits import MAX_LEASE_MS
 from ..engine.operation import Steps, operation
-from ..engine.read import JobRow, Waiting, get_jobs
+from ..engine.picture import Waiting
+from ..engine.read import JobRow, get_jobs
 from ..engine.rows import LeasedJob
 from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError

@@ -10,22 +10,11 @@ from .claim import claim
 from .deadletter import Redriven, redrive, redrive_home
 from .enqueue import enqueue
 from .floor import advance_floors
+from .lookup import Found, StoredResult, find, get_results
 from .operation import Operation
+from .picture import QueueState, Waiting, state
 from .queues import QueueInfo, configure, create, delete, get, list_queues, pause
-from .read import (
-    Found,
-    JobRow,
-    Page,
-    QueueState,
-    StoredResult,
-    Waiting,
-    find,
-    get_job,
-    get_results,
-    list_jobs,
-    peek,
-    state,
-)
+from .read import JobRow, Page, get_job, list_jobs, peek
 from .rows import (
     Ending,
     Enqueued,

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .. import conf
-from ..enums import JobState, ResultState
+from ..enums import JobState
 from ..exceptions import BatchTooLarge, InvalidOption
 from . import arrays, codec
-from .limits import MAX_BATCH, MAX_KEY_BYTES, check_count, check_list, check_place, check_seqs, check_text
+from .limits import MAX_BATCH, MAX_KEY_BYTES, check_count, check_place, check_seqs, check_text
 from .operation import Steps, operation
 from .queues import require
 
@@ -98,90 +98,6 @@ class Page(NamedTuple):
 
     jobs: list[JobRow]
     next: str | None
-
-
-class Found(NamedTuple):
-    """What is known of a key: the number and the state of its job or result.
-
-    ``state`` is ``ready``, ``delayed``, ``leased``, ``dead``, ``record``, ``completed``, ``failed`` or ``cancelled``.
-    """
-
-    key: str
-    seq: int
-    state: str
-
-
-class StoredResult(NamedTuple):
-    """The remembered end of a job. JSON columns stay text until somebody asks."""
-
-    seq: int
-    queue_id: int
-    queue: str
-    state_number: int
-    key: str | None
-    name: str | None
-    tag: str | None
-    node: str | None
-    claim: int | None
-    deliveries: int
-    created_at: datetime
-    first_claimed_at: datetime | None
-    claimed_at: datetime | None
-    finished_at: datetime
-    expires_at: datetime
-    result_json: str | None
-    result_body: bytes | None
-    data_json: str | None
-    meta_json: str | None
-    body: bytes | None
-    progress_json: str | None
-    errors_json: str | None
-    error_type: str | None
-    error: str | None
-    fingerprint: str | None
-
-    @property
-    def state(self) -> str:
-        """``completed``, ``failed`` or ``cancelled``."""
-        return str(ResultState(self.state_number).label)
-
-    @property
-    def result(self) -> Any:
-        """What the handler returned."""
-        return None if self.result_json is None else codec.loads(self.result_json)
-
-    @property
-    def errors(self) -> list[dict[str, Any]]:
-        """The failed attempts, oldest first, at most 20."""
-        return [] if self.errors_json is None else codec.loads(self.errors_json)
-
-
-class Waiting(NamedTuple):
-    """A job in a picture of a queue. ``node``, ``claim`` and ``deadline`` are set where it is leased."""
-
-    seq: int
-    key: str | None
-    name: str | None
-    created_at: datetime
-    deliveries: int
-    node: str | None
-    claim: int | None
-    deadline: datetime | None
-
-
-class QueueState(NamedTuple):
-    """A picture of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
-
-    ``version`` grows with every transaction that ends in the database server, and with what the caller's own open
-    transaction changes: two pictures with the same version are the same, as far as time alone changes nothing.
-    ``oldest_at`` is when the oldest of the ready jobs shown was made.
-    """
-
-    version: int
-    at: datetime
-    ready: list[Waiting]
-    in_progress: list[Waiting]
-    oldest_at: datetime | None
 
 
 def _encode(state: str, values: Sequence[Any]) -> str:
@@ -344,79 +260,3 @@ def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
         found += [JobRow._make(row[2:]) for row in rows if row[1]]
         asked = [row[2] for row in rows if not row[1]]
     return found
-
-
-@operation
-def find(keys: Sequence[str], *, queue: str | None = None, project: str = "") -> Steps[dict[str, Found]]:
-    """Return what is known of clients' job ids; unknown ones are left out. A live job wins over a remembered result.
-
-    Args:
-        keys: at most 1,000.
-        queue: only this queue; ``None`` for any of the project.
-    """
-    _check_scope(project, queue)
-    rows = yield "find_keys", {"project": project, "queue": queue, "keys": arrays.texts(_keys(keys))}
-    found: dict[str, Found] = {}
-    for key, seq, number in rows:
-        state = JobState(number).label if number < 10 else ResultState(number - 10).label
-        found.setdefault(key, Found(key, seq, str(state)))
-    return found
-
-
-@operation
-def get_results(
-    *, seqs: Sequence[int] = (), keys: Sequence[str] = (), queue: str | None = None, project: str = ""
-) -> Steps[list[StoredResult]]:
-    """Return remembered results by number or by key, in order of number; what is not remembered (any more) is left out.
-
-    Args:
-        seqs: at most 1,000 numbers.
-        keys: at most 1,000 keys.
-        queue: only of this queue; ``None`` for any of the project.
-    """
-    _check_scope(project, queue)
-    rows = yield (
-        "results",
-        {
-            "project": project,
-            "queue": queue,
-            "seqs": arrays.integers(check_seqs(seqs)),
-            "keys": arrays.texts(_keys(keys)),
-        },
-    )
-    # A row that both a number and a key name comes twice.
-    return list({row[0]: StoredResult._make(row) for row in rows}.values())
-
-
-def _check_scope(project: str, queue: str | None) -> None:
-    check_place(project, *([] if queue is None else [queue]))
-
-
-def _keys(keys: Sequence[str]) -> list[str]:
-    if len(check_list(keys, "the keys")) > MAX_BATCH:
-        raise BatchTooLarge(f"one call asks for at most {MAX_BATCH} keys; there are {len(keys)}. Split them.")
-    for key in keys:
-        check_text(key, "a key", MAX_KEY_BYTES)
-    return list(dict.fromkeys(keys))
-
-
-@operation
-def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState]:
-    """Return a cheap picture of a queue, of one instant and without locks: what is next, and what is in progress.
-
-    Args:
-        queue: name of the queue.
-        size: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-    """
-    check_place(project, queue)
-    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
-    rows = yield "queue_state", {"project": project, "queue": queue, "size": size}
-    (_, version, _, _, at, *_), *jobs = rows
-    if not jobs:
-        yield from require(project, queue, leases=False)
-    ready = [Waiting._make(row[1:]) for row in jobs if row[0] == JobState.READY]
-    leased = [Waiting._make(row[1:]) for row in jobs if row[0] == JobState.LEASED]
-    return QueueState(version, at, ready, leased, min((job.created_at for job in ready), default=None))

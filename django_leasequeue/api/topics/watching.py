@@ -15,7 +15,8 @@ from ...notify import Subscription, Watch, get_listener
 from ..running import Runner
 from ..streaming import Stream, error_frame, frame, in_background
 from . import answers
-from .hub import READY_TIMEOUT, TOPICS_CHANNEL
+from .desk import TOPICS_CHANNEL
+from .hub import READY_TIMEOUT
 from .reading import unsettled
 from .settling import settler
 

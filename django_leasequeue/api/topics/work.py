@@ -12,7 +12,7 @@ from ..fields import storable
 from ..schema import Parameter, describe
 from ..streaming import EventStreamResponse, require_stream
 from .base import TopicView
-from .hub import desk
+from .desk import desk
 from .shapes import TOPIC
 
 _TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
