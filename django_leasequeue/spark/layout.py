@@ -17,6 +17,15 @@ BRONZE = (
     " detail string"
 )
 SILVER = ("attempts", "jobs")
+#: Options of Parquet. Numbers and times that hardly repeat: to try a dictionary for them costs a quarter of writing,
+#: and makes the files larger.
+PLAIN = {
+    f"parquet.enable.dictionary#{column}": "false"
+    for column in (
+        *("id", "seq", "claim", "occurred_at", "enqueued_at", "deadline"),
+        *("ready_at", "claimed_at", "first_claimed_at", "ended_at", "waited", "ran", "total"),
+    )
+}
 
 
 class Lake:

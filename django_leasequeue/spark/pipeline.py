@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..exceptions import LeaseQueueError
 from . import metrics
-from .layout import BRONZE, Lake
+from .layout import BRONZE, PLAIN, Lake
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 #: Events of one micro-batch: so long is what a kill makes Spark do again.
 BATCH = 1_000_000
@@ -85,12 +85,19 @@ def ingest(lake: Lake, source: Mapping[str, str], *, consumer: str = "lake", bat
         options["maxRowsPerTrigger"] = str(batch)
     events = lake.spark.readStream.format("leasequeue").options(**options).schema(BRONZE).load()
     writer = with_days(events).writeStream.format("parquet").partitionBy("day").option("path", lake.bronze)
-    query = (
-        writer.option("checkpointLocation", lake.checkpoint("bronze"))
-        .queryName("leasequeue-bronze")
-        .trigger(availableNow=True)
-        .start()
-    )
+    # A stream's files know no options but the session's, as they are when it starts.
+    for name, value in PLAIN.items():
+        lake.spark.conf.set(name, value)
+    try:
+        query = (
+            writer.option("checkpointLocation", lake.checkpoint("bronze"))
+            .queryName("leasequeue-bronze")
+            .trigger(availableNow=True)
+            .start()
+        )
+    finally:
+        for name in PLAIN:
+            lake.spark.conf.unset(name)
     try:
         query.awaitTermination()
     except PySparkException as error:
@@ -99,15 +106,11 @@ def ingest(lake: Lake, source: Mapping[str, str], *, consumer: str = "lake", bat
 
 
 def with_days(events: DataFrame) -> DataFrame:
-    """Add the day of the event and the day of its job, as text (UTC)."""
+    """Add the day of the event (UTC)."""
     from pyspark.sql import functions as f
 
-    # A cast: date_format costs several times as much, and this is done for every event.
-    def day(moment: Column) -> Column:
-        return moment.cast("date").cast("string")
-
-    begun = day(f.coalesce("enqueued_at", "occurred_at"))
-    return events.withColumn("job_day", begun).withColumn("day", day(f.col("occurred_at")))
+    # A date: to write it as text costs as much as all other columns' conversions, for every event.
+    return events.withColumn("day", f.col("occurred_at").cast("date"))
 
 
 def refine(lake: Lake) -> int:
@@ -120,27 +123,26 @@ def refine(lake: Lake) -> int:
     done = lake.note("silver")
     txid, number = done.get("txid", 0), done.get("id", 0)
     new = bronze.where((f.col("txid") > txid) | ((f.col("txid") == txid) & (f.col("id") > number)))
-    touched = new.groupBy("job_day").agg(f.max(f.struct("txid", "id")).alias("last")).collect()
+    begun = f.coalesce("enqueued_at", "occurred_at").cast("date")
+    touched = new.groupBy(begun.alias("day")).agg(f.max("txid").alias("txid")).collect()
     if not touched:
         return 0
-    days = sorted(row.job_day for row in touched)
+    newest = max(row.txid for row in touched)
+    days = sorted(row.day for row in touched)
     # An event is never earlier than its job: older day partitions are not even opened.
-    events = named(bronze.where(f.col("job_day").isin(days) & (f.col("day") >= days[0])))
+    events = named(bronze.where(begun.isin(days) & (f.col("day") >= days[0].isoformat())))
     # One pass gives both tables.
     folded = metrics.fold(events).persist()
     try:
-        job_day = f.col("enqueued_at").cast("date").cast("string")
-        for name, frame in (
-            ("attempts", metrics.attempts_of(folded).withColumn("job_day", job_day)),
-            ("jobs", metrics.jobs_of(folded)),
-        ):
+        for name, frame in (("attempts", metrics.attempts_of(folded)), ("jobs", metrics.jobs_of(folded))):
+            rows = frame.withColumn("job_day", f.col("enqueued_at").cast("date"))
             # Only the days that are written are replaced.
-            writer = frame.write.partitionBy("job_day").mode("overwrite")
+            writer = rows.write.partitionBy("job_day").mode("overwrite").options(**PLAIN)
             writer.option("partitionOverwriteMode", "dynamic").parquet(lake.silver(name))
     finally:
         folded.unpersist()
-    last = max((row.last.txid, row.last.id) for row in touched)
-    lake.put_note("silver", {"txid": last[0], "id": last[1]})
+    last = new.where(f.col("txid") == newest).agg(f.max("id")).first()
+    lake.put_note("silver", {"txid": newest, "id": last[0] if last else 0})
     return len(days)
 
 

