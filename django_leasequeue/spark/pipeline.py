@@ -102,7 +102,8 @@ def ingest(lake: Lake, source: Mapping[str, str], *, consumer: str = "lake", bat
         query.awaitTermination()
     except PySparkException as error:
         raise PipelineFailed(f"Reading the lease log broke off: {error}") from error
-    return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+    # As an attribute: Spark Connect gives the figure by source only, and this adds them up.
+    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
 def with_days(events: DataFrame) -> DataFrame:

@@ -29,6 +29,14 @@ from tests.spark.helpers import at, event, many
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SCHEMA = "id bigint, txid bigint, seq bigint, node string"
+#: pyspark 4.1 asks for the end of the log without saying where the stream stands (docs/reference/lake.md).
+LIMITS = stream.SupportsTriggerAvailableNow is not None
+needs_limits = pytest.mark.skipif(not LIMITS, reason="pyspark 4.1 knows no limits of a batch, and lags by one")
+
+
+def limited(rows: int) -> dict[str, object]:
+    """The option that limits a batch, where there is one."""
+    return {"maxRowsPerTrigger": rows} if LIMITS else {}
 
 
 class Lake:
@@ -78,6 +86,7 @@ def test_uncommitted_lower_numbers_come_later_and_rolled_back_ones_never(
     assert lake.seqs() == [1, 2, 4]
 
 
+@needs_limits
 def test_a_transaction_id_that_gains_a_digit(lake: Lake, database: psycopg.Connection[Any]) -> None:
     for txid in (9, 10, 99, 100, 101):
         event(database, seq=txid, txid=txid)
@@ -85,6 +94,7 @@ def test_a_transaction_id_that_gains_a_digit(lake: Lake, database: psycopg.Conne
     assert lake.seqs() == [9, 10, 99, 100, 101]
 
 
+@needs_limits
 def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, database: psycopg.Connection[Any]) -> None:
     for _ in range(3):
         many(database, 1_000)  # one transaction of many events is cut as well
@@ -121,6 +131,7 @@ def test_many_slices_of_one_batch(lake: Lake, database: psycopg.Connection[Any])
     assert len(list((lake.path / "events").glob("*.parquet"))) > 3
 
 
+@needs_limits
 def test_idle_traffic_makes_no_batches(lake: Lake, database: psycopg.Connection[Any]) -> None:
     event(database, seq=1)
     lake.drain()
@@ -151,7 +162,7 @@ def test_writers_at_work_lose_nothing(lake: Lake, test_dsn: str, database: psyco
         thread.start()
     try:
         for _ in range(2):
-            lake.drain(maxRowsPerTrigger=2_000)
+            lake.drain(**limited(2_000))
     finally:
         stop.set()
         for thread in threads:
@@ -194,6 +205,7 @@ def test_another_system_is_refused_until_it_is_accepted(lake: Lake, database: ps
     assert lake.seqs() == [1, 2]
 
 
+@needs_limits
 def test_the_consumer_is_seen_and_holds_retention(lake: Lake, database: psycopg.Connection[Any], settings: Any) -> None:
     settings.LEASEQUEUE = {**getattr(settings, "LEASEQUEUE", {}), "EVENT_RETENTION_DAYS": 0.000001}
     event(database, seq=1, id=10, occurred_at=at(-10 * 365 * 86_400))
@@ -240,6 +252,7 @@ def test_a_consumer_that_was_given_up_is_told(
     assert lake.seqs() == [1, 2]
 
 
+@needs_limits
 def test_a_new_stream_may_start_at_the_end_or_where_its_consumer_was(
     lake: Lake, source: Source, database: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
@@ -260,8 +273,7 @@ _DRAIN = """
 import sys
 from django_leasequeue import spark
 session = spark.session("killed", master="local[1]", memory="512m", conf={"spark.sql.shuffle.partitions": "1"})
-reader = session.readStream.format("leasequeue").option("maxRowsPerTrigger", "2000")
-reader = reader.schema("id bigint, txid bigint, seq bigint, node string")
+reader = session.readStream.format("leasequeue").schema("id bigint, txid bigint, seq bigint, node string")
 options = dict(pair.split("=", 1) for pair in sys.argv[2:])
 writer = reader.options(**options).load().writeStream.format("parquet").option("path", sys.argv[1] + "/events")
 print("started", flush=True)
@@ -286,17 +298,21 @@ def test_a_kill_in_mid_batch_loses_and_repeats_nothing(
 ) -> None:
     for _ in range(20):
         many(database, 1_000)
-    commits = lake.path / "checkpoint" / "commits"
-    arguments = [sys.executable, "-c", _DRAIN, str(lake.path)] + [f"{k}={v}" for k, v in source.options.items()]
-    for after in (1, 3):
+    batches = lake.path / "checkpoint" / ("commits" if LIMITS else "offsets")
+    arguments = [sys.executable, "-c", _DRAIN, str(lake.path)]
+    arguments += [f"{name}={value}" for name, value in {**source.options, **limited(2_000)}.items()]
+    # Without limits there is one batch: it is killed when it has begun.
+    for after in (1, 3) if LIMITS else (1,):
         process = subprocess.Popen(arguments, env=subprocess_env, stdout=subprocess.DEVNULL, start_new_session=True)
         try:
-            assert _wait(lambda after=after: len(list(commits.glob("[0-9]*"))) >= after)
+            assert _wait(lambda after=after: len(list(batches.glob("[0-9]*"))) >= after)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     event(database, seq=1)
-    lake.drain(maxRowsPerTrigger=50_000)
+    lake.drain(**limited(50_000))
+    if not LIMITS:
+        lake.drain()  # the first run ends with the batch that was broken off
 
     in_database = database.execute("SELECT count(*), sum(id) FROM leasequeue_leaseevent").fetchone()
     assert lake.read().agg(f.count("id"), f.sum("id")).first() == in_database
