@@ -43,7 +43,7 @@ ALWAYS = {
     # A task that writes a few days keeps their files open instead of sorting its rows by day.
     "spark.sql.maxConcurrentOutputFileWriters": "32",
     # The first run over a long history takes many batches; all are counted.
-    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
     # What is kept is read once or twice and dropped: finding the best encoding of each column costs more.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Percentiles by task and hour have more groups than 128: from there on Spark would sort all rows instead.
