@@ -173,7 +173,7 @@ def explaining(
     with django_db_blocker.unblock(), engine_clock.hold(engine_clock.Clock(NOW)):
         if request.param not in SETTINGS:
             with early.transaction(force_rollback=True):
-                yield Explaining(early)
+                yield Explaining(early, early=True)
             return
         with connect("default") as connection, connection.transaction(force_rollback=True):
             connection.execute(SETTINGS[request.param])

@@ -26,6 +26,8 @@ class Plan:
     def __init__(self, name: str, root: dict[str, Any]) -> None:
         self.name = name
         self.root = root
+        #: Whether it was made while the tables were empty.
+        self.early = False
 
     def nodes(self, node: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
         node = node or self.root
@@ -98,13 +100,16 @@ class Explaining(ConnectionExecutor):
     The caller has a transaction open and rolls it back.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, early: bool = False) -> None:
         super().__init__(connection)
+        self.early = early
         self.plans: list[Plan] = []
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         given = {"now": clock.current(), "autocommit": False, **params}
-        self.plans.append(explain(self.connection, name, given))
+        plan = explain(self.connection, name, given)
+        plan.early = self.early
+        self.plans.append(plan)
         return super().fetch(name, params)
 
     def plan(self, name: str, index: int = 0) -> Plan:
