@@ -68,6 +68,22 @@ FROM leasequeue_queue q, generate_series(1, %(count)s) AS n WHERE q.name = 'busy
 """
 
 
+#: Events of the last hour; as many again are older. The seqs of jobs rise with time, three events each.
+EVENTS = 100_000
+FIRST_SEQ = 50_000_000
+#: Events of one transaction.
+PER_TRANSACTION = 20
+
+FILL_EVENTS = """
+INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, enqueued_at)
+SELECT 1000 + n / %(per)s, CASE WHEN n < %(count)s THEN %(now)s::timestamptz - interval '7 days' + n * interval '1 s'
+        ELSE %(now)s::timestamptz - interval '1 hour' + (n - %(count)s) * (interval '1 hour' / %(count)s) END,
+    (ARRAY[%(busy)s, %(busy)s, %(other)s]::bigint[])[1 + n / 3 %% 3], %(seq)s + n / 3, (ARRAY[1, 2, 5])[1 + n %% 3],
+    'holder', 1, %(now)s::timestamptz - interval '1 hour'
+FROM generate_series(0, 2 * %(count)s - 1) AS n
+"""
+
+
 class Tables:
     """The large tables: where things are in them, and connections to look at them with."""
 
@@ -180,3 +196,26 @@ def explaining(
             if request.param == "host":
                 connection.execute("ANALYZE leasequeue_job, leasequeue_claim, leasequeue_jobresult, leasequeue_queue")
             yield Explaining(connection)
+
+
+@pytest.fixture
+def events(explaining: Explaining, tables: Tables) -> Explaining:
+    """The connection's transaction, with a large log in it; BRIN ranges are summed up as vacuum would."""
+    connection = explaining.connection
+    connection.execute(
+        FILL_EVENTS,
+        {
+            "count": EVENTS,
+            "per": PER_TRANSACTION,
+            "now": NOW,
+            "busy": tables.ids["busy"],
+            "other": tables.ids["other"],
+            "seq": FIRST_SEQ,
+        },
+    )
+    connection.execute(
+        "SELECT brin_summarize_new_values(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " JOIN pg_am a ON a.oid = c.relam JOIN pg_class t ON t.oid = i.indrelid"
+        " WHERE a.amname = 'brin' AND c.relkind = 'i' AND t.relname LIKE 'leasequeue_leaseevent%'"
+    )
+    return explaining

@@ -8,38 +8,10 @@ from django_leasequeue import engine
 from django_leasequeue.admin import reading
 from django_leasequeue.engine.stats import counts_by_id
 
-from .conftest import NOW, Tables
+from .conftest import EVENTS, FIRST_SEQ, Tables
 from .explain import Explaining, Plan
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
-
-#: Events of the last hour; as many again are older. The seqs of jobs rise with time, three events each.
-EVENTS = 100_000
-FIRST_SEQ = 50_000_000
-
-FILL = """
-INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, enqueued_at)
-SELECT 1000 + n / 20, CASE WHEN n < %(count)s THEN %(now)s::timestamptz - interval '7 days' + n * interval '1 s'
-        ELSE %(now)s::timestamptz - interval '1 hour' + (n - %(count)s) * (interval '1 hour' / %(count)s) END,
-    (ARRAY[%(busy)s, %(busy)s, %(other)s]::bigint[])[1 + n / 3 %% 3], %(seq)s + n / 3, (ARRAY[1, 2, 5])[1 + n %% 3],
-    'holder', 1, %(now)s::timestamptz - interval '1 hour'
-FROM generate_series(0, 2 * %(count)s - 1) AS n
-"""
-
-
-@pytest.fixture
-def events(explaining: Explaining, tables: Tables) -> Explaining:
-    """The connection's transaction, with a large log in it; BRIN ranges are summed up as vacuum would."""
-    connection = explaining.connection
-    connection.execute(
-        FILL, {"count": EVENTS, "now": NOW, "busy": tables.ids["busy"], "other": tables.ids["other"], "seq": FIRST_SEQ}
-    )
-    connection.execute(
-        "SELECT brin_summarize_new_values(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
-        " JOIN pg_am a ON a.oid = c.relam JOIN pg_class t ON t.oid = i.indrelid"
-        " WHERE a.amname = 'brin' AND c.relkind = 'i' AND t.relname LIKE 'leasequeue_leaseevent%'"
-    )
-    return explaining
 
 
 def check(plan: Plan, *, rows: int) -> None:
