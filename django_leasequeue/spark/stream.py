@@ -29,7 +29,7 @@ except ImportError:
     ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = None  # type: ignore[assignment, misc]
 
 Offset = dict[str, Any]
-#: From this limit on a batch may be shorter than its limit: by as much as this share of it is not.
+#: From this limit on a batch may have fewer events than its limit, but no less than this share.
 COUNTED, NEAR = 100_000, 0.9
 
 

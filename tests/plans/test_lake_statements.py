@@ -27,7 +27,7 @@ AROUND = 2 * 8_000
 )
 def test_a_batch(events: Explaining, name: str, parameters: dict[str, int], rows: int) -> None:
     place = {"txid": FIRST, "id": 2**62, "last_txid": LAST, "last_id": 2**62, **parameters}
-    # As the lake's connections are: the planner is the host's, and knows the log (autovacuum looks at what is inserted).
+    # As the lake's connections are: the planner is the host's, and knows the log (autovacuum looks at what comes in).
     for setting in ("enable_seqscan", "enable_bitmapscan"):
         events.connection.execute(f"SET LOCAL {setting} = on")
     events.connection.execute("SET LOCAL plan_cache_mode = auto")

@@ -8,7 +8,10 @@ from typing import Any
 
 import psycopg
 
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
 from django_leasequeue.models import EventKind
+from tests.engine.helpers import make
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 COLUMNS = (
@@ -40,3 +43,15 @@ def many(connection: psycopg.Connection[Any], count: int, **fields: Any) -> None
     connection.execute(
         f"INSERT INTO leasequeue_leaseevent (seq, {names}) SELECT n, {marks} FROM generate_series(1, {count}) n", row
     )
+
+
+def work() -> None:
+    """Ten jobs: eight done, one dead, one open; done by two nodes."""
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    engine.run(engine.enqueue("work", [NewJob(data=n, name="t") for n in range(10)]))
+    for node in ("a", "b"):
+        for job in engine.run(engine.claim("work", node, 4)):
+            engine.run(engine.ack([job.seq], node, claims=[job.claim]))
+    for job in engine.run(engine.claim("work", "a", 1)):
+        failure = engine.Failure("app.Boom", "boom", "", "f1")
+        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "a"))

@@ -20,7 +20,7 @@ from django_leasequeue.models import Job, LeaseEvent
 from django_leasequeue.spark.session import java
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
-from tests.spark.test_pipeline import work
+from tests.spark.helpers import work
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

