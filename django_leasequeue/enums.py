@@ -3,7 +3,7 @@
 Not part of ``models``: the engine and the doors name states before Django has loaded any model.
 """
 
-from enum import IntFlag as IntegerFlag
+from enum import IntFlag
 
 from django.db.models import IntegerChoices, TextChoices
 
@@ -49,14 +49,13 @@ class EventKind(IntegerChoices):
 
 
 class Lane(IntegerChoices):
-    """Which of a rank's ready jobs a claim takes first."""
+    """How a job came to be ready. A claim merges the lanes of a rank by position; a floor bounds the fresh one."""
 
-    SUSPECT = 0, "suspect: its lease expired, it is given alone"
-    AGAIN = 1, "given back"
-    FRESH = 2, "fresh"
+    AGAIN = 1, "given back, promoted or redriven to a place that others have passed"
+    FRESH = 2, "fresh: its position was drawn by the transaction that made it ready"
 
 
-class JobFlag(IntegerFlag):
+class JobFlag(IntFlag):
     """What is unusual about a job, or about some job of a claim: whoever settles it then reads the job."""
 
     #: Somebody waits for its end.
@@ -69,6 +68,8 @@ class JobFlag(IntegerFlag):
     FAILED = 8
     #: Of a claim: its jobs do not all have the same task name.
     MIXED = 16
+    #: Its lease expired: workers run it alone, so that it takes nobody with it.
+    SUSPECT = 32
 
 
 class FloorKind(IntegerChoices):

@@ -31,6 +31,9 @@ MAX_QUEUES = 100
 #: not wait until every one of them is ready.
 ROUNDS = 10
 
+#: Bytes of payload in one answer; the first job always fits.
+MAX_CLAIM_BYTES = 16 * 1024 * 1024
+
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
 
@@ -44,6 +47,8 @@ class _Round:
     jobs: list[LeasedJob] = field(default_factory=list)
     spent: int = 0
     due: int = 0
+    #: Jobs were left for a suspect or for their size: more are ready, the answer stays short.
+    cut: bool = False
 
 
 @operation
@@ -59,13 +64,14 @@ def claim(
     connection: str | None = None,
     trail: Trail | None = None,
     skip_coalesced: bool = False,
+    alone: bool = False,
     strict: bool = True,
 ) -> Steps[list[LeasedJob]]:
     """Lease up to ``size`` ready jobs to ``node``.
 
     In order of the queues given, then rank (priority), then position; jobs whose lease expired come again in their old
     place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside
-    and the claim goes on, so a batch never shrinks because of them (seed 000, dead-lettering).
+    and the claim goes on, so a batch never shrinks because of them. The payloads are at most 16 MiB together.
 
     Args:
         queues: one name, or several in order of preference (at most 100).
@@ -79,6 +85,7 @@ def claim(
             is told when somebody settles one of its jobs.
         trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
         skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
+        alone: a job whose lease expired comes with no other (workers run it apart, so that it takes nobody with it).
         strict: whether a missing queue is an error (workers of several queues go on without it).
 
     Returns:
@@ -109,6 +116,8 @@ def claim(
         "tag": tag,
         "connection": connection,
         "jitter": 0 if skip_coalesced else MAX_JITTER_MS,
+        "alone": alone,
+        "bytes": MAX_CLAIM_BYTES,
     }
     found = _Round()
     started = {} if trail is None else trail.parameters()
@@ -118,9 +127,9 @@ def claim(
             # At a busy claimer something has always just come due, if only the claims of jobs long done. It looks for
             # that when it looks from the floor: as soon as jobs run short, else when the trail is forgotten.
             found.due = 0
-            if len(found.jobs) < size:
+            if len(found.jobs) < size and not found.cut:
                 yield from _claim_some(params, size - len(found.jobs), found, force=False)
-    if found.due or found.spent:
+    if (found.due or found.spent) and not found.cut:
         yield from _clear_the_way(params, names, project, tag, size, found)
     if trail is not None:
         trail.note(found.jobs, full=len(found.jobs) == size)
@@ -135,9 +144,9 @@ def claim(
 
 def _claim_some(params: Mapping[str, object], size: int, found: _Round, *, force: bool) -> Steps[None]:
     rows = yield "claim", {**NO_TRAIL, **params, "size": size, "force": force}
-    found.due, found.spent = rows[0][:2]
-    if rows[0][2] is not None:
-        found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
+    found.due, found.spent, found.cut = rows[0][:3]
+    if rows[0][3] is not None:
+        found.jobs.extend(LeasedJob._make(row[3:]) for row in rows)
 
 
 def _clear_the_way(
@@ -166,6 +175,6 @@ def _clear_the_way(
             return
         before = len(found.jobs)
         yield from _claim_some(params, missing, found, force=True)
-        if not found.spent and (len(found.jobs) == before or len(found.jobs) == size):
+        if found.cut or not found.spent and (len(found.jobs) == before or len(found.jobs) == size):
             return
         found.due = 0

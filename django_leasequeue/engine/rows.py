@@ -105,6 +105,7 @@ class LeasedJob(NamedTuple):
     first_claimed_at: datetime
     progress_json: str | None
     position: int
+    flags: int = 0
 
     @property
     def token(self) -> str:
@@ -156,7 +157,7 @@ class Failure:
 
 
 class Ending(NamedTuple):
-    """How one leased job ends: completed, or failed for good by the worker's word."""
+    """How one leased job ends: completed, or failed for good by the worker's word. ``ran_ms``: how long its handler ran."""
 
     seq: int
     claim: int | None = None
@@ -165,15 +166,20 @@ class Ending(NamedTuple):
     body: bytes | None = None
     failure: Failure | None = None
     result_ttl_ms: int | None = None
+    ran_ms: int | None = None
 
 
 class Release(NamedTuple):
-    """One leased job to give back. ``delay_ms`` ``None`` means the queue's backoff."""
+    """One leased job to give back.
+
+    ``delay_ms`` ``None`` means the queue's backoff; ``ran_ms``: how long its handler ran.
+    """
 
     seq: int
     claim: int | None = None
     delay_ms: int | None = None
     failure: Failure | None = None
+    ran_ms: int | None = None
 
 
 class Released(NamedTuple):

@@ -81,7 +81,7 @@ CROSS JOIN LATERAL (
     SELECT 0::smallint AS state, r.lane, r.position, r.ready_at, NULL::timestamptz AS available_at, r.expires_at,
         r.deliveries, NULL::bigint AS claim, NULL::text AS node, NULL::timestamptz AS deadline,
         NULL::timestamptz AS claimed_at, NULL::timestamptz AS dead_at
-    FROM leasequeue_ready r WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (0, 1, 2)
+    FROM leasequeue_ready r WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2)
         AND r.position = COALESCE(j.position, j.seq)
     UNION ALL
     SELECT 1, NULL, NULL, NULL, w.available_at, w.expires_at, w.deliveries, NULL, NULL, NULL, NULL, NULL
@@ -683,7 +683,10 @@ class Migration(migrations.Migration):
                 (
                     "lane",
                     models.SmallIntegerField(
-                        choices=[(0, "suspect: its lease expired, it is given alone"), (1, "given back"), (2, "fresh")]
+                        choices=[
+                            (1, "given back, promoted or redriven to a place that others have passed"),
+                            (2, "fresh: its position was drawn by the transaction that made it ready"),
+                        ]
                     ),
                 ),
                 ("flags", models.SmallIntegerField(default=0)),
@@ -1418,7 +1421,7 @@ class Migration(migrations.Migration):
             model_name="ready",
             index=models.Index(
                 condition=models.Q(("tag__isnull", False)),
-                fields=["queue", "tag", "rank", "lane", "position"],
+                fields=["queue", "tag", "rank", "position"],
                 name="leasequeue_ready_tag",
             ),
         ),
@@ -1432,7 +1435,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="ready",
-            index=models.Index(condition=models.Q(("lane", 0)), fields=["queue"], name="leasequeue_ready_suspect"),
+            index=models.Index(
+                condition=models.Q(("position", models.F("seq")), _negated=True),
+                fields=["queue", "seq"],
+                name="leasequeue_ready_moved",
+            ),
         ),
         migrations.AddIndex(
             model_name="record",

@@ -15,3 +15,7 @@ class PlainJSONField(models.JSONField):
 
     def db_type(self, connection: Any) -> str:
         return "json"
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        # psycopg parses json by itself; Django turns that off for jsonb only.
+        return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from .enums import Lane
 from .queue import Queue
@@ -12,9 +12,8 @@ from .queue import Queue
 class Ready(models.Model):
     """A job that a claim may take: it is ready if and only if it has a row here.
 
-    Claim order is (rank, lane, position). Lane 2 holds fresh jobs: their positions only rise, so that a floor can keep
-    claims from walking over dead index entries. Lane 1 holds jobs that were given back, in their old place; lane 0 those
-    whose lease expired: each is given alone.
+    Claim order is (rank, position). The fresh lane holds jobs whose positions only rise, so that a floor can keep claims
+    from walking over dead index entries; the other one holds those that came back to an old place. A claim merges both.
     """
 
     pk = models.CompositePrimaryKey("queue", "rank", "lane", "position")
@@ -35,7 +34,7 @@ class Ready(models.Model):
         indexes = [
             # Claim by tag, in claim order within one tag.
             models.Index(
-                fields=["queue", "tag", "rank", "lane", "position"],
+                fields=["queue", "tag", "rank", "position"],
                 name="leasequeue_ready_tag",
                 condition=Q(tag__isnull=False),
             ),
@@ -43,8 +42,8 @@ class Ready(models.Model):
             models.Index(
                 fields=["queue", "expires_at"], name="leasequeue_ready_expires", condition=Q(expires_at__isnull=False)
             ),
-            # Whether a queue has suspects.
-            models.Index(fields=["queue"], name="leasequeue_ready_suspect", condition=Q(lane=Lane.SUSPECT)),
+            # Jobs that were moved to the back: readers by number find them out of their place.
+            models.Index(fields=["queue", "seq"], name="leasequeue_ready_moved", condition=~Q(position=F("seq"))),
         ]
 
     def __str__(self) -> str:

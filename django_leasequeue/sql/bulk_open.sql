@@ -1,8 +1,8 @@
 -- Purpose: begin a bulk enqueue: the queue's options, the time, and a number for each job.
--- Parameters: project, queue, size, now, autocommit.
--- Index: leasequeue_queue_name. The transaction id is taken before the first number is drawn (DESIGN 6).
--- Returns: queue id, type, priority_order, priority_min, priority_max, ttl_ms, log_enqueued, durability, now, numbers; nothing if the
---   queue is missing; whether it has a cap.
+-- Parameters: project, queue, size, now.
+-- Index: leasequeue_queue_name. The transaction id is taken before the first number is drawn: readers rely on it.
+-- Returns: queue id, type, priority_order, priority_min, priority_max, ttl_ms, log_enqueued, durability, now, numbers, whether it
+--   has a cap; nothing if the queue is missing.
 WITH q AS MATERIALIZED (
     SELECT *, pg_current_xact_id() AS xid FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 )

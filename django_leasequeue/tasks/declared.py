@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import routing
-from ..declarations import Declaration
+from ..engine.definition import Declaration
 from .api import task_backends
 from .backend import LeaseQueueBackend
 
@@ -17,6 +17,8 @@ def of_backends() -> list[Declaration]:
         config = backend.config
         for name in sorted(config.listed | set(config.queues)):
             preset, options = config.declaration(name)
-            database = config.database or routing.alias_of(config.project, name)
-            made.append(Declaration(database, config.project, name, preset, options))
+            named = "preset" in config.queues.get(name, ())
+            made.append(Declaration(_database(config, name), config.project, name, preset, options, named))
+        if not config.listed:
+            made.append(Declaration(_database(config, ""), config.project, "", config.own_preset))
     return made

@@ -11,7 +11,8 @@ import psycopg
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, LeasedJob, NewJob
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import EventKind, Job, JobResult, JobState, LeaseEvent, Queue, QueueFloor
+from django_leasequeue.engine.floor import Proposals
+from django_leasequeue.models import EventKind, JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor
 
 NODE = "worker-1"
 OTHER = "worker-2"
@@ -54,7 +55,7 @@ def outcomes(settled: engine.Settled) -> list[str]:
 
 def state(seq: int) -> str | None:
     """Where a job is now: a job state, or how it ended, or None when nothing is known of it."""
-    job = Job.objects.filter(pk=seq).first()
+    job = LiveJob.objects.filter(pk=seq).first()
     if job is not None:
         return JobState(job.state).label
     result = JobResult.objects.filter(pk=seq).first()
@@ -65,12 +66,12 @@ def kinds(seq: int) -> list[str]:
     """The words of a job's events, oldest first."""
     return [
         EventKind(kind).label
-        for kind in LeaseEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
+        for kind in JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
     ]
 
 
-def last_event(seq: int) -> LeaseEvent:
-    return LeaseEvent.objects.filter(seq=seq).latest("id")
+def last_event(seq: int) -> JobEvent:
+    return JobEvent.objects.filter(seq=seq).latest("id")
 
 
 def fetch(name: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -87,8 +88,17 @@ def counts(queue: str = "work", project: str = "") -> dict[str, Any]:
     }
 
 
-def floors(queue_id: int) -> dict[tuple[int, int], QueueFloor]:
-    return {(floor.kind, floor.rank): floor for floor in QueueFloor.objects.filter(queue_id=queue_id)}
+def floors(queue_id: int) -> dict[tuple[int, int], int]:
+    """The floors of a queue by kind and rank."""
+    rows = QueueFloor.objects.filter(queue_id=queue_id).order_by("value").values_list("kind", "rank", "value")
+    return {(kind, rank): value for kind, rank, value in rows}
+
+
+def raise_floors(*queue_ids: int, run: Any = engine.run) -> None:
+    """Propose floors and raise them, as the reaper does in two turns."""
+    proposals = Proposals()
+    for _ in range(2):
+        run(engine.advance_floors(proposals, list(queue_ids) or None))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, make_token, parse_token
 from django_leasequeue.engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from django_leasequeue.exceptions import InvalidOption, NotAQueue, QueueNotFound
-from django_leasequeue.models import Claim, Job, JobState, Queue, QueueFloor
+from django_leasequeue.models import Claim, JobState, LiveJob, Queue, QueueFloor
 
 from .helpers import NODE, OTHER, claim, enqueue, kinds, make, one, put, seqs, state
 
@@ -50,7 +50,7 @@ def test_a_job_carries_what_was_enqueued(clock) -> None:
     assert (job.deliveries, job.errors, job.progress) == (1, [], None)
     assert job.created_at == job.claimed_at == job.first_claimed_at == clock.now
     assert job.deadline == clock.now + timedelta(seconds=5)
-    assert Job.objects.get(pk=job.seq).origin == "producer-1"
+    assert LiveJob.objects.get(pk=job.seq).origin == "producer-1"
 
 
 def test_a_job_without_payload_has_none() -> None:
@@ -308,6 +308,6 @@ def test_one_claimer_does_not_wait_until_all_that_is_due_is_ready(clock, queue: 
     clock.advance(seconds=1)
     first = claim(3)
     assert len(first) == 3
-    assert Job.objects.filter(state=JobState.DELAYED).count() == total - 10_000
+    assert LiveJob.objects.filter(state=JobState.DELAYED).count() == total - 10_000
     assert len(claim(1_000)) == 1_000
-    assert not Job.objects.filter(state=JobState.DELAYED).exists()
+    assert not LiveJob.objects.filter(state=JobState.DELAYED).exists()

@@ -23,7 +23,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.clock import Clock, hold
 from django_leasequeue.engine.verify import snapshot, verify
-from django_leasequeue.models import Claim, Job, JobState, QueueFloor
+from django_leasequeue.models import Claim, JobState, LiveJob, QueueFloor
 
 from .helpers import own_connection
 
@@ -124,7 +124,7 @@ class LifeCycle(RuleBasedStateMachine):
         if self.options["requeue"] != "back":
             return
         last = max((job.position for job in self.jobs.values()), default=0)
-        found = dict(Job.objects.filter(pk__in=[job.seq for job in jobs]).values_list("seq", "position"))
+        found = dict(LiveJob.objects.filter(pk__in=[job.seq for job in jobs]).values_list("seq", "position"))
         for job in jobs:
             if job.seq in found:  # else it was over, too, and went at once
                 assert found[job.seq] > last
@@ -207,7 +207,7 @@ class LifeCycle(RuleBasedStateMachine):
         self.sweep_model()
         self.promote_model()
         over = self.expire_model()
-        if over and Job.objects.filter(pk__in=over).exists():
+        if over and LiveJob.objects.filter(pk__in=over).exists():
             self.run(engine.expire([self.queue_id]))  # what was leased until now goes at the next look
         ready = self.waiting("ready")
         if any(self.used_up(job, "claim") for job in ready[:size]):
@@ -315,7 +315,7 @@ class LifeCycle(RuleBasedStateMachine):
         for job in dead:
             self.release(job, delay=delay, dies=False)
             job.deliveries = 0
-            job.position = Job.objects.get(pk=job.seq).position
+            job.position = LiveJob.objects.get(pk=job.seq).position
             assert job.position > last
 
     @rule(ms=st.sampled_from([1, 100, 1_000, 2_001, 70_000]))
@@ -357,7 +357,7 @@ class LifeCycle(RuleBasedStateMachine):
                 STATES[job.state], job.rank, job.position, job.deliveries, job.available_at, job.expires_at, job.node,
                 job.claim, job.deadline,
             )
-            for job in Job.objects.filter(queue__name=self.queue)
+            for job in LiveJob.objects.filter(queue__name=self.queue)
         }  # fmt: skip
         assert found == {seq: job.facts() for seq, job in self.jobs.items()}
 

@@ -9,7 +9,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Redriven, Release
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.models import Job, JobState, LeaseEvent, Queue
+from django_leasequeue.models import JobEvent, JobState, LiveJob, Queue
 
 from .helpers import NODE, claim, counts, enqueue, kinds, last_event, make, one, put, seqs, state
 
@@ -51,7 +51,7 @@ class TestInPlace:
         dead = put()
         kill()
         redrive(dead)
-        row = Job.objects.get()
+        row = LiveJob.objects.get()
         assert (row.expires_at, row.dead_at, row.state) == (None, None, JobState.READY)
         clock.advance(seconds=61)
         assert seqs(claim()) == dead
@@ -68,7 +68,7 @@ class TestInPlace:
         dead = put(2)
         kill()
         assert {answer.state for answer in redrive(dead, delay_ms=5_000)} == {"delayed"}
-        assert Job.objects.values_list("available_at", flat=True)[0] == clock.now + timedelta(seconds=5)
+        assert LiveJob.objects.values_list("available_at", flat=True)[0] == clock.now + timedelta(seconds=5)
         assert claim() == []
         clock.advance(seconds=5)
         assert seqs(claim(5)) == dead
@@ -87,7 +87,7 @@ class TestInPlace:
         dead = put()
         kill()
         redrive(dead, delay_ms=10**15)
-        assert Job.objects.get().available_at == clock.now + timedelta(days=1)
+        assert LiveJob.objects.get().available_at == clock.now + timedelta(days=1)
 
     def test_what_is_not_dead_is_not_found(self) -> None:
         dead = put()
@@ -130,7 +130,7 @@ class TestInPlace:
         assert state(dead.seq) is None
         assert kinds(dead.seq)[-1] == "redriven"
         assert last_event(dead.seq).detail == {"to": "repair", "to_seq": answer.new_seq}
-        assert LeaseEvent.objects.get(seq=answer.new_seq, kind=1).detail == {"redriven_from": dead.seq}
+        assert JobEvent.objects.get(seq=answer.new_seq, kind=1).detail == {"redriven_from": dead.seq}
 
     def test_a_key_that_is_taken_there_is_a_conflict(self) -> None:
         make("repair")
@@ -150,7 +150,7 @@ class TestFromATopic:
         make("other", max_deliveries=1, dead_letter="graveyard")
 
     def letters(self) -> list[int]:
-        return list(Job.objects.filter(queue__name="graveyard").order_by("seq").values_list("seq", flat=True))
+        return list(LiveJob.objects.filter(queue__name="graveyard").order_by("seq").values_list("seq", flat=True))
 
     def test_home(self) -> None:
         enqueue(NewJob(data="w", key="k", meta={"trace": 1}))
@@ -180,7 +180,7 @@ class TestFromATopic:
             engine.run(engine.nack([one().seq], NODE))
         assert claim() == []
         engine.run(engine.redrive_home("graveyard", self.letters()))
-        row = Job.objects.get(queue__name="work")
+        row = LiveJob.objects.get(queue__name="work")
         assert (row.max_deliveries, row.result_ttl_ms) == (3, 9_000)
 
     def test_to_a_named_queue(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, Settled
-from django_leasequeue.models import Claim, Job, JobResult
+from django_leasequeue.models import Claim, JobResult, LiveJob
 
 from .helpers import NODE, OTHER, claim, counts, enqueue, kinds, last_event, make, one, outcomes, put, seqs, state
 
@@ -78,18 +78,18 @@ class TestOutcomes:
     def test_a_wrong_token_is_stale_and_changes_nothing(self, settle: Settle) -> None:
         put()
         job = one()
-        before = Job.objects.values().get()
+        before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], claims=[job.claim + 1])) == ["stale_token"]
-        assert Job.objects.values().get() == before
+        assert LiveJob.objects.values().get() == before
         assert outcomes(settle([job.seq], claims=[job.claim])) == ["ok"]
 
     def test_another_node_is_refused_with_and_without_the_token(self, settle: Settle) -> None:
         put()
         job = one()
-        before = Job.objects.values().get()
+        before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], OTHER)) == ["not_held"]
         assert outcomes(settle([job.seq], OTHER, claims=[job.claim])) == ["not_held"]
-        assert Job.objects.values().get() == before
+        assert LiveJob.objects.values().get() == before
 
     def test_another_queue_is_not_found(self, settle: Settle) -> None:
         make("other")
@@ -123,20 +123,20 @@ class TestAfterTheDeadline:
         put()
         job = one()
         clock.now = job.deadline + timedelta(microseconds=1)
-        before = Job.objects.values().get()
+        before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], claims=[job.claim])) == ["expired"]
-        assert Job.objects.values().get() == before
+        assert LiveJob.objects.values().get() == before
 
     def test_a_late_worker_never_settles_what_another_holds(self, clock, settle: Settle) -> None:
         put()
         late = one()
         clock.advance(seconds=31)
         held = one(node=OTHER)
-        before = Job.objects.values().get()
+        before = LiveJob.objects.values().get()
         assert outcomes(settle([late.seq], claims=[late.claim])) == ["stale_token"]
         assert outcomes(settle([late.seq])) == ["not_held"]
         assert outcomes(settle([late.seq], OTHER, claims=[late.claim])) == ["stale_token"]
-        assert Job.objects.values().get() == before
+        assert LiveJob.objects.values().get() == before
         assert outcomes(settle([held.seq], OTHER, claims=[held.claim])) == ["ok"]
 
     def test_not_even_after_it_was_reclaimed_by_the_same_node(self, clock, settle: Settle) -> None:
@@ -176,7 +176,7 @@ class TestAck:
         put()
         job = one()
         engine.run(engine.ack([job.seq], NODE))
-        assert not Job.objects.exists()
+        assert not LiveJob.objects.exists()
         assert not JobResult.objects.exists()
         event = last_event(job.seq)
         assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("acked", NODE, job.claim, 1)
@@ -206,7 +206,7 @@ class TestNack:
         put()
         job = one()
         engine.run(engine.nack([job.seq], NODE))
-        row = Job.objects.get()
+        row = LiveJob.objects.get()
         assert (row.node, row.claim, row.deadline, row.available_at) == (None, None, None, None)
         event = last_event(job.seq)
         assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("released", NODE, job.claim, 1)
@@ -225,7 +225,7 @@ class TestNack:
         assert counts()["ready"] == 0
         clock.now = due
         assert counts()["ready"] == 1
-        assert (one(node=OTHER).seq, Job.objects.get().deliveries) == (job.seq, 2)
+        assert (one(node=OTHER).seq, LiveJob.objects.get().deliveries) == (job.seq, 2)
 
     def test_a_negative_delay_is_none(self) -> None:
         put()
@@ -284,7 +284,7 @@ class TestExtend:
         clock.advance(seconds=20)
         settled = engine.run(engine.extend([job.seq], NODE, 30_000))
         assert settled.deadlines == {job.seq: clock.now + timedelta(seconds=30)}
-        assert Job.objects.get().deadline == clock.now + timedelta(seconds=30)
+        assert LiveJob.objects.get().deadline == clock.now + timedelta(seconds=30)
         event = last_event(job.seq)
         assert (event.get_kind_display(), event.claim, event.deadline) == (
             "extended",
@@ -303,7 +303,7 @@ class TestExtend:
         put()
         job = one()
         engine.run(engine.extend([job.seq], NODE, 60_000, claims=[job.claim]))
-        row = Job.objects.get()
+        row = LiveJob.objects.get()
         assert (row.deliveries, row.claim, row.node) == (1, job.claim, NODE)
 
     def test_without_a_length_takes_the_queues_own(self, clock) -> None:
@@ -380,7 +380,7 @@ class TestRelease:
         assert outcomes(settled) == ["ok", "ok", "stale_token"]
         assert settled.released[numbers[0]] == ("delayed", clock.now + timedelta(seconds=1), 1)
         assert settled.released[numbers[1]] == ("ready", None, 1)
-        failed, plain = Job.objects.get(pk=numbers[0]), Job.objects.get(pk=numbers[1])
+        failed, plain = LiveJob.objects.get(pk=numbers[0]), LiveJob.objects.get(pk=numbers[1])
         assert (failed.error_type, failed.error, failed.fingerprint) == ("app.Slow", "try later", "slow")
         assert failed.errors == [
             {
@@ -500,4 +500,4 @@ def test_a_thousand_at_once() -> None:
     put(1_000)
     jobs = claim(1_000)
     assert len(engine.run(engine.ack(seqs(jobs), NODE, claims=[job.claim for job in jobs])).ok) == 1_000
-    assert not Job.objects.exists()
+    assert not LiveJob.objects.exists()

@@ -10,7 +10,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
 from django_leasequeue.engine.trail import Trail
-from django_leasequeue.models import Job
+from django_leasequeue.models import LiveJob
 
 from .helpers import NODE, OTHER, enqueue, make, own_connection, put, seqs
 
@@ -125,5 +125,5 @@ def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
     (poison,) = put(1)
     good = put(2)
     claimer.claim()
-    Job.objects.filter(pk=poison).update(deliveries=1)
+    LiveJob.objects.filter(pk=poison).update(deliveries=1)
     assert seqs(claimer.claim()) == good

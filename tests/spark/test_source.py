@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from tests.spark.conftest import Source
-from tests.spark.helpers import NOON, at, event, many
+from tests.spark.helpers import NOON, at, batch, event, many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,12 +49,38 @@ def test_a_single_column_of_nulls_keeps_its_rows(source: Source, database: psyco
 
 def test_times_are_instants(source: Source, database: psycopg.Connection[Any]) -> None:
     database.execute("SET TimeZone = 'Asia/Kolkata'")
-    event(database, occurred_at=at(0.000001), enqueued_at=NOON)
+    event(database, occurred_at=at(0.000001), deadline=NOON)
 
-    table = source.read(schema="occurred_at timestamp, enqueued_at timestamp").toArrow()
+    table = source.read(schema="occurred_at timestamp, deadline timestamp").toArrow()
 
     assert table.column("occurred_at").to_pylist() == [at(0.000001)]
-    assert table.column("enqueued_at").to_pylist() == [NOON]
+    assert table.column("deadline").to_pylist() == [NOON]
+
+
+def test_a_row_of_the_log_is_an_event_a_job(source: Source, database: psycopg.Connection[Any]) -> None:
+    jobs = {"occurred_at": NOON, "queue_id": 1, "low": 4, "high": 9}
+    batch(database, id=7, kind=2, seqs=[4, 9], deliveries=[3, 1], waited=[10, 20], **jobs)
+    batch(database, id=8, kind=5, seqs=[9, 4], ran=[None, 5], **jobs)
+    batch(database, id=9, kind=1, seqs=[4, 9], **jobs)
+
+    rows = source.read(schema="id bigint, seq bigint, deliveries int, waited int, ran int").orderBy("id").collect()
+
+    assert [tuple(row) for row in rows] == [
+        (7_168, 4, 3, 10, None),
+        (7_169, 9, 1, 20, None),
+        (8_192, 9, 1, None, None),
+        (8_193, 4, 1, None, 5),
+        (9_216, 4, None, None, None),
+        (9_217, 9, None, None, None),
+    ]
+    view = database.execute("SELECT id, seq, deliveries, waited, ran FROM leasequeue_jobevent ORDER BY id").fetchall()
+    assert view == [tuple(row) for row in rows]
+    stored = source.read(batches=True).orderBy("id").collect()
+    assert [(row.id, row.seqs, row.deliveries, row.waited, row.ran) for row in stored] == [
+        (7, [4, 9], [3, 1], [10, 20], None),
+        (8, [9, 4], None, None, [None, 5]),
+        (9, [4, 9], None, None, None),
+    ]
 
 
 def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
