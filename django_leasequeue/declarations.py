@@ -18,13 +18,17 @@ logger = logging.getLogger("django_leasequeue")
 def declarations() -> list[Declaration]:
     """Return what the settings declare, each queue once: what ``LEASEQUEUE["QUEUES"]`` says of a queue comes first."""
     found: dict[tuple[str, str, str], Declaration] = {}
-    for declared in [*_of_settings(), *(item for item in of_doors() if item.name)]:
-        first = of_settings(declared.project, declared.name)
-        if first is not None:
-            named = "preset" in conf.settings.QUEUES[declared.name]
-            declared = replace(declared, preset=first.preset, options=first.options, named=named)
-        found.setdefault((declared.database, declared.project, declared.name), declared)
+    for item in [*_of_settings(), *(declared for declared in of_doors() if declared.name)]:
+        found.setdefault((item.database, item.project, item.name), _complete(item))
     return list(found.values())
+
+
+def _complete(item: Declaration) -> Declaration:
+    first = of_settings(item.project, item.name)
+    if first is None:
+        return item
+    named = "preset" in conf.settings.QUEUES[item.name]
+    return replace(item, preset=first.preset, options=first.options, named=named)
 
 
 def _of_settings() -> list[Declaration]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import conf, engine, presets
+from . import engine, presets
 from .declarations import Declaration, declarations
 from .exceptions import InvalidOption
 

@@ -70,6 +70,8 @@ class JobFlag(IntFlag):
     MIXED = 16
     #: Its lease expired: workers run it alone, so that it takes nobody with it.
     SUSPECT = 32
+    #: Its payload has more than 16 KiB: a claim counts its bytes.
+    LARGE = 64
 
 
 class FloorKind(IntegerChoices):

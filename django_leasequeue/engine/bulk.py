@@ -16,6 +16,8 @@ from .rows import PLAIN, TAG, Enqueued, EnqueueStatus, NewJob
 THRESHOLD = 100
 #: Jobs of one part of the text.
 _PART = 200
+#: Characters from which a payload counts as large (a character has up to four bytes).
+_LARGE = 4_096
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -81,8 +83,9 @@ def enqueue_steps(
     def lines() -> Iterator[str]:
         for index, (seq, job, data, meta) in enumerate(zip(seqs, jobs, datas, metas, strict=True)):
             rank, rest = usual, plain
-            if job.body is not None or job[TAG:] != PLAIN:
-                place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high))
+            large = len(data or "") + len(meta or "") + len(job.body or b"") > _LARGE
+            if job.body is not None or large or job[TAG:] != PLAIN:
+                place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high), large)
                 odd[index] = place
                 rank = place.rank
                 rest = (
@@ -146,12 +149,16 @@ def _column(values: Sequence[Any], literal: Callable[[Sequence[Any]], str]) -> s
     return arrays.EMPTY if arrays.absent(values) else literal(values)
 
 
-def _place(job: NewJob, now: datetime, queue_ttl: int, rank: int) -> _Place:
+def _place(job: NewJob, now: datetime, queue_ttl: int, rank: int, large: bool) -> _Place:
     due = None
     if job.run_at is not None or job.delay_ms:
         due = job.run_at or now + timedelta(milliseconds=job.delay_ms or 0)
     ttl = queue_ttl if job.ttl_ms is None else job.ttl_ms
-    flags = (JobFlag.REPLY if job.reply_to is not None else 0) | (JobFlag.RESULT_TTL if job.result_ttl_ms is not None else 0)
+    flags = JobFlag.LARGE if large else JobFlag(0)
+    if job.reply_to is not None:
+        flags |= JobFlag.REPLY
+    if job.result_ttl_ms is not None:
+        flags |= JobFlag.RESULT_TTL
     return _Place(
         rank,
         due if due is not None and due > now else None,

@@ -21,9 +21,8 @@ from .limits import (
     clamp_lease,
 )
 from .operation import Steps, operation
-from .queues import find
 from .rows import LeasedJob
-from .trail import NO_TRAIL, Trail
+from .trail import Look, Trail
 
 #: Queues of one claim call.
 MAX_QUEUES = 100
@@ -45,8 +44,8 @@ class _Round:
     """What a claim call has so far."""
 
     jobs: list[LeasedJob] = field(default_factory=list)
+    #: Jobs met that used up their deliveries.
     spent: int = 0
-    due: int = 0
     #: Jobs were left for a suspect or for their size: more are ready, the answer stays short.
     cut: bool = False
 
@@ -108,73 +107,95 @@ def claim(
         # Whoever settles such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
         check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
     params = {
-        "project": project,
-        "queues": arrays.texts(names),
+        "tag": tag,
         "node": check_node(node),
         "lease_ms": clamp_lease(lease_ms),
         "grace_ms": clamp_grace(grace_ms) or 0,
-        "tag": tag,
         "connection": connection,
-        "jitter": 0 if skip_coalesced else MAX_JITTER_MS,
         "alone": alone,
         "bytes": MAX_CLAIM_BYTES,
     }
+    place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
     found = _Round()
-    started = {} if trail is None else trail.parameters()
-    if size:
-        yield from _claim_some({**params, **started}, size, found, force=bool(started))
-        if started:
-            # At a busy claimer something has always just come due, if only the claims of jobs long done. It looks for
-            # that when it looks from the floor: as soon as jobs run short, else when the trail is forgotten.
-            found.due = 0
-            if len(found.jobs) < size and not found.cut:
-                yield from _claim_some(params, size - len(found.jobs), found, force=False)
-    if (found.due or found.spent) and not found.cut:
-        yield from _clear_the_way(params, names, project, tag, size, found)
+    if not size:
+        return found.jobs
+    looks = [] if trail is None else trail.looks(names)
+    remembered = bool(looks)
+    if looks:
+        yield from _take(looks, params, size, found)
+    short = len(found.jobs) < size and not found.cut
+    if short and (remembered or not looks):
+        looks = yield from _look(place)
+        if not any(look.due for look in looks):
+            yield from _take(looks, params, size, found)
+        if not found.cut and (found.spent or any(look.due for look in looks)):
+            yield from _clear_the_way(looks, place, params, tag, size, found)
     if trail is not None:
-        trail.note(found.jobs, full=len(found.jobs) == size)
+        trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     if strict and not found.jobs and len(names) == 1:
-        info = yield from find(project, names[0])
-        if info is None:
+        if not looks:
             raise QueueNotFound(names[0], project)
-        if info.type != "queue":
+        if looks[0].type != "queue":
             raise NotAQueue(names[0])
     return found.jobs
 
 
-def _claim_some(params: Mapping[str, object], size: int, found: _Round, *, force: bool) -> Steps[None]:
-    rows = yield "claim", {**NO_TRAIL, **params, "size": size, "force": force}
-    found.due, found.spent, found.cut = rows[0][:3]
-    if rows[0][3] is not None:
-        found.jobs.extend(LeasedJob._make(row[3:]) for row in rows)
+def _look(place: Mapping[str, object]) -> Steps[list[Look]]:
+    rows = yield "claim_look", place
+    return [Look._make(row) for row in rows]
+
+
+def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found: _Round) -> Steps[None]:
+    for look in looks:
+        missing = size - len(found.jobs)
+        if not missing or found.cut:
+            return
+        if not look.gives or not (look.fresh or look.again):
+            continue
+        where = {
+            "queue": look.queue_id,
+            "ranks": arrays.integers(look.ranks),
+            "lows": arrays.integers(look.lows),
+            "size": missing,
+        }
+        mixed = look.again or params["tag"] is not None
+        if not mixed:
+            rows = yield "claim", {**params, **where}
+            mixed = bool(rows) and rows[0][0]
+            if rows and rows[0][1] is not None:
+                found.jobs.extend(LeasedJob._make(row[1:]) for row in rows)
+        if mixed:
+            rows = yield "claim_mixed", {**params, **where}
+            if rows:
+                found.spent += rows[0][0]
+                found.cut = found.cut or rows[0][1]
+                if rows[0][2] is not None:
+                    found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
 
 
 def _clear_the_way(
-    params: Mapping[str, object], names: list[str], project: str, tag: str | None, size: int, found: _Round
+    looks: Sequence[Look],
+    place: Mapping[str, object],
+    params: Mapping[str, object],
+    tag: str | None,
+    size: int,
+    found: _Round,
 ) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
 
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
     """
-    ids = []
-    for name in names:
-        info = yield from find(project, name)
-        if info is not None:
-            ids.append(info.id)
-    for _ in range(20):
-        if found.due & _LEASES:
-            yield from sweep.sweep_steps(ids, ROUNDS)
-        if found.due & _DELAYED:
-            yield from sweep.promote_steps(ids, ROUNDS)
-        if found.due & _EXPIRED:
-            yield from sweep.expire_steps(ids, ROUNDS)
+    for turn in range(20):
+        for flag, bring in ((_LEASES, sweep.sweep_steps), (_DELAYED, sweep.promote_steps), (_EXPIRED, sweep.expire_steps)):
+            ids = [look.queue_id for look in looks if look.due & flag]
+            if ids and not turn:
+                yield from bring(ids, ROUNDS)
         if found.spent:
-            yield from deadletter.spent_steps(ids, tag)
-        missing = size - len(found.jobs)
-        if not missing:
+            yield from deadletter.spent_steps([look.queue_id for look in looks], tag)
+        if len(found.jobs) == size:
             return
-        before = len(found.jobs)
-        yield from _claim_some(params, missing, found, force=True)
-        if found.cut or not found.spent and (len(found.jobs) == before or len(found.jobs) == size):
+        looks = yield from _look(place)
+        before, found.spent = len(found.jobs), 0
+        yield from _take(looks, params, size, found)
+        if found.cut or len(found.jobs) == size or (not found.spent and len(found.jobs) == before):
             return
-        found.due = 0

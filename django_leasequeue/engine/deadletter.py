@@ -9,9 +9,10 @@ from ..enums import DEAD_LETTER_SELF, JobState
 from ..exceptions import InvalidOption, QueueNotFound
 from . import arrays
 from .announce import announce
+from .definition import Definition
 from .limits import check_list, check_place, check_seqs, clamp_delay
 from .operation import Rows, Steps, operation
-from .queues import find, make, require
+from .queues import find, make_defined, require
 from .remove import remove_steps
 
 #: Jobs looked at in one round, and moved by one statement.
@@ -50,7 +51,7 @@ def retire_steps(
     else:
         target = yield from find(project, dead_letter)
         if target is None:
-            yield from make(project, dead_letter, None, {"type": "log"})
+            yield from make_defined(project, dead_letter, Definition(None, {"type": "log"}))
             target = yield from require(project, dead_letter, leases=False)
         params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(claims)}
         for start in range(0, len(seqs), ROUND):

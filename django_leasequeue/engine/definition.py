@@ -2,7 +2,7 @@
 
 1. ``LEASEQUEUE["QUEUES"][name]`` (of the empty project);
 2. a task backend of ``TASKS`` that lists the queue, in its ``QUEUES`` or in ``OPTIONS["queues"]``: the first that does;
-3. the preset and the options of whoever asks: a ``Queue(name, preset=...)``, the backend that enqueues, an HTTP request;
+3. the preset and options of whoever asks: a ``Queue(name, preset=...)``, the backend that enqueues, an HTTP request;
 4. the preset of a task backend that takes any name (``QUEUES: []``), else ``LEASEQUEUE["DEFAULT_PRESET"]``.
 
 The first that says anything of the queue says all of it: options of two of them are never mixed.
@@ -27,7 +27,7 @@ class Declaration:
     """A queue that is to be there.
 
     Args:
-        database: the alias of its database.
+        database: the alias of its database; empty: whichever.
         project: its tenant.
         name: its name; empty: any queue of the project that is not declared otherwise.
         preset: the bundle of options that it begins with.
@@ -66,9 +66,7 @@ def of_doors() -> list[Declaration]:
     return [declared for source in SOURCES for declared in import_string(source)()]
 
 
-def define(
-    project: str, name: str, asked: Definition | None = None, using: str | None = None
-) -> Definition:
+def define(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Definition:
     """Return what a missing queue is to be.
 
     Args:
@@ -80,7 +78,7 @@ def define(
     found = of_settings(project, name)
     if found is not None:
         return found
-    doors = [item for item in of_doors() if item.project == project and using in (None, item.database)]
+    doors = [item for item in of_doors() if item.project == project and (using is None or item.database in ("", using))]
     for item in doors:
         if item.name == name:
             return Definition(item.preset, item.options, True)

@@ -211,8 +211,8 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
 def _keep_empty(project: str, name: str) -> Steps[None]:
     """Lock a queue against writers, for the rest of the transaction, and see that it is empty.
 
-    A writer sees the lock in the queue's row at once and waits for it. One that read the row before holds the lock of the
-    table of jobs by then: when all of these have ended, what a look finds is all there is.
+    A writer sees the lock in the queue's row at once and waits for it. One that read the row before holds the lock of
+    the table of jobs by then: when all of these have ended, what a look finds is all there is.
     """
     params = {"project": project, "name": name}
     yield from _see_empty(params)

@@ -39,7 +39,7 @@ MEANINGS: dict[str, str] = {
 
 
 class Difference(NamedTuple):
-    """One difference; ``expected`` is what the log, the claim, the floor or the job says, ``found`` what its place says.
+    """One difference; ``expected``: what the log, the claim, the floor or the job says; ``found``: what its place says.
 
     ``seq`` is 0 where it is of no job.
     """
@@ -78,8 +78,8 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
     """Rebuild from the lease log where every job is and who holds it, and compare that with where the jobs stand.
 
     Run it in a transaction of isolation level REPEATABLE READ (``snapshot``), else what happens between its statements
-    looks like differences. It reads the log and the tables of jobs as a whole, a few times, and holds back vacuum while it
-    runs: an operator's tool, not a monitor's. What does not fit work_mem is hashed on the server's disk.
+    looks like differences. It reads the log and the tables of jobs as a whole, a few times, and holds back vacuum while
+    it runs: an operator's tool, not a monitor's. What does not fit work_mem is hashed on the server's disk.
 
     The log must reach back to where the oldest live lease began; leases older than the oldest event are counted as
     ``unknown``.

@@ -16,7 +16,8 @@ WITH q AS MATERIALIZED (
         q.turn * LEAST(GREATEST(COALESCE(u.priority, 0), q.priority_min), q.priority_max) AS rank,
         CASE WHEN COALESCE(u.ttl, q.ttl_ms) > 0 THEN q.now + COALESCE(u.ttl, q.ttl_ms) * interval '1 ms' END AS expires_at,
         COALESCE(u.run_at, q.now + u.delay * interval '1 ms') AS due,
-        (u.reply_to IS NOT NULL)::int + 2 * (u.result_ttl IS NOT NULL)::int AS flags
+        (u.reply_to IS NOT NULL)::int + 2 * (u.result_ttl IS NOT NULL)::int + 64 * (COALESCE(octet_length(u.data), 0)
+            + COALESCE(octet_length(u.meta), 0) + COALESCE(octet_length(u.body), 0) > 16384)::int AS flags
     FROM q, ROWS FROM (
         unnest(%(numbers)s::int[]),
         unnest(%(keys)s::text[]), unnest(%(names)s::text[]), unnest(%(tags)s::text[]),

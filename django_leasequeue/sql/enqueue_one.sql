@@ -6,6 +6,9 @@
 --   queue, or it is a log or has a cap: enqueue.sql.
 WITH q AS MATERIALIZED (
     SELECT id, log_enqueued, pg_current_xact_id()::text::bigint AS txid, v.now, v.due,
+        (%(reply_to)s::text IS NOT NULL)::int + 2 * (%(result_ttl)s::bigint IS NOT NULL)::int
+            + 64 * (COALESCE(octet_length(%(data)s::text), 0) + COALESCE(octet_length(%(meta)s::text), 0)
+            + COALESCE(octet_length(%(body)s::bytea), 0) > 16384)::int AS flags,
         CASE WHEN %(autocommit)s::bool AND durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END,
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END
             * LEAST(GREATEST(COALESCE(%(priority)s::int, 0), priority_min), priority_max) AS rank,
@@ -25,13 +28,11 @@ WITH q AS MATERIALIZED (
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
         tag)
-    SELECT n.queue_id, n.rank, 2, n.seq, n.seq, 0, (%(reply_to)s::text IS NOT NULL)::int
-        + 2 * (%(result_ttl)s::bigint IS NOT NULL)::int, n.created_at, %(max_deliveries)s::int, n.expires_at, %(tag)s::text
+    SELECT n.queue_id, n.rank, 2, n.seq, n.seq, 0, q.flags, n.created_at, %(max_deliveries)s::int, n.expires_at, %(tag)s::text
     FROM new n, q WHERE (q.due > q.now) IS NOT TRUE
 ), delayed AS (
     INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at, tag)
-    SELECT n.seq, n.queue_id, q.due, 0, n.rank, (%(reply_to)s::text IS NOT NULL)::int
-        + 2 * (%(result_ttl)s::bigint IS NOT NULL)::int, %(max_deliveries)s::int, n.expires_at, %(tag)s::text
+    SELECT n.seq, n.queue_id, q.due, 0, n.rank, q.flags, %(max_deliveries)s::int, n.expires_at, %(tag)s::text
     FROM new n, q WHERE q.due > q.now
 ), ranks AS (
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT q.id, q.rank FROM q WHERE NOT EXISTS (

@@ -29,7 +29,9 @@ WITH t AS MATERIALIZED (
         j.rank, j.key, j.name, j.tag, j.reply_to, j.max_deliveries, COALESCE(j.position, j.seq) AS position, j.first_claimed_at,
         CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, k.deadline + k.grace_ms * interval '1 ms') END AS expires_at,
         CASE WHEN k.dead_ttl_ms > 0 THEN t.now + COALESCE(j.result_ttl_ms, k.dead_ttl_ms) * interval '1 ms' END AS dead_until,
-        (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
+        (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
+            + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
+                + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = x.seq))::int
             + 8 * (x.error_type IS NOT NULL OR k.flags & 8 <> 0 AND EXISTS (
             SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq))::int AS flags,

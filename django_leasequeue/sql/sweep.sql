@@ -24,7 +24,9 @@ WITH t AS MATERIALIZED (
         j.first_claimed_at,
         CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, k.deadline + k.grace_ms * interval '1 ms') END AS expires_at,
         CASE WHEN q.dead_ttl_ms > 0 THEN t.now + COALESCE(j.result_ttl_ms, q.dead_ttl_ms) * interval '1 ms' END AS dead_until,
-        (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
+        (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
+            + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
+                + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq))::int AS flags,
         CASE WHEN NOT s.spent THEN 0 WHEN q.dead_letter = 'self' THEN 3 ELSE -1 END AS state
     FROM t, k JOIN q ON q.id = k.queue_id CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)

@@ -3,8 +3,8 @@
 --   transaction of its own, its commit waits for the disk; else only what was sealed and on disk before is read.
 -- Parameters: project, topic (name), after (seq, exclusive), size; nodes (whose records are left out; empty: none), take (entries
 --   of one place that are looked at, more than size), look (entries of all queues that are looked at where one has many delayed
---   or dead jobs), bytes (of the payloads of a page; the first record always fits), cap (claims read for the head); server
---   (what the following is about), sealed (known to be, and on disk), heads, marks and ends (numbers noted before, the
+--   or dead jobs), bytes (of the payloads of a page; the first record always fits); server (what
+--   the following is about), sealed (known to be, and on disk), heads, marks and ends (numbers noted before, the
 --   transaction that must have been reached for each, the place in the WAL that must be on disk, null: not reached yet), known
 --   (the highest of all these numbers); now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_topicstate_pkey, leasequeue_record_pkey; of a queue leasequeue_ready_pkey (the fresh

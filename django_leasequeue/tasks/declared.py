@@ -9,7 +9,7 @@ from .backend import LeaseQueueBackend
 
 
 def of_backends() -> list[Declaration]:
-    """Return the queues of every backend of ours, with the options that it gives them."""
+    """Return the queues of every backend of ours, with the options that it gives them; one without a name for any."""
     made = []
     for backend in task_backends.all():
         if not isinstance(backend, LeaseQueueBackend):
@@ -18,7 +18,8 @@ def of_backends() -> list[Declaration]:
         for name in sorted(config.listed | set(config.queues)):
             preset, options = config.declaration(name)
             named = "preset" in config.queues.get(name, ())
-            made.append(Declaration(_database(config, name), config.project, name, preset, options, named))
+            database = config.database or routing.alias_of(config.project, name)
+            made.append(Declaration(database, config.project, name, preset, options, named))
         if not config.listed:
-            made.append(Declaration(_database(config, ""), config.project, "", config.own_preset))
+            made.append(Declaration(config.database or "", config.project, "", config.preset))
     return made

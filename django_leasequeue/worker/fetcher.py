@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from .. import declarations
 from ..engine import LeasedJob, Release, claim, release
 from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.limits import MAX_BATCH
@@ -61,8 +60,7 @@ class QueueNames:
         found = self._link.run(read_queues(options.project, wanted))
         missing = [name for name in wanted or () if name not in found]
         if missing:
-            declared = declarations.on_database(options.database, options.project)
-            self._link.run(make_queues(options.project, missing, declared))
+            self._link.run(make_queues(options.project, missing, options.database))
             found = self._link.run(read_queues(options.project, wanted))
         self._read_at = time.monotonic()
         self.names = [name for name in (wanted or found) if name in found]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .. import conf
-from ..declarations import Declaration
 from ..engine import arrays, codec
 from ..engine.operation import Steps, operation
-from ..engine.queues import make
+from ..engine.queues import make_declared
+from ..exceptions import QueueNotFound
 
 #: Queues that a worker of all queues takes at most.
 MAX_QUEUES = 10_000
@@ -26,13 +26,11 @@ def read_queues(project: str, names: Sequence[str] | None) -> Steps[dict[str, in
 
 
 @operation
-def make_queues(project: str, names: Sequence[str], declared: Mapping[str, Declaration]) -> Steps[None]:
+def make_queues(project: str, names: Sequence[str], using: str | None = None) -> Steps[None]:
     """Make queues that are not there, as their first job would; without ``AUTO_CREATE`` only the declared ones."""
     for name in names:
-        if name in declared:
-            yield from make(project, name, declared[name].preset, declared[name].options)
-        elif conf.settings.AUTO_CREATE:
-            yield from make(project, name, conf.settings.DEFAULT_PRESET, {})
+        with suppress(QueueNotFound):
+            yield from make_declared(project, name, using=using)
 
 
 @operation

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from django.db import connection as django_connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, LeasedJob, NewJob
-from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.floor import Proposals
-from django_leasequeue.models import EventKind, JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.models import (
+    EventKind,
+    Job,
+    JobEvent,
+    JobResult,
+    JobState,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    Ready,
+)
 
 NODE = "worker-1"
 OTHER = "worker-2"
@@ -60,6 +72,25 @@ def state(seq: int) -> str | None:
         return JobState(job.state).label
     result = JobResult.objects.filter(pk=seq).first()
     return None if result is None else result.get_state_display()
+
+
+def result_of(key: str, queue: str = "work") -> JobResult:
+    """How the finished job that has this key ended."""
+    return JobResult.objects.get(pk=Job.objects.get(key=key, queue__name=queue).pk)
+
+
+def errors_of(seq: int) -> Any:
+    """The failed attempts of a job, oldest first."""
+    with django_connection.cursor() as cursor:
+        cursor.execute("SELECT leasequeue_errors(%s)::text", [seq])
+        (text,) = cursor.fetchone()
+    return text and json.loads(text)
+
+
+def delivered(times: int, *seqs: int) -> None:
+    """Let ready jobs (all, by default) have been delivered so often already."""
+    rows = Ready.objects.filter(seq__in=seqs) if seqs else Ready.objects.all()
+    rows.update(deliveries=times)
 
 
 def kinds(seq: int) -> list[str]:

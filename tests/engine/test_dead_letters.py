@@ -235,7 +235,7 @@ class TestAtTheClaim:
         (number,) = put()
         wear_out(2)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("django_leasequeue.engine.deadletter.make", explode)
+            patch.setattr("django_leasequeue.engine.deadletter.make_defined", explode)
             with pytest.raises(ZeroDivisionError):
                 claim()
         assert state(number) == "ready"
@@ -315,7 +315,7 @@ class TestAtTheRelease:
         wear_out(1)
         assert LiveJob.objects.get().expires_at == clock.now + timedelta(seconds=9)
         clock.advance(seconds=9)
-        claim()
+        assert engine.run(engine.expire([Queue.objects.get(name="work").pk])) == 1
         assert state(number) is None
         assert kinds(number)[-1] == "cancelled"
         assert last_event(number).detail == {"reason": "ttl"}

@@ -13,9 +13,9 @@ from django.db import IntegrityError
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob
-from django_leasequeue.models import JobResult, LiveJob
+from django_leasequeue.models import LiveJob
 
-from .helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, own_connection, put, state
+from .helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, own_connection, put, result_of, state
 
 pytestmark = pytest.mark.django_db
 
@@ -132,7 +132,7 @@ class TestUntilTerminal:
         for number in range(2):
             assert ask()[1] == "queued"
             end(one(), result=number)
-        assert JobResult.objects.get(key="k").result == 1
+        assert result_of("k").result == 1
 
 
 class TestUntilClaimed:
@@ -157,7 +157,7 @@ class TestUntilItsResultExpires:
         end(one(), result={"answer": 42})
         clock.advance(seconds=59)
         assert ask() == (first, "completed", "completed")
-        assert JobResult.objects.get(key="k").result == {"answer": 42}
+        assert result_of("k").result == {"answer": 42}
         assert not LiveJob.objects.exists()
 
     def test_a_failed_one_is_a_duplicate(self, clock) -> None:
@@ -172,7 +172,7 @@ class TestUntilItsResultExpires:
         second, status, _ = ask()
         assert (status, second != first) == ("queued", True)
         end(one(), result="second")
-        assert JobResult.objects.get(key="k").seq == second
+        assert result_of("k").seq == second
 
     def test_a_job_with_its_own_retention(self, clock) -> None:
         ask(result_ttl_ms=5_000)
@@ -255,7 +255,7 @@ class TestRaces:
         """Let a twin win; do ``between`` before the loser looks again; return both answers."""
         with open_transaction() as first, own_connection() as second, own_connection() as watcher:
             (twin,) = self.enqueue(first, "k")
-            loser = Interrupted(second, find_keys=between)
+            loser = Interrupted(second, key_taken=between)
             with ThreadPoolExecutor(1) as threads:
                 answer = threads.submit(self.enqueue, loser, "k")
                 self.wait_until_blocked(second, watcher)

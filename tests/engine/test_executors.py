@@ -18,7 +18,7 @@ from django_leasequeue import engine, sql
 from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob
 from django_leasequeue.engine.pool import close_pools, connection_parameters
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
-from django_leasequeue.models import Job, JobResult, LeaseEvent
+from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob
 from django_leasequeue.sql import names, statement
 
 from .helpers import NODE, claim, make, outcomes, own_connection, put, seqs
@@ -69,8 +69,8 @@ EXPECTED = [
 def check(told: list[Any]) -> None:
     assert told == EXPECTED
     assert JobResult.objects.count() == 2
-    assert Job.objects.count() == 19
-    kinds = list(LeaseEvent.objects.order_by("kind").values_list("kind", flat=True))
+    assert LiveJob.objects.count() == 19
+    kinds = list(JobEvent.objects.order_by("kind").values_list("kind", flat=True))
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {1: 122, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 10: 101}
 
 

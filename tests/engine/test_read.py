@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from asgiref.sync import async_to_sync
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, read
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, QueueNotFound
-from django_leasequeue.models import Claim, Ready
+from django_leasequeue.models import Claim, FloorKind, QueueFloor, Ready
 
 from .helpers import NODE, OTHER, claim, enqueue, make, one, put
 
@@ -290,13 +291,28 @@ def test_reading_from_async_code() -> None:
     assert len(page.jobs) == 2
 
 
-def test_a_listing_of_ready_jobs_starts_at_the_floor(clock) -> None:
+def test_listings_start_at_their_floors(clock) -> None:
     seqs = put(3)
-    claim(1)
-    for _ in range(4):
-        clock.advance(seconds=2)
-        engine.run(engine.advance_floors())
-    row = Ready.objects.get(seq=seqs[1])
-    values = {"rank": row.rank, "lane": row.lane, "ready_at": row.ready_at}
-    Ready.objects.create(queue=row.queue, position=seqs[0], seq=seqs[0], **values)
-    assert listed() == seqs[1:]
+    put(1, delay_ms=1_000)
+    late = put(1, delay_ms=60_000)
+    queue = Ready.objects.first().queue_id
+    for kind, value in ((FloorKind.READY, seqs[1]), (FloorKind.DELAYED, micros(clock.now) + 30_000_000)):
+        QueueFloor.objects.create(queue_id=queue, kind=kind, value=value, made_at=clock.now)
+    assert listed() == [job.seq for job in engine.run(engine.state("work")).ready] == seqs[1:]
+    assert listed("delayed") == late
+    QueueFloor.objects.create(queue_id=queue, kind=FloorKind.READY, value=seqs[2], made_at=clock.now)
+    assert listed() == seqs[2:], "the highest floor counts"
+    engine.run(engine.nack([claim(1)[0].seq], NODE))
+    QueueFloor.objects.create(queue_id=queue, kind=FloorKind.READY, value=seqs[2] + 1, made_at=clock.now)
+    assert listed() == seqs[2:], "the floor does not bound the lane of what was given back"
+
+
+def test_given_back_and_fresh_jobs_are_listed_by_place() -> None:
+    seqs = put(4)
+    engine.run(engine.nack([job.seq for job in claim(3)][1:], NODE))
+    assert listed() == [job.seq for job in engine.run(engine.state("work")).ready] == seqs[1:]
+    assert list(pages(size=1)) == [[seqs[1]], [seqs[2]], [seqs[3]], []]
+
+
+def micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)

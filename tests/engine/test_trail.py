@@ -10,9 +10,8 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
 from django_leasequeue.engine.trail import Trail
-from django_leasequeue.models import LiveJob
 
-from .helpers import NODE, OTHER, enqueue, make, own_connection, put, seqs
+from .helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,13 +63,23 @@ def test_what_is_given_back_below_it_is_found_when_jobs_run_short(claimer: Claim
     assert sorted(seqs(claimer.claim())) == [numbers[0], numbers[2]]
 
 
-def test_and_when_it_is_old(claimer: Claimer) -> None:
+def test_or_at_once_when_it_comes_to_its_old_place(claimer: Claimer) -> None:
     numbers = put(8)
     claimer.claim()
     engine.run(engine.nack(numbers[:1], NODE))
+    assert seqs(claimer.claim()) == [numbers[0], numbers[2]]
+    assert seqs(claimer.claim()) == numbers[3:5]
+
+
+def test_what_is_committed_late_below_it_is_found_when_it_is_old(claimer: Claimer) -> None:
+    with open_transaction() as slow:
+        (late,) = slow.run(engine.enqueue("work", [NewJob()]))
+        numbers = put(8)
+        claimer.claim()
+        slow.connection.commit()
     assert seqs(claimer.claim()) == numbers[2:4]
     claimer.time = 0.6
-    assert seqs(claimer.claim()) == [numbers[0], numbers[4]]
+    assert seqs(claimer.claim()) == [late.seq, numbers[4]]
 
 
 def test_what_comes_due_waits_no_longer(clock, claimer: Claimer) -> None:
@@ -125,5 +134,5 @@ def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
     (poison,) = put(1)
     good = put(2)
     claimer.claim()
-    LiveJob.objects.filter(pk=poison).update(deliveries=1)
+    delivered(1, poison)
     assert seqs(claimer.claim()) == good
