@@ -42,8 +42,8 @@ class Settings:
     MAX_PAGE: int = 1_000
     #: Counts are exact up to here; beyond it they come from samples.
     COUNT_CAP: int = 10_000
-    #: Event rows of one partition of the lease log.
-    EVENT_PARTITION_ROWS: int = 2_000_000
+    #: Rows of one partition of the lease log; a row is of up to a thousand jobs.
+    EVENT_PARTITION_ROWS: int = 500_000
     #: Partitions made ahead.
     EVENT_PARTITIONS_AHEAD: int = 3
     #: Days that events are kept; 0 = for ever.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import arrays
 from .limits import check_ids
@@ -13,7 +13,7 @@ from .operation import Steps, operation
 class Floor(NamedTuple):
     """A floor: what is below ``value`` need not be read. ``low`` is the lowest live value, seen before ``mark``.
 
-    ``oldest`` is the oldest transaction that runs.
+    ``oldest`` is the oldest transaction that runs; no number from ``head`` on had been drawn.
     """
 
     queue_id: int
@@ -23,6 +23,7 @@ class Floor(NamedTuple):
     low: int
     mark: int
     oldest: int
+    head: int
 
 
 class Proposals:
@@ -30,8 +31,9 @@ class Proposals:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int], Floor] = {}
+        self._head = 0
 
-    def parameters(self) -> dict[str, str]:
+    def parameters(self) -> dict[str, Any]:
         """Return the parameters of floor.sql."""
         known = self._known.values()
         return {
@@ -40,6 +42,7 @@ class Proposals:
             "ranks": arrays.integers([floor.rank for floor in known]),
             "lows": arrays.integers([floor.low for floor in known]),
             "marks": arrays.integers([floor.mark for floor in known]),
+            "head": self._head,
         }
 
     def note(self, seen: Sequence[Floor]) -> None:
@@ -47,6 +50,7 @@ class Proposals:
         known = self._known
         self._known = {}
         for floor in seen:
+            self._head = floor.head
             place = floor[:3]
             before = known.get(place)
             # An older proposal comes true sooner than a new one.

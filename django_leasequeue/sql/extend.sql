@@ -5,7 +5,7 @@
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey.
 -- Returns: seq, deadline.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), k AS MATERIALIZED (
     SELECT c.*, t.now + COALESCE(%(lease_ms)s::bigint, q.lease_ms) * interval '1 ms' AS until, t.now, q.leases_durable
     FROM leasequeue_claim c JOIN leasequeue_queue q ON q.id = c.queue_id, t
@@ -41,7 +41,7 @@ WITH t AS MATERIALIZED (
     FROM m JOIN k ON k.token = m.token AND k.part = m.part WHERE m.left_seqs IS NOT NULL
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs, deliveries)
-    SELECT (SELECT pg_current_xact_id()::text::bigint), k.now, k.queue_id, k.token, k.until, (SELECT min(s) FROM unnest(m.seqs) s),
+    SELECT (SELECT txid FROM t), k.now, k.queue_id, k.token, k.until, (SELECT min(s) FROM unnest(m.seqs) s),
         (SELECT max(s) FROM unnest(m.seqs) s), 3, k.node, k.name, m.seqs,
         CASE WHEN k.deliveries IS NOT NULL THEN m.deliveries END
     FROM m JOIN k ON k.token = m.token AND k.part = m.part

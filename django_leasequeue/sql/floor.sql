@@ -2,10 +2,11 @@
 --   moment); when every transaction below the mark has ended, nothing lower can appear any more but what is there now. So:
 --   raise to the proposed value, or to what is lower by then; and propose anew. Times are held 5 seconds back.
 -- Parameters: queues (ids; null: all); arrays of equal length, what the caller proposed before: ids, kinds, ranks, lows, marks;
---   now.
+--   head (the first number that had not been drawn when the caller asked last, for queues where nothing waits: one that is read
+--   here may have been drawn after the snapshot, by a transaction that the mark does not cover); now.
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, leasequeue_delayed_due,
 --   leasequeue_claim_deadline, each from the floor on.
--- Returns: queue id, kind, rank, the floor now, lowest live value, mark, oldest running transaction.
+-- Returns: queue id, kind, rank, the floor now, lowest live value, mark, oldest running transaction, head for the next call.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         (extract(epoch FROM COALESCE(%(now)s::timestamptz, clock_timestamp()) - interval '5 seconds') * 1000000)::bigint AS limit,
@@ -28,7 +29,7 @@ WITH t AS MATERIALIZED (
 ), x AS MATERIALIZED (
     SELECT f.*, t.*, CASE f.kind
         WHEN 0 THEN COALESCE((SELECT r.position FROM leasequeue_ready r WHERE r.queue_id = f.queue_id AND r.rank = f.rank
-            AND r.lane = 2 AND r.position >= f.value ORDER BY r.position LIMIT 1), t.head)
+            AND r.lane = 2 AND r.position >= f.value ORDER BY r.position LIMIT 1), %(head)s::bigint)
         WHEN 1 THEN LEAST(t.limit, (SELECT (extract(epoch FROM d.available_at) * 1000000)::bigint FROM leasequeue_delayed d
             WHERE d.queue_id = f.queue_id AND d.available_at >= 'epoch'::timestamptz + f.value * interval '1 us'
             ORDER BY d.available_at LIMIT 1))
@@ -49,4 +50,4 @@ WITH t AS MATERIALIZED (
 ), cleared AS (
     DELETE FROM leasequeue_queuefloor WHERE id = ANY (ARRAY(SELECT id FROM old))
 )
-SELECT y.queue_id, y.kind, y.rank, y.floor, y.low, y.xmax, y.xmin FROM y
+SELECT y.queue_id, y.kind, y.rank, y.floor, y.low, y.xmax, y.xmin, y.head FROM y

@@ -35,7 +35,7 @@ WITH t AS MATERIALIZED (
     SELECT seq, queue_id, 'dead', NULL, NULL, deliveries, NULL, NULL FROM leasequeue_deadletter WHERE in_place
     UNION ALL
     SELECT u.seq, c.queue_id, 'leased', c.node, c.token, COALESCE(u.deliveries, 1), c.deadline, c.created_at
-    FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
+    FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries) WHERE u.seq IS NOT NULL
 ), d AS MATERIALIZED (
     SELECT CASE
             WHEN s.seq IS NULL THEN CASE WHEN l.place = 'leased' THEN

@@ -19,7 +19,16 @@ from django_leasequeue.engine.bulkoperation import change_operation, run_batch, 
 from django_leasequeue.engine.deadaction import act, edit_and_retry
 from django_leasequeue.engine.deadfilter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
-from django_leasequeue.models import Attempt, BulkOperation, EventKind, Job, JobEvent, JobResult, LiveJob, OperatorAction
+from django_leasequeue.models import (
+    Attempt,
+    BulkOperation,
+    EventKind,
+    Job,
+    JobEvent,
+    JobResult,
+    LiveJob,
+    OperatorAction,
+)
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duty import Duty
 from django_leasequeue.reaper.triage import operations

@@ -173,7 +173,8 @@ class TestWarnings:
         queue = make()
         put()
         worker()
-        QueueFloor.objects.filter(queue_id=queue, kind=0).update(value=0, candidate=5, candidate_at=engine_clock.now())
+        for kind in (0, 1, 2):
+            QueueFloor.objects.create(queue_id=queue, kind=kind, value=5, made_at=engine_clock.now())
         assert warned(queue) == []
         clock.advance(seconds=330)
         Worker.objects.update(seen_at=engine_clock.now())

@@ -341,7 +341,10 @@ class TestEdit:
         shown["kwargs"]["customer"] = 2
         answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(shown), "confirmed": "1"})
         assert answer.status_code == 302
-        assert LiveJob.objects.get().data == {"args": [{"password": "s3cret"}], "kwargs": {"api_key": "k3y", "customer": 2}}
+        assert LiveJob.objects.get().data == {
+            "args": [{"password": "s3cret"}],
+            "kwargs": {"api_key": "k3y", "customer": 2},
+        }
         assert "s3cret" not in json.dumps(OperatorAction.objects.get().detail)
 
     def test_hidden_values_cannot_be_moved(self, boss: Client) -> None:

@@ -126,9 +126,9 @@ def floors(queue_id: int) -> dict[tuple[int, int], int]:
 
 
 def raise_floors(*queue_ids: int, run: Any = engine.run) -> None:
-    """Propose floors and raise them, as the reaper does in two turns."""
+    """Propose floors and raise them, as the reaper does in some turns."""
     proposals = Proposals()
-    for _ in range(2):
+    for _ in range(3):
         run(engine.advance_floors(proposals, list(queue_ids) or None))
 
 

@@ -11,6 +11,7 @@ from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_token
+from django_leasequeue.engine.floor import Proposals
 from django_leasequeue.exceptions import (
     BatchTooLarge,
     InvalidOption,
@@ -20,9 +21,9 @@ from django_leasequeue.exceptions import (
     QueueConflict,
     QueueNotFound,
 )
-from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, LiveJob, Queue
+from django_leasequeue.models import Attempt, Claim, Delayed, Job, JobResult, LeaseEvent, LiveJob, Queue, Ready
 
-from .helpers import NODE, claim, enqueue, make, one, put, state
+from .helpers import NODE, claim, enqueue, errors_of, make, one, put, state
 
 LONE = "a\ud800b"
 NUL = "a\x00b"
@@ -40,10 +41,12 @@ BAD_TIMES = [True, 1.0, "1000", float("nan"), timedelta(seconds=1)]
 
 Refused = Callable[..., None]
 
+TABLES = (Queue, Job, Ready, Delayed, Claim, JobResult, Attempt, LeaseEvent)
+
 
 def snapshot() -> list[Any]:
     """Everything that a refused call must not change."""
-    return [list(model.objects.order_by("pk").values()) for model in (Queue, Job, Claim, JobResult, LeaseEvent)]
+    return [list(model.objects.order_by("pk").values()) for model in TABLES]
 
 
 @pytest.fixture
@@ -284,8 +287,9 @@ class TestSettleOptions:
         assert settled.ok == [leased.seq]
         job = LiveJob.objects.get(pk=leased.seq)
         assert "\x00" not in job.error
-        assert len(job.errors[0]["traceback"]) <= 16_384
-        assert len(job.errors[0]["message"]) <= 1_024
+        (error,) = errors_of(job.pk)
+        assert len(error["traceback"]) <= 16_384
+        assert len(error["message"]) <= 1_024
 
 
 class TestTakingOut:
@@ -411,7 +415,7 @@ class TestQueues:
             for call in (engine.sweep, engine.promote, engine.expire):
                 refused(call, bad, says="queue")
             if bad is not None:
-                refused(engine.advance_floors, bad, says="queue")
+                refused(engine.advance_floors, Proposals(), bad, says="queue")
 
 
 def test_tokens() -> None:

@@ -8,8 +8,23 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.models import Attempt, Delayed, JobEvent, JobState, LiveJob, Queue, Ready
+from django_leasequeue.engine import Ending, Failure, NewJob, Release, codec
+from django_leasequeue.engine.deadletter import retire_steps
+from django_leasequeue.engine.triage import dead_rows
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    EventKind,
+    JobEvent,
+    JobFlag,
+    JobState,
+    LeaseEvent,
+    LiveJob,
+    Queue,
+    Ready,
+)
 
 from .helpers import (
     NODE,
@@ -406,3 +421,121 @@ def test_claimers_that_meet_the_same_poison_bury_it_once() -> None:
     assert len(letters()) == 300
     assert counts()["dead_lettered"] == 300
     assert JobEvent.objects.filter(kind=8).count() == 300
+
+
+class TestWhatStaysInTheClaim:
+    """Jobs leave the middle of a claim; the others stay leased, each with its own count of deliveries."""
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, db: None) -> None:
+        make("work", max_deliveries=3, exhaust_at="release", dead_letter="graveyard")
+
+    def leased(self) -> list[engine.LeasedJob]:
+        numbers = put(5)
+        for times, number in enumerate(numbers):
+            deliver(number, times=times % 3)
+        return claim(5)
+
+    def test_when_one_is_released(self) -> None:
+        jobs = self.leased()
+        assert [job.deliveries for job in jobs] == [1, 2, 3, 1, 2]
+        settled = engine.run(engine.release([Release(jobs[2].seq, jobs[2].claim, 0, BROKEN)], NODE))
+        assert settled.released[jobs[2].seq].state == "dead"
+        row = Claim.objects.get()
+        assert (row.seqs, row.deliveries) == ([jobs[n].seq for n in (0, 1, 3, 4)], [1, 2, 1, 2])
+        assert state(jobs[2].seq) is None
+        rest = [job.seq for job in jobs if job is not jobs[2]]
+        assert engine.run(engine.ack(rest, NODE, claims=[jobs[0].claim] * 4)).ok == rest
+        assert not Claim.objects.exists()
+
+    def test_when_all_expire(self, clock) -> None:
+        jobs = self.leased()
+        clock.advance(seconds=31)
+        assert seqs(claim(5, node=OTHER)) == [job.seq for job in jobs if job is not jobs[2]]
+        assert [(letter.source_seq, failures(letter)) for letter in letters()] == [(jobs[2].seq, ["LEASE_EXPIRED"])]
+        assert not Claim.objects.filter(node=NODE).exists()
+
+    def test_a_claim_that_was_extended_meanwhile_is_left_alone(self, clock) -> None:
+        """The sweep has said that a job is used up; before it is moved its holder extends the lease."""
+        job = self.leased()[2]
+        clock.advance(seconds=31)
+        Claim.objects.update(deadline=clock.now + timedelta(seconds=5))
+        queue = Queue.objects.get(name="work")
+        assert retire(queue.pk, [job.seq]) == []
+        assert (state(job.seq), letters()) == ("leased", [])
+
+
+def retire(queue_id: int, numbers: list[int]) -> list[int]:
+    return engine.run(engine.Operation(lambda: retire_steps(queue_id, "", "graveyard", numbers)))
+
+
+class TestALetterInAQueue:
+    """A dead-letter topic whose letters are leased again."""
+
+    @pytest.fixture(autouse=True)
+    def _queues(self, db: None) -> None:
+        make("work", max_deliveries=1, exhaust_at="release", dead_letter="graveyard")
+
+    def arrive(self, **options: Any) -> int:
+        make("graveyard", **options)
+        put(name="app.task")
+        wear_out(1, failure=BROKEN)
+        (letter,) = letters()
+        return letter.seq
+
+    def test_it_is_listed_while_it_is_leased(self) -> None:
+        number = self.arrive()
+        for expected in ("ready", "leased"):
+            (row,) = engine.run(dead_rows([number], payload=True))
+            assert (row.state, row.home, row.deliveries, row.error_type) == (expected, "work", 1, "app.Broken")
+            assert [error["type"] for error in codec.loads(row.errors_json or "")] == ["app.Broken"]
+            claim(queue="graveyard")
+        (job,) = Claim.objects.values_list("flags", flat=True)
+        assert job == JobFlag.LETTER | JobFlag.FAILED
+
+    @pytest.mark.parametrize("keeps", [0, 60_000])
+    def test_it_ends_like_any_job(self, keeps: int) -> None:
+        number = self.arrive(result_ttl_ms=keeps)
+        job = one("graveyard")
+        assert [error["type"] for error in job.errors] == ["app.Broken"]
+        assert engine.run(engine.ack([number], NODE, claims=[job.claim])).ok == [number]
+        assert not DeadLetter.objects.exists()
+        assert state(number) == ("completed" if keeps else None)
+
+    @pytest.mark.parametrize("exhaust_at", ["claim", "release"])
+    def test_it_dies_again_in_place(self, exhaust_at: str, clock) -> None:
+        number = self.arrive(max_deliveries=1, exhaust_at=exhaust_at, dead_letter="self")
+        clock.advance(seconds=5)
+        wear_out(1, "graveyard", Failure("app.Second", "again", "", "second"))
+        assert claim(queue="graveyard") == []
+        letter = DeadLetter.objects.get()
+        assert (letter.seq, letter.in_place, letter.dead_at) == (number, True, clock.now)
+        assert (letter.error_type, letter.fingerprint, state(number)) == ("app.Second", "second", "dead")
+
+    def test_it_moves_on(self) -> None:
+        number = self.arrive(max_deliveries=1, exhaust_at="release", dead_letter="third")
+        wear_out(1, "graveyard", Failure("app.Second", "again"))
+        assert state(number) is None
+        (letter,) = letters("third")
+        assert failures(letter) == ["app.Broken", "app.Second"]
+        assert letter.meta == {
+            "$dead_letter_from": "graveyard",
+            "$dead_letter_deliveries": 1,
+            "$dead_letter_src_seq": number,
+        }
+        assert list(DeadLetter.objects.values_list("seq", flat=True)) == [letter.seq]
+        assert not Attempt.objects.exclude(seq=letter.seq).exists()
+
+
+def test_events_of_a_burial_are_one_row_a_name_and_cause(db: None) -> None:
+    make("work", max_deliveries=1, dead_letter="self")
+    for name in ("app.one", "app.two"):
+        put(20, name=name)
+    deliver(times=1)
+    assert claim() == []
+    rows = LeaseEvent.objects.filter(kind=EventKind.DEAD_LETTERED).order_by("name")
+    assert [(row.name, len(row.seqs), row.deliveries) for row in rows] == [
+        ("app.one", 20, [1] * 20),
+        ("app.two", 20, [1] * 20),
+    ]
+    assert (rows[0].low, rows[0].high) == (min(rows[0].seqs), max(rows[0].seqs))

@@ -358,7 +358,10 @@ class TestAnEqualKeyAtTheSameTime:
         settled = self.meet(release, commits=commits, queue="graveyard")
         assert [settled.released[number].state for number in numbers] == ["dead", "dead"]
         there = LiveJob.objects.filter(queue__name="graveyard", source_seq__in=numbers).order_by("source_seq")
-        assert [(letter.data, letter.key) for letter in there] == [("letter", None if commits else "k"), ("other", None)]
+        assert [(letter.data, letter.key) for letter in there] == [
+            ("letter", None if commits else "k"),
+            ("other", None),
+        ]
         assert counts()["dead_lettered"] == 2
         assert [state(number) for number in numbers] == [None, None]
 

@@ -212,10 +212,6 @@ def test_jobs_that_stand_nowhere_or_twice() -> None:
     Job.objects.filter(pk=seqs[3]).delete()
     wanted = ("no_place", "two_places", "place_without_job")
     jobs = {item.seq: item for item in check().differences if item.difference in wanted}
-        item.seq: item
-        for item in check().differences
-        if item.difference in ("no_place", "two_places", "place_without_job")
-    }
     assert {seq: (item.difference, item.found) for seq, item in jobs.items()} == {
         seqs[1]: ("no_place", {"place": "nowhere"}),
         seqs[2]: ("two_places", {"place": "leased, ready"}),
@@ -253,7 +249,7 @@ def test_what_a_place_repeats_of_its_job() -> None:
     (answered,) = put(1, reply_to="channel")
     (delayed,) = put(1, delay_ms=1_000, tag="a", max_deliveries=3)
     (failed,) = put(1, priority=9)
-    engine.run(engine.nack([one().seq], NODE, error=Failure("E")))
+    engine.run(engine.release([Release(one().seq, error=Failure("E"))], NODE))
     assert found() == []
     Ready.objects.filter(seq=plain[0]).update(tag="x")
     Ready.objects.filter(seq=plain[1]).update(max_deliveries=9)
@@ -328,7 +324,7 @@ def test_the_check_sees_one_instant_and_changes_nothing() -> None:
     with connect("default") as own, snapshot(own) as executor:
         executor.fetch = while_the_world_goes_on(executor.fetch)
         assert executor.run(verify()).total == 0
-        assert Job.objects.count() == 0
+        assert LiveJob.objects.count() == 0
         with pytest.raises(Exception, match="read-only"):
             executor.run(engine.sweep([Queue.objects.get().pk]))
 

@@ -13,7 +13,7 @@ import pytest
 
 from django_leasequeue import Queue, engine
 from django_leasequeue.enums import EventKind
-from django_leasequeue.models import LeaseEvent
+from django_leasequeue.models import JobEvent
 from django_leasequeue.producing import CancelStatus
 
 ROUNDS = 1_000
@@ -112,7 +112,7 @@ def test_p3_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> 
     # Both won now and then: the two did meet.
     assert min(seen.values()) > 0, seen
     assert len(seen) == 2
-    kinds = Counter(LeaseEvent.objects.values_list("seq", "kind"))
+    kinds = Counter(JobEvent.objects.values_list("seq", "kind"))
     assert set(kinds.values()) == {1}
     claimed = {seq for seq, kind in kinds if kind == EventKind.CLAIMED}
     cancelled = {seq for seq, kind in kinds if kind == EventKind.CANCELLED}

@@ -11,6 +11,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import deadaction, deadsearch, triage
 from django_leasequeue.engine.bulkoperation import active_operations, change_operation, run_batch, start_operation
 from django_leasequeue.engine.deadfilter import from_query
+from django_leasequeue.engine.deadletter import spent_steps
 from django_leasequeue.engine.pool import connect
 
 from .conftest import NOW, SETTINGS, Tables
@@ -19,14 +20,25 @@ from .explain import Explaining, Plan
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
 LETTERS = 100_000
+#: Failed attempts of each letter.
+ATTEMPTS = 3
 FILL = """
-INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, created_at, deliveries, key, tag, name, data, dead_at,
-    error_type, error, fingerprint)
-SELECT n, %(queue)s, n, 0, 3, %(now)s, 5, 'dead-' || n, CASE WHEN n %% 50 = 0 THEN 'rare' END, 'app.task_' || n %% 7,
-    jsonb_build_object('kwargs', jsonb_build_object('customer', n %% 1000)),
-    %(now)s::timestamptz - (n - %(start)s) * interval '1 s', 'app.Error', 'error number ' || n,
-    'print-' || n %% %(prints)s
-FROM generate_series(%(start)s::bigint, %(start)s::bigint + %(count)s - 1) AS n
+WITH n AS (
+    SELECT generate_series(%(start)s::bigint, %(start)s::bigint + %(count)s - 1) AS n
+), jobs AS (
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, rank, key, tag, name, data)
+    SELECT n, %(queue)s, %(now)s, 0, 'dead-' || n, CASE WHEN n %% 50 = 0 THEN 'rare' END, 'app.task_' || n %% 7,
+        json_build_object('kwargs', json_build_object('customer', n %% 1000))
+    FROM n
+), attempts AS (
+    INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
+    SELECT n, %(queue)s, %(now)s, a, 'worker', 'app.Error', 'error number ' || n, '', 'print-' || n %% %(prints)s
+    FROM n, generate_series(1, %(attempts)s) AS a
+)
+INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, deliveries, in_place, error_type, error, fingerprint)
+SELECT n, %(queue)s, %(now)s::timestamptz - (n - %(start)s) * interval '1 s', 5, true, 'app.Error',
+    'error number ' || n, 'print-' || n %% %(prints)s
+FROM n
 """
 
 
@@ -38,18 +50,25 @@ def dead(tables: Tables, django_db_blocker) -> Iterator[Tables]:
             tables.queue(name, max_deliveries=1, exhaust_at="release", dead_letter="self")
             tables.start[name] = tables.next
             tables.connection.execute(
-                FILL, {"queue": tables.ids[name], "now": NOW, "start": tables.next, "count": count, "prints": prints}
-            )
+                FILL,
+                {
+                    "queue": tables.ids[name], "now": NOW, "start": tables.next, "count": count, "prints": prints,
+                    "attempts": ATTEMPTS,
+                },
+            )  # fmt: skip
             tables.next += count
-        tables.connection.execute("VACUUM (ANALYZE) leasequeue_job")
+        tables.connection.execute("VACUUM (ANALYZE) leasequeue_job, leasequeue_deadletter, leasequeue_attempt")
         yield tables
 
 
 #: Statistics of a time when nothing had died yet.
 STALE = """
-DELETE FROM pg_statistic WHERE starelid = 'leasequeue_job'::regclass;
-UPDATE pg_class SET reltuples = 0, relpages = 1 WHERE relname IN ('leasequeue_job_dead', 'leasequeue_job_died');
-UPDATE pg_class SET reltuples = 1000, relpages = 30 WHERE relname = 'leasequeue_job';
+DELETE FROM pg_statistic WHERE starelid IN ('leasequeue_job'::regclass, 'leasequeue_deadletter'::regclass,
+    'leasequeue_attempt'::regclass);
+UPDATE pg_class SET reltuples = 0, relpages = 1 WHERE relname IN ('leasequeue_dead_cause', 'leasequeue_dead_died',
+    'leasequeue_deadletter_pkey', 'leasequeue_attempt_job');
+UPDATE pg_class SET reltuples = 1000, relpages = 30
+    WHERE relname IN ('leasequeue_job', 'leasequeue_deadletter', 'leasequeue_attempt');
 """
 
 
@@ -82,30 +101,30 @@ def test_groups_read_a_few_entries_each(explaining: Explaining, dead: Tables) ->
     assert len(found.groups) == 20
     groups = explaining.plan("dead_groups").root["Actual Rows"]
     assert groups > 400
-    check(explaining.plan("dead_queues"), "job_died", rows=20)
-    check(explaining.plan("dead_groups"), "job_dead", rows=4 * groups + 100)
-    check(explaining.plan("dead_group_figures"), "job_dead", rows=20 * (2 * triage.FEW + triage.BUCKETS + 10))
+    check(explaining.plan("dead_queues"), "dead_died", rows=20)
+    check(explaining.plan("dead_groups"), "dead_cause", rows=4 * groups + 100)
+    check(explaining.plan("dead_group_figures"), "dead_cause", rows=20 * (2 * triage.FEW + triage.BUCKETS + 10))
     limit = 20 * (triage.BUCKETS * (triage.BUCKET_CAP + 1) + 10_001 + 1)
-    check(explaining.plan("dead_group_figures", 1), "job_dead", rows=limit)
+    check(explaining.plan("dead_group_figures", 1), "dead_cause", rows=limit)
 
 
 def test_groups_of_one_fingerprint_and_of_an_hour(explaining: Explaining, dead: Tables) -> None:
     explaining.run(triage.dead_groups(from_query("queue=annex&fingerprint=print-7")))
-    check(explaining.plan("dead_groups"), "job_dead", rows=10)
-    check(explaining.plan("dead_group_figures"), "job_dead", rows=120)
+    check(explaining.plan("dead_groups"), "dead_cause", rows=10)
+    check(explaining.plan("dead_group_figures"), "dead_cause", rows=120)
     explaining.plans.clear()
     explaining.run(triage.dead_groups(from_query("queue=morgue&since=1h")))
-    check(explaining.plan("dead_group_figures"), "job_dead", rows=20 * (181 * 2 + 30))
+    check(explaining.plan("dead_group_figures"), "dead_cause", rows=20 * (181 * 2 + 30))
 
 
 @pytest.mark.parametrize(
     ("query", "index", "statement"),
     [
-        ("", "job_died", "dead_newest"),
-        ("queue=morgue", "job_died", "dead_newest"),
-        ("queue=morgue&since=5h&until=1h", "job_died", "dead_newest"),
-        ("fingerprint=print-7", "job_dead", "dead_newest_group"),
-        ("queue=morgue&fingerprint=print-7&until=1h", "job_dead", "dead_newest_group"),
+        ("", "dead_died", "dead_newest"),
+        ("queue=morgue", "dead_died", "dead_newest"),
+        ("queue=morgue&since=5h&until=1h", "dead_died", "dead_newest"),
+        ("fingerprint=print-7", "dead_cause", "dead_newest_group"),
+        ("queue=morgue&fingerprint=print-7&until=1h", "dead_cause", "dead_newest_group"),
     ],
 )
 def test_a_page(explaining: Explaining, dead: Tables, query: str, index: str, statement: str) -> None:
@@ -115,13 +134,13 @@ def test_a_page(explaining: Explaining, dead: Tables, query: str, index: str, st
     for number in (0, 1):
         # Each of the queues gives a page: there are five with dead letters.
         check(explaining.plan(statement, number), index, rows=5 * 51 + 20)
-        check(explaining.plan("dead_rows", number), "job_pkey", rows=51)
+        check(explaining.plan("dead_rows", number), "deadletter_pkey", "job_pkey", rows=2 * 51)
 
 
 def test_a_page_far_behind(explaining: Explaining, dead: Tables) -> None:
     after = triage.encode_place(triage.micros(NOW - timedelta(seconds=90_000)), 5)
     assert len(explaining.run(triage.dead_page(from_query("queue=morgue"), size=50, after=after)).rows) == 50
-    check(explaining.plan("dead_newest"), "job_died", rows=60)
+    check(explaining.plan("dead_newest"), "dead_died", rows=60)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +157,12 @@ def test_a_page_far_behind(explaining: Explaining, dead: Tables) -> None:
 def test_a_search_looks_at_one_chunk_after_the_other(explaining: Explaining, dead: Tables, query: str) -> None:
     explaining.run(triage.dead_page(from_query(f"queue=morgue&{query}"), size=50))
     assert len(explaining.plans) <= 3 + 2 * deadsearch.MAX_SCAN // deadsearch.CHUNK
-    check(explaining.plan("dead_newest"), "job_died", rows=deadsearch.CHUNK + 10)
-    check(explaining.plan("dead_match"), "job_pkey", rows=deadsearch.CHUNK + 10)
+    check(explaining.plan("dead_newest"), "dead_died", rows=deadsearch.CHUNK + 10)
+    check(explaining.plan("dead_match"), "deadletter_pkey", "job_pkey", rows=2 * deadsearch.CHUNK + 10)
 
 
 @pytest.mark.parametrize(
-    ("query", "index"), [("queue=morgue", "job_died"), ("queue=morgue&fingerprint=print-7", "job_dead")]
+    ("query", "index"), [("queue=morgue", "dead_died"), ("queue=morgue&fingerprint=print-7", "dead_cause")]
 )
 def test_a_preview_counts_by_the_index(explaining: Explaining, dead: Tables, query: str, index: str) -> None:
     found = explaining.run(triage.preview(from_query(query)))
@@ -163,9 +182,12 @@ def test_a_batch(explaining: Explaining, dead: Tables, kind: str, query: str) ->
     assert explaining.run(active_operations()) == [number]
     assert explaining.run(run_batch(number)) is True
     oldest = "dead_oldest_group" if "fingerprint" in query else "dead_oldest"
-    check(explaining.plan(oldest), "job_dead" if "fingerprint" in query else "job_died", rows=520)
-    check(explaining.plan("dead_lock"), "job_pkey", rows=1_010)
-    check(explaining.plan("dead_discard" if kind == "discard" else "redrive"), "job_pkey", rows=2_100)
+    check(explaining.plan(oldest), "dead_cause" if "fingerprint" in query else "dead_died", rows=520)
+    # The letter as it is seen, its job, the letter again when it is locked.
+    check(explaining.plan("dead_lock"), "deadletter_pkey", "job_pkey", rows=3 * 500 + 10)
+    rows = {"retry": 4, "redrive": 5, "discard": 5}[kind] + 1 + ATTEMPTS
+    name = "dead_discard" if kind == "discard" else "redrive"
+    check(explaining.plan(name), "deadletter_pkey", "job_pkey", rows=rows * 500 + 100)
     assert explaining.run(change_operation(number, "cancel")) is not None
 
 
@@ -176,15 +198,16 @@ def test_a_batch_far_behind(explaining: Explaining, dead: Tables) -> None:
         [triage.micros(NOW - timedelta(seconds=50_000)), number],
     )
     explaining.run(run_batch(number))
-    check(explaining.plan("dead_oldest"), "job_died", rows=520)
+    check(explaining.plan("dead_oldest"), "dead_died", rows=520)
 
 
 def test_act_and_edit(explaining: Explaining, dead: Tables) -> None:
     first = dead.start["morgue"]
     explaining.run(deadaction.act("retry", range(first, first + 1_000)))
-    check(explaining.plan("dead_lock"), "job_pkey", rows=2_010)
+    check(explaining.plan("dead_lock"), "deadletter_pkey", "job_pkey", rows=3_010)
+    check(explaining.plan("redrive"), "deadletter_pkey", "job_pkey", "attempt_job", rows=6_100)
     explaining.run(deadaction.edit_and_retry("morgue", first + 2_000, data=1, dead_at=NOW - timedelta(seconds=2_000)))
-    check(explaining.plan("dead_edit"), "job_pkey", rows=20)
+    check(explaining.plan("dead_edit"), "deadletter_pkey", "job_pkey", "attempt_job", rows=30)
 
 
 def test_discarded_letters_do_not_slow_the_next_ones(explaining: Explaining, dead: Tables) -> None:
@@ -195,3 +218,18 @@ def test_discarded_letters_do_not_slow_the_next_ones(explaining: Explaining, dea
     blocks = [plan.blocks for plan in explaining.plans if plan.name == "dead_oldest"]
     assert len(blocks) == 6
     assert blocks[-1] <= blocks[0] + 30, blocks
+
+
+def test_used_up_jobs_are_moved_by_their_number(explaining: Explaining, dead: Tables) -> None:
+    """Whether they wait or are leased: what is read grows with those that go."""
+    explaining.run(engine.configure("annex", max_deliveries=1, exhaust_at="claim", dead_letter="self"))
+    first = dead.start["annex"]
+    explaining.run(deadaction.act("retry", range(first, first + 1_000)))
+    explaining.connection.execute("UPDATE leasequeue_ready SET deliveries = 5 WHERE queue_id = %s", [dead.ids["annex"]])
+    for target, name in (("self", "bury"), ("graveyard", "move")):
+        explaining.plans.clear()
+        explaining.run(engine.configure("annex", max_deliveries=1, exhaust_at="claim", dead_letter=target))
+        with explaining.connection.transaction(force_rollback=True):
+            explaining.run(engine.Operation(lambda: spent_steps([dead.ids["annex"]])))
+            check(explaining.plan("spent"), "ready_pkey", rows=2_010)
+            check(explaining.plan(name), "ready_pkey", "job_pkey", "attempt_job", rows=12_000)
