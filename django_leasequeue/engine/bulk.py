@@ -18,6 +18,8 @@ THRESHOLD = 100
 _PART = 200
 #: Characters from which a payload counts as large (a character has up to four bytes).
 _LARGE = 4_096
+#: As plain numbers: the operators of an enum cost more than the rest of the row.
+_IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -83,9 +85,9 @@ def enqueue_steps(
     def lines() -> Iterator[str]:
         for index, (seq, job, data, meta) in enumerate(zip(seqs, jobs, datas, metas, strict=True)):
             rank, rest = usual, plain
-            large = len(data or "") + len(meta or "") + len(job.body or b"") > _LARGE
-            if job.body is not None or large or job[TAG:] != PLAIN:
-                place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high), large)
+            flags = flags_of(job, data, meta)
+            if job.body is not None or flags or job[TAG:] != PLAIN:
+                place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high), flags)
                 odd[index] = place
                 rank = place.rank
                 rest = (
@@ -145,24 +147,29 @@ def enqueue_steps(
     ]
 
 
+def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
+    """Return the flags of a new job with these payloads (JSON texts)."""
+    flags = _IS_LARGE if len(data or "") + len(meta or "") + len(job.body or b"") > _LARGE else 0
+    if job.reply_to is not None:
+        flags |= _HAS_REPLY
+    if job.result_ttl_ms is not None:
+        flags |= _HAS_TTL
+    return flags
+
+
 def _column(values: Sequence[Any], literal: Callable[[Sequence[Any]], str]) -> str:
     return arrays.EMPTY if arrays.absent(values) else literal(values)
 
 
-def _place(job: NewJob, now: datetime, queue_ttl: int, rank: int, large: bool) -> _Place:
+def _place(job: NewJob, now: datetime, queue_ttl: int, rank: int, flags: int) -> _Place:
     due = None
     if job.run_at is not None or job.delay_ms:
         due = job.run_at or now + timedelta(milliseconds=job.delay_ms or 0)
     ttl = queue_ttl if job.ttl_ms is None else job.ttl_ms
-    flags = JobFlag.LARGE if large else JobFlag(0)
-    if job.reply_to is not None:
-        flags |= JobFlag.REPLY
-    if job.result_ttl_ms is not None:
-        flags |= JobFlag.RESULT_TTL
     return _Place(
         rank,
         due if due is not None and due > now else None,
-        int(flags),
+        flags,
         job.max_deliveries,
         now + timedelta(milliseconds=ttl) if ttl else None,
         job.tag,

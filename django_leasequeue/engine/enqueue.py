@@ -233,25 +233,24 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
         "data": data,
         "meta": meta,
         "body": job.body,
-        "run_at": job.run_at,
-        "delay": job.delay_ms,
         "ttl": job.ttl_ms,
         "reply_to": job.reply_to,
         "result_ttl": job.result_ttl_ms,
         "max_deliveries": job.max_deliveries,
         "origin": origin if job.origin is None else job.origin,
+        "flags": bulk.flags_of(job, data, meta),
     }
 
 
 def _in_one_statement(
     queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
 ) -> Steps[list[Enqueued]]:
-    if len(jobs) == 1:
-        rows: Rows = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
-        if rows and rows[0][0] is not None:
-            return [Enqueued(rows[0][0], EnqueueStatus.QUEUED, _STATES[rows[0][1]], rows[0][2])]
+    if len(jobs) == 1 and not (jobs[0].run_at or jobs[0].delay_ms):
+        found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
+        if found and found[0][0] is not None:
+            return [Enqueued(found[0][0], EnqueueStatus.QUEUED, JobState.READY.label, found[0][1])]
     params = _parameters(jobs, project, queue, origin)
-    rows = yield "enqueue", params
+    rows: Rows = yield "enqueue", params
     if not rows:
         yield from _make_missing(queue, project, create)
         rows = yield "enqueue", params

@@ -73,6 +73,12 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
             signals.dispatch(announced, executor.using)
 
 
+def fetch_steadily(cursor: psycopg.Cursor[tuple[Any, ...]], name: str, params: Mapping[str, Any]) -> Rows:
+    """Run one statement on a connection of the host, and return its rows."""
+    cursor.execute(statement(name), params, binary=True)
+    return cursor.fetchall()
+
+
 class DjangoExecutor:
     """Runs operations on Django's own connection: in the caller's transaction, if there is one.
 
@@ -105,8 +111,7 @@ class DjangoExecutor:
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
         with self._cursor() as (cursor, autocommit):
-            cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
-            return cursor.fetchall()
+            return fetch_steadily(cursor, name, _parameters(params, autocommit))
 
     @async_unsafe
     def copy(self, name: str, parts: Iterable[str]) -> None:

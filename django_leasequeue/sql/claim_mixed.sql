@@ -43,10 +43,13 @@ WITH q AS MATERIALIZED (
     FROM p CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = p.seq OFFSET 0) j
     WHERE NOT p.spent AND (NOT %(alone)s::bool OR p.n = 1
         OR p.n < COALESCE((SELECT min(s.n) FROM p s WHERE s.flags & 32 <> 0), 2147483647))
-), g AS MATERIALIZED (
-    SELECT l.* FROM l WHERE l.bytes <= %(bytes)s::bigint OR l.n = (SELECT min(n) FROM l)
 ), taken AS (
-    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT tid FROM g))
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(
+        SELECT l.tid FROM l WHERE l.bytes <= %(bytes)s::bigint OR l.n = (SELECT min(n) FROM l)))
+    RETURNING seq
+), g AS MATERIALIZED (
+    -- What went, not what was to go: a row that was changed since this statement began is left where it is.
+    SELECT l.* FROM taken JOIN l ON l.seq = taken.seq
 ), c AS MATERIALIZED (
     SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags <> 0)::int AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline

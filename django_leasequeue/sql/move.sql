@@ -69,7 +69,7 @@ WITH q AS MATERIALIZED (
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
     RETURNING seq
 ), m AS MATERIALIZED (
-    SELECT n.* FROM made JOIN n ON n.new_seq = made.seq
+    SELECT n.* FROM n WHERE n.new_seq = ANY (ARRAY(SELECT seq FROM made))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, expires_at, tag)
     SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
@@ -137,7 +137,10 @@ WITH q AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
     FROM target WHERE EXISTS (SELECT FROM m)
 )
-SELECT n.seq, n.key, n.name, n.deliveries, m.new_seq, (SELECT sent FROM wake),
+SELECT m.seq, m.key, m.name, m.deliveries, m.new_seq, (SELECT sent FROM wake),
     CASE WHEN m.reply_to IS NOT NULL THEN (SELECT string_agg(pg_notify(c, m.seq || ':2:' || COALESCE(m.key, ''))::text, '')
         FROM string_to_table(m.reply_to, ' ') c) END
-FROM n LEFT JOIN m ON m.seq = n.seq
+FROM m
+UNION ALL
+SELECT n.seq, n.key, n.name, n.deliveries, NULL, NULL, NULL FROM n
+WHERE n.key IS NOT NULL AND n.new_seq <> ALL (ARRAY(SELECT seq FROM made))

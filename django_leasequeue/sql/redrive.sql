@@ -44,8 +44,8 @@ WITH q AS MATERIALIZED (
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
     RETURNING seq
 ), m AS MATERIALIZED (
-    SELECT n.*, CASE WHEN n.stays THEN n.seq ELSE n.number END AS new_seq FROM n LEFT JOIN made ON made.seq = n.number
-    WHERE n.stays OR made.seq IS NOT NULL
+    SELECT n.*, CASE WHEN n.stays THEN n.seq ELSE n.number END AS new_seq FROM n
+    WHERE n.stays OR n.number = ANY (ARRAY(SELECT seq FROM made))
 ), back AS (
     UPDATE leasequeue_job j SET position = m.number, expires_at = NULL FROM m
     WHERE j.seq = ANY (ARRAY(SELECT seq FROM m WHERE stays)) AND m.seq = j.seq
@@ -93,6 +93,8 @@ WITH q AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
     FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL)
 )
-SELECT n.seq, CASE WHEN m.seq IS NULL THEN -1 WHEN m.due IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, n.key,
-    (SELECT sent FROM wake)
-FROM n LEFT JOIN m ON m.seq = n.seq
+SELECT m.seq, CASE WHEN m.due IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, m.key, (SELECT sent FROM wake)
+FROM m
+UNION ALL
+SELECT n.seq, -1, NULL, n.key, NULL FROM n
+WHERE NOT n.stays AND n.key IS NOT NULL AND n.number <> ALL (ARRAY(SELECT seq FROM made))

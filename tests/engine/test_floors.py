@@ -39,6 +39,13 @@ def micros(moment) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
+def pass_time(clock) -> None:
+    """Let some seconds pass, in which floors are raised."""
+    for _ in range(3):
+        clock.advance(seconds=3)
+        raise_floors()
+
+
 @pytest.mark.django_db(transaction=True)
 class TestReady:
     @pytest.fixture(autouse=True)
@@ -327,6 +334,7 @@ class TestOpenTransactions:
     @pytest.mark.parametrize("size", [1, 2, 150])
     def test_the_first_use_of_a_priority(self, size: int) -> None:
         with open_transaction() as slow, own_connection() as other:
+            slow.connection.execute("SELECT 1")
             slow.run(engine.enqueue("work", [NewJob(priority=7)] * size))
             self.others_go_on(other)
             slow.connection.commit()
@@ -359,7 +367,7 @@ class TestTimes:
 
     def test_of_delayed_jobs_never_pass_now(self, clock) -> None:
         enqueue(NewJob(delay_ms=3_600_000))
-        raise_floors()
+        pass_time(clock)
         assert 0 < floors(self.queue)[DELAYED] <= micros(clock.now)
         soon = enqueue(NewJob(delay_ms=1))[0].seq
         clock.advance(seconds=1)
@@ -368,28 +376,27 @@ class TestTimes:
     def test_of_delayed_jobs_stay_at_what_is_due(self, clock) -> None:
         (due,) = enqueue(NewJob(delay_ms=1_000))
         available = LiveJob.objects.get().available_at
-        clock.advance(seconds=20)
-        raise_floors()
+        pass_time(clock)
         assert floors(self.queue)[DELAYED] == micros(available)
         assert seqs(claim(9)) == [due.seq]
 
     def test_a_scheduled_job_of_a_slow_transaction_is_found(self, clock) -> None:
         with open_transaction() as slow:
             (scheduled,) = slow.run(engine.enqueue("work", [NewJob(delay_ms=500)]))
-            raise_floors()
+            pass_time(clock)
             slow.connection.commit()
         assert seqs(claim(9)) == [scheduled.seq]
 
     def test_of_claims_never_pass_now(self, clock) -> None:
         put(2)
         job = one(lease_ms=2_000)
-        raise_floors()
+        pass_time(clock)
         assert 0 < floors(self.queue)[CLAIM] <= micros(clock.now)
         assert one(node=OTHER).seq == job.seq
 
     def test_a_short_lease_after_it_moved_expires_in_time(self, clock) -> None:
         put()
-        raise_floors()
+        pass_time(clock)
         job = one(lease_ms=100)
         clock.advance(seconds=0.2)
         assert one(node=OTHER).seq == job.seq
@@ -397,7 +404,7 @@ class TestTimes:
     def test_a_lease_that_is_shortened_expires_in_time(self, clock) -> None:
         put()
         job = one(lease_ms=600_000)
-        raise_floors()
+        pass_time(clock)
         engine.run(engine.extend([job.seq], NODE, 100))
         clock.advance(seconds=0.2)
         assert one(node=OTHER).seq == job.seq
@@ -406,6 +413,6 @@ class TestTimes:
         put()
         with open_transaction() as slow:
             (job,) = slow.run(engine.claim("work", NODE, lease_ms=500))
-            raise_floors()
+            pass_time(clock)
             slow.connection.commit()
         assert one(node=OTHER).seq == job.seq

@@ -31,7 +31,8 @@ class Scene:
         one()
         (self.dead,) = put(1, max_deliveries=1)
         engine.run(engine.nack([one().seq], NODE))
-        self.held = [job.seq for job in self.lease(6)]
+        # Each in a claim of its own: calls that settle jobs of one claim take turns.
+        self.held = [job.seq for _ in range(6) for job in self.lease(1)]
         self.expiring = [job.seq for job in self.lease(4, node=OTHER, lease_ms=1_000)]
         enqueue(*[NewJob(delay_ms=1_000)] * 3)
         enqueue(*[NewJob(ttl_ms=1_000)] * 3)

@@ -249,7 +249,7 @@ def test_what_a_place_repeats_of_its_job() -> None:
     (answered,) = put(1, reply_to="channel")
     (delayed,) = put(1, delay_ms=1_000, tag="a", max_deliveries=3)
     (failed,) = put(1, priority=9)
-    engine.run(engine.release([Release(one().seq, error=Failure("E"))], NODE))
+    engine.run(engine.release([Release(one().seq, failure=Failure("E"))], NODE))
     assert found() == []
     Ready.objects.filter(seq=plain[0]).update(tag="x")
     Ready.objects.filter(seq=plain[1]).update(max_deliveries=9)

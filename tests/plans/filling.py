@@ -136,10 +136,10 @@ REST = (
     SELECT 'k' || n, 'prefix' || n, 'digest', '{}', '{}', '', %(now)s FROM generate_series(1, 2000) AS n""",
     """INSERT INTO leasequeue_bulkoperation (kind, state, project, queue, filters, frozen_at, jitter_ms, reason, user_id, username,
         expected_capped, looked_at, done, conflicts, conflict_counts, conflict_sample, created_at, error)
-    SELECT 'discard', CASE WHEN n <= 3 THEN 'running' ELSE 'done' END, '', 'morgue', '', %(now)s, 0, '', '', '', false, 0, 0, 0, '{}',
+    SELECT 'discard', CASE WHEN n <= 1 THEN 'running' ELSE 'done' END, '', 'morgue', '', %(now)s, 0, 'r', 'u', 'u', false, 0, 0, 0, '{}',
         '[]', %(now)s::timestamptz - n * interval '1 m', '' FROM generate_series(1, 2000) AS n""",
     """INSERT INTO leasequeue_operatoraction (at, user_id, username, source, action, project, queue, seqs, filters, counts, reason,
-        detail) SELECT %(now)s, '', '', '', 'discard', '', 'morgue', '{}', '', '{}', '', '{}' FROM generate_series(1, 5000) AS n""",
+        detail) SELECT %(now)s, 'u', 'u', 's', 'discard', '', 'morgue', '{}', '', '{}', 'r', '{}' FROM generate_series(1, 5000) AS n""",
     """INSERT INTO leasequeue_recurringtask (name, schedule, timezone, task, args, kwargs, backend, queue_name, enabled, from_settings,
         next_tick_at, created_at) SELECT 't' || n, '* * * * *', 'UTC', 'x', '[]', '{}', 'default', 'busy', true, true,
         %(now)s::timestamptz + n * interval '1 m', %(now)s FROM generate_series(1, 1000) AS n""",
