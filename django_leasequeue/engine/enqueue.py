@@ -247,8 +247,12 @@ def _in_one_statement(
 ) -> Steps[list[Enqueued]]:
     if len(jobs) == 1 and not (jobs[0].run_at or jobs[0].delay_ms):
         found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
-        if found and found[0][0] is not None:
-            return [Enqueued(found[0][0], EnqueueStatus.QUEUED, JobState.READY.label, found[0][1])]
+        if found:
+            seq, now, _ = found[0]
+            answers = [None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, JobState.READY.label, now)]
+            if seq is None:
+                yield from _taken(jobs, answers, _parameters(jobs, project, queue, origin))
+            return [answer for answer in answers if answer is not None]
     params = _parameters(jobs, project, queue, origin)
     rows: Rows = yield "enqueue", params
     if not rows:

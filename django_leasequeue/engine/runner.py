@@ -73,6 +73,10 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
             signals.dispatch(announced, executor.using)
 
 
+def steady(connection: psycopg.Connection[Any], name: str) -> None:
+    """Set what a statement needs of a host's connection, until the transaction ends."""
+
+
 def fetch_steadily(cursor: psycopg.Cursor[tuple[Any, ...]], name: str, params: Mapping[str, Any]) -> Rows:
     """Run one statement on a connection of the host, and return its rows."""
     cursor.execute(statement(name), params, binary=True)

@@ -43,9 +43,10 @@ def enqueue_staged(
     """
     place = {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
     rows = yield "lake/stage_jobs", {**place, "ids": None}
+    common = {"project": project, "origin": origin, "origins": arrays.EMPTY, "delays": arrays.EMPTY}
     added = 0
     for row in rows:
-        added += yield from _add(row, place, {"project": project, "queue": row[0], "origin": origin, "delays": arrays.EMPTY})
+        added += yield from _add(row, place, {**common, "queue": row[0]})
     return added
 
 

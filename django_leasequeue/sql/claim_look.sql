@@ -3,8 +3,9 @@
 --   nothing), now.
 -- Index: leasequeue_queue_name, leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey (its fresh lane from the
 --   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires. The probes
---   order their one row: else a planner who expects many such rows reads the table from its beginning.
--- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (1 expired leases, 2 due delayed jobs,
+--   order their one row (EXISTS would drop the order): else a planner who expects many such rows reads the table from its
+--   beginning.
+-- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (0 unless it does, 1 expired leases, 2 due delayed jobs,
 --   4 expired messages), whether jobs came back to an old place, whether there are fresh ones, its ranks in order, the lowest
 --   position worth reading of each.
 WITH t AS MATERIALIZED (
@@ -18,13 +19,13 @@ WITH t AS MATERIALIZED (
     FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u(name, ord)
     JOIN leasequeue_queue q ON q.project = %(project)s AND q.name = u.name
 )
-SELECT q.id, q.name, q.type, q.gives,
+SELECT q.id, q.name, q.type, q.gives, CASE WHEN NOT q.gives THEN 0 ELSE
     (EXISTS (SELECT FROM leasequeue_claim c WHERE c.queue_id = q.id AND c.deadline < (SELECT now FROM t)
         AND c.deadline >= q.leased ORDER BY c.deadline LIMIT 1))::int
     + 2 * (EXISTS (SELECT FROM leasequeue_delayed d WHERE d.queue_id = q.id AND d.available_at <= (SELECT now FROM t)
         AND d.available_at >= q.delayed ORDER BY d.available_at LIMIT 1))::int
-    + 4 * (EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL
-        AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1))::int,
+    + 4 * ((SELECT true FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL
+        AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) IS NOT NULL)::int END,
     COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}')
 FROM q CROSS JOIN LATERAL (
     SELECT array_agg(k.rank) AS ranks, array_agg(v.low) AS lows,

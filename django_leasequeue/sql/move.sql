@@ -6,6 +6,7 @@
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_claim_pkey, leasequeue_claim_deadline from the
 --   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place. Waits for
 --   the claims of a holder; what else somebody has locked is passed over.
+--   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
 -- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); whoever waited is told.
 WITH q AS MATERIALIZED (
     SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
@@ -81,8 +82,9 @@ WITH q AS MATERIALIZED (
 ), forgotten AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), followed AS (
-    UPDATE leasequeue_attempt a SET seq = m.new_seq, queue_id = m.target FROM m
-    WHERE a.seq = ANY (ARRAY(SELECT seq FROM m)) AND m.seq = a.seq
+    UPDATE leasequeue_attempt SET queue_id = %(target)s::bigint,
+        seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
     SELECT m.new_seq, m.target, m.now, m.deliveries, m.node, m.error_type, m.error, '', m.fingerprint FROM m WHERE m.expired

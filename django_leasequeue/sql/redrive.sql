@@ -3,6 +3,7 @@
 -- Parameters: project, queue (name of the dead letters' topic), target (name), seqs (at most 1,000), delays (ms, or empty); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place. A letter that somebody else has locked is passed over.
+--   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
 WITH q AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
@@ -47,8 +48,9 @@ WITH q AS MATERIALIZED (
     SELECT n.*, CASE WHEN n.stays THEN n.seq ELSE n.number END AS new_seq FROM n
     WHERE n.stays OR n.number = ANY (ARRAY(SELECT seq FROM made))
 ), back AS (
-    UPDATE leasequeue_job j SET position = m.number, expires_at = NULL FROM m
-    WHERE j.seq = ANY (ARRAY(SELECT seq FROM m WHERE stays)) AND m.seq = j.seq
+    UPDATE leasequeue_job SET expires_at = NULL,
+        position = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE stays))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, tag)
     SELECT m.target, m.new_rank, 2, m.number, m.new_seq, 0, m.flags, m.now, m.max_deliveries, m.tag FROM m WHERE m.due IS NULL
@@ -64,8 +66,9 @@ WITH q AS MATERIALIZED (
 ), gone AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), followed AS (
-    UPDATE leasequeue_attempt a SET seq = m.number, queue_id = m.target FROM m
-    WHERE a.seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND m.seq = a.seq
+    UPDATE leasequeue_attempt SET queue_id = (SELECT id FROM target),
+        seq = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), ranks AS (
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT DISTINCT m.target, m.new_rank FROM m
     WHERE NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = m.target AND k.rank = m.new_rank)

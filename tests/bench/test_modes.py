@@ -12,7 +12,22 @@ from django_leasequeue.bench import runner
 from django_leasequeue.bench.modes import MODES
 from django_leasequeue.bench.options import PROJECT, BenchOptions
 from django_leasequeue.bench.progress import Progress
-from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, Worker
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    Job,
+    JobResult,
+    LeaseEvent,
+    Queue,
+    QueueFloor,
+    QueueRank,
+    Ready,
+    Record,
+    TopicState,
+    Worker,
+)
 
 #: Which figures a mode must give: words of their names.
 EXPECTED = {
@@ -80,6 +95,8 @@ def test_mode(mode: str) -> None:
 def assert_nothing_left() -> None:
     assert not Queue.objects.filter(project=PROJECT).exists()
     assert not Worker.objects.filter(project=PROJECT).exists()
-    for model in (Job, Claim, JobResult, LeaseEvent, QueueFloor):
+    for model in (Job, Ready, Delayed, Claim, DeadLetter, Record, JobResult, Attempt, LeaseEvent):
+        assert not model.objects.exists()
+    for model in (QueueFloor, QueueRank, TopicState):
         assert not model.objects.exists()
     assert [name for name in connection.introspection.table_names() if name.startswith("leasequeue_bench")] == []

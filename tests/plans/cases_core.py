@@ -16,7 +16,7 @@ BUSY, EVERY = IDS["busy"], arrays.integers(IDS.values())
 #: A claim as a whole, some of another, one job each of many.
 WHOLE = list(range(BATCHED, BATCHED + BATCH))
 PART = list(range(BATCHED + BATCH, BATCHED + BATCH + 20))
-SINGLES = list(range(LEASED, LEASED + 40_000, 2000))[:10]
+SINGLES = list(range(LEASED, LEASED + 20_000, 2_000))
 
 
 def numbers(first: int, count: int, step: int = 1) -> str:
@@ -44,12 +44,17 @@ def settle(seqs: list[int], token: int | None, node: str, **given: Any) -> dict[
     }  # fmt: skip
 
 
-def settled_three_ways(name: str, **given: Any) -> list[Case]:
-    """All of a claim; a tenth of it; jobs of several claims."""
+def settled_three_ways(name: str, each: str = "", value: str = "1", **given: Any) -> list[Case]:
+    """All of a claim; a tenth of it; jobs of several claims. ``each`` is a parameter with a value for each job."""
+
+    def case(seqs: list[int], token: int | None, node: str, asked: int) -> Case:
+        own = {each: arrays.texts([value] * len(seqs))} if each else {}
+        return Case(name, settle(seqs, token, node, **given, **own), asked)
+
     return [
-        Case(name, settle(WHOLE, BATCHED, "holder-0", **given), BATCH),
-        Case(name, settle(PART, BATCHED + BATCH, "holder-1", **given), 20),
-        Case(name, settle(SINGLES, None, "n0", **given), 10),
+        case(WHOLE, BATCHED, "holder-0", BATCH),
+        case(PART, BATCHED + BATCH, "holder-1", BATCH),
+        case(SINGLES, None, "n0", 10),
     ]
 
 
@@ -61,7 +66,7 @@ def removal(queue: str, first: int, count: int, state: int, **given: Any) -> Cas
     return Case("remove", params, count)
 
 
-ENDING = {"queue": None, "bodies": "{}", "tracebacks": "{}"}
+ENDING = {"bodies": "{}", "tracebacks": "{}"}
 FAILURE = {"error_types": "{}", "errors": "{}", "fingerprints": "{}", "rans": "{}"}
 CLAIM = {
     "queue": BUSY, "ranks": "{-2,-1,0}", "lows": arrays.integers([FRESH] * 3), "node": "n", "size": 100, "grace_ms": 0,
@@ -89,12 +94,12 @@ CASES = [
     Case("claim_mixed", {**CLAIM, "alone": True, "bytes": 1 << 24, "tag": "rare"}, 100),
     Case("held", {"project": "", "queue": None, "node": "n7", "seqs": numbers(LEASED + 7, 5, 2_000)}, 10),
     Case("held", {"project": "", "queue": None, "node": "holder-0", "seqs": arrays.integers(PART)}, BATCH),
-    *settled_three_ways("finish", **ENDING, **FAILURE, results="{}", states=numbers(1, 2_000, 0), ttls="{}"),
+    *settled_three_ways("finish", "states", **ENDING, **FAILURE, results="{}", ttls="{}"),
     *settled_three_ways("finish_some", results="{}", rans="{}"),
     Case("finish_one", {**settle([LEASED], None, "n0"), "token": LEASED, "seq": LEASED}, 1),
     Case("finish_one", {**settle([BATCHED], None, "holder-0"), "token": BATCHED, "seq": BATCHED}, 1),
     *settled_three_ways("extend", lease_ms=5_000),
-    *settled_three_ways("progress", values="{}"),
+    *settled_three_ways("progress", "values"),
     *settled_three_ways("release", **FAILURE, delays="{}", tracebacks="{}", unstarted=False),
     Case("settle_outcomes", {"project": "", "queue": None, "seqs": arrays.integers([*PART, DONE, FRESH, 7])}, 30),
     Case("sweep", {"queues": EVERY, "size": 10, "jobs": 1_000}, 200),

@@ -157,8 +157,15 @@ REST = (
 )
 
 
+def fill_queues(connection: psycopg.Connection[Any]) -> None:
+    """Make the queues, which are there before anything is in them."""
+    psycopg.ClientCursor(connection).execute(
+        QUEUES, {"now": NOW, "ids": list(IDS.values()), "names": list(IDS), "idle": IDLE}
+    )
+
+
 def fill(connection: psycopg.Connection[Any]) -> None:
-    """Fill the tables, which are empty; nothing is analyzed."""
+    """Fill the tables, which are empty but for the queues; nothing is analyzed."""
 
     def run(text: str, first: int = 0, **params: Any) -> None:
         name, count = COUNTS.get(first, ("busy", 0))
@@ -166,7 +173,6 @@ def fill(connection: psycopg.Connection[Any]) -> None:
         psycopg.ClientCursor(connection).execute(text, given)
 
     with connection.transaction():
-        run(QUEUES, ids=list(IDS.values()), names=list(IDS), idle=IDLE)
         for first in COUNTS:
             run(JOBS, first, ranks=3 if first in (FRESH, AGAIN) else 1, stale=first == STALE)
         for first in (FRESH, OTHER, STALE):

@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from django_leasequeue.engine.pool import connect, connection_parameters
-from django_leasequeue.engine.runner import fetch_steadily
+from django_leasequeue.engine.runner import fetch_steadily, steady
 from django_leasequeue.sql import statement
 
-from .filling import NOW, fill
+from .explain import parameters, prepare
+from .filling import NOW, fill, fill_queues
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
-
-#: Runs that a connection needs until it keeps a plan: two until psycopg prepares, five that PostgreSQL plans anew.
-RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,18 @@ class Measure:
     error: str = ""
 
 
-#: What the planner is told, by name: of full tables, of tables that were full and are empty, of tables that were empty all along
-#: (one page, nobody's figures), nothing at all.
-_TABLES = "c.relname LIKE 'leasequeue\\_%' AND c.relkind IN ('r', 'i')"
+_OURS = "c.relname LIKE 'leasequeue%'"
+_FORGOTTEN = f"DELETE FROM pg_statistic s USING pg_class c WHERE s.starelid = c.oid AND {_OURS} AND c.relkind IN ('r', 'i')"
+_COUNTED = f"UPDATE pg_class c SET reltuples = {{}}, relpages = {{}} WHERE {_OURS} AND c.relkind = '{{}}'"
+
+#: What the planner is told, by name. ``emptied``: of tables that were full, when vacuum found them empty and cut them off (indexes
+#: are not cut off); ``drained``: when vacuum could not cut them off; ``empty``: of new tables that vacuum has seen.
 STATISTICS: dict[str, tuple[str, ...]] = {
     "full": (),
-    "emptied": (f"UPDATE pg_class c SET reltuples = 0, relpages = GREATEST(relpages, 1) WHERE {_TABLES}",),
-    "empty": (
-        f"DELETE FROM pg_statistic s USING pg_class c WHERE s.starelid = c.oid AND {_TABLES}",
-        f"UPDATE pg_class c SET reltuples = 0, relpages = 1 WHERE {_TABLES}",
-    ),
-    "none": (
-        f"DELETE FROM pg_statistic s USING pg_class c WHERE s.starelid = c.oid AND {_TABLES}",
-        f"UPDATE pg_class c SET reltuples = -1, relpages = 0 WHERE {_TABLES}",
-    ),
+    "emptied": (_COUNTED.format(0, 0, "r"), _COUNTED.format(0, "GREATEST(relpages, 1)", "i")),
+    "drained": (_COUNTED.format(0, "GREATEST(relpages, 1)", "r"), _COUNTED.format(0, "GREATEST(relpages, 1)", "i")),
+    "empty": (_FORGOTTEN, _COUNTED.format(0, 0, "r"), _COUNTED.format(0, 1, "i")),
+    "none": (_FORGOTTEN, _COUNTED.format(-1, 0, "r"), _COUNTED.format(-1, 0, "i")),
 }
 
 #: How a host's connection plans. ``generic`` is what a statement gets that is run often, ``custom`` what is run seldom.
@@ -93,12 +90,15 @@ class Meter:
         )
         return dict(rows.fetchall())
 
+    def _params(self, case: Case) -> dict[str, Any]:
+        names = _PARAMETER.findall(statement(case.name))
+        return {**dict.fromkeys(names), "now": NOW, "autocommit": False, **case.params}
+
     def run(self, case: Case) -> list[tuple[Any, ...]]:
-        params = {**dict.fromkeys(_PARAMETER.findall(statement(case.name))), "now": NOW, "autocommit": False, **case.params}
         with psycopg.Cursor(self.connection) as cursor:
             if self.host:
-                return fetch_steadily(cursor, case.name, params)
-            cursor.execute(statement(case.name), params, binary=True)
+                return fetch_steadily(cursor, case.name, self._params(case))
+            cursor.execute(statement(case.name), self._params(case), binary=True)
             return cursor.fetchall() if cursor.description else []
 
     def measure(self, case: Case, regime: str) -> Measure:
@@ -118,17 +118,41 @@ class Meter:
         return result
 
 
+class Keeper(Meter):
+    """Runs cases by the plans that it made when the tables were empty."""
+
+    def plan(self, case: Case) -> None:
+        """Make and keep a plan, as a connection does that has run the statement some times. It is not run."""
+        prepare(self.connection, case.name)
+        with self.connection.transaction():
+            if self.host:
+                steady(self.connection, case.name)
+            self._execute("EXPLAIN ", case)
+
+    def run(self, case: Case) -> list[tuple[Any, ...]]:
+        return self._execute("", case)
+
+    def _execute(self, how: str, case: Case) -> list[tuple[Any, ...]]:
+        params = self._params(case)
+        values = sql.SQL(", ").join(sql.Literal(params[name]) for name in parameters(case.name))
+        call = sql.SQL("({})").format(values) if parameters(case.name) else sql.SQL("")
+        text = sql.SQL("{}EXECUTE {} {}").format(sql.SQL(how), sql.Identifier(f"plan_{case.name}"), call)
+        cursor = psycopg.ClientCursor(self.connection).execute(text)
+        return cursor.fetchall() if cursor.description else []
+
+
 @contextmanager
-def early_meters(cases: Iterable[Case]) -> Iterator[dict[str, Meter]]:
-    """Connections that have made their plans while the tables were empty."""
+def keepers(cases: Iterable[Case]) -> Iterator[dict[str, Keeper]]:
+    """Connections that make their plans now."""
     with connect("default") as own, host_connection() as host:
-        meters = {"own, kept": Meter(own, host=False), "host, kept": Meter(host, host=True)}
-        for meter in meters.values():
+        host.execute("SET plan_cache_mode = force_generic_plan")
+        # Else psycopg deallocates everything at a rollback.
+        own.prepare_threshold = host.prepare_threshold = None
+        found = {"own, kept": Keeper(own, host=False), "host, kept": Keeper(host, host=True)}
+        for keeper in found.values():
             for case in cases:
-                for _ in range(RUNS):
-                    if meter.measure(case, "").error:
-                        break
-        yield meters
+                keeper.plan(case)
+        yield found
 
 
 def measure_all(cases: list[Case]) -> Iterator[Measure]:
@@ -137,12 +161,13 @@ def measure_all(cases: list[Case]) -> Iterator[Measure]:
     The plans that are kept come first: an analyze would end them.
     """
     with connect("default") as filler:
+        fill_queues(filler)
         filler.execute("VACUUM (ANALYZE)")
-        with early_meters(cases) as meters:
+        with keepers(cases) as found:
             fill(filler)
-            for regime, meter in meters.items():
+            for regime, keeper in found.items():
                 for case in cases:
-                    yield meter.measure(case, regime)
+                    yield keeper.measure(case, regime)
         filler.execute("VACUUM (ANALYZE)")
     with connect("default") as own, host_connection() as host:
         ways = {"own": (Meter(own, host=False), "SELECT")}

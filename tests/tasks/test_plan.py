@@ -19,7 +19,8 @@ def test_a_result_is_found_by_its_key(analyzed: bool) -> None:
         cursor.execute("DELETE FROM leasequeue_ready WHERE seq % 2 = 0")
         cursor.execute(
             "INSERT INTO leasequeue_jobresult (seq, queue_id, finished_at, expires_at, deliveries, state)"
-            " SELECT seq, queue_id, created_at, created_at + interval '1 day', 1, 1 FROM leasequeue_job WHERE seq % 2 = 0"
+            " SELECT seq, queue_id, created_at, created_at + interval '1 day', 1, 1 FROM leasequeue_job"
+            " WHERE seq % 2 = 0"
         )
         if analyzed:
             cursor.execute("ANALYZE leasequeue_job, leasequeue_ready, leasequeue_jobresult")
