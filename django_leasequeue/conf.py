@@ -20,7 +20,7 @@ class Settings:
     ROUTER: str | None = None
     #: Queues to make at migrate: {name: {"preset": ..., option: value}}.
     QUEUES: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Preset of a queue that is made by its first job.
+    #: Preset of a queue of which nothing is said.
     DEFAULT_PRESET: str = "django"
     #: Whether the first job of an unknown queue makes the queue.
     AUTO_CREATE: bool = True

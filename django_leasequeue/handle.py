@@ -146,10 +146,10 @@ class Handle:
 
     def definition(self) -> Definition:
         """Return what this queue becomes if it has to be made: as the settings declare it, else as this handle says."""
-        return define(self.project, self.name, self.asked, self.using)
+        return define(self.project, self.name, self._asked, self.using)
 
     @property
-    def asked(self) -> Definition | None:
+    def _asked(self) -> Definition | None:
         """What this handle says of a queue that has to be made; ``None``: nothing."""
         if self.preset is None and not self.options:
             return None
@@ -161,7 +161,7 @@ class Handle:
         Raises:
             QueueNotFound: it is not declared and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
         """
-        yield from make_declared(self.project, self.name, self.asked, self.using)
+        yield from make_declared(self.project, self.name, self._asked, self.using)
 
     def known_serializer(self) -> Serializer | None:
         """Return how payloads and results are written, if that is known without asking the database."""

@@ -96,7 +96,7 @@ class Queue(Producing, Leasing, Looking):
         Returns:
             Whether it is new.
         """
-        return (yield from make_defined(self.project, self.name, self.asked, self.using))
+        return (yield from make_defined(self.project, self.name, self._asked, self.using))
 
     acreate = twin(create)
 

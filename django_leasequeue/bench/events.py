@@ -2,8 +2,8 @@
 
 A week of three queues that workers serve in a simulation: the day's rhythm, one busy hour in which a backlog builds up
 and drains, a node that falls ill half way (slow, failing, losing leases), jobs that fail on every node until they are
-dead. Every job comes to its end. Workers take one job at a time: each row of the log is of one job, which is the dearest
-to read. The jobs themselves are not in the job table: only their events are.
+dead. Every job ends. Workers take one job at a time: each row of the log is of one job, the dearest to read.
+The jobs themselves are not in the job table: only their events are.
 """
 
 from __future__ import annotations
@@ -221,7 +221,8 @@ class _Writer:
         return (
             f"{self._time(event.at)}\t{self._queues[kind]}\t{event.claim or _NULL}\t{deadline}\t{seq}\t{seq}\t"
             f"{event.kind:d}\t{event.node or _NULL}\t{self._tasks[kind]}\t{{{seq}}}\t"
-            f"{_one(event.attempt if event.attempt > 1 else None)}\t{_ms(event.waited)}\t{_ms(event.ran)}\t{event.detail or _NULL}\n"
+            f"{_one(event.attempt if event.attempt > 1 else None)}\t{_ms(event.waited)}\t{_ms(event.ran)}\t"
+            f"{event.detail or _NULL}\n"
         )
 
     def _time(self, second: float) -> str:

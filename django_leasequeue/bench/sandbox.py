@@ -40,6 +40,9 @@ _SEEN = timedelta(minutes=5)
 
 #: Where a job or record stands that has not ended.
 _PLACES: tuple[type[Model], ...] = (Ready, Delayed, Claim, DeadLetter, Record)
+#: What belongs to jobs, and what belongs to queues.
+_JOBS: tuple[type[Model], ...] = (*_PLACES, JobResult, Attempt, Job)
+_QUEUES: tuple[type[Model], ...] = (QueueFloor, QueueRank, QueueStat, TopicState)
 
 
 class BenchRefused(LeaseQueueError):
@@ -105,7 +108,7 @@ class Sandbox:
         queues = list(Queue.objects.using(self.using).filter(project=PROJECT))
         ids = [queue.pk for queue in queues]
         if ids:
-            for model in (*_PLACES, JobResult, Attempt, Job):
+            for model in _JOBS:
                 self._delete(model, queue_id__in=ids)
         pages = self._connection.execute(statement("event_pages")).fetchall() if ids and everything else []
         if ids and everything:
@@ -113,7 +116,7 @@ class Sandbox:
             since = min(queue.created_at for queue in queues)
             with pgtrigger.ignore("leasequeue.LeaseEvent:append_only"):
                 self._delete(LeaseEvent, occurred_at__gte=since, queue_id__in=ids)
-            for model in (QueueFloor, QueueRank, QueueStat, TopicState):
+            for model in _QUEUES:
                 self._delete(model, queue_id__in=ids)
             self._delete(Queue, pk__in=ids)
         if everything:

@@ -131,6 +131,7 @@ def claim(
         if not found.cut and (found.spent or any(look.due for look in looks)):
             yield from _clear_the_way(looks, place, params, tag, size, found)
     if trail is not None:
+        trail.cut = found.cut
         trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     if strict and not found.jobs and len(names) == 1:
         if not looks:

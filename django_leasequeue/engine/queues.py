@@ -217,7 +217,10 @@ def _keep_empty(project: str, name: str) -> Steps[None]:
     params = {"project": project, "name": name}
     yield from _see_empty(params)
     yield BEGIN, {}
-    yield "queue_lock", params
+    if not (yield "queue_lock", params):
+        if (yield from find(project, name)) is None:
+            return
+        raise InvalidOption(f"{name!r} may be about to get jobs: somebody writes to it. Try again.")
     ((writers, _),) = yield "queue_writers", {"known": None, "pause": 0.0}
     for _ in range(LOOKS):
         if not writers:

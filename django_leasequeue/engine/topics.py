@@ -131,7 +131,7 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
     if rows[0][1]:
         yield from expire_steps([info.id])
         rows = yield from _state(project, topic)
-    _, _, head, earliest, last_write_at, read, size = rows[0]
+    _, _, head, earliest, last_write_at, read, size, _ = rows[0]
     found = yield from counts(topic, project=project).steps()
     count = found.ready + found.delayed + found.in_flight + found.dead + found.records
     total = size if count <= read or not read else size * count // read

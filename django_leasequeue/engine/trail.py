@@ -39,6 +39,8 @@ class Trail:
         self._since = clock()
         self._names: tuple[str, ...] = ()
         self._looks: list[Look] = []
+        #: Whether the last claim left jobs although it gave less than was asked for: a suspect, large payloads.
+        self.cut = False
 
     def looks(self, names: Sequence[str]) -> list[Look]:
         """Return what is remembered of these queues; empty when it has to be looked at anew."""

@@ -23,7 +23,17 @@ CONNECTION = frozenset(
     }
 )
 READ = frozenset(
-    {"table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid", "batches"}
+    {
+        "table",
+        "numpartitions",
+        "rowsperpartition",
+        "pushdown",
+        "snapshot",
+        "snapshotseconds",
+        "fromid",
+        "toid",
+        "batches",
+    }
 )
 STREAM = frozenset(
     {

@@ -127,7 +127,9 @@ def refine(lake: Lake) -> int:
     newest = new.agg(f.max(f.struct("txid", "id")).alias("last"), f.min("seq").alias("lowest")).first()
     if newest is None or newest.last is None:
         return 0
-    events = bronze if before is None else _of_touched_days(bronze, new, before.where(f.col("seq") >= newest.lowest), before)
+    events = (
+        bronze if before is None else _of_touched_days(bronze, new, before.where(f.col("seq") >= newest.lowest), before)
+    )
     # One pass gives both tables.
     folded = metrics.fold(named(events)).persist()
     try:

@@ -228,9 +228,7 @@ class Sink:
         executor = ConnectionExecutor(connection)
         return sum(
             executor.run(
-                enqueue_staged(
-                    names, start, min(start + SIZE, high), project=self.project, origin=self.origin
-                )
+                enqueue_staged(names, start, min(start + SIZE, high), project=self.project, origin=self.origin)
             )
             for start in range(low, high, SIZE)
         )

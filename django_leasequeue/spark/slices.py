@@ -169,7 +169,7 @@ def select(
     Args:
         columns: their SQL.
         source: the place's table, or a partition of it.
-        where: the condition of the slice, on the columns of that table.
+        where: the condition of the slice, on the columns of that table (alias ``p``).
         more: conditions in the words of the columns.
     """
     join = any("q." in text for text in (*columns, *more))
@@ -183,14 +183,14 @@ def select(
 
 def of_pages(first: int, after: int | None) -> sql.Composable:
     """Return the condition of a range of pages."""
-    low = sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
+    low = sql.SQL("p.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
     if after is None:
         return low
-    return sql.SQL("{} AND ctid < {}::tid").format(low, sql.Literal(f"({after},0)"))
+    return sql.SQL("{} AND p.ctid < {}::tid").format(low, sql.Literal(f"({after},0)"))
 
 
 def of_events(start: Point, end: Point) -> sql.Composable:
     """Return the condition of the events after ``start`` up to and with ``end``."""
-    return sql.SQL("txid BETWEEN {} AND {} AND (txid, id) > ({}, {}) AND (txid, id) <= ({}, {})").format(
+    return sql.SQL("p.txid BETWEEN {} AND {} AND (p.txid, p.id) > ({}, {}) AND (p.txid, p.id) <= ({}, {})").format(
         *(sql.Literal(value) for value in (start.txid, end.txid, *start, *end))
     )

@@ -124,8 +124,8 @@ class LeaseQueueReader(DataSourceReader):
             if not (leaf.low is not None and self.high is not None and leaf.low >= self.high)
             and not (leaf.high is not None and self.low is not None and leaf.high <= self.low)
         ]
-        bound: sql.Composable = sql.SQL("txid < {}").format(sql.Literal(until))
-        for limit, word in ((self.low, "id >= {}"), (self.high, "id < {}")):
+        bound: sql.Composable = sql.SQL("p.txid < {}").format(sql.Literal(until))
+        for limit, word in ((self.low, "p.id >= {}"), (self.high, "p.id < {}")):
             if limit is not None:
                 bound = sql.SQL("{} AND {}").format(bound, sql.SQL(word).format(sql.Literal(limit)))
         ranges = slices.page_ranges(found, self._rows(), self.parts or 1)

@@ -31,19 +31,20 @@ RESULT_STATES = {1: "completed", 2: "failed", 3: "cancelled"}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its Spark type and its SQL (over alias ``r`` of the place, ``j`` of the job and ``q`` of the queue)."""
+    """One column: its Spark type and its SQL (alias ``r`` is the place, ``j`` the job, ``q`` the queue)."""
 
     type: str
     sql: str
     #: The SQL gives what a row of the log has of it; each job's is taken out of that (see :mod:`.jobwise`).
     each: bool = False
 
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One table whose pages are cut into slices, and the SQL of its rows: ``{source}`` is it, ``{where}`` the slice."""
+    """One table whose pages are cut into slices, and the SQL of its rows: ``{source} p`` is it, ``{where}`` the slice."""
 
     relation: str
-    sql: str = "(SELECT * FROM {source} WHERE {where}) r"
+    sql: str = "(SELECT * FROM {source} p WHERE {where}) r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +125,15 @@ BATCHES = Table(
 
 # By the key of the job, row by row: what that costs depends on what is read, never on statistics or on other slices.
 _JOB = "CROSS JOIN LATERAL (SELECT * FROM leasequeue_job WHERE seq = r.seq OFFSET 0) j"
-_ERRORS = Column(
-    "string",
-    "CASE WHEN EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = r.seq) THEN leasequeue_errors(r.seq)::text END",
-)
 _ENQUEUED = _columns(
-    "j", rank="smallint", key="string", name="string", tag="string", data="string", meta="string", created_at="timestamp"
+    "j",
+    rank="smallint",
+    key="string",
+    name="string",
+    tag="string",
+    data="string",
+    meta="string",
+    created_at="timestamp",
 )
 _BODY = {"body": Column("binary", "encode(j.body, 'hex')")}
 _FIRST = {"first_claimed_at": Column("timestamp", "COALESCE(j.first_claimed_at, r.claimed_at)")}
@@ -138,23 +142,31 @@ _FIRST = {"first_claimed_at": Column("timestamp", "COALESCE(j.first_claimed_at, 
 def _place(relation: str, state: int, **sql: str) -> Place:
     """A place of jobs: what its rows say, nulls elsewhere."""
     kinds = {
-        "seq": "", "queue_id": "", "position": "::bigint", "available_at": "::timestamptz", "expires_at": "::timestamptz",
+        "seq": "", "queue_id": "", "position": "::bigint", "available_at": "::timestamptz",
+        "expires_at": "::timestamptz",
         "claim": "::bigint", "node": "::text", "deadline": "::timestamptz", "claimed_at": "::timestamptz",
-        "dead_at": "::timestamptz", "deliveries": "::int",
+        "dead_at": "::timestamptz", "deliveries": "::int", "flags": "::int",
     }  # fmt: skip
     told = ", ".join(f"{sql.get(name, 'NULL' + kind)} AS {name}" for name, kind in kinds.items())
-    rows = f"SELECT {told}, {state} AS state FROM {{source}} p{sql.get('join', '')} WHERE {{where}}{sql.get('only', '')}"
+    rows = (
+        f"SELECT {told}, {state} AS state FROM {{source}} p{sql.get('join', '')} WHERE {{where}}{sql.get('only', '')}"
+    )
     return Place(relation, f"({rows}) r {_JOB}")
 
 
 _STANDS = {name: f"p.{name}" for name in ("seq", "queue_id", "expires_at", "deliveries")}
+#: Jobs that may be dead letters that were moved, and those that may have failed attempts.
+_LETTER, _FAILED = 4, 8
+_DEAD = {**_STANDS, "flags": str(_LETTER | _FAILED)}
+_ERRORS = "leasequeue_errors(r.seq)::text END"
 
 
 def _of_letter(column: str, attempt: str) -> str:
     """What a dead letter, also one that was moved, says of its failure; else the newest attempt."""
     return (
-        f"COALESCE((SELECT d.{column} FROM leasequeue_deadletter d WHERE d.seq = r.seq),"
-        f" (SELECT a.{attempt} FROM leasequeue_attempt a WHERE a.seq = r.seq ORDER BY a.id DESC LIMIT 1))"
+        f"CASE WHEN r.flags & {_LETTER | _FAILED} <> 0 THEN COALESCE("
+        f"(SELECT d.{column} FROM leasequeue_deadletter d WHERE d.seq = r.seq),"
+        f" (SELECT a.{attempt} FROM leasequeue_attempt a WHERE a.seq = r.seq ORDER BY a.id DESC LIMIT 1)) END"
     )
 
 
@@ -162,8 +174,8 @@ def _of_letter(column: str, attempt: str) -> str:
 JOBS = Table(
     "jobs",
     (
-        _place("leasequeue_ready", 0, **_STANDS, position="p.position"),
-        _place("leasequeue_delayed", 1, **_STANDS, available_at="p.available_at"),
+        _place("leasequeue_ready", 0, **_STANDS, position="p.position", flags="p.flags"),
+        _place("leasequeue_delayed", 1, **_STANDS, available_at="p.available_at", flags="p.flags"),
         _place(
             "leasequeue_claim",
             2,
@@ -176,9 +188,10 @@ JOBS = Table(
             deadline="p.deadline",
             claimed_at="p.created_at",
             deliveries="COALESCE(u.deliveries, 1)",
+            flags="p.flags",
         ),
-        _place("leasequeue_deadletter", 3, **_STANDS, dead_at="p.dead_at", only=" AND p.in_place"),
-        _place("leasequeue_record", 4, **{**_STANDS, "deliveries": "0"}),
+        _place("leasequeue_deadletter", 3, **_DEAD, dead_at="p.dead_at", only=" AND p.in_place"),
+        _place("leasequeue_record", 4, **{**_DEAD, "deliveries": "0"}),
     ),
     append_only=False,
     columns={
@@ -190,17 +203,19 @@ JOBS = Table(
         # A live claim protects a message.
         "expires_at": Column(
             "timestamp",
-            "CASE WHEN r.state <> 2 THEN r.expires_at WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, r.expires_at) END",
+            "CASE WHEN r.state <> 2 THEN r.expires_at"
+            " WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, r.expires_at) END",
         ),
         **_columns(claim="bigint", node="string", deadline="timestamp", claimed_at="timestamp", deliveries="int"),
         **_FIRST,
         "dead_at": Column(
             "timestamp",
-            "COALESCE(r.dead_at, (SELECT d.dead_at FROM leasequeue_deadletter d WHERE d.seq = r.seq))",
+            f"CASE WHEN r.flags & {_LETTER} <> 0 THEN"
+            " COALESCE(r.dead_at, (SELECT d.dead_at FROM leasequeue_deadletter d WHERE d.seq = r.seq)) END",
         ),
         **_ENQUEUED,
         **_columns("j", max_deliveries="int", source_queue="bigint", source_seq="bigint", origin="string"),
-        "errors": _ERRORS,
+        "errors": Column("string", f"CASE WHEN r.flags & {_FAILED} <> 0 THEN {_ERRORS}"),
         "error_type": Column("string", _of_letter("error_type", "error_type")),
         "error": Column("string", _of_letter("error", "message")),
         "fingerprint": Column("string", _of_letter("fingerprint", "fingerprint")),
@@ -211,7 +226,7 @@ JOBS = Table(
 #: Jobs that ended and are remembered.
 RESULTS = Table(
     "results",
-    (Place("leasequeue_jobresult", f"(SELECT * FROM {{source}} WHERE {{where}}) r {_JOB}"),),
+    (Place("leasequeue_jobresult", f"(SELECT * FROM {{source}} p WHERE {{where}}) r {_JOB}"),),
     append_only=False,
     columns={
         **_columns(seq="bigint", queue_id="bigint"),
@@ -221,7 +236,9 @@ RESULTS = Table(
         **_columns(deliveries="int", node="string", result="string"),
         **_FIRST,
         **_ENQUEUED,
-        "errors": _ERRORS,
+        "errors": Column(
+            "string", f"CASE WHEN EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = r.seq) THEN {_ERRORS}"
+        ),
         **_columns(error_type="string", error="string", fingerprint="string"),
         **_BODY,
         "result_body": Column("binary", "encode(r.result_body, 'hex')"),

@@ -40,6 +40,12 @@ def header(name: str) -> dict[str, str]:
     return found
 
 
+@cache
+def bears_any_plan(name: str) -> bool:
+    """Whether a statement reads no more under whatever plan a host's planner makes (the word ``Host`` in its header)."""
+    return "Host" in header(name)
+
+
 def names() -> list[str]:
     """Return the names of all statements, those in folders as ``folder/name``, sorted."""
     return sorted(path.relative_to(_HERE).with_suffix("").as_posix() for path in _HERE.rglob("*.sql"))

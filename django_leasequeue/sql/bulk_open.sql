@@ -1,6 +1,7 @@
 -- Purpose: begin a bulk enqueue: the queue's options, the time, and a number for each job.
 -- Parameters: project, queue, size, now.
 -- Index: leasequeue_queue_name. The transaction id is taken before the first number is drawn: readers rely on it.
+-- Host: inserts, and looks at the queue: no plan reads more.
 -- Returns: queue id, type, priority_order, priority_min, priority_max, ttl_ms, log_enqueued, durability, now, numbers, whether it
 --   has a cap; nothing if the queue is missing.
 WITH q AS MATERIALIZED (

@@ -12,22 +12,22 @@ WITH live AS MATERIALIZED (
             AND r.position >= CASE WHEN l.lane = 2 THEN COALESCE((SELECT f.value FROM leasequeue_queuefloor f
                 WHERE f.queue_id = %(queue)s::bigint AND f.kind = 0 AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) ELSE 0 END
         ORDER BY r.position LIMIT %(size)s::int) r
-    UNION
+    UNION ALL
     (SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = %(queue)s::bigint AND NOT r.position = r.seq
         ORDER BY r.seq LIMIT %(size)s::int)
-    UNION
+    UNION ALL
     (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = %(queue)s::bigint ORDER BY o.seq LIMIT %(size)s::int)
-    UNION
+    UNION ALL
     SELECT d.seq FROM leasequeue_delayed d WHERE d.queue_id = %(queue)s::bigint
-    UNION
+    UNION ALL
     SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = %(queue)s::bigint AND x.in_place
-    UNION
+    UNION ALL
     SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq) WHERE c.queue_id = %(queue)s::bigint
 )
 SELECT u.seq FROM (
     SELECT j.seq, row_number() OVER w AS n, sum(j.bytes) OVER w - j.bytes AS before FROM (
         SELECT j.seq, COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
             + COALESCE(octet_length(j.body), 0) AS bytes
-        FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT seq FROM live ORDER BY seq LIMIT %(size)s::int))) j
+        FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq FROM live ORDER BY seq LIMIT %(size)s::int))) j
     WINDOW w AS (ORDER BY j.seq ROWS UNBOUNDED PRECEDING)) u
 WHERE u.n <= %(records)s::bigint OR u.before < %(bytes)s::bigint

@@ -53,7 +53,7 @@ WITH q AS MATERIALIZED (
 ), c AS MATERIALIZED (
     SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags <> 0)::int AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline
-    FROM q, (SELECT (bit_or(g.flags) & 15)::int
+    FROM q, (SELECT (bit_or(g.flags) & 47)::int
                 + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END AS flags,
             min(g.name) AS name, array_agg(g.seq) AS seqs, CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries
         FROM g) x

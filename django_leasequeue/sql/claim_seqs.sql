@@ -2,7 +2,7 @@
 -- Parameters: queue (id), claim (token), now.
 -- Index: leasequeue_claim_pkey.
 -- Returns: node, seqs (of all parts together); nothing if the claim is over.
-SELECT c.node, array_agg(u.seq ORDER BY u.seq) FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
+SELECT min(c.node), array_agg(u.seq ORDER BY u.seq) FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
 WHERE c.token = %(claim)s::bigint AND c.queue_id + 0 = %(queue)s::bigint
     AND c.deadline >= COALESCE(%(now)s::timestamptz, clock_timestamp())
-GROUP BY c.node
+HAVING count(*) > 0

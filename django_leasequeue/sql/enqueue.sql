@@ -4,6 +4,7 @@
 --   generic plan), origin, locked (the caller holds cap_lock); arrays of that length or empty: keys, names, tags, priorities,
 --   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins; now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
+-- Host: inserts, and looks at the queue: no plan reads more.
 -- Returns, in input order: seq of the new job (null: its key is taken, see key_taken.sql), its state, the time; waking; the id
 --   of a queue with a cap whose lock is not held (nothing was added: take it and come again).
 WITH q AS MATERIALIZED (

@@ -2,6 +2,7 @@
 -- Parameters: project, queue, key, name, tag, priority, data, meta, body, ttl, reply_to, result_ttl, max_deliveries, origin;
 --   flags (of the job); now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
+-- Host: inserts, and looks at the queue: no plan reads more.
 -- Returns: seq of the new job (null: its key is taken, see key_taken.sql), the time; waking. No row: there is no such queue, or it
 --   is a log or has a cap: enqueue.sql.
 WITH q AS MATERIALIZED (

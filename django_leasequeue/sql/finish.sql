@@ -12,7 +12,8 @@ WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.deadline, c.connection, c.flags, c.name, c.seqs, c.deliveries, q.result_ttl_ms, q.durability
-    FROM leasequeue_claim c JOIN leasequeue_queue q ON q.id = c.queue_id
+    FROM leasequeue_claim c
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= (SELECT now FROM t))
@@ -27,8 +28,13 @@ WITH t AS MATERIALIZED (
     ) AS i(i_seq, i_claim, state, result, body, error_type, error, traceback, fingerprint, ttl, ran)
         ON i.i_seq = u.seq AND i.i_claim = k.token
 ), j AS MATERIALIZED (
-    SELECT seq, name, key, reply_to, result_ttl_ms FROM leasequeue_job
-    WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 19 <> 0))
+    -- Whoever joined or set a TTL while this waited for the claim changed the job as well: read it as it is then.
+    SELECT * FROM (
+        SELECT seq, name, key, reply_to, result_ttl_ms FROM leasequeue_job
+        WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 3 <> 0)) FOR NO KEY UPDATE) a
+    UNION ALL
+    SELECT seq, name, key, NULL, NULL FROM leasequeue_job
+    WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 19 = 16))
 ), d AS MATERIALIZED (
     SELECT x.*, k.queue_id, k.created_at AS claimed_at, k.deadline, t.now, j.reply_to, j.key,
         CASE WHEN k.flags & 16 <> 0 THEN j.name ELSE k.name END AS name,

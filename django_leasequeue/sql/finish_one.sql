@@ -7,18 +7,19 @@ WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now,
         q.result_ttl_ms AS keep, array_position(c.seqs, %(seq)s::bigint) AS at,
         CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END
-    FROM leasequeue_claim c JOIN leasequeue_queue q ON q.id = c.queue_id
+    FROM leasequeue_claim c
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n
     WHERE c.token = %(token)s::bigint AND c.node = %(node)s::text AND %(seq)s::bigint = ANY (c.seqs) AND c.flags = 0
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= n.now)
     FOR NO KEY UPDATE OF c
 ), gone AS (
-    DELETE FROM leasequeue_claim c USING k WHERE c.token = k.token AND c.part = k.part AND cardinality(k.seqs) = 1
+    DELETE FROM leasequeue_claim c USING k WHERE c.token = %(token)s::bigint AND c.part = k.part AND cardinality(k.seqs) = 1
 ), rest AS (
     UPDATE leasequeue_claim c SET seqs = k.seqs[:k.at - 1] || k.seqs[k.at + 1:],
         deliveries = k.deliveries[:k.at - 1] || k.deliveries[k.at + 1:]
-    FROM k WHERE c.token = k.token AND c.part = k.part AND cardinality(k.seqs) > 1
+    FROM k WHERE c.token = %(token)s::bigint AND c.part = k.part AND cardinality(k.seqs) > 1
 ), kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result)
     SELECT %(seq)s::bigint, k.queue_id, k.token, k.created_at, k.now, k.now + k.keep * interval '1 ms',

@@ -8,7 +8,7 @@ WITH k AS MATERIALIZED (
         c.seqs <@ %(seqs)s::bigint[] AS whole,
         CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END
     FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n, leasequeue_claim c
-    JOIN leasequeue_queue q ON q.id = c.queue_id
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text AND c.flags = 0
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= n.now)
@@ -22,12 +22,13 @@ WITH k AS MATERIALIZED (
     OFFSET 0) y WHERE y.done
 ), gone AS (
     DELETE FROM leasequeue_claim c USING k WHERE k.whole AND c.token = k.token AND c.part = k.part
+        AND c.token = ANY (%(tokens)s::bigint[])
 ), rest AS (
     UPDATE leasequeue_claim c SET
         seqs = ARRAY(SELECT u.seq FROM unnest(k.seqs) AS u(seq) WHERE u.seq <> ALL (%(seqs)s::bigint[])),
         deliveries = CASE WHEN k.deliveries IS NOT NULL THEN ARRAY(SELECT u.deliveries
             FROM unnest(k.seqs, k.deliveries) AS u(seq, deliveries) WHERE u.seq <> ALL (%(seqs)s::bigint[])) END
-    FROM k WHERE NOT k.whole AND c.token = k.token AND c.part = k.part
+    FROM k WHERE NOT k.whole AND c.token = k.token AND c.part = k.part AND c.token = ANY (%(tokens)s::bigint[])
 ), kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result)
     SELECT x.seq, x.queue_id, x.token, x.created_at, x.now, x.now + x.keep * interval '1 ms', x.deliveries, 1, %(node)s::text,

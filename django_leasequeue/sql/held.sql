@@ -3,7 +3,8 @@
 -- Index: leasequeue_claim_node: the live claims of the node.
 -- Returns: seq, token.
 SELECT u.seq, c.token
-FROM leasequeue_claim c JOIN leasequeue_queue q ON q.id = c.queue_id
+FROM leasequeue_claim c
+CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
 CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
 WHERE c.node = %(node)s::text AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
     AND u.seq = ANY (%(seqs)s::bigint[])

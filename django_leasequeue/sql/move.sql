@@ -17,7 +17,7 @@ WITH q AS MATERIALIZED (
     FROM q, leasequeue_queue o WHERE o.id = %(target)s
 ), held AS MATERIALIZED (
     SELECT c.* FROM leasequeue_claim c
-    WHERE c.token = ANY (%(claims)s::bigint[]) AND c.node = %(node)s::text AND c.queue_id = %(queue)s::bigint
+    WHERE c.token = ANY (%(claims)s::bigint[]) AND c.node = %(node)s::text AND c.queue_id + 0 = %(queue)s::bigint
         AND c.seqs && %(seqs)s::bigint[]
     ORDER BY c.token, c.part FOR NO KEY UPDATE
 ), over AS MATERIALIZED (
@@ -48,7 +48,8 @@ WITH q AS MATERIALIZED (
         CASE WHEN s.expired THEN 'LEASE_EXPIRED' ELSE COALESCE(a.error_type, 'MAX_ATTEMPTS') END AS error_type,
         CASE WHEN s.expired THEN 'the lease expired: the worker died, hung or lost its database' ELSE a.message END AS error,
         CASE WHEN s.expired THEN 'lease_expired' ELSE COALESCE(a.fingerprint, '') END AS fingerprint,
-        a.id IS NOT NULL OR s.expired AS failed
+        a.id IS NOT NULL OR s.expired AS failed, json_build_object('$dead_letter_from', q.name, '$dead_letter_deliveries',
+            s.deliveries, '$dead_letter_src_seq', s.seq) AS stamp
     FROM target, q, (SELECT *, token IS NOT NULL AND %(node)s::text IS NULL AS expired FROM s) s
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
     LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = s.seq ORDER BY a.id DESC LIMIT 1) a ON true
@@ -59,13 +60,10 @@ WITH q AS MATERIALIZED (
         result_ttl_ms, key, name, tag, origin, data, meta, body, progress)
     SELECT n.new_seq, n.target, n.now, n.until, n.queue_id, n.seq, CASE WHEN n.log THEN n.rank ELSE 0 END,
         CASE WHEN n.log THEN n.max_deliveries END, CASE WHEN n.log THEN n.result_ttl_ms END,
-        CASE WHEN %(keyed)s::bool THEN n.key END, n.name, n.tag, n.origin, n.data, (
+        CASE WHEN %(keyed)s::bool THEN n.key END, n.name, n.tag, n.origin, n.data, CASE WHEN n.meta IS NULL THEN n.stamp ELSE (
             SELECT json_object_agg(m.key, m.value) FROM (
-                SELECT o.key, o.value FROM json_each(n.meta) AS o
-                WHERE o.key NOT IN ('$dead_letter_from', '$dead_letter_deliveries', '$dead_letter_src_seq')
-                UNION ALL
-                SELECT o.key, o.value FROM json_each(json_build_object('$dead_letter_from', (SELECT name FROM q),
-                    '$dead_letter_deliveries', n.deliveries, '$dead_letter_src_seq', n.seq)) AS o) m), n.body, n.progress
+                SELECT o.key, o.value FROM json_each(n.meta) AS o WHERE (n.stamp -> o.key) IS NULL
+                UNION ALL SELECT o.key, o.value FROM json_each(n.stamp) AS o) m) END, n.body, n.progress
     FROM n ORDER BY n.key, n.new_seq
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
     RETURNING seq

@@ -6,7 +6,8 @@
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), k AS MATERIALIZED (
-    SELECT c.token, c.seqs, q.leases_durable FROM leasequeue_claim c JOIN leasequeue_queue q ON q.id = c.queue_id
+    SELECT c.token, c.seqs, q.leases_durable FROM leasequeue_claim c
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= (SELECT now FROM t))
@@ -14,9 +15,12 @@ WITH t AS MATERIALIZED (
     SELECT i.seq, i.value
     FROM ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(claims)s::bigint[]), unnest(%(values)s::text[])) AS i(seq, claim, value)
     JOIN k ON k.token = i.claim AND i.seq = ANY (k.seqs)
+), v AS MATERIALIZED (
+    SELECT array_agg(seq) AS seqs, array_agg(value) AS vals FROM i
 ), x AS (
-    UPDATE leasequeue_job j SET progress = i.value::json
-    FROM i WHERE j.seq = i.seq AND j.seq = ANY (%(seqs)s::bigint[]) RETURNING j.seq
+    -- By place in an array: a join would read all of them again for each.
+    UPDATE leasequeue_job j SET progress = (SELECT v.vals[array_position(v.seqs, j.seq)]::json FROM v)
+    WHERE j.seq = ANY (ARRAY(SELECT seq FROM i)) RETURNING j.seq
 )
 SELECT x.seq, (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
     THEN set_config('synchronous_commit', 'off', true) END FROM k)

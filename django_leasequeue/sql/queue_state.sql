@@ -36,16 +36,18 @@ WITH t AS MATERIALIZED (
             ORDER BY r.position LIMIT %(size)s::int) r
         ORDER BY r.position LIMIT %(size)s::int) r
     LIMIT %(size)s::int
-), l AS MATERIALIZED (
-    SELECT u.seq, c.node, c.token, c.deadline, COALESCE(u.deliveries, 1) AS deliveries
+), c AS MATERIALIZED (
+    SELECT c.*, sum(cardinality(c.seqs)) OVER (ORDER BY c.deadline, c.token, c.part) - cardinality(c.seqs) AS before
     FROM q CROSS JOIN LATERAL (
         SELECT * FROM leasequeue_claim c WHERE c.queue_id = q.id
             AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
                 SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
                 ORDER BY f.value DESC LIMIT 1), 0)
-        ORDER BY c.deadline LIMIT LEAST(100, %(size)s::int)) c
-    CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
-    ORDER BY c.deadline, u.seq LIMIT %(size)s::int
+        ORDER BY c.deadline LIMIT %(size)s::int) c
+), l AS MATERIALIZED (
+    SELECT u.seq, c.node, c.token, c.deadline, COALESCE(u.deliveries, 1) AS deliveries
+    FROM c CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
+    WHERE c.before < %(size)s::int ORDER BY c.deadline, u.seq LIMIT %(size)s::int
 ), x AS MATERIALIZED (
     SELECT 0 AS state, row_number() OVER (ORDER BY rank, position) AS n, seq, deliveries, NULL::text AS node,
         NULL::bigint AS token, NULL::timestamptz AS deadline FROM r

@@ -11,7 +11,8 @@ WITH t AS MATERIALIZED (
 ), k AS MATERIALIZED (
     SELECT c.*, q.requeue, q.dead_letter, q.leases_durable, q.dead_ttl_ms, q.exhaust_at, q.max_deliveries AS queue_max, q.backoff,
         q.backoff_base_ms AS base, q.backoff_max_ms AS most
-    FROM leasequeue_claim c JOIN leasequeue_queue q ON q.id = c.queue_id
+    FROM leasequeue_claim c
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= (SELECT now FROM t))
@@ -34,7 +35,8 @@ WITH t AS MATERIALIZED (
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = x.seq))::int
             + 8 * (x.error_type IS NOT NULL OR k.flags & 8 <> 0 AND EXISTS (
-            SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq))::int AS flags,
+            SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq))::int
+            + CASE WHEN %(unstarted)s::bool THEN k.flags & 32 ELSE 0 END AS flags,
         CASE WHEN s.spent AND k.dead_letter <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 THEN 1 ELSE 0 END AS state
     FROM t, x JOIN k ON k.token = x.token AND k.part = x.part
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0) j
@@ -62,10 +64,12 @@ WITH t AS MATERIALIZED (
     UPDATE leasequeue_claim c SET seqs = m.seqs, deliveries = CASE WHEN c.deliveries IS NOT NULL THEN m.deliveries END
     FROM m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NOT NULL AND c.token = ANY (%(tokens)s::bigint[])
 ), noted AS (
-    UPDATE leasequeue_job j SET first_claimed_at = COALESCE(j.first_claimed_at, h.claimed_at),
-        position = COALESCE((SELECT b.position FROM b WHERE b.seq = h.seq), j.position)
-    FROM h WHERE j.seq = h.seq AND j.seq = ANY (ARRAY(SELECT seq FROM h))
-        AND (h.first_claimed_at IS NULL OR h.state = 0 AND h.requeue = 'back')
+    -- By place in arrays: a join may read all the jobs again for each of them.
+    UPDATE leasequeue_job j SET first_claimed_at = COALESCE(j.first_claimed_at, v.ats[array_position(v.seqs, j.seq)]),
+        position = COALESCE(v.positions[array_position(v.seqs, j.seq)], j.position)
+    FROM (SELECT array_agg(h.seq) AS seqs, array_agg(h.claimed_at) AS ats, array_agg(b.position) AS positions
+        FROM h LEFT JOIN b ON b.seq = h.seq WHERE h.first_claimed_at IS NULL OR h.state = 0 AND h.requeue = 'back') v
+    WHERE j.seq = ANY (v.seqs)
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
     SELECT h.seq, h.queue_id, h.now, h.delivery, %(node)s::text, h.error_type, COALESCE(h.error, ''), COALESCE(h.traceback, ''),

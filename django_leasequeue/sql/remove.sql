@@ -35,7 +35,7 @@ WITH t AS MATERIALIZED (
     SELECT c.token, c.part, c.node, c.connection, c.seqs, c.deliveries FROM leasequeue_claim c
     WHERE 2 = ANY (%(places)s::int[]) AND NOT %(expired)s::bool AND c.queue_id = %(queue)s::bigint
         AND c.seqs && %(seqs)s::bigint[]
-    ORDER BY c.token, c.part FOR NO KEY UPDATE
+    ORDER BY c.token + 0, c.part FOR NO KEY UPDATE
 ), u AS MATERIALIZED (
     SELECT k.token, k.part, k.node, u.seq, COALESCE(u.deliveries, 1) AS deliveries, j.seq IS NOT NULL AS wanted
     FROM k CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries) LEFT JOIN j ON j.seq = u.seq

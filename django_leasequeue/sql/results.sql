@@ -4,7 +4,9 @@
 -- Returns: the columns of engine.lookup.StoredResult.
 SELECT j.seq, j.queue_id, q.name, r.state, j.key, j.name, j.tag, r.node, r.claim, r.deliveries, j.created_at,
     COALESCE(j.first_claimed_at, r.claimed_at), r.claimed_at, r.finished_at, r.expires_at, r.result::text, r.result_body,
-    j.data::text, j.meta::text, j.body, j.progress::text, leasequeue_errors(j.seq)::text, r.error_type, r.error, r.fingerprint
+    j.data::text, j.meta::text, j.body, j.progress::text,
+    CASE WHEN EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = j.seq) THEN leasequeue_errors(j.seq)::text END,
+    r.error_type, r.error, r.fingerprint
 FROM leasequeue_job j
 CROSS JOIN LATERAL (SELECT * FROM leasequeue_jobresult r WHERE r.seq = j.seq OFFSET 0) r
 JOIN leasequeue_queue q ON q.id = j.queue_id

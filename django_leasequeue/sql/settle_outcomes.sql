@@ -6,7 +6,7 @@
 -- Returns: seq, node (null: not leased), claim, whether the deadline has passed; no row for what is finished or not there.
 WITH p AS MATERIALIZED (
     SELECT j.seq, j.queue_id, p.state
-    FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id
+    FROM leasequeue_job j CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
     LEFT JOIN LATERAL (
         SELECT 10 AS state FROM leasequeue_jobresult r WHERE r.seq = j.seq
         UNION ALL

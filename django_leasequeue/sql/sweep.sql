@@ -49,10 +49,12 @@ WITH t AS MATERIALIZED (
     FROM m WHERE c.token = m.token AND c.part = m.part AND cardinality(m.seqs) < cardinality(c.seqs)
         AND c.token = ANY (ARRAY(SELECT token FROM k)) RETURNING c.token
 ), noted AS (
-    UPDATE leasequeue_job j SET first_claimed_at = COALESCE(j.first_claimed_at, r.claimed_at),
-        position = COALESCE((SELECT b.position FROM b WHERE b.seq = r.seq), j.position)
-    FROM r WHERE j.seq = r.seq AND j.seq = ANY (ARRAY(SELECT seq FROM r))
-        AND (r.first_claimed_at IS NULL OR r.state = 0 AND r.requeue = 'back')
+    -- By place in arrays: a join may read all the jobs again for each of them.
+    UPDATE leasequeue_job j SET first_claimed_at = COALESCE(j.first_claimed_at, v.ats[array_position(v.seqs, j.seq)]),
+        position = COALESCE(v.positions[array_position(v.seqs, j.seq)], j.position)
+    FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.claimed_at) AS ats, array_agg(b.position) AS positions
+        FROM r LEFT JOIN b ON b.seq = r.seq WHERE r.first_claimed_at IS NULL OR r.state = 0 AND r.requeue = 'back') v
+    WHERE j.seq = ANY (v.seqs)
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
     SELECT r.seq, r.queue_id, r.now, r.delivery, r.node, 'LEASE_EXPIRED',

@@ -23,5 +23,5 @@ SELECT x.seq FROM (
         WHERE c.queue_id = %(queue)s::bigint AND (%(before)s::bigint IS NULL OR u.seq < %(before)s::bigint)
         UNION ALL
         SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = %(queue)s::bigint AND x.in_place
-            AND (%(before)s::bigint IS NULL OR x.seq < %(before)s::bigint)))
+            AND (SELECT q.type = 'queue' FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint) AND (%(before)s::bigint IS NULL OR x.seq < %(before)s::bigint)))
 ) x LIMIT %(size)s::int

@@ -4,7 +4,7 @@
 -- Parameters: project, topic (name), after (seq, exclusive), size; nodes (whose records are left out; empty: none), take (entries
 --   of one place that are looked at, more than size), look (entries of all queues that are looked at where one has many delayed
 --   or dead jobs), bytes (of the payloads of a page; the first record always fits); server (what
---   the following is about), sealed (known to be, and on disk), heads, marks and ends (numbers noted before, the
+--   the following is about, null: whatever it is), sealed (known to be, and on disk), heads, marks and ends (numbers noted before, the
 --   transaction that must have been reached for each, the place in the WAL that must be on disk, null: not reached yet), known
 --   (the highest of all these numbers); now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_topicstate_pkey, leasequeue_record_pkey; of a queue leasequeue_ready_pkey (the fresh
@@ -22,7 +22,7 @@ WITH h AS MATERIALIZED (
         concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))
         AS server
 ), m AS MATERIALIZED (
-    SELECT h.*, h.server = %(server)s::text AND h.last >= %(known)s::bigint AS same,
+    SELECT h.*, h.server = COALESCE(%(server)s::text, h.server) AND h.last >= %(known)s::bigint AS same,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest
     FROM h
 ), n AS MATERIALIZED (
@@ -45,9 +45,21 @@ WITH h AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT q.id, q.type, x.head_seq, x.gap_from, x.gap_to, x.gap_reason, x.gap_count, p.firm,
         CASE WHEN %(autocommit)s::bool OR p.place IS NULL THEN p.sealed ELSE p.firm END AS sealed,
-        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, 'epoch'::timestamptz + interval '1 us' * COALESCE((
+            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
+            ORDER BY f.value DESC LIMIT 1), 0) AS since
     FROM p, leasequeue_queue q LEFT JOIN leasequeue_topicstate x ON x.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
+), over AS MATERIALIZED (
+    SELECT COALESCE((SELECT 1 FROM leasequeue_record o WHERE o.queue_id = q.id AND o.expires_at IS NOT NULL
+            AND o.expires_at <= q.now ORDER BY o.expires_at LIMIT 1),
+        (SELECT 1 FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL
+            AND r.expires_at <= q.now ORDER BY r.expires_at LIMIT 1),
+        (SELECT 1 FROM leasequeue_delayed d WHERE d.queue_id = q.id AND d.expires_at IS NOT NULL
+            AND d.expires_at <= q.now ORDER BY d.expires_at LIMIT 1),
+        (SELECT 1 FROM leasequeue_deadletter x WHERE x.queue_id = q.id AND x.expires_at IS NOT NULL
+            AND x.expires_at <= q.now AND x.in_place ORDER BY x.expires_at LIMIT 1)) IS NOT NULL AS due
+    FROM q
 ), k AS MATERIALIZED (
     SELECT q.id, q.sealed, k.rank, l.lane, CASE WHEN l.lane = 2 THEN COALESCE((SELECT f.value FROM leasequeue_queuefloor f
             WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) ELSE 0 END AS low
@@ -55,15 +67,14 @@ WITH h AS MATERIALIZED (
     CROSS JOIN (VALUES (1), (2)) AS l(lane)
 ), c AS MATERIALIZED (
     SELECT u.seq FROM q CROSS JOIN LATERAL (SELECT c.seqs FROM leasequeue_claim c WHERE q.type = 'queue' AND c.queue_id = q.id
-        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-            WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)) c
+        AND c.deadline >= q.since ORDER BY c.deadline OFFSET 0) c
     CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
 ), d AS MATERIALIZED (
     SELECT d.seq FROM q CROSS JOIN LATERAL (SELECT d.seq FROM leasequeue_delayed d WHERE q.type = 'queue' AND d.queue_id = q.id
         ORDER BY d.available_at LIMIT 1000) d
 ), x AS MATERIALIZED (
-    SELECT x.seq FROM q CROSS JOIN LATERAL (SELECT x.seq FROM leasequeue_deadletter x WHERE q.type = 'queue' AND x.queue_id = q.id
-        AND x.in_place ORDER BY x.dead_at, x.seq LIMIT 1000) x
+    SELECT x.seq, x.in_place FROM q CROSS JOIN LATERAL (SELECT x.seq, x.in_place FROM leasequeue_deadletter x
+        WHERE q.type = 'queue' AND x.queue_id = q.id ORDER BY x.dead_at, x.seq LIMIT 1000) x
 ), head AS MATERIALIZED (
     SELECT GREATEST(COALESCE(q.head_seq, 0),
         (SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 3 AND f.rank = 0
@@ -74,11 +85,11 @@ WITH h AS MATERIALIZED (
             FROM (SELECT r.seq, r.position FROM leasequeue_ready r WHERE r.queue_id = k.id AND r.rank = k.rank AND r.lane = k.lane
                 ORDER BY r.position DESC LIMIT 100) r) r),
         (SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = q.id AND NOT r.position = r.seq ORDER BY r.seq DESC LIMIT 1),
-        (SELECT max(seq) FROM c), (SELECT max(seq) FROM d), (SELECT max(seq) FROM x),
+        (SELECT max(seq) FROM c), (SELECT max(seq) FROM d), (SELECT max(seq) FROM x WHERE in_place),
         (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_delayed z WHERE (SELECT count(*) FROM d) = 1000
             ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id),
-        (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_deadletter z WHERE (SELECT count(*) FROM x) = 1000
-            AND z.in_place ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id)) AS seq
+        (SELECT max(z.seq) FROM (SELECT z.* FROM leasequeue_deadletter z WHERE (SELECT count(*) FROM x) = 1000
+            ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id AND z.in_place)) AS seq
     FROM q
 ), look AS MATERIALIZED (
     SELECT q.id AS place, 0 AS lane, o.seq, o.seq AS upto, true AS ours, %(take)s::int AS most FROM q CROSS JOIN LATERAL (
@@ -109,7 +120,7 @@ WITH h AS MATERIALIZED (
         ORDER BY z.seq LIMIT %(look)s::int) z
     UNION ALL
     SELECT 0, 7, x.seq, x.seq, true, 1000 FROM x, q
-    WHERE (SELECT count(*) FROM x) < 1000 AND x.seq > %(after)s::bigint AND x.seq <= q.sealed
+    WHERE (SELECT count(*) FROM x) < 1000 AND x.in_place AND x.seq > %(after)s::bigint AND x.seq <= q.sealed
     UNION ALL
     SELECT 0, 8, z.seq, z.seq, z.queue_id = q.id AND z.in_place, %(look)s::int FROM q CROSS JOIN LATERAL (
         SELECT z.seq, z.queue_id, z.in_place FROM leasequeue_deadletter z
@@ -141,11 +152,7 @@ SELECT p.server, p.last, p.mark, p.oldest, p.place, p.firm, p.sealed, e.written,
     CASE WHEN q.type = 'log' THEN (SELECT max(seq) FROM found) WHEN e.written OR p.place IS NULL THEN e.upto
         ELSE LEAST(e.upto, p.firm) END,
     e.upto < q.sealed OR (SELECT count(*) FROM page) = %(size)s::int,
-    EXISTS (SELECT FROM leasequeue_record o WHERE o.queue_id = q.id AND o.expires_at IS NOT NULL AND o.expires_at <= q.now)
-        OR EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL AND r.expires_at <= q.now)
-        OR EXISTS (SELECT FROM leasequeue_delayed d WHERE d.queue_id = q.id AND d.expires_at IS NOT NULL AND d.expires_at <= q.now)
-        OR EXISTS (SELECT FROM leasequeue_deadletter x WHERE x.queue_id = q.id AND x.expires_at IS NOT NULL
-            AND x.expires_at <= q.now AND x.in_place),
+    over.due,
     g.n = 1 OR g.total <= %(bytes)s::bigint, g.seq, g.created_at, g.tag, g.origin, g.data::text, g.meta::text, g.body
-FROM p CROSS JOIN q CROSS JOIN head CROSS JOIN e LEFT JOIN page g ON true
+FROM p CROSS JOIN q CROSS JOIN over CROSS JOIN head CROSS JOIN e LEFT JOIN page g ON true
 ORDER BY g.seq

@@ -8,7 +8,7 @@ WITH h AS MATERIALIZED (
         concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))
         AS server
 ), m AS MATERIALIZED (
-    SELECT h.*, h.server = %(server)s::text AND h.last >= %(known)s::bigint AS same,
+    SELECT h.*, h.server = COALESCE(%(server)s::text, h.server) AND h.last >= %(known)s::bigint AS same,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest
     FROM h
 ), n AS MATERIALIZED (

@@ -1,11 +1,11 @@
 -- Purpose: where a topic stands: its head, its earliest record, its size, its last write.
 -- Parameters: project, topic (name), cap (entries of one place that are read at most), look (entries of all queues that are
---   read for the head where one has many delayed or dead jobs), now.
+--   read for the head where one has many delayed or dead jobs), now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_topicstate_pkey, leasequeue_ready_pkey (the fresh lane from the floor on),
 --   leasequeue_ready_moved, leasequeue_delayed_due, leasequeue_dead_died, leasequeue_record_pkey, leasequeue_claim_deadline,
 --   leasequeue_job_pkey, leasequeue_floor_place; leasequeue_event_seqs when the newest job is gone.
 -- Returns: id, whether records past their TTL are still there (remove them first), head, earliest (null: empty), time of the
---   last write, records that were read, their bytes.
+--   last write, records that were read, their bytes. A reader may begin behind the head: what it is told is on disk.
 WITH q AS MATERIALIZED (
     SELECT q.id, s.head_seq, s.last_write_at, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
     FROM leasequeue_queue q LEFT JOIN leasequeue_topicstate s ON s.queue_id = q.id
@@ -23,24 +23,24 @@ WITH q AS MATERIALIZED (
     SELECT r.seq FROM k CROSS JOIN LATERAL (
         SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = k.id AND r.rank = k.rank AND r.lane = k.lane AND r.position >= k.low
         ORDER BY r.position LIMIT %(cap)s::int) r
-    UNION
+    UNION ALL
     SELECT r.seq FROM q CROSS JOIN LATERAL (
         SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = q.id AND NOT r.position = r.seq ORDER BY r.seq LIMIT 1) r
-    UNION
+    UNION ALL
     SELECT d.seq FROM q CROSS JOIN LATERAL (SELECT d.seq FROM leasequeue_delayed d WHERE d.queue_id = q.id
         ORDER BY d.available_at LIMIT %(cap)s::int) d
-    UNION
-    SELECT x.seq FROM q CROSS JOIN LATERAL (SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = q.id AND x.in_place
-        ORDER BY x.dead_at, x.seq LIMIT %(cap)s::int) x
-    UNION
+    UNION ALL
+    SELECT x.seq FROM q CROSS JOIN LATERAL (SELECT x.seq, x.in_place FROM leasequeue_deadletter x WHERE x.queue_id = q.id
+        ORDER BY x.dead_at, x.seq LIMIT %(cap)s::int) x WHERE x.in_place
+    UNION ALL
     SELECT o.seq FROM q CROSS JOIN LATERAL (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = q.id
         ORDER BY o.seq LIMIT %(cap)s::int) o
-    UNION
+    UNION ALL
     SELECT c.seq FROM c
 ), size AS MATERIALIZED (
     SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
         + COALESCE(octet_length(j.body), 0)), 0)::bigint AS bytes
-    FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT seq FROM live))
+    FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq FROM live))
 ), head AS MATERIALIZED (
     SELECT q.*, GREATEST(COALESCE(q.head_seq, 0), (SELECT max(seq) FROM live),
         (SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 3 AND f.rank = 0
@@ -53,21 +53,24 @@ WITH q AS MATERIALIZED (
         (SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = q.id AND NOT r.position = r.seq ORDER BY r.seq DESC LIMIT 1),
         (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_delayed z ORDER BY z.seq DESC LIMIT %(look)s::int) z
             WHERE z.queue_id = q.id),
-        (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_deadletter z WHERE z.in_place
-            ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id)) AS seq
+        (SELECT max(z.seq) FROM (SELECT z.* FROM leasequeue_deadletter z ORDER BY z.seq DESC LIMIT %(look)s::int) z
+            WHERE z.queue_id = q.id AND z.in_place)) AS seq
     FROM q
 )
 SELECT head.id,
-    EXISTS (SELECT FROM leasequeue_record o WHERE o.queue_id = head.id AND o.expires_at IS NOT NULL AND o.expires_at <= head.now)
-        OR EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = head.id AND r.expires_at IS NOT NULL AND r.expires_at <= head.now)
-        OR EXISTS (SELECT FROM leasequeue_delayed d WHERE d.queue_id = head.id AND d.expires_at IS NOT NULL
-            AND d.expires_at <= head.now)
-        OR EXISTS (SELECT FROM leasequeue_deadletter x WHERE x.queue_id = head.id AND x.expires_at IS NOT NULL
-            AND x.expires_at <= head.now AND x.in_place),
+    COALESCE((SELECT 1 FROM leasequeue_record o WHERE o.queue_id = head.id AND o.expires_at IS NOT NULL
+            AND o.expires_at <= head.now ORDER BY o.expires_at LIMIT 1),
+        (SELECT 1 FROM leasequeue_ready r WHERE r.queue_id = head.id AND r.expires_at IS NOT NULL
+            AND r.expires_at <= head.now ORDER BY r.expires_at LIMIT 1),
+        (SELECT 1 FROM leasequeue_delayed d WHERE d.queue_id = head.id AND d.expires_at IS NOT NULL
+            AND d.expires_at <= head.now ORDER BY d.expires_at LIMIT 1),
+        (SELECT 1 FROM leasequeue_deadletter x WHERE x.queue_id = head.id AND x.expires_at IS NOT NULL
+            AND x.expires_at <= head.now AND x.in_place ORDER BY x.expires_at LIMIT 1)) IS NOT NULL,
     head.seq, (SELECT min(seq) FROM live), COALESCE(
         (SELECT j.created_at FROM leasequeue_job j WHERE j.seq = head.seq),
-        (SELECT e.occurred_at FROM leasequeue_leaseevent e WHERE e.low <= head.seq AND e.high >= head.seq
+        (SELECT e.occurred_at FROM leasequeue_leaseevent e WHERE head.seq > 0 AND e.low <= head.seq AND e.high >= head.seq
             AND head.seq = ANY (e.seqs) AND e.kind = 1 AND e.queue_id = head.id LIMIT 1),
         head.last_write_at),
-    size.records, size.bytes
+    size.records, size.bytes, CASE WHEN %(autocommit)s::bool AND pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()
+        THEN set_config('synchronous_commit', 'local', true) || pg_logical_emit_message(true, 'leasequeue', '')::text END
 FROM head, size

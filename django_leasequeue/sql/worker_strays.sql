@@ -1,8 +1,8 @@
--- Purpose: what this node holds of claims whose answer was lost with a connection.
--- Parameters: queues (ids), node, known (tokens of claims whose answer came), now.
+-- Purpose: what a node holds of claims whose answer was lost with a connection, or that a dead node holds.
+-- Parameters: queues (ids; null: any), node, known (tokens of claims whose answer came), size, now.
 -- Index: leasequeue_claim_node: the live claims of the node.
--- Returns: seq, claim; at most 1,000, the oldest first.
+-- Returns: seq, claim; at most size, the oldest first.
 SELECT u.seq, c.token FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
-WHERE c.node = %(node)s::text AND c.queue_id = ANY (%(queues)s::bigint[])
+WHERE c.node = %(node)s::text AND (%(queues)s::bigint[] IS NULL OR c.queue_id = ANY (%(queues)s::bigint[]))
     AND c.deadline >= COALESCE(%(now)s::timestamptz, clock_timestamp()) AND c.token <> ALL (%(known)s::bigint[])
-ORDER BY u.seq LIMIT 1000
+ORDER BY u.seq LIMIT %(size)s::int

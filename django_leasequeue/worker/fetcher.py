@@ -12,7 +12,9 @@ from ..engine import LeasedJob, Release, claim, release
 from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.limits import MAX_BATCH
 from ..engine.trail import Trail
+from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
+from .apart import Apart
 from .buffer import JobBuffer
 from .link import Link, LinkClosed
 from .state import WorkerState
@@ -36,6 +38,8 @@ DUE_EVERY = 0.25
 MAX_DUE = 1_000
 #: Queues of which an idle worker is told at most (each is a lock in shared memory); with more it looks so often.
 MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
+#: Seconds between looks whether a suspect can start, or has ended.
+APART = 0.05
 #: Seconds between looks while nobody tells us of new jobs: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 
@@ -90,6 +94,7 @@ class Fetcher:
         pool_ready: how many jobs wait for a coroutine.
         pool_put: takes jobs for coroutines.
         give_back: takes jobs of a claim that was under way when the worker began to stop.
+        apart: takes suspects.
     """
 
     def __init__(
@@ -100,12 +105,14 @@ class Fetcher:
         pool_ready: Callable[[], int],
         pool_put: Callable[[list[LeasedJob]], None],
         give_back: Callable[[list[LeasedJob]], None],
+        apart: Apart,
     ) -> None:
         self.bell = buffer.fetcher
         self._state = state
         self._buffer = buffer
         self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
         self._give_back = give_back
+        self._apart = apart
         self.link = Link(state.options.database, "claim", state.node)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
@@ -148,6 +155,9 @@ class Fetcher:
         self._news = get_listener(self._state.options.database).subscribe(JOBS, hear)
 
     def _step(self) -> None:
+        if self._apart.step():
+            self._sleep(APART)
+            return
         want = self._want()
         if want <= 0:
             self._rest()
@@ -155,7 +165,7 @@ class Fetcher:
         if self.link.losses > self._losses:
             self._return_strays()
         jobs = self._claim(want)
-        if len(jobs) == want:
+        if len(jobs) == want or self._trail.cut or self._apart.closed:
             if self._watch is not None and time.monotonic() - self._busy_since > BUSY:
                 self._watch.close()
                 self._watch = None
@@ -214,13 +224,14 @@ class Fetcher:
                     want - len(jobs),
                     project=options.project,
                     trail=self._trail,
+                    alone=True,
                     strict=False,
                 )
             )
             if found:
                 self._dispatch(found)
                 jobs.extend(found)
-            if len(jobs) == want:
+            if len(jobs) == want or self._trail.cut or self._apart.closed:
                 break
         return jobs
 
@@ -228,15 +239,23 @@ class Fetcher:
         state = self._state
         state.held.update({job.seq: job for job in jobs})
         state.figures.add(claimed=len(jobs))
+        now = time.monotonic()
         for job in {job.queue_id: job for job in jobs}.values():
             self._known.append(job.claim)
+            state.drained[job.queue_id] = now
             lease = (job.deadline - job.claimed_at).total_seconds()
             if lease < state.shortest_lease:
                 state.shortest_lease = lease
                 state.keeper.ring()
+        if state.keeper.sleeping:
+            state.keeper.ring()
         if state.draining.is_set():
             self._give_back(jobs)
             return
+        suspects = [job for job in jobs if job.flags & JobFlag.SUSPECT]
+        if suspects:
+            self._apart.add(suspects)
+            jobs = [job for job in jobs if not job.flags & JobFlag.SUSPECT]
         is_async = state.handler.is_async
         threads = [job for job in jobs if not is_async(job)]
         if threads:
@@ -263,6 +282,13 @@ class Fetcher:
                 self.bell.wait(self._state.options.poll)
         finally:
             self.bell.sleeping = False
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until a job ends."""
+        self.bell.sleeping = True
+        if not self._state.draining.is_set():
+            self.bell.wait(seconds)
+        self.bell.sleeping = False
 
     def _idle(self) -> None:
         """Sleep until there may be new jobs."""

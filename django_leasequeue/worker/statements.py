@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..engine import arrays, codec
+from ..engine.limits import MAX_BATCH
 from ..engine.operation import Steps, operation
 from ..engine.queues import make_declared
 from ..exceptions import QueueNotFound
@@ -47,12 +48,12 @@ def name_session(name: str) -> Steps[None]:
 
 
 @operation
-def read_strays(queue_ids: Sequence[int], node: str, known: Sequence[int]) -> Steps[list[tuple[int, int]]]:
-    """Read (seq, claim) of leased jobs whose claim is none of the ``known``: their answer never came."""
-    rows = yield (
-        "worker_strays",
-        {"queues": arrays.integers(queue_ids), "node": node, "known": arrays.integers(known)},
-    )
+def read_strays(
+    queue_ids: Sequence[int] | None, node: str, known: Sequence[int], size: int = MAX_BATCH
+) -> Steps[list[tuple[int, int]]]:
+    """Read (seq, claim) of jobs that a node holds and whose claim is none of the ``known``: their answer never came."""
+    queues = None if queue_ids is None else arrays.integers(queue_ids)
+    rows = yield "worker_strays", {"queues": queues, "node": node, "known": arrays.integers(known), "size": size}
     return [(seq, claim) for seq, claim in rows]
 
 

@@ -100,8 +100,10 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.check()
     person.choose("//button[text()='Retry with this data']")
     person.wait_until(
-        lambda: [job.data for job in LiveJob.objects.filter(state=0, source_seq=second)]
-        == [{"kwargs": {"order": 1, "card": "5500"}}],
+        lambda: (
+            [job.data for job in LiveJob.objects.filter(state=0, source_seq=second)]
+            == [{"kwargs": {"order": 1, "card": "5500"}}]
+        ),
         "it was not retried",
     )
 

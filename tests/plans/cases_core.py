@@ -71,11 +71,10 @@ FAILURE = {"error_types": "{}", "errors": "{}", "fingerprints": "{}", "rans": "{
 CLAIM = {
     "queue": BUSY, "ranks": "{-2,-1,0}", "lows": arrays.integers([FRESH] * 3), "node": "n", "size": 100, "grace_ms": 0,
 }  # fmt: skip
-ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}"}
+ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
 
 CASES = [
     Case("enqueue_one", {**ONE, "key": "new"}, 1),
-    Case("enqueue_one", {**ONE, "delay": 60_000}, 1),
     Case("enqueue_one", {**ONE, "key": f"busy-{FRESH}"}, 1),
     Case("enqueue", new_jobs(1, names="{x}"), 1),
     Case("enqueue", new_jobs(200, names=arrays.texts(["x"] * 200)), 200),

@@ -72,8 +72,8 @@ def test_a_second_run_and_repeated_and_late_events(
     # The same events once more, as from a restored database: other transactions, the same numbers.
     database.execute("SELECT pg_current_xact_id()")
     database.execute(
-        "INSERT INTO leasequeue_leaseevent SELECT id, pg_current_xact_id()::text::bigint, occurred_at, queue_id,"
-        " claim, deadline, low, high, kind, node, name, seqs, deliveries, waited, ran, detail FROM leasequeue_leaseevent"
+        "INSERT INTO leasequeue_leaseevent SELECT id, pg_current_xact_id()::text::bigint, occurred_at, queue_id, claim,"
+        " deadline, low, high, kind, node, name, seqs, deliveries, waited, ran, detail FROM leasequeue_leaseevent"
     )
     assert pipeline.run(lake, source.options).days == 1
     assert {name: rows(lake, lake.gold(name), "*") for name in tables} == tables

@@ -169,7 +169,7 @@ def test_dead_letters_are_replayed_once(source: Source) -> None:
     ]  # fmt: skip
     replayed = {event.seq: event.detail for event in JobEvent.objects.filter(kind=EventKind.REDRIVEN)}
     sources = Job.objects.exclude(key="k2").values_list("source_seq", flat=True)
-    assert replayed == dict.fromkeys(sources, {"by": "spark"})
+    assert replayed == {source: {"by": "spark"} for source in sources}
 
 
 @pytest.mark.parametrize(

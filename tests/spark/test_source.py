@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from django.utils import timezone
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
+from django_leasequeue.models import JobState, LiveJob
+from tests.engine.helpers import make, put
 from tests.spark.conftest import Source
 from tests.spark.helpers import NOON, at, batch, event, many
 
@@ -96,6 +101,46 @@ def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
     assert [(row.key, row.state, row.result, bytes(row.body)) for row in done] == [
         ("k", "completed", '{"ok": true}', b"\x00\xff")
     ]
+
+
+def test_jobs_in_every_place(source: Source) -> None:
+    letters = {"max_deliveries": 1, "exhaust_at": "release"}
+    make("work", **letters, dead_letter="self")
+    make("letters", type="log")
+    make("again")
+    make("to-log", **letters, dead_letter="letters")
+    make("to-queue", **letters, dead_letter="again")
+    hour = timedelta(hours=1)
+    for queue in ("work", "to-log", "to-queue"):
+        fields = {"key": f"k-{queue}", "meta": {"m": 1}, "tag": "t", "reply_to": "c", "ttl_ms": 3_600_000}
+        put(1, queue, name="app.task", **fields)
+        (job,) = engine.run(engine.claim(queue, "n1"))
+        failure = engine.Failure("app.Boom", "boom", "", "f1")
+        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "n1"))
+    put(1, run_at=timezone.now() + hour, priority=3)
+    put(3, ttl_ms=3_600_000)
+    put(1, "letters")
+    engine.run(engine.claim("work", "n2", 2, grace_ms=5_000))
+
+    rows = {row.seq: row.asDict() for row in source.read("jobs").collect()}
+
+    columns = [name for name in next(iter(rows.values())) if name not in {"queue", "project", "errors", "data", "meta"}]
+    live = {job.seq: job for job in LiveJob.objects.all()}
+    assert sorted(job.state for job in live.values()) == [0, 0, 1, 2, 2, 3, 4, 4]
+    assert {row["state"] for row in rows.values()} == {"ready", "delayed", "leased", "dead", "record"}
+    for seq, job in live.items():
+        expected = {name: getattr(job, name) for name in columns}
+        expected["state"] = JobState(job.state).label
+        told = {name: _aware(rows[seq][name]) for name in columns}
+        assert told == expected
+        errors = json.loads(rows[seq]["errors"] or "null")
+        assert (errors is None) == (job.error is None)
+        assert (rows[seq]["queue"], json.loads(rows[seq]["data"] or "null")) == (job.queue.name, job.data)
+    assert rows.keys() == live.keys()
+
+
+def _aware(value: Any) -> Any:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
 def test_many_slices_hold_every_row_once(source: Source, database: psycopg.Connection[Any]) -> None:

@@ -4,13 +4,16 @@
 -- Parameters: queue (id; null: each), seconds (how far back), bucket (seconds), size, now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition. No order inside: the heap is in the order of time, and reading
 --   stops at the limit. (Run it under admin/plans: a planner that trusts the limit reads the table from its beginning.)
+-- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: queue id (null: all together), bucket (0 = oldest; null: the whole time), how many events each that was read
 --   stands for at most, enqueued, claimed, acked, failed, released or expired, dead; waits p50 and p99 (seconds from when a
 --   job was ready to its first claim, of the events that were read).
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), w AS MATERIALIZED (
-    SELECT v.* FROM leasequeue_leaseevent v WHERE v.occurred_at >= (SELECT now FROM t) - %(seconds)s::int * interval '1 s'
+    SELECT v.id, v.queue_id, v.kind, v.occurred_at, cardinality(v.seqs) AS n, CASE WHEN v.kind = 2 THEN v.waited END AS waited,
+        CASE WHEN v.kind = 2 THEN v.deliveries END AS deliveries
+    FROM leasequeue_leaseevent v WHERE v.occurred_at >= (SELECT now FROM t) - %(seconds)s::int * interval '1 s'
     LIMIT %(size)s::int * (%(seconds)s::int / %(bucket)s::int) + 1
 ), f AS MATERIALIZED (
     SELECT count(*) <= %(size)s::int * (%(seconds)s::int / %(bucket)s::int) AS few FROM w
@@ -18,18 +21,20 @@ WITH t AS MATERIALIZED (
     SELECT i AS bucket, t.now - (%(seconds)s::int - i * %(bucket)s::int) * interval '1 s' AS low
     FROM t, generate_series(0, %(seconds)s::int / %(bucket)s::int - 1) AS i
 ), v AS MATERIALIZED (
-    SELECT s.bucket, s.low AS begin, w.*, cardinality(w.seqs) AS n, true AS whole FROM w JOIN f ON f.few
+    SELECT s.bucket, s.low, w.*, true AS whole FROM w JOIN f ON f.few
     CROSS JOIN t JOIN s ON s.bucket = LEAST(floor((extract(epoch FROM w.occurred_at - t.now) + %(seconds)s::int)
         / %(bucket)s::int)::int, %(seconds)s::int / %(bucket)s::int - 1)
     UNION ALL
-    SELECT s.bucket, s.low, v.*, cardinality(v.seqs), false FROM f JOIN s ON NOT f.few CROSS JOIN LATERAL (
-        SELECT v.* FROM leasequeue_leaseevent v
+    SELECT s.bucket, s.low, v.*, false FROM f JOIN s ON NOT f.few CROSS JOIN LATERAL (
+        SELECT v.id, v.queue_id, v.kind, v.occurred_at, cardinality(v.seqs), CASE WHEN v.kind = 2 THEN v.waited END,
+            CASE WHEN v.kind = 2 THEN v.deliveries END
+        FROM leasequeue_leaseevent v
         WHERE v.occurred_at >= s.low AND v.occurred_at < s.low + %(bucket)s::int * interval '1 s'
         LIMIT %(size)s::int) v
 ), c AS MATERIALIZED (
     SELECT bucket, CASE WHEN bool_and(whole) OR count(*) < %(size)s::int THEN 1
-        ELSE GREATEST(1, %(bucket)s::int / GREATEST(extract(epoch FROM max(occurred_at) - begin)::float8, 0.001)) END AS factor
-    FROM v GROUP BY bucket, begin
+        ELSE GREATEST(1, %(bucket)s::int / GREATEST(extract(epoch FROM max(occurred_at) - low)::float8, 0.001)) END AS factor
+    FROM v GROUP BY bucket, low
 ), m AS MATERIALIZED (
     SELECT sum(n) / 50000 + 1 AS step FROM v WHERE kind = 2
 ), a AS MATERIALIZED (

@@ -1,0 +1,91 @@
+"""Standard parameters of the statements of upkeep, workers, triage and the stream."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django_leasequeue.engine import arrays
+
+from .cases_core import BUSY, EVERY, numbers
+from .filling import DEAD, FRESH, IDS, LEASED, NOW
+from .regimes import Case
+
+DEATHS = {"queues": arrays.integers([IDS["morgue"], IDS["annex"]]), "each": 100, "size": 100}
+GROUP = {**DEATHS, "fingerprint": "print-7"}
+PART = "{00000000-0000-0000-0000-000000000007}"
+
+CASES = [
+    Case("dead_queues", {"project": None, "queue": None, "prefixes": "{}", "size": 50}, 312),
+    Case("dead_groups", {"queues": DEATHS["queues"], "size": 100}, 100),
+    Case("dead_groups", {"queues": DEATHS["queues"], "size": 100, "fingerprint": "print-7"}, 2),
+    Case(
+        "dead_group_figures",
+        {"queues": arrays.integers([IDS["morgue"]] * 10), "fingerprints": arrays.texts(f"print-{n}" for n in range(10)),
+            "low": NOW - timedelta(hours=6), "step": 3_600_000_000, "buckets": 6, "cap": 100, "bucket_cap": 20},
+        10 * (100 + 6 * 20),
+    ),  # fmt: skip
+    Case("dead_newest", DEATHS, 100),
+    Case("dead_newest", {**DEATHS, "at": NOW - timedelta(seconds=4_000), "seq": DEAD + 4_000}, 100),
+    Case("dead_newest_group", GROUP, 100),
+    Case("dead_oldest", {**DEATHS, "until": NOW}, 100),
+    Case("dead_oldest_group", {**GROUP, "until": NOW}, 100),
+    Case("dead_count", {"queues": DEATHS["queues"], "cap": 1_000}, 1_000),
+    Case("dead_count", {"queues": DEATHS["queues"], "cap": 500, "fingerprint": "print-7"}, 500),
+    Case("dead_rows", {"seqs": numbers(DEAD, 50), "payload": True}, 50),
+    Case(
+        "dead_match",
+        {"seqs": numbers(DEAD, 100), "roots": "{}", "paths": "{}", "equal": "{}", "jsons": "{}", "words": "{}",
+            "text": "number"},
+        100,
+    ),  # fmt: skip
+    Case("dead_lock", {"seqs": numbers(DEAD, 100)}, 100),
+    Case("dead_discard", {"seqs": numbers(DEAD, 100), "reason": "x"}, 100),
+    Case(
+        "dead_edit",
+        {"project": "", "queue": "morgue", "seq": DEAD + 9, "dead_at": NOW - timedelta(seconds=9), "data": "{}"}, 1,
+    ),  # fmt: skip
+    Case("redrive", {"project": "", "queue": "morgue", "target": "morgue", "seqs": numbers(DEAD, 100), "delays": "{}"}, 100),
+    Case("redrive", {"project": "", "queue": "morgue", "target": "other", "seqs": numbers(DEAD, 100), "delays": "{}"}, 100),
+    Case("operation_next", {"size": 10}, 10),
+    Case("operation_take", {"id": 1, "size": 100}, 1),
+    Case("worker_due", {"queues": EVERY}, len(IDS)),
+    Case("worker_gone", {"node": "worker-7"}, 1),
+    Case("worker_list", {"size": 100}, 100),
+    Case("worker_expire", {"days": 1.0, "size": 100}, 100),
+    Case("worker_strays", {"node": "n7", "queues": arrays.integers([BUSY]), "known": "{}", "size": 100}, 100),
+    Case(
+        "worker_seen",
+        {"node": "worker-7", "host": "h", "pid": 1, "project": "", "queues": "{busy}", "concurrency": 1, "state": "running",
+            "age": 1.0, "completed": 0, "failed": 0, "retried": 0, "lost": 0, "running": "[]", "info": "{}"},
+        1,
+    ),  # fmt: skip
+    Case("recurring_take", {"id": 7, "tick": NOW, "next_tick_at": NOW}, 1),
+    Case("recurring_plan", {"id": 7, "next_tick_at": NOW, "before": None}, 1),
+    Case("recurring_list", {"size": 100}, 1_000),
+    Case("recurring_status", {"size": 100}, 100),
+    Case("stat_expire", {"days": 1.0, "size": 1_000}, 1_000),
+    Case("stat_totals", {"project": "", "after": "", "size": 100}, 100),
+    Case("event_needed", {"days": 3.0, "low": 0, "high": 2_000_000}, 1),
+    Case("event_default_rows", {"size": 1_000}, 1),
+    Case("orphans", {"queue": 1, "size": 100}, 100),
+    Case("orphan_jobs", {"queue": 1, "after": 0, "size": 100}, 100),
+    Case("orphan_queues", {"size": 10}, 10),
+    Case("notify_oldest", {}, 1),
+    Case("admin/job_events", {"seq": FRESH + 6_000, "size": 100}, 100),
+    Case("admin/event_rates", {"seconds": 3_600, "size": 1_000, "bucket": 600}, 1_000),
+    Case("lake/count", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1),
+    Case("lake/any", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1),
+    Case("lake/nth", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9, "most": 500}, 1),
+    Case("lake/consumer_position", {"name": "c7"}, 1),
+    Case("lake/write_known", {"write_id": "w7", "batch": 7}, 1),
+    Case("lake/write_enqueued", {"write_id": "w7"}, 1),
+    Case("lake/write_take", {"write_id": "w7", "batch": 10**6, "staged": 1}, 1),
+    Case("lake/write_done", {"write_id": "w7", "batch": 7, "enqueued": 1}, 1),
+    Case("lake/stage_count", {"parts": PART}, 1),
+    Case("lake/stage_jobs", {"parts": PART, "low": 0, "high": 10**6, "ids": None}, 100),
+    Case("lake/stage_missing", {"parts": PART, "project": ""}, 1),
+    Case("lake/stage_drop", {"parts": PART}, 100),
+    Case("lake/replay_results", {"parts": PART, "project": ""}, 100),
+    Case("lake/replay_jobs", {"parts": PART, "project": ""}, 100),
+]
+assert LEASED
