@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import engine, presets
-from .declarations import Declaration, declarations
+from .declarations import declarations
+from .engine.definition import Declaration
 from .exceptions import InvalidOption
 
 

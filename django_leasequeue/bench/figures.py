@@ -35,9 +35,9 @@ class Sample:
     client_cpu: float = 0.0
     #: CPU seconds of PostgreSQL; ``None`` where they cannot be read (another machine).
     server_cpu: float | None = None
+    wal_bytes: int = 0
     #: CPU seconds of the one connection that did the work, where it is known.
     backend_cpu: float | None = None
-    wal_bytes: int = 0
 
     @property
     def rate(self) -> float:

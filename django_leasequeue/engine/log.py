@@ -104,10 +104,10 @@ class Sealer:
     """What this process knows of sealed numbers: up to where no transaction can add a record any more.
 
     A number is noted together with a transaction id that is drawn after it; when the oldest running transaction has
-    reached that id, everybody who could hold a lower number has ended. What they wrote has to be on disk as well: a crash
-    loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the number counts once
-    the disk has reached it. All of this is about one life of the server: after a crash nothing of it holds.
-    One object per database, for all readers.
+    reached that id, everybody who could hold a lower number has ended. What they wrote has to be on disk as well: a
+    crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the number
+    counts once the disk has reached it. All of this is about one life of the server: after a crash nothing of it
+    holds. One object per database, for all readers.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ def seal(seals: Sealer) -> Steps[int]:
     """Look which numbers are sealed by now; return the highest that a read could tell."""
     rows = yield "topic_seal", seals.parameters()
     *found, alone = rows[0]
-    seen = Seen(*found, written=False)
+    seen = Seen._make([*found, False])
     seals.note(seen)
     # A read that is a transaction of its own sees to it that what it tells is on disk.
     return seen.sealed if alone else seen.told

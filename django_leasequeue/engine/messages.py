@@ -93,7 +93,7 @@ def list_messages(
 def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
     """Read messages by number, whoever holds them; what is not there is left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
-    return [Message(*row, position=row[0]) for row in rows]
+    return [Message._make([*row, row[0]]) for row in rows]
 
 
 @operation

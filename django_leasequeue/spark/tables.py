@@ -41,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One table whose pages are cut into slices, and the SQL of its rows: ``{source} p`` is it, ``{where}`` the slice."""
+    """A table whose pages are cut into slices, and the SQL of its rows: ``{source} p`` is it, ``{where}`` a slice."""
 
     relation: str
     sql: str = "(SELECT * FROM {source} p WHERE {where}) r"

@@ -20,7 +20,7 @@ WITH q AS MATERIALIZED (
         COALESCE(a.fingerprint, '') AS fingerprint,
         CASE WHEN q.dead_ttl_ms > 0 THEN q.now + COALESCE(d.result_ttl_ms, q.dead_ttl_ms) * interval '1 ms' END AS expires_at
     FROM q, d LEFT JOIN LATERAL (
-        SELECT * FROM leasequeue_attempt a WHERE a.seq = d.seq ORDER BY a.id DESC LIMIT 1) a ON true
+        SELECT * FROM leasequeue_attempt a WHERE a.seq = d.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
 ), taken AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM x))
 ), letters AS (

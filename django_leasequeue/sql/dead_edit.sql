@@ -46,7 +46,7 @@ WITH q AS MATERIALIZED (
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, tag)
     SELECT m.target, m.rank, 2, m.new_seq, m.new_seq, 0, (m.reply_to IS NOT NULL)::int + 2 * (m.result_ttl_ms IS NOT NULL)::int
-        + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = m.seq))::int, m.now, m.max_deliveries, m.tag
+        + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = m.seq OFFSET 0))::int, m.now, m.max_deliveries, m.tag
     FROM m
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)

@@ -25,7 +25,7 @@ WITH l AS MATERIALIZED (
 SELECT l.seq, q.project, q.name, l.state, h.name, CASE
     WHEN l.state IS NOT NULL THEN CASE WHEN q.name IS NULL THEN 'gone' END
     WHEN l.dead THEN CASE WHEN l.dead_at > %(until)s::timestamptz THEN 'died_again' ELSE 'busy' END
-    WHEN l.live IS NULL OR EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = l.live) THEN 'gone' ELSE 'retried' END
+    WHEN l.live IS NULL OR EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = l.live OFFSET 0) THEN 'gone' ELSE 'retried' END
 FROM l
 LEFT JOIN LATERAL (SELECT q.project, q.name FROM leasequeue_queue q WHERE q.id = l.queue_id OFFSET 0) q ON true
 LEFT JOIN LATERAL (SELECT h.name FROM leasequeue_queue h WHERE h.id = l.source_queue AND h.type = 'queue' OFFSET 0) h ON true

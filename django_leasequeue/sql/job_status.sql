@@ -55,5 +55,5 @@ SELECT p.seq, p.queue_id, p.key, p.name, COALESCE(p.state, 2) AS state, COALESCE
 FROM p LEFT JOIN h ON h.seq = p.seq
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_jobresult r WHERE r.seq = p.seq AND p.state > 10 LIMIT 1) r ON true
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = p.seq LIMIT 1) d ON true
-LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = p.seq ORDER BY a.id DESC LIMIT 1) a ON true
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = p.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
 ORDER BY state, p.seq DESC

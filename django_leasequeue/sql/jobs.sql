@@ -9,7 +9,7 @@ WITH i AS MATERIALIZED (
     SELECT u.seq, u.ord FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS u(seq, ord)
 ), p AS MATERIALIZED (
     SELECT j.*, q.name AS queue, p.state, p.deliveries, p.expires, p.available_at, d.dead_at, d.error_type, d.error, d.fingerprint
-    FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id
+    FROM leasequeue_job j CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
     LEFT JOIN LATERAL (
         SELECT 0 AS state, r.deliveries, r.expires_at AS expires, NULL::timestamptz AS available_at FROM leasequeue_ready r
         WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
@@ -58,5 +58,5 @@ SELECT j.total::bigint, w.fits, j.seq, j.queue_id, j.queue, j.place, j.rank, COA
 FROM j CROSS JOIN LATERAL (
     SELECT j.total <= %(bytes)s::bigint OR j.ord = 1 AS fits,
         %(payload)s::bool AND (j.total <= %(bytes)s::bigint OR j.ord = 1) AS shown) w
-LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = j.seq ORDER BY a.id DESC LIMIT 1) a ON true
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = j.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
 ORDER BY j.ord

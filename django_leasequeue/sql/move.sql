@@ -52,7 +52,7 @@ WITH q AS MATERIALIZED (
             s.deliveries, '$dead_letter_src_seq', s.seq) AS stamp
     FROM target, q, (SELECT *, token IS NOT NULL AND %(node)s::text IS NULL AS expired FROM s) s
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
-    LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = s.seq ORDER BY a.id DESC LIMIT 1) a ON true
+    LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = s.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
     WHERE j.queue_id = q.id AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND s.deliveries
     ORDER BY s.seq
 ), made AS (

@@ -33,7 +33,7 @@ WITH q AS MATERIALIZED (
         CASE WHEN j.queue_id = target.id OR j.source_queue = target.id THEN j.rank ELSE 0 END AS new_rank,
         CASE WHEN s.delay > 0 THEN target.now + s.delay * interval '1 ms' END AS due,
         (j.queue_id = target.id AND j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
-            + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq))::int AS flags
+            + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0))::int AS flags
     FROM target, s CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
     ORDER BY s.seq
 ), made AS (

@@ -33,13 +33,13 @@ WITH t AS MATERIALIZED (
         (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
             + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
-            SELECT FROM leasequeue_deadletter d WHERE d.seq = x.seq))::int
+            SELECT FROM leasequeue_deadletter d WHERE d.seq = x.seq OFFSET 0))::int
             + 8 * (x.error_type IS NOT NULL OR k.flags & 8 <> 0 AND EXISTS (
-            SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq))::int
+            SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq OFFSET 0))::int
             + CASE WHEN %(unstarted)s::bool THEN k.flags & 32 ELSE 0 END AS flags,
         CASE WHEN s.spent AND k.dead_letter <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 THEN 1 ELSE 0 END AS state
     FROM t, x JOIN k ON k.token = x.token AND k.part = x.part
-    CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0) j
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT LEAST(k.base * 2.0 ^ LEAST(x.delivery, 40), k.most)::bigint AS cap) e
     CROSS JOIN LATERAL (SELECT LEAST(86400000, COALESCE(x.delay, CASE k.backoff
         WHEN 'fixed' THEN LEAST(k.base, k.most)
@@ -78,7 +78,7 @@ WITH t AS MATERIALIZED (
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE id = ANY (ARRAY(
         SELECT o.id FROM h CROSS JOIN LATERAL (
-            SELECT a.id FROM leasequeue_attempt a WHERE a.seq = h.seq ORDER BY a.id DESC OFFSET 19 LIMIT 100) o
+            SELECT a.id FROM leasequeue_attempt a WHERE a.seq = h.seq ORDER BY a.id + 0 DESC OFFSET 19 LIMIT 100) o
         WHERE h.error_type IS NOT NULL AND h.delivery > 20))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
@@ -94,7 +94,7 @@ WITH t AS MATERIALIZED (
 ), last AS MATERIALIZED (
     SELECT h.seq, COALESCE(h.error_type, a.error_type, 'MAX_ATTEMPTS') AS error_type, COALESCE(h.error, a.message) AS error,
         COALESCE(h.fingerprint, a.fingerprint, '') AS fingerprint
-    FROM h LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = h.seq ORDER BY a.id DESC LIMIT 1) a ON true
+    FROM h LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = h.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
     WHERE h.state = 3
 ), dead AS (
     INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, expires_at, deliveries, in_place, error_type, error, fingerprint)

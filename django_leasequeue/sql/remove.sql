@@ -89,7 +89,8 @@ WITH t AS MATERIALIZED (
     SELECT t.txid, t.now, %(queue)s::bigint, g.token, min(g.seq), max(g.seq), 10, g.node, g.name, array_agg(g.seq ORDER BY g.seq),
         array_agg(g.deliveries ORDER BY g.seq),
         CASE WHEN %(reason)s::text IS NOT NULL THEN jsonb_build_object('reason', %(reason)s::text) END
-    FROM t, gone g WHERE g.state <> 4 GROUP BY t.txid, t.now, g.token, g.node, g.name
+    FROM t, (SELECT *, (row_number() OVER () - 1) / 1000 AS part FROM gone WHERE state <> 4) g
+    GROUP BY t.txid, t.now, g.token, g.node, g.name, g.part
 )
 SELECT g.seq, g.state, g.key, g.name, g.deliveries, g.bytes, CASE WHEN g.reply_to IS NOT NULL AND g.state <> 3
     THEN (SELECT string_agg(pg_notify(c, g.seq || ':3:' || COALESCE(g.key, ''))::text, '')

@@ -15,20 +15,20 @@ WITH j AS MATERIALIZED (
         AND NOT EXISTS (SELECT FROM leasequeue_deadletter d WHERE d.seq = j.seq AND d.in_place)
         AND NOT EXISTS (SELECT FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq)
 ), ready AS (
-    UPDATE leasequeue_ready r SET flags = r.flags | 1 FROM j
-    WHERE j.fits AND NOT j.listed
-        AND r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = j.position
+    UPDATE leasequeue_ready r SET flags = r.flags | 1
+    WHERE r.queue_id = (SELECT queue_id FROM j WHERE fits AND NOT listed) AND r.rank = (SELECT rank FROM j) AND r.lane IN (1, 2)
+        AND r.position = (SELECT position FROM j)
     RETURNING r.seq
 ), delayed AS (
-    UPDATE leasequeue_delayed w SET flags = w.flags | 1 FROM j WHERE j.fits AND NOT j.listed AND w.seq = j.seq RETURNING w.seq
+    UPDATE leasequeue_delayed w SET flags = w.flags | 1 WHERE w.seq = (SELECT seq FROM j WHERE fits AND NOT listed) RETURNING w.seq
 ), leased AS (
-    UPDATE leasequeue_claim c SET flags = c.flags | 1 FROM j
-    WHERE j.fits AND NOT j.listed AND NOT EXISTS (SELECT FROM ready) AND NOT EXISTS (SELECT FROM delayed)
-        AND c.queue_id = j.queue_id AND j.seq = ANY (c.seqs)
+    UPDATE leasequeue_claim c SET flags = c.flags | 1
+    WHERE NOT EXISTS (SELECT FROM ready) AND NOT EXISTS (SELECT FROM delayed)
+        AND c.queue_id = (SELECT queue_id FROM j WHERE fits AND NOT listed) AND (SELECT seq FROM j) = ANY (c.seqs)
         AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = j.queue_id AND f.kind = 2 AND f.rank = 0
+            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = (SELECT queue_id FROM j) AND f.kind = 2 AND f.rank = 0
             ORDER BY f.value DESC LIMIT 1), 0)
-    RETURNING j.seq
+    RETURNING (SELECT seq FROM j) AS seq
 ), u AS (
     UPDATE leasequeue_job SET reply_to = concat_ws(' ', reply_to, %(channel)s::text) WHERE seq = ANY (ARRAY(
         SELECT seq FROM ready UNION ALL SELECT seq FROM delayed UNION ALL SELECT seq FROM leased))

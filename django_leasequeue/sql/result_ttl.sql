@@ -30,24 +30,26 @@ WITH q AS MATERIALIZED (
         AND p.state <> 4 AND (p.expires_at IS NULL OR p.expires_at > q.now)
         AND (j.seq = %(seq)s::bigint OR q.dedup_until <> 'claimed' OR p.deliveries = 0)
 ), ready AS (
-    UPDATE leasequeue_ready r SET flags = r.flags | 2 FROM j
-    WHERE j.state = 0 AND r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = j.position
+    UPDATE leasequeue_ready r SET flags = r.flags | 2
+    WHERE r.queue_id = (SELECT queue_id FROM j WHERE state = 0) AND r.rank = (SELECT rank FROM j) AND r.lane IN (1, 2)
+        AND r.position = (SELECT position FROM j)
     RETURNING r.seq
 ), delayed AS (
-    UPDATE leasequeue_delayed w SET flags = w.flags | 2 FROM j WHERE j.state = 1 AND w.seq = j.seq RETURNING w.seq
+    UPDATE leasequeue_delayed w SET flags = w.flags | 2 WHERE w.seq = (SELECT seq FROM j WHERE state = 1) RETURNING w.seq
 ), leased AS (
-    UPDATE leasequeue_claim c SET flags = c.flags | 2 FROM j
-    WHERE j.state = 2 AND c.queue_id = j.queue_id AND j.seq = ANY (c.seqs)
+    UPDATE leasequeue_claim c SET flags = c.flags | 2
+    WHERE c.queue_id = (SELECT queue_id FROM j WHERE state = 2) AND (SELECT seq FROM j) = ANY (c.seqs)
         AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = j.queue_id AND f.kind = 2 AND f.rank = 0
+            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = (SELECT queue_id FROM j) AND f.kind = 2 AND f.rank = 0
             ORDER BY f.value DESC LIMIT 1), 0)
-    RETURNING j.seq
+    RETURNING (SELECT seq FROM j) AS seq
 ), dead AS (
-    UPDATE leasequeue_deadletter d SET expires_at = j.until FROM j WHERE j.state = 3 AND d.seq = j.seq AND d.in_place
+    UPDATE leasequeue_deadletter d SET expires_at = (SELECT until FROM j)
+    WHERE d.seq = (SELECT seq FROM j WHERE state = 3) AND d.in_place
     RETURNING d.seq
 ), ended AS (
-    UPDATE leasequeue_jobresult r SET expires_at = j.until FROM j
-    WHERE j.state = 10 AND r.seq = j.seq AND r.expires_at > j.now RETURNING r.seq
+    UPDATE leasequeue_jobresult r SET expires_at = (SELECT until FROM j)
+    WHERE r.seq = (SELECT seq FROM j WHERE state = 10) AND r.expires_at + interval '0' > (SELECT now FROM j) RETURNING r.seq
 ), live AS (
     UPDATE leasequeue_job SET result_ttl_ms = %(ttl)s::bigint WHERE seq = ANY (ARRAY(
         SELECT seq FROM ready UNION ALL SELECT seq FROM delayed UNION ALL SELECT seq FROM leased UNION ALL SELECT seq FROM dead))

@@ -5,13 +5,14 @@
 SELECT j.seq, j.queue_id, q.name, r.state, j.key, j.name, j.tag, r.node, r.claim, r.deliveries, j.created_at,
     COALESCE(j.first_claimed_at, r.claimed_at), r.claimed_at, r.finished_at, r.expires_at, r.result::text, r.result_body,
     j.data::text, j.meta::text, j.body, j.progress::text,
-    CASE WHEN EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = j.seq) THEN leasequeue_errors(j.seq)::text END,
+    CASE WHEN EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = j.seq OFFSET 0) THEN leasequeue_errors(j.seq)::text END,
     r.error_type, r.error, r.fingerprint
 FROM leasequeue_job j
 CROSS JOIN LATERAL (SELECT * FROM leasequeue_jobresult r WHERE r.seq = j.seq OFFSET 0) r
-JOIN leasequeue_queue q ON q.id = j.queue_id
+CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
 WHERE j.seq = ANY (ARRAY(SELECT unnest(%(seqs)s::bigint[]) UNION ALL
-        SELECT k.seq FROM leasequeue_job k JOIN leasequeue_queue q ON q.id = k.queue_id
+        SELECT k.seq FROM leasequeue_job k
+        CROSS JOIN LATERAL (SELECT dedup_until FROM leasequeue_queue q WHERE q.id = k.queue_id OFFSET 0) q
         WHERE k.key = ANY (%(keys)s::text[]) AND q.dedup_until <> 'claimed'))
     AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
     AND r.expires_at > (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()))

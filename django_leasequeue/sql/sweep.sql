@@ -27,10 +27,10 @@ WITH t AS MATERIALIZED (
         (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
             + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
-            SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq))::int AS flags,
+            SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq OFFSET 0))::int AS flags,
         CASE WHEN NOT s.spent THEN 0 WHEN q.dead_letter = 'self' THEN 3 ELSE -1 END AS state
     FROM t, k JOIN q ON q.id = k.queue_id CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)
-    CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT q.exhaust_at = 'release' AND q.dead_letter IS NOT NULL
         AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND COALESCE(u.deliveries, 1) AS spent) s
 ), r AS MATERIALIZED (
@@ -63,7 +63,7 @@ WITH t AS MATERIALIZED (
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE id = ANY (ARRAY(
         SELECT o.id FROM r CROSS JOIN LATERAL (
-            SELECT a.id FROM leasequeue_attempt a WHERE a.seq = r.seq ORDER BY a.id DESC OFFSET 19 LIMIT 100) o
+            SELECT a.id FROM leasequeue_attempt a WHERE a.seq = r.seq ORDER BY a.id + 0 DESC OFFSET 19 LIMIT 100) o
         WHERE r.delivery > 20))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,

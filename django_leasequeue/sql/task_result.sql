@@ -9,7 +9,7 @@
 WITH p AS MATERIALIZED (
     SELECT j.*, p.state, p.deliveries, p.available_at, p.node, p.claimed_at, p.finished_at, p.result, q.name AS queue,
         q.priority_order
-    FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id
+    FROM leasequeue_job j CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
     LEFT JOIN LATERAL (
         SELECT 10 + r.state AS state, r.deliveries, r.expires_at, NULL::timestamptz AS available_at, r.node, r.claimed_at,
             r.finished_at, r.result
@@ -47,6 +47,6 @@ SELECT COALESCE(p.state, 2), COALESCE(s.name, p.queue),
         ELSE GREATEST(p.first_claimed_at, a.at) END),
     COALESCE(p.finished_at, d.dead_at), d.dead_at IS NOT NULL
 FROM p LEFT JOIN h ON true
-LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = p.seq ORDER BY a.id DESC LIMIT 1) a ON true
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = p.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = p.seq LIMIT 1) d ON true
 LEFT JOIN leasequeue_queue s ON d.dead_at IS NOT NULL AND s.id = p.source_queue

@@ -16,6 +16,7 @@ from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
 from .apart import Apart
 from .buffer import JobBuffer
+from .journal import Journal
 from .link import Link, LinkClosed
 from .state import WorkerState
 from .statements import make_queues, read_queues, read_strays, until_due
@@ -95,6 +96,7 @@ class Fetcher:
         pool_put: takes jobs for coroutines.
         give_back: takes jobs of a claim that was under way when the worker began to stop.
         apart: takes suspects.
+        journal: knows what was claimed.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Fetcher:
         pool_put: Callable[[list[LeasedJob]], None],
         give_back: Callable[[list[LeasedJob]], None],
         apart: Apart,
+        journal: Journal,
     ) -> None:
         self.bell = buffer.fetcher
         self._state = state
@@ -113,6 +116,7 @@ class Fetcher:
         self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
         self._give_back = give_back
         self._apart = apart
+        self._journal = journal
         self.link = Link(state.options.database, "claim", state.node)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
@@ -242,6 +246,7 @@ class Fetcher:
         now = time.monotonic()
         for job in {job.queue_id: job for job in jobs}.values():
             self._known.append(job.claim)
+            self._journal.claimed(job.claim)
             state.drained[job.queue_id] = now
             lease = (job.deadline - job.claimed_at).total_seconds()
             if lease < state.shortest_lease:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from django.db import connections
 
@@ -40,6 +41,8 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 _HEADER = 1_024
 _SLOT = struct.Struct("<qq")
+#: In the place of a job's number: what follows is a claim.
+_CLAIM = -1
 #: Jobs of one process at most, for a look at what it held.
 MOST_HELD = 100_000
 #: Seconds after which a dead process is looked at once more: a statement of it may have been on its way.
@@ -69,12 +72,13 @@ def _place(options: WorkerOptions) -> list[str]:
 
 
 class Journal:
-    """Notes which jobs were started: a slot for each run that goes on, and a ring of those that ended of late.
+    """Notes which jobs were started: a slot for each run that goes on, and a ring of those that ended of late; and the
+    last claims.
 
     Without a place to write to it does nothing.
 
     Args:
-        node: the worker's name.
+        node: the worker's name; if the options name it, another process may have it later, or now.
         options: its options; ``slots`` runs at once.
         ended: how many jobs may have ended before the database knows of it.
     """
@@ -82,15 +86,17 @@ class Journal:
     def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
         self._slots = slots
         self._ring = 1 << max(ended - 1, 1).bit_length()
-        self._turn = count()
+        self._turn, self._claim_turn = count(), count()
         self._free = deque(range(slots))
         self._path: Path | None = None
         self._descriptor = -1
         #: Written to even where there is no file.
         self._memory: mmap.mmap | bytearray = bytearray()
-        size = _HEADER + (slots + self._ring) * _SLOT.size
+        self._count = slots + 2 * self._ring
+        size = _HEADER + self._count * _SLOT.size
+        header = {"node": node, "own": not options.node, "place": _place(options), "slots": self._count}
         try:
-            self._open(json.dumps({"node": node, "place": _place(options), "slots": slots, "ring": self._ring}), size)
+            self._open(json.dumps(header), size)
         except OSError as error:
             logger.warning("No journal: leases of a killed process will have to expire", extra={"error": str(error)})
             self._forget()
@@ -129,6 +135,11 @@ class Journal:
         at = self._slots + next(self._turn) % self._ring
         _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, job.seq, job.claim)
 
+    def claimed(self, claim: int) -> None:
+        """Note a claim, before its jobs start."""
+        at = self._slots + self._ring + next(self._claim_turn) % self._ring
+        _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, _CLAIM, claim)
+
     def close(self, *, told: bool) -> None:
         """End the journal.
 
@@ -149,6 +160,18 @@ class Journal:
         self._path, self._descriptor = None, -1
 
 
+class _Will(NamedTuple):
+    """What the journal of a dead process says."""
+
+    node: str
+    #: Whether the name was that process's alone: then everything that this node holds was.
+    own: bool
+    place: list[str]
+    #: (seq, claim)
+    started: set[tuple[int, int]]
+    claims: set[int]
+
+
 class Heir:
     """Takes over what killed workers of this host, this database and this project have left.
 
@@ -164,30 +187,30 @@ class Heir:
         if fcntl is not None:
             with suppress(OSError):
                 self._directory = _directory()
-        #: Taken over, to be looked at once more: (path, descriptor, node, what it had started, when).
-        self._again: list[tuple[Path, int, str, set[tuple[int, int]], float]] = []
+        #: Taken over, to be looked at once more: (path, descriptor, what it says, when).
+        self._again: list[tuple[Path, int, _Will, float]] = []
 
     def look(self) -> bool:
         """Take over the journals of processes that are gone; return whether there were any."""
         if self._directory is None:
             return False
         now, found_any = time.monotonic(), False
-        for entry in [entry for entry in self._again if entry[4] <= now]:
-            path, descriptor, node, started, _ = entry
-            self._settle(node, started)
+        for entry in [entry for entry in self._again if entry[3] <= now]:
+            path, descriptor, will, _ = entry
+            self._settle(will)
             self._again.remove(entry)
             path.unlink(missing_ok=True)
             os.close(descriptor)
         for path, descriptor in self._dead():
-            found = _read(descriptor)
-            if found is not None and found[1] == _place(self._options):
+            read = _read(descriptor)
+            if read is not None and read.place == _place(self._options):
                 try:
-                    self._settle(found[0], found[2])
+                    self._settle(read)
                 except BaseException:
                     os.close(descriptor)
                     raise
                 found_any = True
-                self._again.append((path, descriptor, found[0], found[2], time.monotonic() + AGAIN))
+                self._again.append((path, descriptor, read, time.monotonic() + AGAIN))
                 continue
             if time.time() - os.fstat(descriptor).st_mtime > STALE:
                 path.unlink(missing_ok=True)
@@ -219,12 +242,16 @@ class Heir:
                 continue
             yield path, descriptor
 
-    def _settle(self, node: str, started: set[tuple[int, int]]) -> None:
-        """Give back what a dead node had not started, and end the leases of what it had."""
-        project = self._options.project
-        held = self._link.run(read_strays(None, node, [], MOST_HELD))
-        unstarted = [lease for lease in held if lease not in started]
-        broken = [lease for lease in held if lease in started]
+    def _settle(self, will: _Will) -> None:
+        """Give back what a dead worker had not started, and end the leases of what it had."""
+        project, node = self._options.project, will.node
+        held = [
+            lease
+            for lease in self._link.run(read_strays(None, node, [], MOST_HELD))
+            if will.own or lease[1] in will.claims
+        ]
+        unstarted = [lease for lease in held if lease not in will.started]
+        broken = [lease for lease in held if lease in will.started]
         for at in range(0, len(unstarted), MAX_BATCH):
             releases = [Release(seq, claim, 0) for seq, claim in unstarted[at : at + MAX_BATCH]]
             self._link.run(release(releases, node, project=project, unstarted=True))
@@ -238,12 +265,18 @@ class Heir:
             )
 
 
-def _read(descriptor: int) -> tuple[str, list[str], set[tuple[int, int]]] | None:
-    """Return node, place and what was started, of a journal; ``None`` if it is none."""
+def _read(descriptor: int) -> _Will | None:
+    """Return what a journal says; ``None`` if it is none."""
     try:
         content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         header = json.loads(content[:_HEADER])
-        slots = content[_HEADER : _HEADER + (header["slots"] + header["ring"]) * _SLOT.size]
-        return header["node"], header["place"], set(_SLOT.iter_unpack(slots))
+        notes = set(_SLOT.iter_unpack(content[_HEADER : _HEADER + header["slots"] * _SLOT.size]))
+        return _Will(
+            header["node"],
+            header["own"],
+            header["place"],
+            {note for note in notes if note[0] != _CLAIM},
+            {claim for _, claim in notes},
+        )
     except (ValueError, KeyError, TypeError, struct.error):
         return None

@@ -109,6 +109,7 @@ class Worker:
             self._coroutines.put,
             self._return,
             apart,
+            self._journal,
         )
         self._keeper = Keeper(state, self.running, self._give_back_surplus, self._buffer.fetcher.ring)
         self._service: dict[str, threading.Thread] = {}

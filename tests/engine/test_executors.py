@@ -203,7 +203,7 @@ def test_nothing_reaches_the_database_before_the_arguments_are_checked(django_as
             engine.run(operation)
 
 
-@pytest.mark.parametrize("name", ["claim", "enqueue", "enqueue_one", "finish", "finish_one", "finish_some", "extend"])
+@pytest.mark.parametrize("name", ["claim", "enqueue", "enqueue_one", "finish_one", "finish_some", "extend"])
 def test_the_hot_statements_fit_the_drivers_cache(name: str) -> None:
     assert len(statement(name)) < 4_096
 

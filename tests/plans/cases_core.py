@@ -84,6 +84,13 @@ CASES = [
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", DONE, 50)}, 50),
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50)}, 50),
     Case("bulk_open", {"project": "", "queue": "busy", "size": 200}, 200),
+    Case(
+        "bulk_close",
+        {"queue": BUSY, "type": "queue", "seqs": numbers(200_000_000, 200), "ranks": "{}", "dues": "{}", "flags": "{}",
+            "limits": "{}", "expires": "{}", "tags": "{}", "names": "{}", "rank": 0, "name": "x", "log": True, "wake": True,
+            "relax": False, "at": NOW},
+        200,
+    ),  # fmt: skip
     Case("claim_look", {"project": "", "queues": arrays.texts(IDS), "jitter": 5_000}, len(IDS)),
     Case("claim", CLAIM, 100),
     Case("claim", {**CLAIM, "size": 1}, 1),

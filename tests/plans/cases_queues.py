@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
 from typing import Any
 
 from django_leasequeue.engine import arrays
 
+from django_leasequeue.models import Queue
+
 from .cases_core import BUSY, EVERY, keys, numbers
-from .filling import BATCHED, CAPPED, DEAD, DONE, FRESH, IDLE, IDS, LATER, LEASED, NOW, OTHER, RECORDS
+from .filling import BATCHED, CAPPED, DEAD, DONE, FRESH, IDLE, IDS, LATER, LEASED, OTHER, RECORDS
 from .regimes import Case
 
 MIXED = arrays.integers([FRESH + 3, LATER + 3, DEAD + 3, RECORDS + 3, DONE + 3, LEASED + 3, 7])
@@ -31,6 +33,14 @@ def read(topic: str, after: int, **given: Any) -> Case:
     return Case("topic_read", params, 100)
 
 
+#: Every option of a queue.
+CONFIG = json.dumps(
+    {
+        **{field.name: field.get_default() for field in Queue._meta.get_fields() if field.has_default()},
+        "type": "queue",
+        "dead_letter": None,
+    }
+)
 MESSAGES = {"queue": IDS["other"], "after": 0, "size": 20, "held": None, "upto": None, "look": 20, "origin": None}
 
 CASES = [
@@ -44,6 +54,8 @@ CASES = [
     Case("queue_empty", named("busy"), 1),
     Case("queue_pause", named("busy", paused=True), 1),
     Case("queue_metadata", named("busy", metadata="{}"), 1),
+    Case("queue_create", named("new", config=CONFIG), 1),
+    Case("queue_update", named("busy", config=CONFIG), 1),
     Case("queue_delete", named("idle-7"), 1),
     Case("queue_counts", {"project": "", "names": arrays.texts(IDS), "ids": "{}", "cap": 1_000}, 10_000),
     Case("queue_state", of("busy", size=100), 100),
@@ -104,6 +116,10 @@ CASES = [
     Case("idempotency_take", {"queue": BUSY, "key": "idem-new", "window_ms": 1_000}, 1),
     Case("apikey_find", {"prefix": "prefix77", "every": 60.0}, 1),
     Case("apikey_used", {"id": 77, "every": 60.0}, 1),
+    Case(
+        "cohort_join",
+        {"queue": BUSY, "jitter_ms": 100, "nodes": "{a}", "sizes": "{10}", "leases": "{NULL}", "connections": "{NULL}"}, 1,
+    ),  # fmt: skip
     Case("cohort_open", {"queue": BUSY, "size": 10}, 10),
     Case("cohort_lock", {"queue": BUSY}, 1),
     Case("cohort_take", {"ids": numbers(1, 10)}, 10),
@@ -125,4 +141,3 @@ CASES = [
     Case("admin/workers", {"nodes": None, "size": 100}, 100),
     Case("admin/worker_stop", {"id": 7}, 1),
 ]
-assert NOW - timedelta(0) == NOW

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django_leasequeue.engine import arrays
 
 from .cases_core import BUSY, EVERY, numbers
-from .filling import DEAD, FRESH, IDS, LEASED, NOW
+from .filling import DEAD, FRESH, IDS, NOW
 from .regimes import Case
 
 DEATHS = {"queues": arrays.integers([IDS["morgue"], IDS["annex"]]), "each": 100, "size": 100}
@@ -65,17 +65,46 @@ CASES = [
     Case("recurring_status", {"size": 100}, 100),
     Case("stat_expire", {"days": 1.0, "size": 1_000}, 1_000),
     Case("stat_totals", {"project": "", "after": "", "size": 100}, 100),
-    Case("event_needed", {"days": 3.0, "low": 0, "high": 2_000_000}, 1),
+    Case("event_needed", {"days": 3.0, "low": 0, "high": 2_000_000}, 1, log=True),
     Case("event_default_rows", {"size": 1_000}, 1),
+    Case(
+        "stat_insert",
+        {"queues": EVERY, **dict.fromkeys("ready delayed leased dead records".split(), arrays.integers([1] * len(IDS))), "oldest": "{}"},
+        len(IDS),
+    ),  # fmt: skip
+    Case("operation_change", {"id": 1, "state": "paused", "sources": "{running}"}, 1),
+    Case(
+        "operation_note",
+        {"id": 1, "state": "done", "looked_at": 1, "done": 1, "conflicts": 0, "conflict_counts": "{}", "conflict_sample": "[]",
+            "cursor": None, "paced_at": None, "error": ""},
+        1,
+    ),  # fmt: skip
+    Case(
+        "operation_start",
+        {"kind": "retry", "queue": "annex", "project": "", "filters": "", "seqs": None, "frozen_at": NOW, "target": None,
+            "rate": None, "jitter_ms": 0, "reason": "x", "user_id": "u", "username": "u", "expected": 1, "expected_capped": False},
+        1,
+    ),  # fmt: skip
+    Case(
+        "recurring_declare",
+        {"name": "t7", "schedule": "* * * * *", "timezone": "UTC", "task": "y", "args": "[]", "kwargs": "{}", "backend": "default",
+            "queue_name": "busy", "priority": None, "enabled": True},
+        1,
+    ),  # fmt: skip
+    Case("recurring_names", {}, 1_000),
+    Case("recurring_undeclare", {"names": arrays.texts(f"t{n}" for n in range(11, 1_001))}, 1_000),
+    Case("lake/consumer_report", {"name": "c7", "txid": 2, "event": 2, "horizon": 2}, 1),
+    Case("lake/consumer_forget", {"name": "c7"}, 1),
+    Case("lake/stage_sources", {"seqs": numbers(FRESH, 100), "sources": numbers(1, 100)}, 100),
     Case("orphans", {"queue": 1, "size": 100}, 100),
     Case("orphan_jobs", {"queue": 1, "after": 0, "size": 100}, 100),
     Case("orphan_queues", {"size": 10}, 10),
     Case("notify_oldest", {}, 1),
-    Case("admin/job_events", {"seq": FRESH + 6_000, "size": 100}, 100),
-    Case("admin/event_rates", {"seconds": 3_600, "size": 1_000, "bucket": 600}, 1_000),
-    Case("lake/count", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1),
-    Case("lake/any", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1),
-    Case("lake/nth", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9, "most": 500}, 1),
+    Case("admin/job_events", {"seq": FRESH + 6_000, "size": 100}, 100, log=True),
+    Case("admin/event_rates", {"seconds": 3_600, "size": 1_000, "bucket": 600}, 1_000, log=True),
+    Case("lake/count", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1, log=True),
+    Case("lake/any", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1, log=True),
+    Case("lake/nth", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9, "most": 500}, 1, log=True),
     Case("lake/consumer_position", {"name": "c7"}, 1),
     Case("lake/write_known", {"write_id": "w7", "batch": 7}, 1),
     Case("lake/write_enqueued", {"write_id": "w7"}, 1),
@@ -88,4 +117,3 @@ CASES = [
     Case("lake/replay_results", {"parts": PART, "project": ""}, 100),
     Case("lake/replay_jobs", {"parts": PART, "project": ""}, 100),
 ]
-assert LEASED

@@ -99,7 +99,7 @@ def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
 
     assert [(row.queue, row.state, row.body) for row in live] == [("work", "ready", None)]
     assert [(row.key, row.state, row.result, bytes(row.body)) for row in done] == [
-        ("k", "completed", '{"ok": true}', b"\x00\xff")
+        ("k", "completed", '{"ok":true}', b"\x00\xff")
     ]
 
 
