@@ -59,12 +59,16 @@ def enqueue_steps(
     metas: Sequence[str | None],
     project: str,
     origin: str | None,
+    *,
+    held: bool = False,
 ) -> Steps[list[Enqueued] | None]:
-    """Steps that add the jobs to a queue; ``None`` if the queue is missing. They need a transaction around them.
+    """Steps that add the jobs to a queue; ``None`` if it is missing, or kept from writers (unless ``held``).
+
+    They need a transaction around them.
 
     Keys must be new: one that is taken refuses the whole batch.
     """
-    rows = yield "bulk_open", {"project": project, "queue": queue, "size": len(jobs)}
+    rows = yield "bulk_open", {"project": project, "queue": queue, "size": len(jobs), "held": held}
     if not rows:
         return None
     queue_id, kind, order, low, high, queue_ttl, log, _, now, seqs, capped = rows[0]

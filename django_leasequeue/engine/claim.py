@@ -120,6 +120,11 @@ def claim(
     if not size:
         return found.jobs
     looks = [] if trail is None else trail.looks(names)
+    if trail is not None and not looks:
+        yield from _take(trail.hint(names), params, size, found)
+        if found.jobs:
+            trail.cut = True
+            return found.jobs
     remembered = bool(looks)
     if looks:
         yield from _take(looks, params, size, found)

@@ -23,7 +23,7 @@ from .limits import (
     check_text,
 )
 from .operation import BEGIN, Rows, Steps, operation
-from .queues import make_declared
+from .queues import find, make_declared
 from .remove import remove_steps
 from .rows import PLAIN, TAG, Enqueued, EnqueueStatus, NewJob
 
@@ -204,6 +204,15 @@ def _make_missing(queue: str, project: str, create: bool) -> Steps[None]:
     yield from make_declared(project, queue)
 
 
+def _hold(queue: str, project: str, create: bool) -> Steps[None]:
+    """Make a queue that is missing; wait for somebody who keeps it from writers. In a transaction of the caller's."""
+    params = {"project": project, "name": queue}
+    held = yield "queue_hold", params
+    if not held or (yield from find(project, queue)) is None:
+        yield from _make_missing(queue, project, create)
+        yield "queue_hold", params
+
+
 def _in_bulk(
     queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
 ) -> Steps[list[Enqueued]]:
@@ -213,8 +222,8 @@ def _in_bulk(
     yield BEGIN, {}
     answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
     if answers is None:
-        yield from _make_missing(queue, project, create)
-        answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
+        yield from _hold(queue, project, create)
+        answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin, held=True)
     if answers is None:
         raise QueueNotFound(queue, project)
     return answers
@@ -245,7 +254,7 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
 def _in_one_statement(
     queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
 ) -> Steps[list[Enqueued]]:
-    if len(jobs) == 1 and not (jobs[0].run_at or jobs[0].delay_ms):
+    if len(jobs) == 1 and isinstance(jobs[0], NewJob) and not (jobs[0].run_at or jobs[0].delay_ms):
         found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
         if found:
             seq, now, _ = found[0]
@@ -254,19 +263,14 @@ def _in_one_statement(
                 yield from _taken(jobs, answers, _parameters(jobs, project, queue, origin))
             return [answer for answer in answers if answer is not None]
     params = _parameters(jobs, project, queue, origin)
-    rows: Rows = yield "enqueue", params
-    if not rows:
-        yield from _make_missing(queue, project, create)
-        rows = yield "enqueue", params
-        if not rows:
-            raise QueueNotFound(queue, project)
+    rows = yield from _rows(params, create)
     capped = rows[0][4]
     if capped is not None:
         # Nothing was added: writers of a topic with a cap take turns.
         yield BEGIN, {}
         yield from caps.lock_steps(capped)
         params["locked"] = True
-        rows = yield "enqueue", params
+        rows = yield from _rows(params, create)
     answers = [_new(row) for row in rows]
     if None in answers:
         yield from _taken(jobs, answers, params)
@@ -274,6 +278,18 @@ def _in_one_statement(
     if capped is not None:
         yield from caps.enforce_steps(capped, [a.seq for a in complete if a.status is EnqueueStatus.QUEUED])
     return complete
+
+
+def _rows(params: dict[str, Any], create: bool) -> Steps[Rows]:
+    rows: Rows = yield "enqueue", {**params, "held": False}
+    if not rows:
+        # There is no such queue, or somebody changes its row at this moment, perhaps to delete it.
+        yield BEGIN, {}
+        yield from _hold(params["queue"], params["project"], create)
+        rows = yield "enqueue", {**params, "held": True}
+    if not rows:
+        raise QueueNotFound(params["queue"], params["project"])
+    return rows
 
 
 def _new(row: tuple[Any, ...]) -> Enqueued | None:
@@ -303,7 +319,7 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         if not missing:
             return
         again = _parameters([jobs[index] for index in missing], project, queue, params["origin"], locked=params["locked"])
-        rows = yield "enqueue", again
+        rows = yield from _rows(again, create=False)
         for index, row in zip(missing, rows, strict=True):
             answers[index] = _new(row)
         if None not in answers:

@@ -73,8 +73,8 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
             signals.dispatch(announced, executor.using)
 
 
-#: A host's planner goes by what it last knew of tables that fill and empty within seconds: a plan that was made for the empty
-#: table would read the full one from end to end. These hold for one statement, not for the host's own.
+#: A host's planner goes by what it last knew of tables that fill and empty within seconds: a plan that was made for the
+#: empty table would read the full one from end to end. These hold for one statement, not for the host's own.
 _OFF = ("enable_seqscan", "enable_bitmapscan", "enable_mergejoin")
 _HELD = (*_OFF, "plan_cache_mode")
 STEADY = (

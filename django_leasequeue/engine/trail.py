@@ -23,6 +23,10 @@ class Look(NamedTuple):
     lows: list[int]
 
 
+#: Queues that a claim tries without a look, at most: each is a statement.
+HINTS = 2
+
+
 class Trail:
     """A claimer's last look at its queues, moved on by its own claims; forgotten every ``max_age`` seconds and whenever
     jobs run short.
@@ -31,15 +35,23 @@ class Trail:
     a queue knows for itself what it has taken. Under a long transaction elsewhere, which keeps dead index entries alive,
     that saves it from walking over its own work. A job that becomes ready behind it (released, expired, due, committed
     late) waits for at most ``max_age``.
+
+    With ``eager`` the first claim after an idle time takes fresh jobs without a look: what it gives comes sooner, and may be
+    less than is there (``cut``).
     """
 
-    def __init__(self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic, *, eager: bool = False
+    ) -> None:
         self.max_age = max_age
+        self._eager = eager
+        self._hint: list[Look] = []
         self._clock = clock
         self._since = clock()
         self._names: tuple[str, ...] = ()
         self._looks: list[Look] = []
-        #: Whether the last claim left jobs although it gave less than was asked for: a suspect, large payloads.
+        #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large payloads,
+        #: an eager claim. Claim again before going idle.
         self.cut = False
 
     def looks(self, names: Sequence[str]) -> list[Look]:
@@ -47,6 +59,11 @@ class Trail:
         if tuple(names) != self._names or self._clock() - self._since > self.max_age:
             self._looks = []
         return self._looks
+
+    def hint(self, names: Sequence[str]) -> list[Look]:
+        """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
+        hint, self._hint = self._hint, []
+        return [look._replace(fresh=True, again=False) for look in hint] if tuple(names) == self._names else []
 
     def note(self, names: Sequence[str], looks: Sequence[Look], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool) -> None:
         """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for.
@@ -58,12 +75,13 @@ class Trail:
             full: whether it gave what was asked for.
             fresh: whether the looks were made by this claim.
         """
-        if not full:
-            self._looks = []
-            return
         if fresh:
             self._since = self._clock()
             self._names = tuple(names)
+        if not full:
+            self._looks = []
+            self._hint = list(looks) if self._eager and fresh and len(looks) <= HINTS else []
+            return
         past: dict[tuple[int, int], int] = {}
         for job in jobs:
             place = (job.queue_id, job.rank)

@@ -102,7 +102,7 @@ CROSS JOIN LATERAL (
 ) p
 LEFT JOIN leasequeue_deadletter d ON d.seq = j.seq
 LEFT JOIN LATERAL (
-    SELECT t.error_type, t.message, t.fingerprint FROM leasequeue_attempt t WHERE t.seq = j.seq ORDER BY t.id DESC LIMIT 1
+    SELECT t.error_type, t.message, t.fingerprint FROM leasequeue_attempt t WHERE t.seq = j.seq ORDER BY t.id + 0 DESC LIMIT 1
 ) a ON true
 """
 DROP_LIVE_JOB = "DROP VIEW leasequeue_livejob"

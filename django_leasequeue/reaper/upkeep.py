@@ -12,7 +12,7 @@ import psycopg
 
 from .. import engine
 from ..engine import Operation
-from ..engine.floor import Floor, Proposals
+from ..engine.floor import Proposals
 from ..enums import FloorKind
 from .duty import Turn
 
@@ -91,7 +91,7 @@ class Floors:
 
     def __init__(self) -> None:
         self._proposals = Proposals()
-        self._ready: list[Floor] | None = None
+        self._ready: list[tuple[int, int, int, int, int]] | None = None
         self._idle_since: datetime | None = None
 
     def __call__(self, turn: Turn) -> None:
@@ -99,6 +99,6 @@ class Floors:
         if self._idle_since is not None and timedelta(0) <= now - self._idle_since < IDLE:
             return
         seen = turn.run(engine.advance_floors(self._proposals))
-        ready = [floor._replace(mark=0, oldest=0) for floor in seen if floor.kind == FloorKind.READY]
+        ready = [floor[:5] for floor in seen if floor.kind == FloorKind.READY]
         self._idle_since = now if ready == self._ready else None
         self._ready = ready

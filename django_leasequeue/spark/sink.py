@@ -53,6 +53,8 @@ MAX_PAYLOAD_BYTES = 1_048_576
 MOST_PAYLOAD_BYTES = 256 * 1_048_576
 #: Rows of the stage that one statement takes, and one transaction with visible = parts.
 SIZE, CHUNK = 5_000, 50_000
+#: Dead letters that one statement takes out.
+REPLAYED = 1_000
 
 
 class WriteBroken(LeaseQueueError):
@@ -190,8 +192,9 @@ class Sink:
             if not _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
                 return 0  # committed before
             low, high = self._range(connection, names, staged)
-            if self.replay != "none":
-                _run(connection, f"lake/replay_{self.replay}", parts=names, project=self.project)
+            for start in range(low, high if self.replay != "none" else low, REPLAYED):
+                place = {"parts": names, "low": start, "high": min(start + REPLAYED, high), "project": self.project}
+                _run(connection, f"lake/replay_{self.replay}", **place)
             added = self._enqueue(connection, names, low, high)
             _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
-_HEADING = re.compile(r"-- ([A-Z]\w*): (.*)")
+_HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
 _SPACE = re.compile(r"\s+")
 _QUOTED = re.compile(r"('[^']*')")
 _AROUND = re.compile(r" ?([,()=<>]) ?")
@@ -42,7 +42,7 @@ def header(name: str) -> dict[str, str]:
 
 @cache
 def bears_any_plan(name: str) -> bool:
-    """Whether a statement reads no more under whatever plan a host's planner makes (the word ``Host`` in its header)."""
+    """Whether a statement is run under whatever plan a host's planner makes (the word ``Host`` in its header)."""
     return "Host" in header(name)
 
 

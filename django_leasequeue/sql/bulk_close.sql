@@ -3,6 +3,7 @@
 --   jobs, null: ready), flags, limits (max_deliveries), expires, tags, names (empty: all have name); rank, expire, name, log
 --   (write events), wake, relax (the queue does not ask to wait for the disk), at (time of the batch), autocommit.
 -- Index: leasequeue_rank_place; inserts only.
+-- Pages: 20 + 6 a row
 -- Host: inserts, and looks at the queue: no plan reads more.
 -- Returns: one row.
 WITH i AS MATERIALIZED (

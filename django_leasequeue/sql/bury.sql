@@ -2,6 +2,7 @@
 -- Parameters: queue (id), seqs (at most 1,000), now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey. A job that somebody
 --   else has locked is passed over.
+-- Pages: 20 + 16 a row
 -- Returns: seq, key, name, deliveries; whoever waited for it is told.
 WITH q AS MATERIALIZED (
     SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -2,6 +2,7 @@
 -- Parameters: queue (id).
 -- Index: leasequeue_ready_pkey, the fresh lane from the floor on; leasequeue_delayed_due, leasequeue_dead_died,
 --   leasequeue_record_pkey, leasequeue_claim_deadline, leasequeue_job_pkey: as many entries as the topic has records.
+-- Pages: 20 + 0.1 a row
 -- Returns: records, bytes.
 WITH live AS MATERIALIZED (
     SELECT r.seq FROM (SELECT DISTINCT rank FROM leasequeue_queuerank WHERE queue_id = %(queue)s::bigint) k

@@ -3,6 +3,7 @@
 -- Parameters: queue (id), records and bytes (how many must go at least; 0: none for that reason), size.
 -- Index: leasequeue_ready_pkey, the fresh lane from the floor on; leasequeue_ready_moved, leasequeue_record_pkey,
 --   leasequeue_delayed_due, leasequeue_dead_died, leasequeue_claim_deadline, leasequeue_job_pkey.
+-- Pages: 20 + 0.3 a row
 -- Returns: seq.
 WITH live AS MATERIALIZED (
     SELECT r.seq FROM (SELECT DISTINCT rank FROM leasequeue_queuerank WHERE queue_id = %(queue)s::bigint) k

@@ -4,6 +4,7 @@
 -- Parameters: queue (id), ranks (in order), lows (lowest position worth reading of each), node, size, lease_ms (null: the queue's),
 --   grace_ms, connection (null or a stream's mark), now, autocommit.
 -- Index: leasequeue_ready_pkey from the floors on, leasequeue_job_pkey, leasequeue_queue_pkey.
+-- Pages: 50 + 12 a row
 -- Returns: on every row whether nothing was taken because a job stands in the way that claim_mixed.sql has to look at; then the job,
 --   or nulls.
 WITH q AS MATERIALIZED (

@@ -5,6 +5,7 @@
 --   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires. The probes
 --   order their one row (EXISTS would drop the order): else a planner who expects many such rows reads the table from its
 --   beginning.
+-- Pages: 480
 -- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (0 unless it does, 1 expired leases, 2 due delayed jobs,
 --   4 expired messages), whether jobs came back to an old place, whether there are fresh ones, its ranks in order, the lowest
 --   position worth reading of each.

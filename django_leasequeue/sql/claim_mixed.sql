@@ -4,6 +4,7 @@
 --   lease_ms (null: the queue's), grace_ms, connection (null or a stream's mark), alone (a suspect is given alone), bytes (of
 --   payloads together; the first job always fits), now, autocommit.
 -- Index: leasequeue_ready_pkey, the fresh lane from the floors on; leasequeue_ready_tag; leasequeue_job_pkey, leasequeue_queue_pkey.
+-- Pages: 20 + 15 a row
 -- Returns: on every row spent (jobs met that used up their deliveries: move them aside), cut (jobs were left for a suspect or for
 --   their size); then the job, or nulls.
 WITH q AS MATERIALIZED (

@@ -2,6 +2,7 @@
 --   has run out already stays for the sweep.
 -- Parameters: queue (id), claim (token), ttl_ms, grace_ms (null: as it was), now, autocommit.
 -- Index: leasequeue_claim_pkey.
+-- Pages: 70
 -- Returns: how many jobs it holds.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -1,6 +1,7 @@
 -- Purpose: waiters that were dealt to leave with their jobs.
 -- Parameters: ids.
 -- Index: leasequeue_claimwaiter_pkey, leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job.
+-- Pages: 30
 -- Returns: waiter, then its job, or nulls when nothing was left for it; no row for a waiter that was not dealt to yet.
 WITH w AS MATERIALIZED (
     DELETE FROM leasequeue_claimwaiter WHERE id = ANY (%(ids)s::bigint[]) AND dealt_at IS NOT NULL RETURNING id, claim

@@ -3,6 +3,7 @@
 -- Parameters: project, queue (where the letter is), seq, dead_at (the death that was seen), data (JSON), now.
 -- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_job_key, leasequeue_record_pkey, leasequeue_ready_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place.
+-- Pages: 170
 -- Returns: new seq (null: nothing was done), queue of the new job, and why nothing was done: gone (or another transaction is
 --   changing it), no_home, key_taken; then the key, if that is it.
 WITH q AS MATERIALIZED (

@@ -4,6 +4,7 @@
 -- Index: leasequeue_dead_cause (index-only where vacuum has been), at most cap + buckets * bucket_cap entries a group;
 --   leasequeue_job_pkey. Compared and ordered by (fingerprint, dead_at), as in dead_groups, for planners with old statistics.
 --   (The OFFSET keeps the planner from counting a bucket once for each of the sums over it.)
+-- Pages: 20 + 0.6 a row
 -- Returns: in the order given: count (at most cap + 1), counts of the buckets (each at most bucket_cap + 1), then of the
 --   newest letter: seq, name, error_type, the beginning of its error.
 WITH t AS MATERIALIZED (

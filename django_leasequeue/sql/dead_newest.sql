@@ -2,6 +2,7 @@
 -- Parameters: queues (ids), since, until (null: any), at and seq (of the last one seen; null: from the start), each
 --   (letters of one queue that are read at most), size (letters in all).
 -- Index: leasequeue_dead_died.
+-- Pages: 20 + 0.2 a row
 -- Returns: seq, dead_at, whether some queue was cut at ``each``: the window then ends where the first such queue ends.
 WITH w AS MATERIALIZED (
     SELECT x.*, row_number() OVER (PARTITION BY x.queue_id ORDER BY x.dead_at DESC, x.seq DESC) AS n

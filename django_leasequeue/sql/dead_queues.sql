@@ -1,6 +1,7 @@
 -- Purpose: the queues and topics that have dead letters, by project and name.
 -- Parameters: project, queue (null: any), prefixes (only names that begin so; empty: any), size.
 -- Index: leasequeue_dead_died, one probe a queue.
+-- Pages: 20 + 3 a row
 -- Returns: id, project, name, type.
 SELECT q.id, q.project, q.name, q.type FROM leasequeue_queue q
 CROSS JOIN LATERAL (

@@ -2,6 +2,7 @@
 -- Parameters: now.
 -- Index: leasequeue_floor_place; leasequeue_delayed_due from the floor on: one entry a queue. (The order keeps a planner who
 --   expects many from reading the table from its beginning.)
+-- Pages: 20 + 7 a row
 -- Returns: queue id.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

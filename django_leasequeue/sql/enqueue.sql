@@ -1,9 +1,13 @@
 -- Purpose: add jobs to a queue, or records to a log. A key must not exist twice: one that is taken adds nothing. Keys go in
 --   order, so that two batches with the same keys cannot deadlock.
 -- Parameters: project, queue, numbers (1 to the number of jobs: an array, whose guessed length lets PostgreSQL keep one
---   generic plan), origin, locked (the caller holds cap_lock); arrays of that length or empty: keys, names, tags, priorities,
+--   generic plan), origin, locked (the caller holds cap_lock), held (it
+--   holds queue_hold); arrays of that length or empty: keys, names, tags, priorities,
 --   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins; now, autocommit.
+-- Whoever deletes an empty queue locks its row, which shows in xmax at once, and then waits for all who write jobs: who sees
+--   that, or any other change that is not past, adds nothing. (What is older than pg_snapshot_xmin is past.)
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
+-- Pages: 50 + 17 a row
 -- Host: inserts, and looks at the queue: no plan reads more.
 -- Returns, in input order: seq of the new job (null: its key is taken, see key_taken.sql), its state, the time; waking; the id
 --   of a queue with a cap whose lock is not held (nothing was added: take it and come again).
@@ -11,7 +15,8 @@ WITH q AS MATERIALIZED (
     SELECT *, pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         CASE WHEN %(autocommit)s::bool AND durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END,
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END AS turn
-    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s AND (%(held)s::bool OR xmax = 0
+        OR (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - xmax::text::bigint) & 4294967295 BETWEEN 1 AND 2147483647)
 ), i AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS seq, u.*,
         q.turn * LEAST(GREATEST(COALESCE(u.priority, 0), q.priority_min), q.priority_max) AS rank,

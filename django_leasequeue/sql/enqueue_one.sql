@@ -1,7 +1,9 @@
 -- Purpose: add one job, ready at once, to a queue without a cap: enqueue.sql for the case that is asked for one by one.
 -- Parameters: project, queue, key, name, tag, priority, data, meta, body, ttl, reply_to, result_ttl, max_deliveries, origin;
 --   flags (of the job); now, autocommit.
+-- Somebody who has just locked the queue's row (xmax) may be about to delete it: no row, too.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
+-- Pages: 100
 -- Host: inserts, and looks at the queue: no plan reads more.
 -- Returns: seq of the new job (null: its key is taken, see key_taken.sql), the time; waking. No row: there is no such queue, or it
 --   is a log or has a cap: enqueue.sql.
@@ -13,6 +15,8 @@ WITH q AS MATERIALIZED (
             * LEAST(GREATEST(COALESCE(%(priority)s::int, 0), priority_min), priority_max) AS rank
     FROM leasequeue_queue
     WHERE project = %(project)s AND name = %(queue)s AND type = 'queue' AND cap_records = 0 AND cap_bytes = 0
+        AND (xmax = 0
+        OR (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - xmax::text::bigint) & 4294967295 BETWEEN 1 AND 2147483647)
 ), new AS (
     INSERT INTO leasequeue_job (queue_id, created_at, expires_at, rank, key, name, tag, data, meta, body, reply_to,
         result_ttl_ms, max_deliveries, origin)

@@ -2,6 +2,7 @@
 --   and what another transaction has taken or is removing is left to it.
 -- Parameters: queues (ids), size (rows per queue and place), now.
 -- Index: leasequeue_ready_expires, leasequeue_delayed_expires, leasequeue_dead_expires, leasequeue_record_expires.
+-- Pages: 20 + 4 a row
 -- Returns: queue id, whether they are dead letters, array of seqs.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -3,6 +3,7 @@
 -- Parameters: project, queue (null: any), node, tokens (each once); seqs, claims (their tokens); lease_ms (null: each queue's
 --   own); now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey.
+-- Pages: 310 + 0.3 a row
 -- Returns: seq, deadline.
 WITH t AS MATERIALIZED (
     SELECT pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -2,6 +2,7 @@
 -- Parameters: project, queue (null: any queue), keys, now.
 -- Index: leasequeue_job_key; for each job one look at leasequeue_jobresult_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_record_pkey. What stands nowhere of these is leased.
+-- Pages: 20 + 16 a row
 -- Returns: key, seq, state (job state, or 10 + result state).
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

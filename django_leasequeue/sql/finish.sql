@@ -7,6 +7,7 @@
 --   A result that somebody waits for is kept for a minute even where the queue keeps none.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey (of jobs with something unusual, and of those that go),
 --   leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place.
+-- Pages: 170 + 10 a row
 -- Returns: the seqs that were ended.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

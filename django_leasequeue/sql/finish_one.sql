@@ -2,6 +2,7 @@
 --   asked for one by one.
 -- Parameters: project, queue (null: any), node, token, seq, result, ran (ms; null: not known), now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_floor_place; inserts.
+-- Pages: 80
 -- Returns: the seq if it was ended; no row: finish.sql knows more.
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now,

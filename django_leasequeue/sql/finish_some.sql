@@ -2,11 +2,11 @@
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their
 --   tokens), results, rans (ms); now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_floor_place; inserts.
+-- Pages: 180 + 10 a row
 -- Returns: the seqs that were ended; about those that are missing finish.sql knows more.
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now, q.result_ttl_ms AS keep,
-        c.seqs <@ %(seqs)s::bigint[] AS whole,
-        CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END
+        c.seqs <@ %(seqs)s::bigint[] AS whole, q.durability
     FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n, leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text AND c.flags = 0
@@ -50,5 +50,7 @@ WITH k AS MATERIALIZED (
     FROM x GROUP BY x.now, x.queue_id, x.token, x.name
 )
 SELECT x.seq, (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
-        FROM k WHERE k.connection IS NOT NULL)
+        FROM k WHERE k.connection IS NOT NULL),
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(k.durability <> 'fsync')
+        THEN set_config('synchronous_commit', 'off', true) END FROM k)
 FROM x

@@ -1,11 +1,13 @@
 -- Purpose: raise floors. A caller proposes the lowest live value that it saw, with a mark (the next transaction id of that
 --   moment); when every transaction below the mark has ended, nothing lower can appear any more but what is there now. So:
---   raise to the proposed value, or to what is lower by then; and propose anew. Times are held 5 seconds back.
+--   raise to the proposed value, or to what is lower by then; and propose anew. Times are held 5 seconds back. Of a queue
+--   in which there is nothing they are raised every 10 seconds only.
 -- Parameters: queues (ids; null: all); arrays of equal length, what the caller proposed before: ids, kinds, ranks, lows, marks;
 --   head (the first number that had not been drawn when the caller asked last, for queues where nothing waits: one that is read
 --   here may have been drawn after the snapshot, by a transaction that the mark does not cover); now.
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, leasequeue_delayed_due,
 --   leasequeue_claim_deadline, each from the floor on.
+-- Pages: 60 + 7 a row
 -- Returns: queue id, kind, rank, the floor now, lowest live value, mark, oldest running transaction, head for the next call.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
@@ -20,8 +22,8 @@ WITH t AS MATERIALIZED (
     SELECT q.id, kind, 0 FROM leasequeue_queue q, (VALUES (1), (2)) AS v(kind)
     WHERE q.type = 'queue' AND (%(queues)s::bigint[] IS NULL OR q.id = ANY (%(queues)s::bigint[]))
 ), f AS MATERIALIZED (
-    SELECT p.*, COALESCE(v.value, 0) AS value, a.low AS proposed, a.mark
-    FROM p LEFT JOIN LATERAL (SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = p.queue_id AND f.kind = p.kind
+    SELECT p.*, COALESCE(v.value, 0) AS value, v.made_at, a.low AS proposed, a.mark
+    FROM p LEFT JOIN LATERAL (SELECT f.value, f.made_at FROM leasequeue_queuefloor f WHERE f.queue_id = p.queue_id AND f.kind = p.kind
         AND f.rank = p.rank ORDER BY f.value DESC LIMIT 1) v ON true
     LEFT JOIN ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(kinds)s::int[]), unnest(%(ranks)s::int[]), unnest(%(lows)s::bigint[]),
         unnest(%(marks)s::bigint[])) AS a(queue_id, kind, rank, low, mark)
@@ -38,7 +40,11 @@ WITH t AS MATERIALIZED (
             ORDER BY c.deadline LIMIT 1)) END AS low
     FROM f, t
 ), y AS MATERIALIZED (
-    SELECT x.*, CASE WHEN x.mark <= x.xmin THEN GREATEST(x.value, LEAST(x.proposed, x.low)) ELSE x.value END AS floor FROM x
+    SELECT x.*, CASE WHEN x.mark <= x.xmin AND (x.made_at IS NULL OR x.made_at < x.now - interval '10 seconds'
+            OR bool_or(x.low <> CASE x.kind WHEN 0 THEN %(head)s::bigint ELSE x.limit END
+                OR x.kind = 0 AND (SELECT true FROM leasequeue_ready r WHERE r.queue_id = x.queue_id AND r.rank = x.rank
+                    AND r.lane = 1 ORDER BY r.position LIMIT 1)) OVER (PARTITION BY x.queue_id))
+        THEN GREATEST(x.value, LEAST(x.proposed, x.low)) ELSE x.value END AS floor FROM x
 ), raised AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT y.queue_id, y.kind, y.rank, y.floor, y.now FROM y WHERE y.floor > y.value

@@ -2,6 +2,7 @@
 --   nobody misses them.
 -- Parameters: size (rows of each).
 -- Index: the two tables as a whole, small while this runs; leasequeue_floor_place, leasequeue_rank_place.
+-- Pages: whole tables of floors and ranks, small while this runs.
 -- Returns: how many floors went, how many ranks.
 WITH f AS MATERIALIZED (
     SELECT f.ctid AS place FROM leasequeue_queuefloor f WHERE (f.value, f.id) < (

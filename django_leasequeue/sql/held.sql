@@ -1,6 +1,7 @@
 -- Purpose: the tokens of jobs that a node holds, for settle calls that name no token.
 -- Parameters: project, queue (null: any), node, seqs.
 -- Index: leasequeue_claim_node: the live claims of the node.
+-- Pages: 60 + 0.1 a row
 -- Returns: seq, token.
 SELECT u.seq, c.token
 FROM leasequeue_claim c

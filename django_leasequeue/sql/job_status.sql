@@ -4,6 +4,7 @@
 -- Index: leasequeue_job_pkey, leasequeue_job_key; for each job one look at leasequeue_jobresult_pkey, leasequeue_ready_pkey,
 --   leasequeue_delayed_pkey, leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_attempt_job. What stands nowhere of
 --   these is leased: the claims are read once, by leasequeue_claim_deadline from the floor on.
+-- Pages: 20 + 20 a row, and the live claims
 -- Returns: live jobs first: the columns of engine.results.Status. state is the job's, or 10 + the result's.
 WITH q AS MATERIALIZED (
     SELECT id, max_deliveries, dedup_until, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -3,6 +3,7 @@
 -- Index: leasequeue_job_pkey; for each job one look at leasequeue_ready_pkey, leasequeue_delayed_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_jobresult_pkey, leasequeue_attempt_job. What stands nowhere of
 --   these is leased: its queue's claims are read once, by leasequeue_claim_deadline from the floor on.
+-- Pages: 20 + 18 a row, and the live claims
 -- Returns: bytes of the payloads up to and with this row, whether they are in the answer (the first always is), then the
 --   columns of engine.read.JobRow.
 WITH i AS MATERIALIZED (

@@ -4,6 +4,7 @@
 -- Parameters: project, queue, keys, now.
 -- Index: leasequeue_job_key, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_ready_pkey,
 --   leasequeue_delayed_pkey.
+-- Pages: 20 + 25 a row
 -- Returns: key, seq and state of its job (job state, or 10 + result state), what to do: 0 it is a duplicate, 1 the key is
 --   free now, 2 a dead job past its time holds it (remove that one); then the queue's id.
 WITH q AS MATERIALIZED (

@@ -1,6 +1,7 @@
 -- Purpose: delayed jobs of a queue, the next due first, a page at a time.
 -- Parameters: project, queue, at (microseconds) and seq (of the last job seen; null: from the start), size.
 -- Index: leasequeue_delayed_due from the floor on.
+-- Pages: 20 + 0.2 a row
 -- Returns: seq, available_at in microseconds, seq.
 WITH q AS MATERIALIZED (
     SELECT q.id, 'epoch'::timestamptz + interval '1 us' * GREATEST(%(at)s::bigint, (

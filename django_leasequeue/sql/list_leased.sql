@@ -2,6 +2,7 @@
 -- Parameters: project, queue, deadline (of the claim, microseconds), claim (token), part and seq (of the last job seen; null:
 --   from the start), size.
 -- Index: leasequeue_claim_deadline from the floor on: as many claims as hold a page.
+-- Pages: 20 + 0.2 a row
 -- Returns: seq, deadline in microseconds, token, part, seq.
 WITH q AS MATERIALIZED (
     SELECT q.id, 'epoch'::timestamptz + interval '1 us' * GREATEST(%(deadline)s::bigint, (

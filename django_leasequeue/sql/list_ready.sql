@@ -1,6 +1,7 @@
 -- Purpose: ready jobs of a queue in claim order, a page at a time; messages past their TTL are left out, as in a claim.
 -- Parameters: project, queue, rank and position (of the last job seen; null: from the start), size, now.
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, the fresh lane from the floor on.
+-- Pages: 20 + 0.4 a row
 -- Returns: seq, rank, position.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -1,6 +1,7 @@
 -- Purpose: records of a log in order of their numbers, a page at a time; records past their TTL are left out.
 -- Parameters: project, queue, seq (of the last record seen; null: from the start), size, now.
 -- Index: leasequeue_queue_name, leasequeue_record_pkey.
+-- Pages: 20 + 0.1 a row
 -- Returns: seq, seq.
 WITH q AS MATERIALIZED (
     SELECT id, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now FROM leasequeue_queue

@@ -2,6 +2,7 @@
 --   oldest messages).
 -- Parameters: queue (id), now.
 -- Index: leasequeue_ready_pkey from both ends, leasequeue_claim_deadline for the held ones, leasequeue_job_pkey.
+-- Pages: 60
 -- Returns: seq, created_at, age in whole seconds: the oldest, then the newest; nothing if there are none.
 WITH m AS MATERIALIZED (
     SELECT x.seq FROM (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (

@@ -5,6 +5,7 @@
 --   null: none), upto (number up to which; null: the end of the page), look (numbers), origin (left out; null: nobody), now.
 -- Index: leasequeue_ready_pkey (rank 0, each lane in order of position), leasequeue_claim_deadline from the floor on,
 --   leasequeue_job_pkey.
+-- Pages: 20 + 6 a row
 -- Returns: seq, created_at, expires_at, data, claim (null: free), age in whole seconds, position; last, if there may be more
 --   held ones: the number looked at last, the rest null.
 WITH t AS MATERIALIZED (

@@ -7,6 +7,7 @@
 --   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place. Waits for
 --   the claims of a holder; what else somebody has locked is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
+-- Pages: 20 + 78 a row
 -- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); whoever waited is told.
 WITH q AS MATERIALIZED (
     SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid

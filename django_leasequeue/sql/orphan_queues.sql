@@ -2,6 +2,7 @@
 --   the same moment).
 -- Parameters: size.
 -- Index: leasequeue_queue_pkey; of each place the one that begins with the queue: one entry for each gap between two queues.
+-- Pages: 80
 -- Returns: queue id, at most one for each gap and place.
 WITH g AS MATERIALIZED (
     SELECT x.low, COALESCE(x.high, 9223372036854775807) AS high FROM (

@@ -2,6 +2,7 @@
 --   for the next time.
 -- Parameters: queue (its id), size.
 -- Index: of each place the one that begins with the queue; leasequeue_job_pkey, leasequeue_attempt_job.
+-- Pages: 20 + 0.2 a row
 -- Returns: how many jobs went.
 WITH r AS MATERIALIZED (
     SELECT ctid AS place, seq FROM leasequeue_ready WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED

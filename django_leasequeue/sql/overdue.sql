@@ -1,6 +1,7 @@
 -- Purpose: end the leases of a queue that were not renewed for some time, so that the next sweep brings their jobs back.
 -- Parameters: queue (id), idle (ms without renewal), size (claims), now.
 -- Index: leasequeue_claim_deadline, leasequeue_claim_pkey: the live claims of the queue.
+-- Pages: 30, and the live claims
 -- Returns: the seqs. When a claim was renewed last is its deadline less its length, but not before it was made.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

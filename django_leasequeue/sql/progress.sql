@@ -2,6 +2,7 @@
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length: seqs, claims (their tokens), values
 --   (json texts); now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey.
+-- Pages: 170 + 14 a row
 -- Returns: the seqs whose progress was kept.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -1,6 +1,7 @@
 -- Purpose: delayed jobs whose time has come become ready.
 -- Parameters: queues (ids), size (jobs per queue), now, autocommit.
 -- Index: leasequeue_delayed_due from the floor on, leasequeue_delayed_pkey; leasequeue_job_pkey where jobs go to the back.
+-- Pages: 40 + 20 a row
 -- Returns: seq, queue id, waking.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id() AS xid

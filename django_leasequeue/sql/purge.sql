@@ -3,6 +3,7 @@
 -- Index: leasequeue_ready_pkey, leasequeue_delayed_due, leasequeue_record_pkey, with a tag leasequeue_ready_tag, leasequeue_delayed_tag,
 --   leasequeue_record_tag; leasequeue_dead_died; leased ones: the claims of the queue. An operator's statement: among leased and dead
 --   jobs, and with a prefix, it reads past those whose tag is another.
+-- Pages: 20 + 1.4 a row
 -- Returns: seq.
 SELECT x.seq FROM (
     SELECT r.seq, r.tag FROM leasequeue_ready r

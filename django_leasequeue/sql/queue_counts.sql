@@ -5,6 +5,7 @@
 --   fresh lane) and leasequeue_delayed_due from the floor on, leasequeue_ready_expires, leasequeue_dead_died,
 --   leasequeue_record_pkey, leasequeue_claim_deadline (newest first, down to the floor), leasequeue_job_pkey (the heads),
 --   leasequeue_stat_sample.
+-- Pages: 20 + 0.2 a row
 -- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
 --   delayed, due ones among them, leased, over ones among them (past the deadline), claims that were read, dead in place, dead
 --   letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead, records, or

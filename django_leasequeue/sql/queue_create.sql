@@ -1,6 +1,7 @@
 -- Purpose: make a queue (or log) with its options, its first rank and its state; an existing one is left alone.
 -- Parameters: project, name, config (json object with every option), now.
 -- Index: leasequeue_queue_name.
+-- Pages: 60
 -- Returns: the id of the new queue; nothing if it was there. Workers that take all queues are told of it.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

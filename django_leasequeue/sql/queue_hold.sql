@@ -2,6 +2,7 @@
 --   (queue_lock.sql). A transaction with one snapshot for all its statements holds the row as well: it would not see it go.
 -- Parameters: project, name.
 -- Index: leasequeue_queue_name.
+-- Pages: 30
 -- Returns: the queue's id; nothing if there is none. It may be gone once this has waited: look again.
 WITH q AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(name)s

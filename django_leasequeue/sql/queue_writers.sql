@@ -2,6 +2,7 @@
 --   they read anything.
 -- Parameters: known (text[]: only these; null: all), pause (seconds to wait afterwards).
 -- Index: none, memory only.
+-- Pages: none: catalogs and locks.
 -- Returns: their virtual transactions (text[]; null: none), this session's not among them.
 SELECT (SELECT array_agg(l.virtualtransaction) FROM pg_locks l
     WHERE l.relation = 'leasequeue_job'::regclass AND l.mode = 'RowExclusiveLock' AND l.pid <> pg_backend_pid()

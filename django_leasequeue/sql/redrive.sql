@@ -4,6 +4,7 @@
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place. A letter that somebody else has locked is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
+-- Pages: 20 + 99 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
 WITH q AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s

@@ -4,6 +4,7 @@
 --   unstarted (the handler never ran: the delivery does not count); now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey. Tells the stream that
 --   the job was leased to.
+-- Pages: 210 + 32 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, 3 dead in place, 2 used up and bound for another topic: left leased with its
 --   failure noted, move it next), available_at, deliveries, queue id, key, name, token.
 WITH t AS MATERIALIZED (

@@ -4,6 +4,7 @@
 --   none), expired (only those past their time), gap ('cap' or 'ttl': readers that come too late are told; null: not), now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_record_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_attempt_job, leasequeue_floor_place; leased ones: the live claims of the queue.
+-- Pages: 20 + 15 a row
 -- Returns: seq, state, key, name, deliveries, bytes; telling.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid

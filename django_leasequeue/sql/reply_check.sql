@@ -1,6 +1,7 @@
 -- Purpose: which of these jobs have ended (after a lost connection, where nothing is told, and now and then).
 -- Parameters: seqs.
 -- Index: leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_record_pkey.
+-- Pages: 110
 -- Returns: the seqs that are not live any more: nothing in front of their end is left.
 SELECT s.seq FROM unnest(%(seqs)s::bigint[]) AS s(seq)
 LEFT JOIN LATERAL (

@@ -3,6 +3,7 @@
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_deadletter_pkey,
 --   leasequeue_jobresult_pkey, leasequeue_record_pkey; where the job stands nowhere of these, its queue's claims by
 --   leasequeue_claim_deadline from the floor on.
+-- Pages: 90, and the live claims
 -- Returns: seq and whether it has ended, null if it went elsewhere meanwhile (look again); no row when nothing is known of it.
 WITH q AS MATERIALIZED (
     SELECT id, dedup_until, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

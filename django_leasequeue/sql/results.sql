@@ -1,6 +1,7 @@
 -- Purpose: remembered results by number or by key.
 -- Parameters: project, queue (null: any), seqs, keys (one of the two is empty), now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_jobresult_pkey, leasequeue_attempt_job.
+-- Pages: 20 + 13 a row
 -- Returns: the columns of engine.lookup.StoredResult.
 SELECT j.seq, j.queue_id, q.name, r.state, j.key, j.name, j.tag, r.node, r.claim, r.deliveries, j.created_at,
     COALESCE(j.first_claimed_at, r.claimed_at), r.claimed_at, r.finished_at, r.expires_at, r.result::text, r.result_body,

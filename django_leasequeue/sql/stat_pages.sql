@@ -3,6 +3,7 @@
 --   ready, as in queue_counts.
 -- Parameters: pages, now.
 -- Index: none (samples of pages; the claims, a row for each claim call).
+-- Pages: whole tables of claims and queues; of the others the sample that is asked for.
 -- Returns: queue id, whether the queue is there, ready, delayed, leased, dead, records.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

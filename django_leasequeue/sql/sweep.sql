@@ -1,6 +1,7 @@
 -- Purpose: jobs of expired claims become ready again (or dead, where deliveries end at release); each is a suspect then.
 -- Parameters: queues (ids), size (claims per queue), jobs (of all claims together; the last claim goes over it), now, autocommit.
 -- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_attempt_job.
+-- Pages: 20 + 37 a row
 -- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
 --   name, node, deliveries; first one row with the number of claims removed (seq) and read (outcome; size when some were left
 --   for their many jobs).

@@ -3,6 +3,7 @@
 -- Index: leasequeue_job_key; one look each at leasequeue_jobresult_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_attempt_job. What stands nowhere of these is leased: the
 --   claims of its queue are read, by leasequeue_claim_deadline from the floor on.
+-- Pages: 50
 -- Returns: at most one row: state (job state, or 10 + result state), queue (the one it was enqueued to), priority, name,
 --   data, errors, result, node, deliveries, run_at, created_at, first_claimed_at, claimed_at, finished_at, whether it
 --   is a dead letter.

@@ -3,6 +3,7 @@
 -- Parameters: queue (id), low and high (bounds of the tags, both inclusive), before (seq, exclusive; null: any), size.
 -- Index: leasequeue_record_tag, leasequeue_ready_tag, leasequeue_delayed_tag; leased and dead ones have no index of tags: their
 --   jobs are looked up, all that the topic has (leasequeue_claim_deadline, leasequeue_dead_died, leasequeue_job_pkey).
+-- Pages: 20 + 0.9 a row
 -- Returns: seq.
 SELECT x.seq FROM (
     (SELECT o.seq FROM leasequeue_record o

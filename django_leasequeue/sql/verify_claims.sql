@@ -1,6 +1,7 @@
 -- Purpose: what no claim may be: without jobs, with a job twice, with arrays of different lengths, with the name of other jobs.
 -- Parameters: size.
 -- Index: whole tables, hashed: an operator's statement.
+-- Pages: whole tables, as it compares all of them.
 -- Host: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: differences in all, difference, lowest seq (0: none), queue id, the claim (json), what was found (json).
 WITH u AS MATERIALIZED (

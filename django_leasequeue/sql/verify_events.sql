@@ -4,6 +4,7 @@
 --   wrong: a transaction that has its number early may change a job after one that got a higher number.)
 -- Parameters: size (differences returned), since (time; null: the whole log), now.
 -- Index: leasequeue_event_occurred where since is given; otherwise whole tables: an operator's statement.
+-- Pages: whole tables, as it compares all of them.
 -- Host: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: first a row of totals: differences, jobs with events, jobs leased, leases that the log does not reach back to;
 --   then difference, seq, queue id, what the log says, what the place says (json).

@@ -2,6 +2,7 @@
 --   sweep do not see them.
 -- Parameters: size.
 -- Index: whole tables, hashed: an operator's statement.
+-- Pages: whole tables, as it compares all of them.
 -- Host: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: differences in all, difference, lowest seq (0: none), queue id, the floor's side, the waiting side (json), by queue,
 --   kind and rank.

@@ -1,6 +1,7 @@
 -- Purpose: every job stands in exactly one place, of a queue that is there, and what the place repeats of it is true.
 -- Parameters: size.
 -- Index: whole tables, hashed: an operator's statement.
+-- Pages: whole tables, as it compares all of them.
 -- Host: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: differences in all, difference, seq, queue id, what is expected, what was found (json).
 WITH letter AS MATERIALIZED (

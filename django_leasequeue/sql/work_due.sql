@@ -1,6 +1,7 @@
 -- Purpose: when a queue has something to give next without anybody saying so: a delayed job that is due, a lease that expires.
 -- Parameters: queue (id), now.
 -- Index: leasequeue_delayed_due and leasequeue_claim_deadline, each from its floor on.
+-- Pages: 40
 -- Returns: seconds from now, or null.
 WITH f AS MATERIALIZED (
     SELECT k.kind, 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f

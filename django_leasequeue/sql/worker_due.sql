@@ -1,6 +1,7 @@
 -- Purpose: how long an idle worker may sleep: until the next delayed job is due or the next lease expires.
 -- Parameters: queues (ids), now.
 -- Index: leasequeue_delayed_due and leasequeue_claim_deadline, each from its floor on: one entry a queue.
+-- Pages: 190
 -- Returns: seconds until the first delayed job, until the first claim's deadline; null if there is none, below zero if due.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

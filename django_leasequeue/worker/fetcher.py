@@ -121,7 +121,7 @@ class Fetcher:
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
-        self._trail = Trail()
+        self._trail = Trail(eager=True)
         #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
         self._losses = 0

@@ -1,7 +1,8 @@
 """The journal of a worker: which jobs it has started, outside of its memory, for whoever comes after it.
 
-A process that is killed says nothing. What it had claimed and not started has done nothing: it is given back at once, and
-that delivery does not count. What it had started is a suspect: its lease is ended, and it runs alone when it comes again.
+A process that is killed says nothing. What it had claimed and not started has done nothing: it is given back at once,
+and that delivery does not count. What it had started is a suspect: its lease is ended, and it runs alone when it comes
+again.
 The journal is a memory-mapped file: what is written to it survives the process, and writing costs no system call.
 """
 

@@ -137,7 +137,9 @@ class Keeper:
             try:
                 found = self._heir.look()
             except OSError:
-                logger.exception("What killed workers held has to wait for its leases", extra={"node": self._state.node})
+                logger.exception(
+                    "What killed workers held has to wait for its leases", extra={"node": self._state.node}
+                )
                 return
             if found:
                 self._state.due_changed = True

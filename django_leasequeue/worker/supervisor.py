@@ -200,9 +200,7 @@ class Supervisor:
             os.close(orders_writing)
             os.close(reports_reading)
             self._forget_parent()
-            return run_child(
-                self._options, self._name + child.suffix, child.number, orders_reading, reports_writing
-            )
+            return run_child(self._options, self._name + child.suffix, child.number, orders_reading, reports_writing)
         os.close(orders_reading)
         os.close(reports_writing)
         os.set_blocking(reports_reading, False)

@@ -202,9 +202,7 @@ class Worker:
 
     def _quiet(self) -> bool:
         """Whether nothing runs, and the database knows of all that has ended."""
-        return (
-            not self._coroutines.starting and not self.running() and not self._acknowledger.done and self.state.told
-        )
+        return not self._coroutines.starting and not self.running() and not self._acknowledger.done and self.state.told
 
     def _start_alone(self, job: LeasedJob) -> None:
         if self.state.handler.is_async(job):

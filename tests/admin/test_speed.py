@@ -1,6 +1,6 @@
 """How long each page takes over large tables: printed, not asserted.
 
-ADMIN_SPEED=1 pytest tests/admin/test_speed.py -s        (1,000,000 dead letters, 10,000,000 events of jobs; some minutes)
+ADMIN_SPEED=1 pytest tests/admin/test_speed.py -s        (1,000,000 dead letters, 10,000,000 events; minutes)
 ADMIN_SPEED=0.01 pytest tests/admin/test_speed.py -s     (a hundredth of it)
 """
 
@@ -44,7 +44,8 @@ FROM generate_series(%(low)s::bigint, %(high)s::bigint - 1) AS g CROSS JOIN LATE
         ELSE clock_timestamp() - interval '1 hour' + (g - %(half)s)::float8 * (interval '1 hour' / %(half)s)
         END AS at) o
 CROSS JOIN LATERAL (
-    SELECT array_agg(s * 20 + n) AS seqs, array_agg((s %% 1000 * 10 + 0 * n)::int) AS waits FROM generate_series(1, 20) AS n) q
+    SELECT array_agg(s * 20 + n) AS seqs, array_agg((s %% 1000 * 10 + 0 * n)::int) AS waits
+    FROM generate_series(1, 20) AS n) q
 """
 
 LETTERS = """

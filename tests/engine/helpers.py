@@ -96,8 +96,7 @@ def delivered(times: int, *seqs: int) -> None:
 def kinds(seq: int) -> list[str]:
     """The words of a job's events, oldest first."""
     return [
-        EventKind(kind).label
-        for kind in JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
+        EventKind(kind).label for kind in JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
     ]
 
 

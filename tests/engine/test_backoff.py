@@ -94,7 +94,9 @@ def test_nack_means_no_delay_and_none_the_backoff(db, clock) -> None:
     queue_with("fixed")
     put()
     assert engine.run(engine.nack([one().seq], NODE)).released[LiveJob.objects.get().pk].state == "ready"
-    assert engine.run(engine.nack([one().seq], NODE, delay_ms=None)).released[LiveJob.objects.get().pk].state == "delayed"
+    assert (
+        engine.run(engine.nack([one().seq], NODE, delay_ms=None)).released[LiveJob.objects.get().pk].state == "delayed"
+    )
 
 
 def test_an_expired_lease_comes_back_without_delay(db, clock) -> None:

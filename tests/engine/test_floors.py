@@ -93,7 +93,7 @@ class TestReady:
         assert self.floor > early.seq
 
     def test_a_number_drawn_while_the_floor_was_proposed_is_not_passed(self) -> None:
-        """Nothing waits: the floor may go to the next number; but not to one read after the snapshot that it rests on."""
+        """Nothing waits: the floor may go to the next number, but not to one read after the snapshot it rests on."""
         drain(5)
         proposals = Proposals()
         engine.run(engine.advance_floors(proposals))

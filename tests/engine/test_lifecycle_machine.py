@@ -365,12 +365,14 @@ class LifeCycle(RuleBasedStateMachine):
     @invariant()
     def no_ready_job_lies_below_its_floor(self) -> None:
         found = floors(self.queue_id) if self.jobs else {}
-        for rank, position in Ready.objects.filter(queue_id=self.queue_id, lane=Lane.FRESH).values_list("rank", "position"):
+        fresh = Ready.objects.filter(queue_id=self.queue_id, lane=Lane.FRESH)
+        for rank, position in fresh.values_list("rank", "position"):
             assert position >= found.get((FloorKind.READY, rank), 0)
 
     @invariant()
     def the_sweep_can_find_every_lease(self) -> None:
-        claims = {(claim.token, seq): claim for claim in Claim.objects.filter(queue_id=self.queue_id) for seq in claim.seqs}
+        rows = Claim.objects.filter(queue_id=self.queue_id)
+        claims = {(claim.token, seq): claim for claim in rows for seq in claim.seqs}
         leased = self.waiting("leased")
         assert len(claims) == len(leased)
         for job in leased:

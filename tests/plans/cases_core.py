@@ -7,9 +7,21 @@ from typing import Any
 from django_leasequeue.engine import arrays
 
 from .filling import (
-    AGAIN, ANNEX, BATCH, BATCHED, CAPPED, COUNTS, DEAD, DONE, DUE, FRESH, GRAVES, IDLE, IDS, LATER, LEASED, LETTERS, NOW, OVER, RECORDS,
+    BATCH,
+    BATCHED,
+    DEAD,
+    DONE,
+    FRESH,
+    GRAVES,
+    IDLE,
+    IDS,
+    LATER,
+    LEASED,
+    NOW,
+    OVER,
+    RECORDS,
     STALE,
-)  # fmt: skip
+)
 from .regimes import Case
 
 BUSY, EVERY = IDS["busy"], arrays.integers(IDS.values())
@@ -30,7 +42,22 @@ def keys(name: str, first: int, count: int) -> str:
 
 def new_jobs(count: int, **given: Any) -> dict[str, Any]:
     empty = dict.fromkeys(
-        "keys names tags priorities datas metas bodies run_at delays ttls reply_to result_ttls max_deliveries origins".split(),
+        [
+            "keys",
+            "names",
+            "tags",
+            "priorities",
+            "datas",
+            "metas",
+            "bodies",
+            "run_at",
+            "delays",
+            "ttls",
+            "reply_to",
+            "result_ttls",
+            "max_deliveries",
+            "origins",
+        ],
         arrays.EMPTY,
     )
     return {**empty, "project": "", "queue": "busy", "numbers": numbers(1, count), "locked": False, **given}
@@ -39,9 +66,14 @@ def new_jobs(count: int, **given: Any) -> dict[str, Any]:
 def settle(seqs: list[int], token: int | None, node: str, **given: Any) -> dict[str, Any]:
     tokens = [token or seq for seq in seqs]
     return {
-        "project": "", "queue": None, "node": node, "tokens": arrays.integers(sorted(set(tokens))),
-        "seqs": arrays.integers(seqs), "claims": arrays.integers(tokens), **given,
-    }  # fmt: skip
+        "project": "",
+        "queue": None,
+        "node": node,
+        "tokens": arrays.integers(sorted(set(tokens))),
+        "seqs": arrays.integers(seqs),
+        "claims": arrays.integers(tokens),
+        **given,
+    }
 
 
 def settled_three_ways(name: str, each: str = "", value: str = "1", **given: Any) -> list[Case]:
@@ -60,17 +92,27 @@ def settled_three_ways(name: str, each: str = "", value: str = "1", **given: Any
 
 def removal(queue: str, first: int, count: int, state: int, **given: Any) -> Case:
     params = {
-        "queue": IDS[queue], "seqs": numbers(first, count), "places": arrays.integers([state]), "reason": "x",
-        "expired": False, "gap": None, **given,
-    }  # fmt: skip
+        "queue": IDS[queue],
+        "seqs": numbers(first, count),
+        "places": arrays.integers([state]),
+        "reason": "x",
+        "expired": False,
+        "gap": None,
+        **given,
+    }
     return Case("remove", params, count)
 
 
 ENDING = {"bodies": "{}", "tracebacks": "{}"}
 FAILURE = {"error_types": "{}", "errors": "{}", "fingerprints": "{}", "rans": "{}"}
 CLAIM = {
-    "queue": BUSY, "ranks": "{-2,-1,0}", "lows": arrays.integers([FRESH] * 3), "node": "n", "size": 100, "grace_ms": 0,
-}  # fmt: skip
+    "queue": BUSY,
+    "ranks": "{-2,-1,0}",
+    "lows": arrays.integers([FRESH] * 3),
+    "node": "n",
+    "size": 100,
+    "grace_ms": 0,
+}
 ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
 
 CASES = [
@@ -86,11 +128,26 @@ CASES = [
     Case("bulk_open", {"project": "", "queue": "busy", "size": 200}, 200),
     Case(
         "bulk_close",
-        {"queue": BUSY, "type": "queue", "seqs": numbers(200_000_000, 200), "ranks": "{}", "dues": "{}", "flags": "{}",
-            "limits": "{}", "expires": "{}", "tags": "{}", "names": "{}", "rank": 0, "name": "x", "log": True, "wake": True,
-            "relax": False, "at": NOW},
+        {
+            "queue": BUSY,
+            "type": "queue",
+            "seqs": numbers(200_000_000, 200),
+            "ranks": "{}",
+            "dues": "{}",
+            "flags": "{}",
+            "limits": "{}",
+            "expires": "{}",
+            "tags": "{}",
+            "names": "{}",
+            "rank": 0,
+            "name": "x",
+            "log": True,
+            "wake": True,
+            "relax": False,
+            "at": NOW,
+        },
         200,
-    ),  # fmt: skip
+    ),
     Case("claim_look", {"project": "", "queues": arrays.texts(IDS), "jitter": 5_000}, len(IDS)),
     Case("claim", CLAIM, 100),
     Case("claim", {**CLAIM, "size": 1}, 1),
@@ -132,18 +189,29 @@ CASES = [
     Case("floor", {"ids": "{}", "kinds": "{}", "ranks": "{}", "lows": "{}", "marks": "{}"}, 3 * (len(IDS) + IDLE)),
     Case(
         "floor",
-        {"queues": arrays.integers([BUSY]), "ids": arrays.integers([BUSY]), "kinds": "{0}", "ranks": "{-1}",
-            "lows": arrays.integers([FRESH + 2]), "marks": "{3}"},
+        {
+            "queues": arrays.integers([BUSY]),
+            "ids": arrays.integers([BUSY]),
+            "kinds": "{0}",
+            "ranks": "{-1}",
+            "lows": arrays.integers([FRESH + 2]),
+            "marks": "{3}",
+        },
         5,
-    ),  # fmt: skip
-    Case("floor_tidy", {"size": 1_000}, 1_000),
+    ),
     Case("spent", {"queues": arrays.integers([BUSY]), "size": 100}, 600),
     Case("spent", {"queues": arrays.integers([BUSY]), "size": 100, "tag": "rare"}, 300),
     Case("bury", {"queue": IDS["busy"], "seqs": numbers(FRESH, 100)}, 100),
     Case(
         "move",
-        {"queue": IDS["graves"], "target": IDS["letters"], "seqs": numbers(GRAVES, 20), "node": "grave-0",
-            "claims": arrays.integers([GRAVES]), "keyed": False},
+        {
+            "queue": IDS["graves"],
+            "target": IDS["letters"],
+            "seqs": numbers(GRAVES, 20),
+            "node": "grave-0",
+            "claims": arrays.integers([GRAVES]),
+            "keyed": False,
+        },
         20,
-    ),  # fmt: skip
+    ),
 ]

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from django_leasequeue.engine import arrays
-
 from django_leasequeue.models import Queue
 
 from .cases_core import BUSY, EVERY, keys, numbers
@@ -27,9 +26,17 @@ def named(name: str, **given: Any) -> dict[str, Any]:
 
 def read(topic: str, after: int, **given: Any) -> Case:
     params = {
-        **SEALING, "project": "", "topic": topic, "after": after, "size": 100, "take": 200, "look": 200, "nodes": "{}",
-        "bytes": 1 << 24, **given,
-    }  # fmt: skip
+        **SEALING,
+        "project": "",
+        "topic": topic,
+        "after": after,
+        "size": 100,
+        "take": 200,
+        "look": 200,
+        "nodes": "{}",
+        "bytes": 1 << 24,
+        **given,
+    }
     return Case("topic_read", params, 100)
 
 
@@ -94,7 +101,9 @@ CASES = [
     Case("claim_seqs", {"queue": BUSY, "claim": BATCHED}, 1),
     Case("claim_renew", {"queue": BUSY, "claim": BATCHED, "ttl_ms": 60_000, "grace_ms": 1_000}, 1),
     Case("work_due", {"queue": BUSY}, 1),
-    Case("work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED, LEASED + 1])}, 2),
+    Case(
+        "work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED, LEASED + 1])}, 2
+    ),
     Case("topic_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "size": 50}, 50),
     Case("topic_look", {"project": "", "topic": "letters"}, 1),
     Case("topic_names", {"project": "", "names": arrays.texts(IDS)}, len(IDS)),
@@ -118,8 +127,9 @@ CASES = [
     Case("apikey_used", {"id": 77, "every": 60.0}, 1),
     Case(
         "cohort_join",
-        {"queue": BUSY, "jitter_ms": 100, "nodes": "{a}", "sizes": "{10}", "leases": "{NULL}", "connections": "{NULL}"}, 1,
-    ),  # fmt: skip
+        {"queue": BUSY, "jitter_ms": 100, "nodes": "{a}", "sizes": "{10}", "leases": "{NULL}", "connections": "{NULL}"},
+        1,
+    ),
     Case("cohort_open", {"queue": BUSY, "size": 10}, 10),
     Case("cohort_lock", {"queue": BUSY}, 1),
     Case("cohort_take", {"ids": numbers(1, 10)}, 10),
@@ -127,10 +137,20 @@ CASES = [
     Case("cohort_mark", {"ids": numbers(1, 10), "claims": numbers(1, 10), "own": "{1}"}, 10),
     Case(
         "deal",
-        of("other", nodes="{a,b}", sizes="{50,50}", leases="{NULL,NULL}", connections="{NULL,NULL}", shown="{t,t}", force=True,
-            most=100, bytes=1 << 24, all_bytes=1 << 25),
+        of(
+            "other",
+            nodes="{a,b}",
+            sizes="{50,50}",
+            leases="{NULL,NULL}",
+            connections="{NULL,NULL}",
+            shown="{t,t}",
+            force=True,
+            most=100,
+            bytes=1 << 24,
+            all_bytes=1 << 25,
+        ),
         100,
-    ),  # fmt: skip
+    ),
     Case("admin/job", {"seq": FRESH + 7, "bytes": 1_000}, 1),
     Case("admin/job", {"seq": DEAD + 7, "bytes": 1_000}, 1),
     Case("admin/ended", {"seq": DONE + 7, "bytes": 1_000}, 1),

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (SQL)
 """200,000 jobs and 200,000 results, in every place that there is. All numbers are fixed, so that cases can name them."""
 
 from __future__ import annotations

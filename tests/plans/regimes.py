@@ -45,11 +45,13 @@ class Measure:
 
 
 _OURS = "c.relname LIKE 'leasequeue%'"
-_FORGOTTEN = f"DELETE FROM pg_statistic s USING pg_class c WHERE s.starelid = c.oid AND {_OURS} AND c.relkind IN ('r', 'i')"
+_FORGOTTEN = (
+    f"DELETE FROM pg_statistic s USING pg_class c WHERE s.starelid = c.oid AND {_OURS} AND c.relkind IN ('r', 'i')"
+)
 _COUNTED = f"UPDATE pg_class c SET reltuples = {{}}, relpages = {{}} WHERE {_OURS} AND c.relkind = '{{}}'"
 
-#: What the planner is told, by name. ``emptied``: of tables that were full, when vacuum found them empty and cut them off (indexes
-#: are not cut off); ``empty``: of new tables that vacuum has seen.
+#: What the planner is told, by name. ``emptied``: of full tables, when vacuum found them empty and cut them off
+#: (indexes are not cut off); ``empty``: of new tables that vacuum has seen.
 STATISTICS: dict[str, tuple[str, ...]] = {
     "full": (),
     "emptied": (_COUNTED.format(0, 0, "r"), _COUNTED.format(0, "GREATEST(relpages, 1)", "i")),

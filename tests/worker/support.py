@@ -94,4 +94,4 @@ def errors_of(job: LiveJob) -> list[dict[str, Any]] | None:
 def results() -> dict[str, int]:
     """Key -> state of the results."""
     keys = dict(Job.objects.values_list("pk", "key"))
-    return {keys[seq]: state for seq, state in JobResult.objects.values_list("seq", "state")}
+    return {str(keys[seq]): state for seq, state in JobResult.objects.values_list("seq", "state")}

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import F
 
 from django_leasequeue import engine
-from django_leasequeue.models import Claim, JobEvent, JobResult, LiveJob
+from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, LiveJob, Queue, QueueFloor
 from django_leasequeue.worker import JobControl
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import Threaded, burst, enqueue, errors_of, eventually, ready, results, working
@@ -47,6 +47,7 @@ def take_away(seq: int) -> engine.LeasedJob:
     # In one transaction: in between, the worker under test could take it again.
     with transaction.atomic():
         job = LiveJob.objects.get(seq=seq)
+        assert job.node is not None and job.claim is not None  # noqa: PT018
         # A part of the claim of its own.
         engine.run(engine.extend([seq], job.node, claims=[job.claim]))
         past = F("deadline") - timedelta(milliseconds=1_200)
@@ -153,6 +154,24 @@ def test_jobs_claimed_when_jobs_were_short_are_given_back_when_they_are_not(monk
     returned = JobEvent.objects.filter(kind=RELEASED, detail__unstarted=True).count()
     assert returned >= 100
     assert set(LiveJob.objects.filter(state=0).values_list("deliveries", flat=True)) <= {0, 1}
+
+
+def test_a_worker_raises_the_floors_of_its_queues_while_it_is_busy() -> None:
+    """Without any reaper; and it leaves them alone when it has nothing to do."""
+    queue = Queue.objects.get(name="work").pk
+    other = engine.run(engine.create("other")) and Queue.objects.get(name="other").pk
+    floors = QueueFloor.objects.filter(kind=FloorKind.READY)
+    seqs = enqueue(*({"do": "sleep", "seconds": 0.005} for _ in range(600)))
+    with working(concurrency=2):
+        eventually(lambda: floors.filter(queue_id=queue, value__gt=seqs[0]).exists(), "it rises while jobs run")
+        assert len(results()) < 600
+        eventually(lambda: len(results()) == 600, "all are done")
+        eventually(lambda: floors.filter(queue_id=queue, value__gt=seqs[-200]).exists(), "it follows")
+        time.sleep(1.5)
+        before = list(QueueFloor.objects.values_list("pk", flat=True))
+        time.sleep(1)
+        assert list(QueueFloor.objects.values_list("pk", flat=True)) == before
+    assert not floors.filter(queue_id=other).exists()
 
 
 def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pytest.MonkeyPatch) -> None:

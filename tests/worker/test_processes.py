@@ -202,7 +202,7 @@ def test_postgresql_restarts_underneath(private_server: TemporaryServer, notes: 
             private_server.start()
         with private_server.connect() as after:
             eventually(lambda: count(after, "leasequeue_jobresult") == 600, "all are done", 60)
-            assert count(after, "leasequeue_job") == 0
+            assert count(after, "leasequeue_livejob") == 0
         # An idle worker whose connection was lost hears of new jobs again.
         private_server.stop("fast")
         private_server.start()

@@ -2,6 +2,7 @@
 --   a size.
 -- Parameters: seq, bytes (longer JSON is left out: its size is told).
 -- Index: leasequeue_jobresult_pkey, leasequeue_job_pkey, leasequeue_attempt_job.
+-- Pages: 40
 -- Returns: the columns of admin.reading.JobFacts; the state is that of the result + 10.
 SELECT r.seq, r.queue_id, q.project, q.name, r.state::int + 10, j.key, j.name, j.tag, j.origin, r.deliveries,
     COALESCE(j.max_deliveries, q.max_deliveries), r.node, r.claim, j.created_at, COALESCE(j.first_claimed_at, r.claimed_at),

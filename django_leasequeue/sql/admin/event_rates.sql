@@ -4,6 +4,7 @@
 -- Parameters: queue (id; null: each), seconds (how far back), bucket (seconds), size, now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition. No order inside: the heap is in the order of time, and reading
 --   stops at the limit. (Run it under admin/plans: a planner that trusts the limit reads the table from its beginning.)
+-- Pages: 20 + 0.6 a row
 -- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: queue id (null: all together), bucket (0 = oldest; null: the whole time), how many events each that was read
 --   stands for at most, enqueued, claimed, acked, failed, released or expired, dead; waits p50 and p99 (seconds from when a

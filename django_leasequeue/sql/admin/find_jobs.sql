@@ -2,6 +2,7 @@
 -- Parameters: seq (null: none), key (null: none), size.
 -- Index: leasequeue_job_pkey, leasequeue_job_key; of each found job one entry of each place (of a leased one the live claims of
 --   its queue).
+-- Pages: 80
 -- Returns: seq, state (of the result + 10), project, queue, queue id, key, name, created_at, deliveries.
 WITH j AS MATERIALIZED (
     SELECT seq FROM leasequeue_job WHERE seq = %(seq)s::bigint

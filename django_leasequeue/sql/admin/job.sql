@@ -1,6 +1,7 @@
 -- Purpose: one live job with all that its page shows, of any project; bodies by their size only, JSON up to a size.
 -- Parameters: seq, bytes (longer JSON is left out: its size is told).
 -- Index: leasequeue_job_pkey and one entry of each place; of a leased job the live claims of its queue.
+-- Pages: 60
 -- Returns: the columns of admin.reading.JobFacts.
 SELECT j.seq, j.queue_id, q.project, q.name, j.state::int, j.key, j.name, j.tag, j.origin, j.deliveries,
     COALESCE(j.max_deliveries, q.max_deliveries), j.node, j.claim, j.created_at, j.first_claimed_at, j.claimed_at, j.deadline,

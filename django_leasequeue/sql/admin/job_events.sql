@@ -2,6 +2,7 @@
 -- Parameters: seq, size.
 -- Index: leasequeue_event_seqs and leasequeue_event_occurred (BRIN) of each partition, within the job's own times where it is known;
 --   ordered by transaction.
+-- Pages: 20 + 6 a row
 -- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: id, occurred_at, kind, queue id, node, deliveries, claim, deadline, waited, ran (ms), name, detail.
 WITH t AS MATERIALIZED (

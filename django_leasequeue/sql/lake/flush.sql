@@ -2,5 +2,6 @@
 --   this one writes a message that nobody reads.
 -- Parameters: none. In a transaction of its own.
 -- Index: none.
+-- Pages: none.
 -- Returns: one row.
 SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'leasequeue', '')

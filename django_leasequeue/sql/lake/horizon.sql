@@ -3,6 +3,7 @@
 --   WAL is taken after the snapshot, so that everything that ended before the snapshot lies before it.
 -- Parameters: none.
 -- Index: none.
+-- Pages: none: catalogs.
 -- Returns: the number below which every transaction has ended; the system's identifier; the place up to which the WAL has to be
 --   flushed (null: it is; so on a standby, which gets nothing else).
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, (SELECT system_identifier::text FROM pg_control_system()),

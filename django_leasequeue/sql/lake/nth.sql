@@ -1,6 +1,7 @@
 -- Purpose: the place up to which there are at most so many events after a point: of whole rows, and of one row at least.
 -- Parameters: txid, id (after), last_txid, last_id (look no further), most.
 -- Index: leasequeue_event_txid (BRIN).
+-- Pages: 260
 -- Returns: txid, id; nothing if there are fewer.
 WITH e AS MATERIALIZED (
     SELECT r.txid, r.id, sum(cardinality(r.seqs)) OVER (ORDER BY r.txid, r.id) AS upto, row_number() OVER (ORDER BY r.txid, r.id) AS n

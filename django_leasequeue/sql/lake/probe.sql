@@ -1,6 +1,7 @@
 -- Purpose: a look at evenly spaced pages of one partition of the lease log: where the order of events stands there.
 -- Parameters: {table}; pages, step.
 -- Index: pages by their number (TID range scan).
+-- Pages: whole tables: the pages that are asked for.
 -- Returns: txid, id of one row per page looked at; the events (one a job) of the page.
 SELECT e.txid, e.id, e.events
 FROM generate_series(0, %(pages)s::bigint - 1, %(step)s::bigint) AS p(page), LATERAL (

@@ -1,16 +1,20 @@
 -- Purpose: staged replays of dead jobs: take each dead letter out of where it stands, and forget those that are not dead any more
 --   (replayed before, redriven, cancelled). The job that the stage holds follows it in the same transaction.
--- Parameters: parts, project.
--- Index: leasequeue_lakestage_part, leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
+-- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project.
+-- Index: leasequeue_lakestage_pkey, leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
 --   leasequeue_record_pkey, leasequeue_attempt_job, leasequeue_floor_place.
+-- Pages: 20 + 5 a row
 WITH t AS MATERIALIZED (
     SELECT clock_timestamp() AS now, pg_current_xact_id()::text::bigint AS txid
+), s AS MATERIALIZED (
+    SELECT id, source_seq FROM leasequeue_lakestage
+    WHERE id > %(low)s::bigint AND id <= %(high)s::bigint AND ARRAY[part] <@ %(parts)s::uuid[]
 ), d AS MATERIALIZED (
     SELECT x.seq, x.queue_id, x.in_place, j.rank, j.position, j.name
     FROM leasequeue_deadletter x JOIN leasequeue_queue q ON q.id = x.queue_id
     CROSS JOIN LATERAL (
         SELECT rank, COALESCE(position, seq) AS position, name FROM leasequeue_job WHERE seq = x.seq OFFSET 0) j
-    WHERE x.seq = ANY (ARRAY(SELECT source_seq FROM leasequeue_lakestage WHERE part = ANY (%(parts)s::uuid[])))
+    WHERE x.seq = ANY (ARRAY(SELECT source_seq FROM s))
         AND q.project = %(project)s::text
     ORDER BY x.seq FOR UPDATE OF x SKIP LOCKED
 ), ready AS (
@@ -46,8 +50,6 @@ WITH t AS MATERIALIZED (
     FROM (SELECT *, row_number() OVER (PARTITION BY queue_id, name ORDER BY seq) - 1 AS n FROM gone) g, t
     GROUP BY t.txid, t.now, g.queue_id, g.name, g.n / 1000
 ), first AS MATERIALIZED (
-    SELECT min(s.id) AS id FROM leasequeue_lakestage s JOIN gone ON gone.seq = s.source_seq
-    WHERE s.part = ANY (%(parts)s::uuid[]) GROUP BY s.source_seq
+    SELECT min(s.id) AS id FROM s JOIN gone g ON g.seq = s.source_seq GROUP BY s.source_seq
 )
-DELETE FROM leasequeue_lakestage s
-WHERE s.part = ANY (%(parts)s::uuid[]) AND NOT EXISTS (SELECT FROM first WHERE first.id = s.id)
+DELETE FROM leasequeue_lakestage WHERE id = ANY (ARRAY(SELECT id FROM s WHERE id NOT IN (SELECT id FROM first)))
