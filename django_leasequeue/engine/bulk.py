@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..enums import JobFlag, JobState
 from . import arrays, caps
 from .operation import COPY, Steps
-from .rows import PLAIN, TAG, Enqueued, EnqueueStatus, NewJob
+from .rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
 
 #: From this many jobs on COPY is faster than one statement.
 THRESHOLD = 100
@@ -89,8 +89,12 @@ def enqueue_steps(
     def lines() -> Iterator[str]:
         for index, (seq, job, data, meta) in enumerate(zip(seqs, jobs, datas, metas, strict=True)):
             rank, rest = usual, plain
+            if job.id_end is not None:
+                key = f"t\t{make_id(seq, job.id_end)}"
+            else:
+                key = "f\t" + (_NULL if job.key is None else _text(job.key))
             flags = flags_of(job, data, meta)
-            if job.body is not None or flags or job[TAG:] != PLAIN:
+            if job.body is not None or flags or job[TAG:END] != PLAIN:
                 place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high), flags)
                 odd[index] = place
                 rank = place.rank
@@ -106,7 +110,7 @@ def enqueue_steps(
                 )
             yield (
                 f"{seq}\t{queue_id}\t{created}\t{rank}\t"
-                f"{_NULL if job.key is None else _text(job.key)}\t{_NULL if job.name is None else _text(job.name)}\t"
+                f"{key}\t{_NULL if job.name is None else _text(job.name)}\t"
                 # JSON text holds no control characters: only its backslashes need escaping.
                 f"{_NULL if data is None else data.replace(_BACKSLASH, _ESCAPED)}\t{rest}\n"
             )

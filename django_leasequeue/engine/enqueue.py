@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -25,7 +26,7 @@ from .limits import (
 from .operation import BEGIN, Rows, Steps, operation
 from .queues import find, make_declared
 from .remove import remove_steps
-from .rows import PLAIN, TAG, Enqueued, EnqueueStatus, NewJob
+from .rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
 
 _STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
 _COMPLETED = 10 + ResultState.COMPLETED
@@ -33,6 +34,7 @@ _COMPLETED = 10 + ResultState.COMPLETED
 _DUPLICATE, _OVER = 0, 2
 #: A later time would not be a ``datetime`` in every time zone.
 MAX_YEAR = 9_000
+_ID_END = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def _check_time(run_at: Any) -> None:
@@ -51,7 +53,9 @@ def _check(job: NewJob) -> None:
         check_text(job.name, "name", MAX_KEY_BYTES)
     if job.body is not None and not isinstance(job.body, bytes):
         raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
-    if job[TAG:] == PLAIN:
+    if job.id_end is not None and (job.key is not None or not _ID_END.fullmatch(job.id_end)):
+        raise InvalidOption(f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}.")
+    if job[TAG:END] == PLAIN:
         return
     if job.tag is not None:
         check_text(job.tag, "tag", MAX_TAG_BYTES)
@@ -135,6 +139,7 @@ def _parameters(
         "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
         "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
         "origins": _column(jobs, "origin", arrays.texts),
+        "id_ends": _column(jobs, "id_end", arrays.texts),
     }
 
 
@@ -191,7 +196,7 @@ def enqueue(
                 queue=queue,
                 project=project,
                 seq=answer.seq,
-                key=job.key,
+                key=job.key if job.id_end is None else make_id(answer.seq, job.id_end),
                 name=job.name,
                 status=answer.status,
             )
@@ -236,6 +241,7 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
         "project": project,
         "queue": queue,
         "key": job.key,
+        "id_end": job.id_end,
         "name": job.name,
         "tag": job.tag,
         "priority": None if job.priority is None else _narrow([job.priority])[0],

@@ -31,11 +31,18 @@ def parse_token(token: str) -> tuple[int, int]:
     return int(match[1], 16), int(match[2], 16)
 
 
+def make_id(seq: int, id_end: str) -> str:
+    """Return the key of job ``seq`` whose random end is ``id_end``: a UUID of version 8 that begins with the number."""
+    number = f"{seq:015x}"
+    return f"{number[:8]}-{number[8:12]}-8{number[12:]}-{id_end}"
+
+
 class NewJob(NamedTuple):
     """A job to enqueue. Times in ms; ``run_at`` (aware) wins over ``delay_ms``.
 
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
-    ``origin`` is the producing node, where it differs from the call's.
+    ``origin`` is the producing node, where it differs from the call's. ``id_end`` instead of a key: the key is made of the
+    job's number and this random end (``make_id``); it leads to its job without an index.
     """
 
     data: Any = None
@@ -52,11 +59,12 @@ class NewJob(NamedTuple):
     result_ttl_ms: int | None = None
     max_deliveries: int | None = None
     origin: str | None = None
+    id_end: str | None = None
 
 
-#: What a job with no more than data, key and name has from ``TAG`` on: then nothing else has to be looked at.
-TAG = NewJob._fields.index("tag")
-PLAIN = NewJob()[TAG:]
+#: What a job with no more than data, key, name and an id's end has from ``TAG`` on: then nothing else has to be looked at.
+TAG, END = NewJob._fields.index("tag"), NewJob._fields.index("id_end")
+PLAIN = NewJob()[TAG:END]
 
 
 class EnqueueStatus(StrEnum):

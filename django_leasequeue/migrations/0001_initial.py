@@ -34,11 +34,11 @@ CREATE TABLE leasequeue_leaseevent (
     detail jsonb NULL
 ) PARTITION BY RANGE (id);
 CREATE TABLE leasequeue_leaseevent_default PARTITION OF leasequeue_leaseevent DEFAULT WITH (toast_tuple_target = 8160);
-CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (500000)
+CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (2000000)
     WITH (toast_tuple_target = 8160);
-CREATE TABLE leasequeue_leaseevent_p500000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (500000) TO (1000000)
+CREATE TABLE leasequeue_leaseevent_p2000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (2000000) TO (4000000)
     WITH (toast_tuple_target = 8160);
-CREATE TABLE leasequeue_leaseevent_p1000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (1000000) TO (1500000)
+CREATE TABLE leasequeue_leaseevent_p4000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (4000000) TO (6000000)
     WITH (toast_tuple_target = 8160);
 """
 
@@ -66,6 +66,29 @@ CREATE FUNCTION leasequeue_errors(job bigint) RETURNS json LANGUAGE sql STABLE A
 $$
 """
 DROP_ERRORS = "DROP FUNCTION leasequeue_errors(bigint)"
+
+# The id of a job that was made of its number, the number of such an id, and what leads from keys to jobs.
+CREATE_KEYED = """
+CREATE FUNCTION leasequeue_job_id(seq bigint, id_end text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT substr(lpad(to_hex(seq), 15, '0'), 1, 8) || '-' || substr(lpad(to_hex(seq), 15, '0'), 9, 4) || '-8'
+        || substr(lpad(to_hex(seq), 15, '0'), 13, 3) || '-' || id_end
+$$;
+CREATE FUNCTION leasequeue_id_numbers(keys text[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg(('x0' || substr(k, 1, 8) || substr(k, 10, 4) || substr(k, 16, 3))::bit(64)::bigint) FROM unnest(keys) AS k
+    WHERE k ~ '^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
+$$;
+CREATE FUNCTION leasequeue_keyed(keys text[]) RETURNS TABLE (seq bigint, queue_id bigint) LANGUAGE sql STABLE AS $$
+    SELECT j.seq, j.queue_id FROM leasequeue_job j WHERE j.key = ANY (keys) AND NOT j.generated
+    UNION ALL
+    SELECT j.seq, j.queue_id FROM leasequeue_job j
+    WHERE j.seq = ANY (leasequeue_id_numbers(keys)) AND j.generated AND j.key = ANY (keys)
+$$;
+"""
+DROP_KEYED = """
+DROP FUNCTION leasequeue_keyed(text[]);
+DROP FUNCTION leasequeue_id_numbers(text[]);
+DROP FUNCTION leasequeue_job_id(bigint, text);
+"""
 
 # A job with its place. Leased jobs are looked for last: they are found by reading the live claims of their queue.
 CREATE_LIVE_JOB = """
@@ -463,6 +486,7 @@ class Migration(migrations.Migration):
                 ("first_claimed_at", models.DateTimeField(null=True)),
                 ("max_deliveries", models.IntegerField(null=True)),
                 ("rank", models.SmallIntegerField(default=0)),
+                ("generated", models.BooleanField(db_default=False, default=False)),
                 ("key", models.TextField(db_collation="C", null=True)),
                 ("name", models.TextField(null=True)),
                 ("tag", models.TextField(db_collation="C", null=True)),
@@ -1328,7 +1352,9 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="job",
             constraint=models.UniqueConstraint(
-                condition=models.Q(("key__isnull", False)), fields=("key", "queue"), name="leasequeue_job_key"
+                condition=models.Q(("generated", False), ("key__isnull", False)),
+                fields=("key", "queue"),
+                name="leasequeue_job_key",
             ),
         ),
         pgtrigger.migrations.AddTrigger(
@@ -1462,6 +1488,7 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RunSQL(CREATE_ERRORS, DROP_ERRORS),
+        migrations.RunSQL(CREATE_KEYED, DROP_KEYED),
         migrations.RunSQL(CREATE_LIVE_JOB, DROP_LIVE_JOB),
         migrations.RunSQL(CREATE_JOB_EVENT, DROP_JOB_EVENT),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),

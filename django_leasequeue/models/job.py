@@ -42,6 +42,8 @@ class Job(models.Model):
     first_claimed_at = models.DateTimeField(null=True)
     max_deliveries = models.IntegerField(null=True)
     rank = models.SmallIntegerField(default=0)
+    #: ``key`` was made of ``seq`` and a random end: it leads to its job without an index.
+    generated = models.BooleanField(default=False, db_default=False)
     key = models.TextField(null=True, db_collation="C")
     name = models.TextField(null=True)
     tag = models.TextField(null=True, db_collation="C")
@@ -64,7 +66,9 @@ class Job(models.Model):
         ]
         constraints = [
             # The client's job id; key first, so that a result id alone finds its job.
-            models.UniqueConstraint(fields=["key", "queue"], name="leasequeue_job_key", condition=Q(key__isnull=False)),
+            models.UniqueConstraint(
+                fields=["key", "queue"], name="leasequeue_job_key", condition=Q(key__isnull=False, generated=False)
+            ),
         ]
         triggers = [
             Guard(

@@ -38,7 +38,7 @@ WITH q AS MATERIALIZED (
     SELECT n.new_seq, n.target, n.now, n.queue_id, n.seq, n.rank, n.max_deliveries, n.result_ttl_ms, n.key, n.name, n.tag,
         n.origin, n.reply_to, %(data)s::text::json, n.meta, n.body
     FROM n
-    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq
 ), m AS MATERIALIZED (
     SELECT n.* FROM n, made

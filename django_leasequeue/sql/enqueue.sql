@@ -3,7 +3,8 @@
 -- Parameters: project, queue, numbers (1 to the number of jobs: an array, whose guessed length lets PostgreSQL keep one
 --   generic plan), origin, locked (the caller holds cap_lock), held (it
 --   holds queue_hold); arrays of that length or empty: keys, names, tags, priorities,
---   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins; now, autocommit.
+--   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins, id_ends (the key is made
+--   of the number and this); now, autocommit.
 -- Whoever deletes an empty queue locks its row, which shows in xmax at once, and then waits for all who write jobs: who sees
 --   that, or any other change that is not past, adds nothing. (What is older than pg_snapshot_xmin is past.)
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
@@ -30,16 +31,18 @@ WITH q AS MATERIALIZED (
         unnest(%(priorities)s::int[]), unnest(%(datas)s::text[]), unnest(%(metas)s::text[]),
         unnest(%(bodies)s::bytea[]), unnest(%(run_at)s::timestamptz[]), unnest(%(delays)s::bigint[]),
         unnest(%(ttls)s::bigint[]), unnest(%(reply_to)s::text[]), unnest(%(result_ttls)s::bigint[]),
-        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[])
-    ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries, origin)
+        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[]), unnest(%(id_ends)s::text[])
+    ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries, origin,
+        id_end)
 ), made AS (
-    INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, key, name, tag, data, meta, body, reply_to,
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, tag, data, meta, body, reply_to,
         result_ttl_ms, max_deliveries, origin)
-    SELECT i.seq, q.id, q.now, i.expires_at, i.rank, i.key, i.name, i.tag, i.data::json, i.meta::json, i.body, i.reply_to,
+    SELECT i.seq, q.id, q.now, i.expires_at, i.rank, i.id_end IS NOT NULL,
+        COALESCE(i.key, leasequeue_job_id(i.seq, i.id_end)), i.name, i.tag, i.data::json, i.meta::json, i.body, i.reply_to,
         i.result_ttl, i.max_deliveries, COALESCE(i.origin, %(origin)s::text)
     FROM i, q WHERE %(locked)s::bool OR GREATEST(q.cap_records, q.cap_bytes) = 0
     ORDER BY i.key, i.n
-    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq
 ), new AS MATERIALIZED (
     SELECT i.*, CASE WHEN q.type = 'log' THEN 4 WHEN i.due > q.now THEN 1 ELSE 0 END AS state

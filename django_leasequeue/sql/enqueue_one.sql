@@ -1,6 +1,6 @@
 -- Purpose: add one job, ready at once, to a queue without a cap: enqueue.sql for the case that is asked for one by one.
 -- Parameters: project, queue, key, name, tag, priority, data, meta, body, ttl, reply_to, result_ttl, max_deliveries, origin;
---   flags (of the job); now, autocommit.
+--   id_end (the key is made of the number and this; null: as given); flags (of the job); now, autocommit.
 -- Somebody who has just locked the queue's row (xmax) may be about to delete it: no row, too.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
 -- Pages: 100
@@ -18,14 +18,14 @@ WITH q AS MATERIALIZED (
         AND (xmax = 0
         OR (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - xmax::text::bigint) & 4294967295 BETWEEN 1 AND 2147483647)
 ), new AS (
-    INSERT INTO leasequeue_job (queue_id, created_at, expires_at, rank, key, name, tag, data, meta, body, reply_to,
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, tag, data, meta, body, reply_to,
         result_ttl_ms, max_deliveries, origin)
-    SELECT q.id, q.now, CASE WHEN COALESCE(%(ttl)s::bigint, q.ttl_ms) > 0
+    SELECT q.seq, q.id, q.now, CASE WHEN COALESCE(%(ttl)s::bigint, q.ttl_ms) > 0
             THEN q.now + COALESCE(%(ttl)s::bigint, q.ttl_ms) * interval '1 ms' END,
-        q.rank, %(key)s::text, %(name)s::text, %(tag)s::text, %(data)s::text::json, %(meta)s::text::json, %(body)s::bytea,
+        q.rank, %(id_end)s::text IS NOT NULL, COALESCE(%(key)s::text, leasequeue_job_id(q.seq, %(id_end)s::text)), %(name)s::text, %(tag)s::text, %(data)s::text::json, %(meta)s::text::json, %(body)s::bytea,
         %(reply_to)s::text, %(result_ttl)s::bigint, %(max_deliveries)s::int, %(origin)s::text
-    FROM q
-    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
+    FROM (SELECT *, nextval('leasequeue_job_seq_seq') AS seq FROM q OFFSET 0) q
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq, queue_id, rank, created_at, expires_at
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,

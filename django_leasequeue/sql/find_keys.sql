@@ -1,6 +1,6 @@
 -- Purpose: what is known of client job ids: live jobs first, then remembered results.
 -- Parameters: project, queue (null: any queue), keys, now.
--- Index: leasequeue_job_key; for each job one look at leasequeue_jobresult_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey,
+-- Index: leasequeue_job_key (leasequeue_keyed); for each job one look at leasequeue_jobresult_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_record_pkey. What stands nowhere of these is leased.
 -- Pages: 20 + 16 a row
 -- Returns: key, seq, state (job state, or 10 + result state).
@@ -22,7 +22,7 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT 2, NULL, 1
     LIMIT 1) p
-WHERE j.key = ANY (%(keys)s::text[]) AND q.project = %(project)s
+WHERE j.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(%(keys)s::text[]) k)) AND q.project = %(project)s
     AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
     AND (p.expires_at IS NULL OR p.expires_at > t.now) AND (q.dedup_until <> 'claimed' OR p.deliveries = 0)
 ORDER BY p.state

@@ -1,7 +1,7 @@
 -- Purpose: what is known of jobs by number or key, live or remembered, in one queue; small results come with it.
 -- Parameters: project, queue; seqs, keys (arrays); inline (bytes as stored: a larger result stays behind; null: all results
 --   stay behind); now.
--- Index: leasequeue_job_pkey, leasequeue_job_key; for each job one look at leasequeue_jobresult_pkey, leasequeue_ready_pkey,
+-- Index: leasequeue_job_pkey, leasequeue_job_key (leasequeue_keyed); for each job one look at leasequeue_jobresult_pkey, leasequeue_ready_pkey,
 --   leasequeue_delayed_pkey, leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_attempt_job. What stands nowhere of
 --   these is leased: the claims are read once, by leasequeue_claim_deadline from the floor on.
 -- Pages: 20 + 20 a row, and the live claims
@@ -26,7 +26,7 @@ WITH q AS MATERIALIZED (
         SELECT 4, 0, o.expires_at, NULL FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
         LIMIT 1) p ON true
     WHERE j.seq = ANY (ARRAY(SELECT unnest(%(seqs)s::bigint[]) UNION ALL
-            SELECT k.seq FROM leasequeue_job k, q WHERE k.key = ANY (%(keys)s::text[]) AND k.queue_id = q.id))
+            SELECT k.seq FROM leasequeue_keyed(%(keys)s::text[]) k))
         AND ((p.state = 3 OR p.state > 10) AND p.expires <= q.now) IS NOT TRUE
         AND (q.dedup_until <> 'claimed' OR (p.state IN (0, 1) AND p.deliveries = 0) OR j.seq = ANY (%(seqs)s::bigint[]))
 ), h AS MATERIALIZED (

@@ -16,7 +16,7 @@ WITH q AS MATERIALIZED (
         WHEN p.state >= 10 THEN (q.dedup_until <> 'result_ttl' OR p.state = 13 OR p.expires_at <= q.now)::int
         WHEN q.dedup_until = 'claimed' AND p.started THEN 1
         ELSE 0 END AS verdict
-    FROM q JOIN leasequeue_job j ON j.key = ANY (%(keys)s::text[]) AND j.queue_id = q.id
+    FROM q JOIN leasequeue_job j ON j.key = ANY (%(keys)s::text[]) AND NOT j.generated AND j.queue_id = q.id
     CROSS JOIN LATERAL (
         SELECT 10 + r.state AS state, r.expires_at, true AS started FROM leasequeue_jobresult r WHERE r.seq = j.seq
         UNION ALL

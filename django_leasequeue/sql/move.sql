@@ -66,7 +66,7 @@ WITH q AS MATERIALIZED (
                 SELECT o.key, o.value FROM json_each(n.meta) AS o WHERE (n.stamp -> o.key) IS NULL
                 UNION ALL SELECT o.key, o.value FROM json_each(n.stamp) AS o) m) END, n.body, n.progress
     FROM n ORDER BY n.key, n.new_seq
-    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq
 ), m AS MATERIALIZED (
     SELECT n.* FROM n WHERE n.new_seq = ANY (ARRAY(SELECT seq FROM made))

@@ -43,7 +43,7 @@ WITH q AS MATERIALIZED (
     SELECT n.number, n.target, n.now, n.queue_id, n.seq, n.new_rank, n.max_deliveries, n.result_ttl_ms, n.key, n.name, n.tag,
         n.origin, n.data, n.meta, n.body, n.progress
     FROM n WHERE NOT n.stays ORDER BY n.key, n.number
-    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq
 ), m AS MATERIALIZED (
     SELECT n.*, CASE WHEN n.stays THEN n.seq ELSE n.number END AS new_seq FROM n

@@ -1,6 +1,6 @@
 -- Purpose: change how long the end of a job is remembered: from now on where it has ended, from its end on while it lives.
 -- Parameters: project, queue, seq or key (the other null), ttl (ms), now.
--- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_deadletter_pkey,
+-- Index: leasequeue_job_pkey, leasequeue_job_key (leasequeue_keyed), leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_deadletter_pkey,
 --   leasequeue_jobresult_pkey, leasequeue_record_pkey; where the job stands nowhere of these, its queue's claims by
 --   leasequeue_claim_deadline from the floor on.
 -- Pages: 90, and the live claims
@@ -27,7 +27,7 @@ WITH q AS MATERIALIZED (
         SELECT 2, NULL, 1
         LIMIT 1) p
     WHERE j.seq = ANY (ARRAY(SELECT %(seq)s::bigint UNION ALL
-            SELECT k.seq FROM leasequeue_job k, q WHERE k.key = %(key)s::text AND k.queue_id = q.id))
+            SELECT k.seq FROM leasequeue_keyed(ARRAY[%(key)s::text]) k))
         AND p.state <> 4 AND (p.expires_at IS NULL OR p.expires_at > q.now)
         AND (j.seq = %(seq)s::bigint OR q.dedup_until <> 'claimed' OR p.deliveries = 0)
 ), ready AS (

@@ -1,6 +1,6 @@
 -- Purpose: what is known of a job by its key, in any queue of a project: the live job, else its remembered result.
 -- Parameters: project, key, now.
--- Index: leasequeue_job_key; one look each at leasequeue_jobresult_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey,
+-- Index: leasequeue_job_key (leasequeue_keyed); one look each at leasequeue_jobresult_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_attempt_job. What stands nowhere of these is leased: the
 --   claims of its queue are read, by leasequeue_claim_deadline from the floor on.
 -- Pages: 50
@@ -26,7 +26,7 @@ WITH p AS MATERIALIZED (
         UNION ALL
         SELECT 4, 0, NULL, NULL, NULL, NULL, NULL, NULL FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
         LIMIT 1) p ON true
-    WHERE j.key = %(key)s::text AND q.project = %(project)s AND (p.expires_at IS NULL
+    WHERE j.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[%(key)s::text]) k)) AND q.project = %(project)s AND (p.expires_at IS NULL
             OR p.expires_at > (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp())))
         AND (q.dedup_until <> 'claimed' OR (p.state IN (0, 1) AND p.deliveries = 0))
     ORDER BY COALESCE(p.state, 0) >= 10, j.seq DESC LIMIT 1

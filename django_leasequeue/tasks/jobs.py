@@ -19,7 +19,7 @@ from .task import LeaseQueueTask
 
 
 def new_job(
-    task: Task[..., Any], key: str, args: Sequence[Any], kwargs: Mapping[str, Any], backend: str
+    task: Task[..., Any], id_end: str, args: Sequence[Any], kwargs: Mapping[str, Any], backend: str
 ) -> engine.NewJob:
     """Return the job of one call of a task: ``args`` and ``kwargs`` are JSON already."""
     data: dict[str, Any] = {}
@@ -32,7 +32,7 @@ def new_job(
         run_at = timezone.make_aware(run_at)
     return engine.NewJob(
         data=data or None,
-        key=key,
+        id_end=id_end,
         name=task.module_path,
         priority=task.priority or None,
         meta=_meta(task, backend) or None,

@@ -1,13 +1,13 @@
 -- Purpose: jobs, live and finished, by number or by the client's job id, in every project.
 -- Parameters: seq (null: none), key (null: none), size.
--- Index: leasequeue_job_pkey, leasequeue_job_key; of each found job one entry of each place (of a leased one the live claims of
+-- Index: leasequeue_job_pkey, leasequeue_job_key (leasequeue_keyed); of each found job one entry of each place (of a leased one the live claims of
 --   its queue).
 -- Pages: 80
 -- Returns: seq, state (of the result + 10), project, queue, queue id, key, name, created_at, deliveries.
 WITH j AS MATERIALIZED (
     SELECT seq FROM leasequeue_job WHERE seq = %(seq)s::bigint
     UNION
-    SELECT * FROM (SELECT seq FROM leasequeue_job WHERE key = %(key)s::text ORDER BY key, queue_id LIMIT %(size)s::int) k
+    SELECT * FROM (SELECT k.seq FROM leasequeue_keyed(ARRAY[%(key)s::text]) k LIMIT %(size)s::int) k
 )
 SELECT * FROM (
     SELECT l.seq, l.state::int AS state, q.project, q.name AS queue, q.id, l.key, l.name, l.created_at, l.deliveries
