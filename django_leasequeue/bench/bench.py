@@ -14,7 +14,7 @@ from django.db import connections
 
 from .. import engine
 from ..engine import ConnectionExecutor, NewJob, pool
-from ..tasks.ids import new_id
+from ..tasks.ids import new_end
 from . import children
 from .bare import BareQueue
 from .figures import Figure, Sample, Target, median_costs
@@ -202,4 +202,4 @@ def jobs_of(count: int, **fields: Any) -> list[NewJob]:
         count: how many.
         fields: further fields of ``NewJob``.
     """
-    return [NewJob(**{"key": new_id(), "name": NOOP, "data": {"args": [n]}, **fields}) for n in range(count)]
+    return [NewJob(**{"id_end": new_end(), "name": NOOP, "data": {"args": [n]}, **fields}) for n in range(count)]

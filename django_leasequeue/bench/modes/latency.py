@@ -10,7 +10,7 @@ from statistics import quantiles
 
 from ... import engine
 from ...engine import NewJob
-from ...tasks.ids import new_id
+from ...tasks.ids import new_end
 from .. import bare_worker, children, stamps
 from ..bench import Bench
 from ..figures import Figure, Target
@@ -100,12 +100,12 @@ def run(bench: Bench) -> None:
 
 
 def _enqueue(bench: Bench, queue: str, number: int) -> None:
-    job = NewJob(key=new_id(), name=STAMP, data={"args": [number]})
+    job = NewJob(id_end=new_end(), name=STAMP, data={"args": [number]})
     bench.executor.run(engine.enqueue(queue, [job], project=PROJECT, create=False))
 
 
 def _insert(bench: Bench, number: int) -> None:
-    bench.bare.enqueue_told(NewJob(key=new_id(), name=STAMP, data={"args": [number]}), bare_worker.CHANNEL)
+    bench.bare.enqueue_told(NewJob(key=new_end(), name=STAMP, data={"args": [number]}), bare_worker.CHANNEL)
 
 
 def _add_waits(bench: Bench, ours: list[float], bare: list[float]) -> None:

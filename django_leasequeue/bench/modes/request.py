@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,6 @@ from ...buffer import BufferedQueue
 from ...engine import NewJob, pool
 from ...notify import close_listeners
 from ...queue import Queue
-from ...tasks.ids import new_id
 from .. import bare_worker, children, stamps
 from ..bench import NOOP, Bench, close_connections
 from ..figures import Figure, Target
@@ -42,7 +42,7 @@ def run(bench: Bench) -> None:
 
 
 def _ask(handle: Queue, number: int) -> None:
-    handle.enqueue_and_wait({"args": [number]}, key=new_id(), name=NOOP, timeout=_TIMEOUT)
+    handle.enqueue_and_wait({"args": [number]}, key=str(uuid4()), name=NOOP, timeout=_TIMEOUT)
 
 
 def _one_by_one(bench: Bench, handle: Queue) -> None:
@@ -83,7 +83,7 @@ def _timed(call: Callable[[int], None], number: int) -> float:
 
 
 def _bare_ask(bench: Bench, hears: psycopg.Connection[Any], number: int) -> None:
-    key = new_id()
+    key = str(uuid4())
     bench.bare.enqueue_told(NewJob(key=key, name=NOOP, data={"args": [number]}), bare_worker.CHANNEL)
     for notify in hears.notifies(timeout=_TIMEOUT):
         if notify.payload == key:
@@ -126,7 +126,7 @@ async def _rate(handle: Queue, pairs: int, *, buffered: bool) -> float:
 
     async def all_callers(queue: Queue | BufferedQueue) -> float:
         def ask(number: int) -> Awaitable[object]:
-            return queue.aenqueue_and_wait({"args": [number]}, key=new_id(), name=NOOP, timeout=_TIMEOUT)
+            return queue.aenqueue_and_wait({"args": [number]}, key=str(uuid4()), name=NOOP, timeout=_TIMEOUT)
 
         await asyncio.gather(*(ask(0) for _ in range(CALLERS)))
         start = time.perf_counter()
