@@ -57,10 +57,11 @@ def new_jobs(count: int, **given: Any) -> dict[str, Any]:
             "result_ttls",
             "max_deliveries",
             "origins",
+            "id_ends",
         ],
         arrays.EMPTY,
     )
-    return {**empty, "project": "", "queue": "busy", "numbers": numbers(1, count), "locked": False, **given}
+    return {**empty, "project": "", "queue": "busy", "numbers": numbers(1, count), "locked": False, "held": False, **given}
 
 
 def settle(seqs: list[int], token: int | None, node: str, **given: Any) -> dict[str, Any]:
@@ -125,7 +126,7 @@ CASES = [
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", DONE, 50)}, 50),
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50)}, 50),
-    Case("bulk_open", {"project": "", "queue": "busy", "size": 200}, 200),
+    Case("bulk_open", {"project": "", "queue": "busy", "size": 200, "held": False}, 200),
     Case(
         "bulk_close",
         {
