@@ -269,14 +269,14 @@ def _in_one_statement(
                 yield from _taken(jobs, answers, _parameters(jobs, project, queue, origin))
             return [answer for answer in answers if answer is not None]
     params = _parameters(jobs, project, queue, origin)
-    rows = yield from _rows(params, create)
+    rows = yield from rows_steps(params, create)
     capped = rows[0][4]
     if capped is not None:
         # Nothing was added: writers of a topic with a cap take turns.
         yield BEGIN, {}
         yield from caps.lock_steps(capped)
         params["locked"] = True
-        rows = yield from _rows(params, create)
+        rows = yield from rows_steps(params, create)
     answers = [_new(row) for row in rows]
     if None in answers:
         yield from _taken(jobs, answers, params)
@@ -286,7 +286,8 @@ def _in_one_statement(
     return complete
 
 
-def _rows(params: dict[str, Any], create: bool) -> Steps[Rows]:
+def rows_steps(params: dict[str, Any], create: bool) -> Steps[Rows]:
+    """Steps that run the statement; they make a missing queue, or wait for somebody who keeps it from writers."""
     rows: Rows = yield "enqueue", {**params, "held": False}
     if not rows:
         # There is no such queue, or somebody changes its row at this moment, perhaps to delete it.
@@ -325,7 +326,7 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         if not missing:
             return
         again = _parameters([jobs[index] for index in missing], project, queue, params["origin"], locked=params["locked"])
-        rows = yield from _rows(again, create=False)
+        rows = yield from rows_steps(again, create=False)
         for index, row in zip(missing, rows, strict=True):
             answers[index] = _new(row)
         if None not in answers:

@@ -77,12 +77,16 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
 #: empty table would read the full one from end to end. These hold for one statement, not for the host's own.
 _OFF = ("enable_seqscan", "enable_bitmapscan", "enable_mergejoin")
 _HELD = (*_OFF, "plan_cache_mode")
-STEADY = (
+_STEADY_PLANS = (
+    "".join(f"set_config('{name}','off',true)," for name in _OFF)
+    + "set_config('plan_cache_mode','force_generic_plan',true)"
+)
+#: Outside a transaction the pipeline is one, and its end puts everything back.
+STEADY = f"SELECT {_STEADY_PLANS}"
+_STEADY_INSIDE = (
     "SELECT set_config('leasequeue.plans',concat_ws(','"
     + "".join(f",current_setting('{name}')" for name in _HELD)
-    + "),true),"
-    + "".join(f"set_config('{name}','off',true)," for name in _OFF)
-    + "set_config('plan_cache_mode','force_generic_plan',true)"
+    + f"),true),{_STEADY_PLANS}"
 )
 _AS_BEFORE = (
     "SELECT "
@@ -106,7 +110,7 @@ def fetch_steadily(
         with psycopg.Cursor(connection) as cursor:
             return cursor.execute(statement(name), params, binary=True).fetchall()
     with connection.pipeline(), psycopg.Cursor(connection) as settings, psycopg.Cursor(connection) as cursor:
-        settings.execute(STEADY)
+        settings.execute(_STEADY_INSIDE if inside else STEADY)
         cursor.execute(statement(name), params, binary=True)
         if inside:
             settings.execute(_AS_BEFORE)

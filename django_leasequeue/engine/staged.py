@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..enums import JobState
-from ..exceptions import LeaseQueueError, QueueNotFound
+from ..exceptions import LeaseQueueError
 from . import arrays, caps
+from .enqueue import rows_steps
 from .operation import BEGIN, Rows, Steps, operation
 from .remove import remove_steps
 
@@ -43,7 +44,8 @@ def enqueue_staged(
     """
     place = {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
     rows = yield "lake/stage_jobs", {**place, "ids": None}
-    common = {"project": project, "origin": origin, "origins": arrays.EMPTY, "delays": arrays.EMPTY}
+    absent = dict.fromkeys(("origins", "delays", "id_ends"), arrays.EMPTY)
+    common = {"project": project, "origin": origin, **absent}
     added = 0
     for row in rows:
         added += yield from _add(row, place, {**common, "queue": row[0]})
@@ -52,15 +54,13 @@ def enqueue_staged(
 
 def _add(row: tuple[Any, ...], place: dict[str, Any], common: dict[str, Any]) -> Steps[int]:
     params = {**common, **dict(zip(_COLUMNS, row[2:-1], strict=True)), "locked": False}
-    answers: Rows = yield "enqueue", params
-    if not answers:
-        raise QueueNotFound(common["queue"], common["project"])
+    answers = yield from rows_steps(params, create=False)
     capped = answers[0][4]
     if capped is not None:
         yield BEGIN, {}
         yield from caps.lock_steps(capped)
         params["locked"] = True
-        answers = yield "enqueue", params
+        answers = yield from rows_steps(params, create=False)
     seqs = yield from _with_freed(row, answers, place, params)
     if capped is not None:
         yield from caps.enforce_steps(capped, seqs)
@@ -85,5 +85,5 @@ def _with_freed(row: tuple[Any, ...], answers: Rows, place: dict[str, Any], para
             yield from remove_steps(found[0][4], over, [JobState.DEAD], expired=True)
         if all(held[3] == _DUPLICATE for held in found) and found:
             return seqs
-        answers = yield "enqueue", params
+        answers = yield from rows_steps(params, create=False)
     raise LeaseQueueError("A key was taken and freed again five times in a row; write again.")

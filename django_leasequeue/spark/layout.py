@@ -78,7 +78,10 @@ class Lake:
         from pyspark.errors import AnalysisException
 
         try:
-            return self.spark.read.parquet(path)
+            frame = self.spark.read.parquet(path)
+            # Over Spark Connect nobody looks before something is asked.
+            _ = frame.schema
+            return frame
         except AnalysisException as error:
             condition = error.getCondition() or ""
             if condition in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:

@@ -125,7 +125,7 @@ def refine(lake: Lake) -> int:
     txid, number = done.get("txid", 0), done.get("id", 0)
     new = bronze.where((f.col("txid") > txid) | ((f.col("txid") == txid) & (f.col("id") > number)))
     newest = new.agg(f.max(f.struct("txid", "id")).alias("last"), f.min("seq").alias("lowest")).first()
-    if newest is None or newest.last is None:
+    if newest is None or newest.lowest is None:
         return 0
     events = (
         bronze if before is None else _of_touched_days(bronze, new, before.where(f.col("seq") >= newest.lowest), before)
