@@ -147,10 +147,12 @@ def enqueue_steps(
     if capped:
         yield from caps.enforce_steps(queue_id, seqs)
     if not odd or is_log:
-        word = JobState.RECORD.label if is_log else JobState.READY.label
-        return list(map(Enqueued._make, zip(seqs, repeat(EnqueueStatus.QUEUED), repeat(word), repeat(now), strict=False)))
+        word = str((JobState.RECORD if is_log else JobState.READY).label)
+        return list(
+            map(Enqueued._make, zip(seqs, repeat(EnqueueStatus.QUEUED), repeat(word), repeat(now), strict=False))
+        )
     return [
-        Enqueued(seq, EnqueueStatus.QUEUED, (JobState.READY if place.due is None else JobState.DELAYED).label, now)
+        Enqueued(seq, EnqueueStatus.QUEUED, str((JobState.READY if place.due is None else JobState.DELAYED).label), now)
         for seq, place in zip(seqs, places, strict=True)
     ]
 

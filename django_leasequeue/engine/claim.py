@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..exceptions import InvalidOption, NotAQueue, QueueNotFound
 from . import arrays, deadletter, sweep
@@ -116,34 +117,45 @@ def claim(
         "bytes": MAX_CLAIM_BYTES,
     }
     place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
-    found = _Round()
     if not size:
-        return found.jobs
-    looks = [] if trail is None else trail.looks(names)
-    if trail is not None and not looks:
-        yield from _take(trail.hint(names), params, size, found)
-        if found.jobs:
-            trail.cut = True
-            return found.jobs
-    remembered = bool(looks)
-    if looks:
-        yield from _take(looks, params, size, found)
-    short = len(found.jobs) < size and not found.cut
-    if short and (remembered or not looks):
-        looks = yield from _look(place)
-        if not any(look.due for look in looks):
-            yield from _take(looks, params, size, found)
-        if not found.cut and (found.spent or any(look.due for look in looks)):
-            yield from _clear_the_way(looks, place, params, tag, size, found)
-    if trail is not None:
-        trail.cut = found.cut
-        trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
-    if strict and not found.jobs and len(names) == 1:
+        return []
+    jobs, looks = yield from _claim(names, place, params, size, trail)
+    if strict and not jobs and len(names) == 1:
         if not looks:
             raise QueueNotFound(names[0], project)
         if looks[0].type != "queue":
             raise NotAQueue(names[0])
-    return found.jobs
+    return jobs
+
+
+def _claim(
+    names: Sequence[str],
+    place: Mapping[str, object],
+    params: Mapping[str, object],
+    size: int,
+    trail: Trail | None,
+) -> Steps[tuple[list[LeasedJob], Sequence[Look]]]:
+    """Claim where the trail says, and look for more where that gives too few; return the jobs and the last look."""
+    found = _Round()
+    looks: Sequence[Look] = () if trail is None else trail.looks(names)
+    if trail is not None and not looks:
+        yield from _take(trail.hint(names), params, size, found)
+        if found.jobs:
+            trail.cut = True
+            return found.jobs, looks
+    yield from _take(looks, params, size, found)
+    short = len(found.jobs) < size and not found.cut
+    if short:
+        looks = yield from _look(place)
+        due = any(look.due for look in looks)
+        if not due:
+            yield from _take(looks, params, size, found)
+        if not found.cut and (found.spent or due):
+            yield from _clear_the_way(looks, place, params, size, found)
+    if trail is not None:
+        trail.cut = found.cut
+        trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
+    return found.jobs, looks
 
 
 def _look(place: Mapping[str, object]) -> Steps[list[Look]]:
@@ -182,8 +194,7 @@ def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found:
 def _clear_the_way(
     looks: Sequence[Look],
     place: Mapping[str, object],
-    params: Mapping[str, object],
-    tag: str | None,
+    params: Mapping[str, Any],
     size: int,
     found: _Round,
 ) -> Steps[None]:
@@ -192,12 +203,16 @@ def _clear_the_way(
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
     """
     for turn in range(20):
-        for flag, bring in ((_LEASES, sweep.sweep_steps), (_DELAYED, sweep.promote_steps), (_EXPIRED, sweep.expire_steps)):
+        for flag, bring in (
+            (_LEASES, sweep.sweep_steps),
+            (_DELAYED, sweep.promote_steps),
+            (_EXPIRED, sweep.expire_steps),
+        ):
             ids = [look.queue_id for look in looks if look.due & flag]
             if ids and not turn:
                 yield from bring(ids, ROUNDS)
         if found.spent:
-            yield from deadletter.spent_steps([look.queue_id for look in looks], tag)
+            yield from deadletter.spent_steps([look.queue_id for look in looks], params["tag"])
         if len(found.jobs) == size:
             return
         looks = yield from _look(place)

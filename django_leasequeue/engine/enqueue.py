@@ -54,7 +54,9 @@ def _check(job: NewJob) -> None:
     if job.body is not None and not isinstance(job.body, bytes):
         raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
     if job.id_end is not None and (job.key is not None or not _ID_END.fullmatch(job.id_end)):
-        raise InvalidOption(f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}.")
+        raise InvalidOption(
+            f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}."
+        )
     if job[TAG:END] == PLAIN:
         return
     if job.tag is not None:
@@ -325,7 +327,9 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         missing = [index for index, answer in enumerate(answers) if answer is None]
         if not missing:
             return
-        again = _parameters([jobs[index] for index in missing], project, queue, params["origin"], locked=params["locked"])
+        again = _parameters(
+            [jobs[index] for index in missing], project, queue, params["origin"], locked=params["locked"]
+        )
         rows = yield from rows_steps(again, create=False)
         for index, row in zip(missing, rows, strict=True):
             answers[index] = _new(row)

@@ -27,7 +27,7 @@ class Floor(NamedTuple):
 
 
 class Proposals:
-    """What a caller of ``advance_floors`` proposed last: its next call raises the floors to that, where it still holds."""
+    """What a caller of ``advance_floors`` proposed last: its next call raises the floors to that, if it still holds."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int], Floor] = {}

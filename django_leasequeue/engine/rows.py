@@ -41,8 +41,8 @@ class NewJob(NamedTuple):
     """A job to enqueue. Times in ms; ``run_at`` (aware) wins over ``delay_ms``.
 
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
-    ``origin`` is the producing node, where it differs from the call's. ``id_end`` instead of a key: the key is made of the
-    job's number and this random end (``make_id``); it leads to its job without an index.
+    ``origin`` is the producing node, where it differs from the call's. ``id_end`` instead of a key: the key is made of
+    the job's number and this random end (``make_id``); it leads to its job without an index.
     """
 
     data: Any = None
@@ -62,7 +62,7 @@ class NewJob(NamedTuple):
     id_end: str | None = None
 
 
-#: What a job with no more than data, key, name and an id's end has from ``TAG`` on: then nothing else has to be looked at.
+#: What a job with no more than data, key, name and an id's end has from ``TAG`` to ``END``: nothing else to look at.
 TAG, END = NewJob._fields.index("tag"), NewJob._fields.index("id_end")
 PLAIN = NewJob()[TAG:END]
 
@@ -165,7 +165,10 @@ class Failure:
 
 
 class Ending(NamedTuple):
-    """How one leased job ends: completed, or failed for good by the worker's word. ``ran_ms``: how long its handler ran."""
+    """How one leased job ends: completed, or failed for good by the worker's word.
+
+    ``ran_ms``: how long its handler ran.
+    """
 
     seq: int
     claim: int | None = None

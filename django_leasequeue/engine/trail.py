@@ -10,7 +10,7 @@ from .rows import LeasedJob
 
 
 class Look(NamedTuple):
-    """What claim_look.sql says of one queue. ``lows``: the lowest fresh position worth reading, for each of ``ranks``."""
+    """What claim_look.sql says of one queue. ``lows``: the lowest fresh position worth reading of each of ``ranks``."""
 
     queue_id: int
     name: str
@@ -31,13 +31,13 @@ class Trail:
     """A claimer's last look at its queues, moved on by its own claims; forgotten every ``max_age`` seconds and whenever
     jobs run short.
 
-    The floors of a queue move a moment behind the claims, because they must be right for everybody; a claimer that drains
-    a queue knows for itself what it has taken. Under a long transaction elsewhere, which keeps dead index entries alive,
-    that saves it from walking over its own work. A job that becomes ready behind it (released, expired, due, committed
-    late) waits for at most ``max_age``.
+    The floors of a queue move a moment behind the claims, because they must be right for everybody; a claimer that
+    drains a queue knows for itself what it has taken. Under a long transaction elsewhere, which keeps dead index
+    entries alive, that saves it from walking over its own work. A job that becomes ready behind it (released, expired,
+    due, committed late) waits for at most ``max_age``.
 
-    With ``eager`` the first claim after an idle time takes fresh jobs without a look: what it gives comes sooner, and may be
-    less than is there (``cut``).
+    With ``eager`` the first claim after an idle time takes fresh jobs without a look: what it gives comes sooner, and
+    may be less than is there (``cut``).
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Trail:
         self._since = clock()
         self._names: tuple[str, ...] = ()
         self._looks: list[Look] = []
-        #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large payloads,
-        #: an eager claim. Claim again before going idle.
+        #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large
+        #: payloads, an eager claim. Claim again before going idle.
         self.cut = False
 
     def looks(self, names: Sequence[str]) -> list[Look]:
@@ -65,7 +65,9 @@ class Trail:
         hint, self._hint = self._hint, []
         return [look._replace(fresh=True, again=False) for look in hint] if tuple(names) == self._names else []
 
-    def note(self, names: Sequence[str], looks: Sequence[Look], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool) -> None:
+    def note(
+        self, names: Sequence[str], looks: Sequence[Look], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
+    ) -> None:
         """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for.
 
         Args:
@@ -88,7 +90,10 @@ class Trail:
             past[place] = max(past.get(place, -1), job.position)
         self._looks = [
             look._replace(
-                lows=[max(low, past.get((look.queue_id, rank), -1) + 1) for rank, low in zip(look.ranks, look.lows, strict=True)]
+                lows=[
+                    max(low, past.get((look.queue_id, rank), -1) + 1)
+                    for rank, low in zip(look.ranks, look.lows, strict=True)
+                ]
             )
             if not look.again
             else look

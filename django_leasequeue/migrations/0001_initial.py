@@ -34,11 +34,11 @@ CREATE TABLE leasequeue_leaseevent (
     detail jsonb NULL
 ) PARTITION BY RANGE (id);
 CREATE TABLE leasequeue_leaseevent_default PARTITION OF leasequeue_leaseevent DEFAULT WITH (toast_tuple_target = 8160);
-CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (2000000)
+CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (500000)
     WITH (toast_tuple_target = 8160);
-CREATE TABLE leasequeue_leaseevent_p2000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (2000000) TO (4000000)
+CREATE TABLE leasequeue_leaseevent_p500000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (500000) TO (1000000)
     WITH (toast_tuple_target = 8160);
-CREATE TABLE leasequeue_leaseevent_p4000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (4000000) TO (6000000)
+CREATE TABLE leasequeue_leaseevent_p1000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (1000000) TO (1500000)
     WITH (toast_tuple_target = 8160);
 """
 

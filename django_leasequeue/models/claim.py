@@ -9,7 +9,7 @@ from .queue import Queue
 
 
 class Claim(models.Model):
-    """The jobs of one claim call that are not settled yet: a job is leased if and only if its number is in ``seqs`` here.
+    """The jobs of one claim call that are not settled yet: a job is leased if and only if its number is in ``seqs``.
 
     ``token`` fences late workers: no two claims have the same, also across a crash of the server. Extending some of a
     claim's jobs to another deadline splits the row: the parts have the same token.

@@ -23,9 +23,9 @@ def _changed() -> str:
 class Job(models.Model):
     """A job of a queue, or a record of a log, as it was enqueued.
 
-    Its number stands in exactly one place: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a log)
-    or JobResult (finished and remembered). The row is not updated while all goes well. There is no foreign key in the
-    database: its check would cost one extra query per row on every enqueue.
+    Its number stands in exactly one place: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a
+    log) or JobResult (finished and remembered). The row is not updated while all goes well. There is no foreign key in
+    the database: its check would cost one extra query per row on every enqueue.
     """
 
     seq = models.BigAutoField(primary_key=True)

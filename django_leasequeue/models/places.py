@@ -12,8 +12,9 @@ from .queue import Queue
 class Ready(models.Model):
     """A job that a claim may take: it is ready if and only if it has a row here.
 
-    Claim order is (rank, position). The fresh lane holds jobs whose positions only rise, so that a floor can keep claims
-    from walking over dead index entries; the other one holds those that came back to an old place. A claim merges both.
+    Claim order is (rank, position). The fresh lane holds jobs whose positions only rise, so that a floor can keep
+    claims from walking over dead index entries; the other one holds those that came back to an old place. A claim
+    merges both.
     """
 
     pk = models.CompositePrimaryKey("queue", "rank", "lane", "position")

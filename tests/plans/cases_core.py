@@ -61,7 +61,15 @@ def new_jobs(count: int, **given: Any) -> dict[str, Any]:
         ],
         arrays.EMPTY,
     )
-    return {**empty, "project": "", "queue": "busy", "numbers": numbers(1, count), "locked": False, "held": False, **given}
+    return {
+        **empty,
+        "project": "",
+        "queue": "busy",
+        "numbers": numbers(1, count),
+        "locked": False,
+        "held": False,
+        **given,
+    }
 
 
 def settle(seqs: list[int], token: int | None, node: str, **given: Any) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 from ...buffer import BufferedQueue
 from ...job import Job

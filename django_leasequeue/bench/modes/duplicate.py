@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uuid import uuid4
+
 from ... import engine
 from ..bench import Bench, Measurement
 from ..figures import Sample, Target

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from statistics import quantiles
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 
