@@ -20,7 +20,7 @@ class Settings:
     ROUTER: str | None = None
     #: Queues to make at migrate: {name: {"preset": ..., option: value}}.
     QUEUES: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Preset of a queue that is made by its first job.
+    #: Preset of a queue of which nothing is said.
     DEFAULT_PRESET: str = "django"
     #: Whether the first job of an unknown queue makes the queue.
     AUTO_CREATE: bool = True
@@ -42,8 +42,8 @@ class Settings:
     MAX_PAGE: int = 1_000
     #: Counts are exact up to here; beyond it they come from samples.
     COUNT_CAP: int = 10_000
-    #: Event rows of one partition of the lease log.
-    EVENT_PARTITION_ROWS: int = 2_000_000
+    #: Rows of one partition of the lease log; a row is of up to a thousand jobs.
+    EVENT_PARTITION_ROWS: int = 500_000
     #: Partitions made ahead.
     EVENT_PARTITIONS_AHEAD: int = 3
     #: Days that events are kept; 0 = for ever.

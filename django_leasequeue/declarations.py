@@ -3,61 +3,36 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from django.db import ProgrammingError, connections, transaction
-from django.utils.module_loading import import_string
 
 from . import conf, engine, routing
+from .engine.definition import Declaration, of_doors, of_settings
 from .models import Queue
 
 logger = logging.getLogger("django_leasequeue")
 
 
-#: Doors that declare queues, as functions that return declarations: loaded when asked, since doors import what is here.
-SOURCES = ["django_leasequeue.tasks.declared.of_backends"]
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """A queue that is to be there.
-
-    Args:
-        database: the alias of its database.
-        project: its tenant.
-        name: its name.
-        preset: the bundle of options that it begins with.
-        options: its own, over the preset's.
-    """
-
-    database: str
-    project: str
-    name: str
-    preset: str | None
-    options: dict[str, Any] = field(default_factory=dict)
-
-
 def declarations() -> list[Declaration]:
-    """Return what the settings declare, each queue once: what a task backend says of a queue comes first."""
+    """Return what the settings declare, each queue once: what ``LEASEQUEUE["QUEUES"]`` says of a queue comes first."""
     found: dict[tuple[str, str, str], Declaration] = {}
-    for declared in [*(made for source in SOURCES for made in import_string(source)()), *_of_settings()]:
-        found.setdefault((declared.database, declared.project, declared.name), declared)
+    for item in [*_of_settings(), *(declared for declared in of_doors() if declared.name)]:
+        found.setdefault((item.database, item.project, item.name), _complete(item))
     return list(found.values())
 
 
-def on_database(using: str, project: str) -> dict[str, Declaration]:
-    """Return what is declared for a database and a tenant, by name."""
-    return {item.name: item for item in declarations() if (item.database, item.project) == (using, project)}
+def _complete(item: Declaration) -> Declaration:
+    first = of_settings(item.project, item.name)
+    if first is None:
+        return item
+    named = "preset" in conf.settings.QUEUES[item.name]
+    return replace(item, preset=first.preset, options=first.options, named=named)
 
 
 def _of_settings() -> list[Declaration]:
-    made = []
-    for name, given in conf.settings.QUEUES.items():
-        options = dict(given)
-        preset = options.pop("preset", conf.settings.DEFAULT_PRESET)
-        made.append(Declaration(routing.alias_of("", name), "", name, preset, options))
-    return made
+    return [Declaration(routing.alias_of("", name), "", name, None) for name in conf.settings.QUEUES]
 
 
 def make_queues(using: str) -> list[str]:

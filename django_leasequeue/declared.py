@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import conf, engine, presets
-from .declarations import Declaration, declarations
+from . import engine, presets
+from .declarations import declarations
+from .engine.definition import Declaration
 from .exceptions import InvalidOption
 
 
@@ -39,24 +40,11 @@ def named_options(declaration: Declaration) -> dict[str, Any]:
     Raises:
         InvalidOption: an option or the preset is not allowed.
     """
-    preset = _named_preset(declaration)
+    preset = declaration.preset if declaration.named else None
     if preset is not None and preset not in presets.PRESETS:
         raise InvalidOption(f"{preset!r} is not a preset; the presets are {', '.join(presets.PRESETS)}.")
     named = {**presets.PRESETS[preset]} if preset is not None else {}
     return {**named, **presets.check_options(declaration.options)}
-
-
-def _named_preset(declaration: Declaration) -> str | None:
-    from .tasks.api import task_backends
-    from .tasks.backend import LeaseQueueBackend
-
-    for backend in task_backends.all():
-        if isinstance(backend, LeaseQueueBackend) and backend.config.project == declaration.project:
-            given = backend.config.queues.get(declaration.name)
-            if given is not None:
-                return given.get("preset")
-    given = conf.settings.QUEUES.get(declaration.name) if not declaration.project else None
-    return None if given is None else given.get("preset")
 
 
 def drift(using: str) -> list[Drift]:

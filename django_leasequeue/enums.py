@@ -3,6 +3,8 @@
 Not part of ``models``: the engine and the doors name states before Django has loaded any model.
 """
 
+from enum import IntFlag
+
 from django.db.models import IntegerChoices, TextChoices
 
 
@@ -14,7 +16,7 @@ class QueueType(TextChoices):
 
 
 class JobState(IntegerChoices):
-    """Where a live job is. A finished job has no row in the job table (DESIGN section 3)."""
+    """Where a live job is."""
 
     READY = 0, "ready"
     DELAYED = 1, "delayed"
@@ -46,12 +48,39 @@ class EventKind(IntegerChoices):
     CANCELLED = 10, "cancelled"
 
 
-class FloorKind(IntegerChoices):
-    """Which index a floor bounds from below (DESIGN section 4, point 3)."""
+class Lane(IntegerChoices):
+    """How a job came to be ready. A claim merges the lanes of a rank by position; a floor bounds the fresh one."""
 
-    READY = 0, "ready position"
+    AGAIN = 1, "given back, promoted or redriven to a place that others have passed"
+    FRESH = 2, "fresh: its position was drawn by the transaction that made it ready"
+
+
+class JobFlag(IntFlag):
+    """What is unusual about a job, or about some job of a claim: whoever settles it then reads the job."""
+
+    #: Somebody waits for its end.
+    REPLY = 1
+    #: Its result is kept for a time of its own.
+    RESULT_TTL = 2
+    #: It is a dead letter in a dead-letter topic.
+    LETTER = 4
+    #: It has failed before.
+    FAILED = 8
+    #: Of a claim: its jobs do not all have the same task name.
+    MIXED = 16
+    #: Its lease expired: workers run it alone, so that it takes nobody with it.
+    SUSPECT = 32
+    #: Its payload has more than 16 KiB: a claim counts its bytes.
+    LARGE = 64
+
+
+class FloorKind(IntegerChoices):
+    """What a floor bounds."""
+
+    READY = 0, "position of fresh ready jobs"
     DELAYED = 1, "available_at of delayed jobs, microseconds"
     CLAIM = 2, "deadline of claims, microseconds"
+    HEAD = 3, "highest number of the jobs that are gone"
 
 
 class Requeue(TextChoices):

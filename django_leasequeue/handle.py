@@ -11,11 +11,12 @@ from typing import Any
 from django.test import utils as test_utils
 
 from . import conf, presets, routing, serializers
+from .engine.definition import Definition, define
 from .engine.limits import MAX_NODE_BYTES, check_node
 from .engine.operation import Operation, Steps
-from .engine.queues import find, make
+from .engine.queues import find, make_declared
 from .engine.results import Status, status
-from .exceptions import InvalidOption, QueueNotFound
+from .exceptions import InvalidOption
 from .job import Job
 from .serializers import Dumper, Serializer
 
@@ -143,13 +144,16 @@ class Handle:
 
     # Steps that the operations of the methods are made of
 
-    def definition(self) -> tuple[str, dict[str, Any], bool]:
-        """Return preset and options of this queue if it has to be made, and whether the settings declare it."""
-        declared = conf.settings.QUEUES.get(self.name) if not self.project else None
-        if declared is None:
-            return self.preset or conf.settings.DEFAULT_PRESET, self.options, False
-        options = dict(declared)
-        return options.pop("preset", conf.settings.DEFAULT_PRESET), options, True
+    def definition(self) -> Definition:
+        """Return what this queue becomes if it has to be made: as the settings declare it, else as this handle says."""
+        return define(self.project, self.name, self._asked, self.using)
+
+    @property
+    def _asked(self) -> Definition | None:
+        """What this handle says of a queue that has to be made; ``None``: nothing."""
+        if self.preset is None and not self.options:
+            return None
+        return Definition(self.preset or conf.settings.DEFAULT_PRESET, self.options)
 
     def make_steps(self) -> Steps[None]:
         """Make the queue that a first call needs: as the settings declare it, else as this handle says.
@@ -157,10 +161,7 @@ class Handle:
         Raises:
             QueueNotFound: it is not declared and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
         """
-        preset, options, declared = self.definition()
-        if not declared and not conf.settings.AUTO_CREATE:
-            raise QueueNotFound(self.name, self.project)
-        yield from make(self.project, self.name, preset, options)
+        yield from make_declared(self.project, self.name, self._asked, self.using)
 
     def known_serializer(self) -> Serializer | None:
         """Return how payloads and results are written, if that is known without asking the database."""
@@ -175,7 +176,9 @@ class Handle:
         if known is not None:
             return known
         info = yield from find(self.project, self.name)
-        found = serializers.find(str((self.definition()[1] if info is None else info.config).get("serializer", "json")))
+        found = serializers.find(
+            str((self.definition().options if info is None else info.config).get("serializer", "json"))
+        )
         # Tests undo what they did: what is in the database then is not what is remembered.
         if info is not None and not hasattr(test_utils._TestState, "saved_data"):
             if len(_serializers) >= MAX_REMEMBERED:

@@ -24,7 +24,7 @@ class Looking(Handle):
         """Return what is known of a job, without its result; ``None`` if nothing is (any more).
 
         Args:
-            job: its key or number. A live job comes before the remembered end of an earlier one with its key.
+            job: its key or number. A key stands for the last job that was enqueued with it.
         """
         row = yield from self.status_steps(job)
         return None if row is None else JobStatus(row)

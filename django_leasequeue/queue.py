@@ -8,7 +8,7 @@ from . import engine, waiting
 from .calls import call, twin
 from .engine import replies
 from .engine.operation import Steps, operation
-from .engine.queues import QueueInfo, find, make
+from .engine.queues import QueueInfo, find, make_defined
 from .engine.results import INLINE_BYTES, complete_steps
 from .leasing import Leasing
 from .looking import Looking
@@ -96,8 +96,7 @@ class Queue(Producing, Leasing, Looking):
         Returns:
             Whether it is new.
         """
-        preset, options, _ = self.definition()
-        return (yield from make(self.project, self.name, preset, options))
+        return (yield from make_defined(self.project, self.name, self._asked, self.using))
 
     acreate = twin(create)
 

@@ -48,7 +48,9 @@ def show(rates: Sequence[Rate], queue_id: int | None, now: datetime) -> Rates:
 
     note = ""
     if whole is not None and whole.factor > 1:
-        note = f"Estimated: of each {BUCKET} s at most {RATE_EVENTS:,} events are read; few jobs may be missed."
+        note = (
+            f"Estimated: of each {BUCKET} s at most {RATE_EVENTS:,} rows of the log are read; few jobs may be missed."
+        )
     # A try that was the last one is given back (or expires), and is dead: it is drawn once.
     return Rates(
         charts.bars(
@@ -68,7 +70,7 @@ def show(rates: Sequence[Rate], queue_id: int | None, now: datetime) -> Rates:
             "Wait until the first claim",
             times,
             [waits("p50", 0), waits("p99", 1)],
-            unit="seconds; the delay of scheduled jobs is part of it",
+            unit="seconds since the job was ready",
         ),
         whole.acked if whole else 0.0,
         whole.failed + whole.dead if whole else 0.0,

@@ -73,7 +73,7 @@ class JobFacts(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether it is in the job table."""
+        """Whether it has not ended."""
         return self.state_number < 10
 
     @property
@@ -88,7 +88,7 @@ class JobFacts(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One row of the lease log."""
+    """What one row of the lease log says of a job."""
 
     id: int
     occurred_at: datetime
@@ -98,7 +98,9 @@ class Event(NamedTuple):
     deliveries: int | None
     claim: int | None
     deadline: datetime | None
-    enqueued_at: datetime | None
+    #: Milliseconds since it was ready, and that its handler ran.
+    waited: int | None
+    ran: int | None
     name: str | None
     detail_json: str | None
 

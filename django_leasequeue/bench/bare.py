@@ -23,11 +23,11 @@ class BareQueue:
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
+        self.connection = connection
 
     def enqueue(self, job: NewJob) -> int:
         """Add one job; return its number."""
-        with psycopg.Cursor(self._connection) as cursor:
+        with psycopg.Cursor(self.connection) as cursor:
             cursor.execute(
                 statement("bare_insert"), {"key": job.key, "name": job.name, "data": _json(job)}, prepare=True
             )
@@ -38,7 +38,7 @@ class BareQueue:
     def enqueue_told(self, job: NewJob, channel: str) -> None:
         """Add one job and notify a channel."""
         params = {"key": job.key, "name": job.name, "data": _json(job), "channel": channel}
-        with psycopg.Cursor(self._connection) as cursor:
+        with psycopg.Cursor(self.connection) as cursor:
             cursor.execute(statement("bare_insert_notify"), params, prepare=True)
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> None:
@@ -47,12 +47,12 @@ class BareQueue:
 
     def copy(self, text: str) -> None:
         """Add jobs that are in COPY's text format already."""
-        with psycopg.Cursor(self._connection) as cursor, cursor.copy(statement("bare_copy")) as stream:
+        with psycopg.Cursor(self.connection) as cursor, cursor.copy(statement("bare_copy")) as stream:
             stream.write(text)
 
     def claim(self, size: int) -> list[Row]:
         """Take up to ``size`` jobs: (id, key, name, data, ...)."""
-        with psycopg.Cursor(self._connection) as cursor:
+        with psycopg.Cursor(self.connection) as cursor:
             cursor.execute(statement("bare_claim"), {"size": size}, binary=True, prepare=True)
             return cursor.fetchall()
 
@@ -65,7 +65,7 @@ class BareQueue:
         self._settle("bare_finish", rows)
 
     def _settle(self, name: str, rows: Sequence[Row]) -> None:
-        with psycopg.Cursor(self._connection) as cursor:
+        with psycopg.Cursor(self.connection) as cursor:
             cursor.execute(statement(name), {"ids": arrays.integers([row[0] for row in rows])}, prepare=True)
 
 

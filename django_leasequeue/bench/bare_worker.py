@@ -1,8 +1,9 @@
 """The ceiling of a worker: the barest loop in psycopg that claims, calls a function that does nothing, and deletes.
 
 ``python -m django_leasequeue.bench.bare_worker BATCH`` drains the ceiling's table and prints, as JSON, when how many
-jobs were done. ``... listen`` waits for notifications instead, and tells when each job began. The database is in
-``LEASEQUEUE_BENCH_DSN``. Django is not loaded.
+jobs were done. ``... listen`` waits for notifications instead, deletes what is there with one statement and tells when
+each job began; ``... reply`` also tells who waits for the end. The database is in ``LEASEQUEUE_BENCH_DSN``. Django is
+not loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Loop:
     def __init__(self, dsn: str) -> None:
         self.connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=0)
         self._cursor = self.connection.cursor(binary=True)
-        self._claim, self._ack, self._reply = map(statement, ("bare_claim", "bare_ack", "bare_ack_notify"))
+        self._claim, self._ack = map(statement, ("bare_claim", "bare_ack"))
 
     def claim(self, size: int) -> list[Any]:
         """Take up to ``size`` jobs."""
@@ -48,9 +49,10 @@ class Loop:
         """Delete them."""
         self._cursor.execute(self._ack, {"ids": _literal(rows)})
 
-    def reply(self, rows: list[Any]) -> None:
-        """Delete them, and tell who waits for that."""
-        self._cursor.execute(self._reply, {"ids": _literal(rows), "channel": REPLIES})
+    def take(self, size: int, *, replies: bool) -> list[Any]:
+        """Delete up to ``size`` jobs and return them, where asked for with a word to who waits for their end."""
+        name = "bare_take_notify" if replies else "bare_take"
+        return self._cursor.execute(statement(name), {"size": size, "channel": REPLIES}).fetchall()
 
 
 def _literal(rows: list[Any]) -> str:
@@ -71,8 +73,8 @@ def drain(dsn: str, batch: int) -> list[tuple[float, int]]:
     return times
 
 
-def listen(dsn: str, address: str) -> None:
-    """Wait for jobs for ever; send the number and the start of each to a socket, and a reply to who waits."""
+def listen(dsn: str, address: str, *, replies: bool) -> None:
+    """Wait for jobs for ever; send the number and the start of each to a socket, before their end is durable."""
     loop = Loop(dsn)
     loop.connection.execute(f"LISTEN {CHANNEL}")
     told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -80,11 +82,13 @@ def listen(dsn: str, address: str) -> None:
     # Where nobody reads what began when, nothing waits for a reader.
     told.setblocking(False)
     while True:
-        while rows := loop.claim(10):
-            for row in rows:
-                with suppress(BlockingIOError):
-                    told.send(stamps.STAMP.pack(*json.loads(row[3])["args"], time.monotonic_ns()))
-            loop.reply(rows)
+        rows: list[Any] = [()]
+        while rows:
+            with loop.connection.transaction():
+                rows = loop.take(10, replies=replies)
+                for row in rows:
+                    with suppress(BlockingIOError):
+                        told.send(stamps.STAMP.pack(*json.loads(row[3])["args"], time.monotonic_ns()))
         for _ in loop.connection.notifies(timeout=5, stop_after=1):
             pass
 
@@ -93,8 +97,8 @@ def main(argument: str) -> None:
     """Run what the argument says."""
     threading.Thread(target=watch, daemon=True).start()
     dsn = os.environ[DSN_VARIABLE]
-    if argument == "listen":
-        listen(dsn, stamps.address())
+    if argument in ("listen", "reply"):
+        listen(dsn, stamps.address(), replies=argument == "reply")
     else:
         sys.stdout.write(json.dumps(drain(dsn, int(argument))))
 

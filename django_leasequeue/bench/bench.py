@@ -14,7 +14,7 @@ from django.db import connections
 
 from .. import engine
 from ..engine import ConnectionExecutor, NewJob, pool
-from ..tasks.ids import new_id
+from ..tasks.ids import new_end
 from . import children
 from .bare import BareQueue
 from .figures import Figure, Sample, Target, median_costs
@@ -155,8 +155,26 @@ class Bench:
             target,
             median_costs(samples),
             median_costs(ceilings),
+            samples=samples,
+            beside_samples=ceilings,
         )
         return self.add(figure)
+
+    def add_cost(self, of: Figure, name: str, cost: str, unit: str, target: Target | None = None) -> None:
+        """Add what one job of a compared figure cost, round by round; nothing where that could not be read.
+
+        Args:
+            of: the figure, from ``compare``.
+            name: what is told.
+            cost: name of the cost, see ``Sample.costs``.
+            unit: of the cost.
+            target: what is to be reached.
+        """
+        ours, beside = ([sample.costs()[cost] for sample in side] for side in (of.samples, of.beside_samples))
+        known = [(one, other) for one, other in zip(ours, beside, strict=True) if one is not None and other is not None]
+        if known:
+            values, others = [one for one, _ in known], [other for _, other in known]
+            self.add(Figure(self.mode, name, unit, values, others, of.label, target))
 
     def add(self, figure: Figure) -> Figure:
         """Put a figure into the report."""
@@ -184,4 +202,4 @@ def jobs_of(count: int, **fields: Any) -> list[NewJob]:
         count: how many.
         fields: further fields of ``NewJob``.
     """
-    return [NewJob(**{"key": new_id(), "name": NOOP, "data": {"args": [n]}, **fields}) for n in range(count)]
+    return [NewJob(**{"id_end": new_end(), "name": NOOP, "data": {"args": [n]}, **fields}) for n in range(count)]

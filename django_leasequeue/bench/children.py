@@ -25,6 +25,7 @@ from ..exceptions import LeaseQueueError
 from . import bare_worker, processes
 from .child import PARENT_VARIABLE
 from .options import PROJECT
+from .producer import DATABASE_VARIABLE
 
 #: Seconds between two looks at a process.
 _SAMPLE_EVERY = 0.02
@@ -176,11 +177,15 @@ class Child:
 
 
 def _command(arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
+    return _module("django_leasequeue.bench.child", [*arguments, "--verbosity", "0"], environment)
+
+
+def _module(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
     module = getattr(django_settings, "SETTINGS_MODULE", None) or os.environ.get(ENVIRONMENT_VARIABLE)
     if not module:
         raise ChildFailed("Workers are processes of their own: they need DJANGO_SETTINGS_MODULE to name the settings.")
     return Child(
-        ["-m", "django_leasequeue.bench.child", *arguments, "--verbosity", "0"],
+        ["-m", name, *arguments],
         {
             ENVIRONMENT_VARIABLE: "django_leasequeue.bench.worker_settings",
             "LEASEQUEUE_BENCH_SETTINGS": str(module),
@@ -217,16 +222,39 @@ def reaper(using: str) -> Child:
     return _command(["runreaper", "--database", using], {})
 
 
+def producer(using: str, queue: str, count: int) -> Child:
+    """Return a producer that calls a task one at a time on Django's own connection, not yet started.
+
+    Args:
+        using: alias of the database.
+        queue: its name, in the benchmark's project.
+        count: how many calls.
+
+    Raises:
+        ChildFailed: the settings are not in a module that a process could read.
+    """
+    return _module("django_leasequeue.bench.producer", [queue, str(count)], {DATABASE_VARIABLE: using})
+
+
+def bare_producer(using: str, count: int) -> Child:
+    """Return a process that inserts one row at a time into the bare table, not yet started."""
+    return Child(["-m", "django_leasequeue.bench.producer", str(count)], {bare_worker.DSN_VARIABLE: _dsn(using)})
+
+
 def bare(using: str, argument: str, environment: Mapping[str, str] | None = None) -> Child:
     """Return a bare worker, not yet started.
 
     Args:
         using: alias of the database.
-        argument: the size of its batches, or ``listen``.
+        argument: the size of its batches, or ``listen``, or ``reply``.
         environment: for its jobs.
     """
-    parameters: dict[str, Any] = pool.connection_parameters(using)
-    dsn = make_conninfo(**parameters)
     return Child(
-        ["-m", "django_leasequeue.bench.bare_worker", argument], {bare_worker.DSN_VARIABLE: dsn, **(environment or {})}
+        ["-m", "django_leasequeue.bench.bare_worker", argument],
+        {bare_worker.DSN_VARIABLE: _dsn(using), **(environment or {})},
     )
+
+
+def _dsn(using: str) -> str:
+    parameters: dict[str, Any] = pool.connection_parameters(using)
+    return make_conninfo(**parameters)

@@ -2,7 +2,8 @@
 
 A week of three queues that workers serve in a simulation: the day's rhythm, one busy hour in which a backlog builds up
 and drains, a node that falls ill half way (slow, failing, losing leases), jobs that fail on every node until they are
-dead. Every job comes to its end. The jobs themselves are not in the job table: only their events are.
+dead. Every job ends. Workers take one job at a time: each row of the log is of one job, the dearest to read.
+The jobs themselves are not in the job table: only their events are.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Event(NamedTuple):
     attempt: int
     claim: int
     deadline: float | None
-    detail: str | None
+    waited: float | None = None
+    ran: float | None = None
+    detail: str | None = None
 
 
 @dataclass
@@ -108,7 +111,7 @@ class Simulation:
                 yield from self._attempt(again, ready, free, retries)
             queue = names[number % len(names)]
             job = Job(number, queue, at, queue == "images" and self._random.random() < POISON * len(names))
-            yield Event(at, number, EventKind.ENQUEUED, None, 0, 0, None, None)
+            yield Event(at, number, EventKind.ENQUEUED, None, 0, 0, None)
             yield from self._attempt(job, at, free, retries)
         while retries:
             ready, _, again = heapq.heappop(retries)
@@ -129,11 +132,12 @@ class Simulation:
         failed = job.poisoned or lost or self._random.random() < (0.3 if ill else 0.004)
         end = begin + (LEASE + 1 if lost else run)
         heapq.heappush(free, (end, node))
-        yield Event(begin, job.number, EventKind.CLAIMED, node, job.attempt, claim, begin + LEASE, None)
+        yield Event(begin, job.number, EventKind.CLAIMED, node, job.attempt, claim, begin + LEASE, begin - ready)
 
         def ended(kind: EventKind, detail: dict[str, str] | None = None) -> Event:
             text = None if detail is None else json.dumps(detail)
-            return Event(end, job.number, kind, node, job.attempt, claim, begin + LEASE, text)
+            ran = end - begin if kind in {EventKind.ACKED, EventKind.RELEASED} else None
+            return Event(end, job.number, kind, node, job.attempt, claim, begin + LEASE, None, ran, text)
 
         if not failed:
             yield ended(EventKind.ACKED)
@@ -194,7 +198,6 @@ class _Writer:
     def __init__(self, connection: psycopg.Connection[Any], begin: datetime, queues: list[int]) -> None:
         self._connection, self._begin, self._queues = connection, begin, queues
         self._seqs: list[int] = []
-        self._enqueued: dict[int, str] = {}
         self._tasks = [task for task, _ in QUEUES.values()]
 
     def write(self, batch: list[Event]) -> int:
@@ -213,20 +216,23 @@ class _Writer:
         return len(batch)
 
     def _line(self, event: Event) -> str:
-        job = event.job
-        if event.kind is EventKind.ENQUEUED:
-            self._enqueued[job] = self._time(event.at)
-        enqueued = self._enqueued[job]
-        at = enqueued if event.kind is EventKind.ENQUEUED else self._time(event.at)
+        kind, seq = event.job % len(self._queues), self._seqs[event.job]
         deadline = _NULL if event.deadline is None else self._time(event.deadline)
-        if event.kind in {EventKind.ACKED, EventKind.DEAD_LETTERED}:
-            del self._enqueued[job]
-        kind = job % len(self._queues)
         return (
-            f"{at}\t{self._queues[kind]}\t{self._seqs[job]}\t{event.claim or _NULL}\t{enqueued}\t{deadline}\t"
-            f"{event.attempt or _NULL}\t{event.kind:d}\t{event.node or _NULL}\t{self._tasks[kind]}\t"
+            f"{self._time(event.at)}\t{self._queues[kind]}\t{event.claim or _NULL}\t{deadline}\t{seq}\t{seq}\t"
+            f"{event.kind:d}\t{event.node or _NULL}\t{self._tasks[kind]}\t{{{seq}}}\t"
+            f"{_one(event.attempt if event.attempt > 1 else None)}\t{_ms(event.waited)}\t{_ms(event.ran)}\t"
             f"{event.detail or _NULL}\n"
         )
 
     def _time(self, second: float) -> str:
         return (self._begin + timedelta(seconds=second)).isoformat()
+
+
+def _one(value: int | None) -> str:
+    """Return an array of one number in COPY's text."""
+    return _NULL if value is None else f"{{{value}}}"
+
+
+def _ms(seconds: float | None) -> str:
+    return _NULL if seconds is None else _one(round(seconds * 1000))

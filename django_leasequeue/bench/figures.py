@@ -36,6 +36,8 @@ class Sample:
     #: CPU seconds of PostgreSQL; ``None`` where they cannot be read (another machine).
     server_cpu: float | None = None
     wal_bytes: int = 0
+    #: CPU seconds of the one connection that did the work, where it is known.
+    backend_cpu: float | None = None
 
     @property
     def rate(self) -> float:
@@ -48,6 +50,7 @@ class Sample:
         return {
             "client_cpu_us": self.client_cpu / jobs * 1e6,
             "server_cpu_us": None if self.server_cpu is None else self.server_cpu / jobs * 1e6,
+            "backend_cpu_us": None if self.backend_cpu is None else self.backend_cpu / jobs * 1e6,
             "wal_bytes": self.wal_bytes / jobs,
         }
 
@@ -77,6 +80,8 @@ class Figure:
         costs: of one job, see ``Sample.costs``.
         beside_costs: the ceiling's.
         details: further values for the JSON report.
+        samples: what the values were taken from, where more is to be told of them.
+        beside_samples: the ceiling's.
     """
 
     mode: str
@@ -89,6 +94,8 @@ class Figure:
     costs: dict[str, float | None] = field(default_factory=dict)
     beside_costs: dict[str, float | None] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    beside_samples: list[Sample] = field(default_factory=list)
 
     @property
     def median(self) -> float:

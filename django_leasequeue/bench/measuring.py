@@ -37,17 +37,31 @@ class Meter:
         """Return the CPU seconds of all of the server's processes; ``None`` where they cannot be read."""
         return None if self.postmaster is None else processes.family_cpu(self.postmaster)
 
+    def backend_cpu(self, connection: psycopg.Connection[Any] | None) -> float | None:
+        """Return the CPU seconds of the server's process behind a connection; ``None`` where they cannot be read."""
+        if connection is None or self.postmaster is None:
+            return None
+        return processes.cpu_seconds(connection.info.backend_pid)
+
     @contextmanager
-    def measure(self, jobs: int) -> Iterator[Sample]:
-        """Measure the block. The sample's ``jobs`` may be corrected by the block."""
+    def measure(self, jobs: int, connection: psycopg.Connection[Any] | None = None) -> Iterator[Sample]:
+        """Measure the block. The sample's ``jobs`` may be corrected by the block.
+
+        Args:
+            jobs: how many the block works on.
+            connection: the one that does the work, where it is one: its CPU time is read by itself as well.
+        """
         sample = Sample(jobs, 0.0)
         wal = self.wal_position()
         server = self.server_cpu()
+        backend = self.backend_cpu(connection)
         client = time.process_time()
         start = time.perf_counter()
         yield sample
         sample.seconds = time.perf_counter() - start
         sample.client_cpu = time.process_time() - client
+        backend_after = self.backend_cpu(connection)
+        sample.backend_cpu = None if backend is None or backend_after is None else backend_after - backend
         after = self.server_cpu()
         sample.server_cpu = None if server is None or after is None else after - server
         sample.wal_bytes = self.wal_position() - wal

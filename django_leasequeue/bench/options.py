@@ -48,6 +48,11 @@ class BenchOptions:
         return self.size * 5 // 2
 
     @property
+    def crowd(self) -> int:
+        """Jobs that several workers do beside a held snapshot."""
+        return self.size * 15
+
+    @property
     def long(self) -> int:
         """Jobs of the memory mode."""
         return self.size * 5

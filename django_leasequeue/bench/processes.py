@@ -50,6 +50,19 @@ def times(pid: int) -> Times | None:
         return None
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """Return the CPU seconds of one process, to the nanosecond where the kernel counts them; ``None`` if it is gone."""
+    if _HAS_PROC:
+        try:
+            spent = int((_PROC / str(pid) / "schedstat").read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            spent = 0
+        if spent:
+            return spent / 1e9
+    found = times(pid)
+    return None if found is None else found.own
+
+
 def resident_bytes(pid: int) -> int | None:
     """Return the memory that a process holds in RAM; ``None`` if it is gone or cannot be read."""
     if _HAS_PROC:

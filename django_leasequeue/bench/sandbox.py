@@ -10,17 +10,39 @@ from typing import Any
 import pgtrigger
 import psycopg
 from django.conf import settings as django_settings
-from django.db.models import Manager, Model
+from django.db.models import Manager, Model, QuerySet
 from django.utils import timezone
 
 from ..engine import arrays
 from ..exceptions import LeaseQueueError
-from ..models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, TopicState, Worker
+from ..models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    Job,
+    JobResult,
+    LeaseEvent,
+    Queue,
+    QueueFloor,
+    QueueRank,
+    QueueStat,
+    Ready,
+    Record,
+    TopicState,
+    Worker,
+)
 from .options import PROJECT
 from .sql import statement
 
 #: A worker that was seen so recently is at work.
 _SEEN = timedelta(minutes=5)
+
+#: Where a job or record stands that has not ended.
+_PLACES: tuple[type[Model], ...] = (Ready, Delayed, Claim, DeadLetter, Record)
+#: What belongs to jobs, and what belongs to queues.
+_JOBS: tuple[type[Model], ...] = (*_PLACES, JobResult, Attempt, Job)
+_QUEUES: tuple[type[Model], ...] = (QueueFloor, QueueRank, QueueStat, TopicState)
 
 
 class BenchRefused(LeaseQueueError):
@@ -33,7 +55,7 @@ def signs_of_production(using: str) -> list[str]:
     if not django_settings.DEBUG:
         signs.append("DEBUG is off, as it is where a site is served")
     others = Queue.objects.using(using).exclude(project=PROJECT)
-    if Job.objects.using(using).filter(queue__in=others).exists():
+    if any(_manager(place, using).filter(queue__in=others).exists() for place in _PLACES):
         signs.append("there are jobs in its queues")
     seen = Worker.objects.using(using).exclude(project=PROJECT).filter(seen_at__gt=timezone.now() - _SEEN)
     if seen.exists():
@@ -86,18 +108,16 @@ class Sandbox:
         queues = list(Queue.objects.using(self.using).filter(project=PROJECT))
         ids = [queue.pk for queue in queues]
         if ids:
-            self._delete(Job, queue_id__in=ids)
-            self._delete(JobResult, queue_id__in=ids)
-            self._delete(Claim, queue_id__in=ids)
+            for model in _JOBS:
+                self._delete(model, queue_id__in=ids)
         pages = self._connection.execute(statement("event_pages")).fetchall() if ids and everything else []
         if ids and everything:
             # The log may be long: its index on the time keeps to what is not older than the queues.
             since = min(queue.created_at for queue in queues)
             with pgtrigger.ignore("leasequeue.LeaseEvent:append_only"):
                 self._delete(LeaseEvent, occurred_at__gte=since, queue_id__in=ids)
-            self._delete(QueueFloor, queue_id__in=ids)
-            self._delete(QueueStat, queue_id__in=ids)
-            self._delete(TopicState, queue_id__in=ids)
+            for model in _QUEUES:
+                self._delete(model, queue_id__in=ids)
             self._delete(Queue, pk__in=ids)
         if everything:
             self._delete(Worker, project=PROJECT)
@@ -117,5 +137,9 @@ class Sandbox:
             self._connection.execute(statement("event_forget"), params)
 
     def _delete(self, model: type[Model], **which: Any) -> None:
-        manager: Manager[Any] = model._default_manager
-        manager.using(self.using).filter(**which).delete()
+        _manager(model, self.using).filter(**which).delete()
+
+
+def _manager(model: type[Model], using: str) -> QuerySet[Any]:
+    manager: Manager[Any] = model._default_manager
+    return manager.using(using)

@@ -1,6 +1,7 @@
 """The settings of the benchmark's workers: the host's, with a tasks backend of the benchmark's own.
 
-``LEASEQUEUE_BENCH_SETTINGS`` names the host's settings module. What the host says about workers is left out, so that a
+``LEASEQUEUE_BENCH_SETTINGS`` names the host's settings module, ``LEASEQUEUE_BENCH_DATABASE`` the alias that tasks are
+enqueued to, for processes that enqueue. What the host says about workers is left out, so that a
 figure does not depend on it.
 """
 
@@ -16,7 +17,7 @@ TASKS = {
     "default": {
         "BACKEND": "django_leasequeue.tasks.LeaseQueueBackend",
         "QUEUES": [],
-        "OPTIONS": {"project": PROJECT},
+        "OPTIONS": {"project": PROJECT, "database": os.environ.get("LEASEQUEUE_BENCH_DATABASE")},
     }
 }
 LEASEQUEUE = {**getattr(_host, "LEASEQUEUE", {}), "WORKER": {}}

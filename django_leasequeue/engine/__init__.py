@@ -27,6 +27,7 @@ from .rows import (
     Released,
     Settled,
     Swept,
+    make_id,
     make_token,
     parse_token,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "get_results",
     "list_jobs",
     "list_queues",
+    "make_id",
     "make_token",
     "nack",
     "parse_token",

@@ -22,6 +22,7 @@ from .limits import (
 )
 from .operation import Steps, operation
 from .queues import require
+from .remove import remove_steps
 
 _STATES = {state.label: int(state) for state in JobState}
 
@@ -51,16 +52,15 @@ def cancel(
         raise BatchTooLarge(f"one call cancels at most {MAX_BATCH} jobs; there are {len(keys)}.")
     for key in keys:
         check_text(key, "a key", MAX_KEY_BYTES)
-    params = {
-        "project": project,
-        "queue": queue,
-        "keys": arrays.texts(keys),
-        "seqs": arrays.integers(check_seqs(seqs)),
-    }
-    rows = yield "cancel", params
-    for seq, key, name, _ in rows:
-        yield from announce("cancelled", queue=queue, project=project, seq=seq, key=key, name=name)
-    return [(seq, key) for seq, key, *_ in rows]
+    wanted = check_seqs(seqs)
+    rows = yield "key_seqs", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
+    if not rows:
+        return []
+    wanted = sorted({*wanted, *(seq for _, seq in rows if seq is not None)})
+    gone = yield from remove_steps(rows[0][0], wanted, [JobState.READY, JobState.DELAYED])
+    for job in gone:
+        yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
+    return [(job.seq, job.key) for job in gone]
 
 
 @operation
@@ -108,4 +108,5 @@ def purge(
             "size": size,
         },
     )
-    return len(rows)
+    places = list(dict.fromkeys(numbers))
+    return len((yield from remove_steps(info.id, [row[0] for row in rows], places, reason="purged")))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..enums import Discard, QueueType
+from ..enums import Discard, JobState, QueueType
 from ..exceptions import QueueFull
 from . import arrays
 from .operation import Steps
+from .remove import remove_steps
 
 #: Records that one statement removes.
 TRIM = 1_000
@@ -69,7 +70,11 @@ def enforce_steps(queue_id: int, seqs: Sequence[int]) -> Steps[None]:
         )
     while any(room.over):
         records, size = room.over
-        gone = yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM}
-        if not gone[0][0]:  # all that is left is locked by others: the next write sees to it
+        rows = yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM}
+        oldest = [row[0] for row in rows]
+        gone = yield from remove_steps(queue_id, oldest, JobState.values, reason="cap", gap="cap")
+        if not gone:  # others took them meanwhile: the next write sees to it
             return
-        room = room._replace(records=(room.records or 0) - gone[0][0], bytes=(room.bytes or 0) - gone[0][1])
+        room = room._replace(
+            records=(room.records or 0) - len(gone), bytes=(room.bytes or 0) - sum(job.bytes for job in gone)
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..exceptions import InvalidOption, NotAQueue, QueueNotFound
 from . import arrays, deadletter, sweep
@@ -21,15 +22,17 @@ from .limits import (
     clamp_lease,
 )
 from .operation import Steps, operation
-from .queues import find
 from .rows import LeasedJob
-from .trail import NO_TRAIL, Trail
+from .trail import Look, Trail
 
 #: Queues of one claim call.
 MAX_QUEUES = 100
 #: Statements of each duty that one claim call runs for all: with a million jobs due at midnight the first claimer must
 #: not wait until every one of them is ready.
 ROUNDS = 10
+
+#: Bytes of payload in one answer; the first job always fits.
+MAX_CLAIM_BYTES = 16 * 1024 * 1024
 
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
@@ -42,8 +45,10 @@ class _Round:
     """What a claim call has so far."""
 
     jobs: list[LeasedJob] = field(default_factory=list)
+    #: Jobs met that used up their deliveries.
     spent: int = 0
-    due: int = 0
+    #: Jobs were left for a suspect or for their size: more are ready, the answer stays short.
+    cut: bool = False
 
 
 @operation
@@ -59,13 +64,14 @@ def claim(
     connection: str | None = None,
     trail: Trail | None = None,
     skip_coalesced: bool = False,
+    alone: bool = False,
     strict: bool = True,
 ) -> Steps[list[LeasedJob]]:
     """Lease up to ``size`` ready jobs to ``node``.
 
     In order of the queues given, then rank (priority), then position; jobs whose lease expired come again in their old
     place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside
-    and the claim goes on, so a batch never shrinks because of them (seed 000, dead-lettering).
+    and the claim goes on, so a batch never shrinks because of them. The payloads are at most 16 MiB together.
 
     Args:
         queues: one name, or several in order of preference (at most 100).
@@ -79,6 +85,7 @@ def claim(
             is told when somebody settles one of its jobs.
         trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
         skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
+        alone: a job whose lease expired comes with no other (workers run it apart, so that it takes nobody with it).
         strict: whether a missing queue is an error (workers of several queues go on without it).
 
     Returns:
@@ -101,71 +108,115 @@ def claim(
         # Whoever settles such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
         check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
     params = {
-        "project": project,
-        "queues": arrays.texts(names),
+        "tag": tag,
         "node": check_node(node),
         "lease_ms": clamp_lease(lease_ms),
         "grace_ms": clamp_grace(grace_ms) or 0,
-        "tag": tag,
         "connection": connection,
-        "jitter": 0 if skip_coalesced else MAX_JITTER_MS,
+        "alone": alone,
+        "bytes": MAX_CLAIM_BYTES,
     }
-    found = _Round()
-    started = {} if trail is None else trail.parameters()
-    if size:
-        yield from _claim_some({**params, **started}, size, found, force=bool(started))
-        if started:
-            # At a busy claimer something has always just come due, if only the claims of jobs long done. It looks for
-            # that when it looks from the floor: as soon as jobs run short, else when the trail is forgotten.
-            found.due = 0
-            if len(found.jobs) < size:
-                yield from _claim_some(params, size - len(found.jobs), found, force=False)
-    if found.due or found.spent:
-        yield from _clear_the_way(params, names, project, tag, size, found)
-    if trail is not None:
-        trail.note(found.jobs, full=len(found.jobs) == size)
-    if strict and not found.jobs and len(names) == 1:
-        info = yield from find(project, names[0])
-        if info is None:
+    place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
+    if not size:
+        return []
+    jobs, looks = yield from _claim(names, place, params, size, trail)
+    if strict and not jobs and len(names) == 1:
+        if not looks:
             raise QueueNotFound(names[0], project)
-        if info.type != "queue":
+        if looks[0].type != "queue":
             raise NotAQueue(names[0])
-    return found.jobs
+    return jobs
 
 
-def _claim_some(params: Mapping[str, object], size: int, found: _Round, *, force: bool) -> Steps[None]:
-    rows = yield "claim", {**NO_TRAIL, **params, "size": size, "force": force}
-    found.due, found.spent = rows[0][:2]
-    if rows[0][2] is not None:
-        found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
+def _claim(
+    names: Sequence[str],
+    place: Mapping[str, object],
+    params: Mapping[str, object],
+    size: int,
+    trail: Trail | None,
+) -> Steps[tuple[list[LeasedJob], Sequence[Look]]]:
+    """Claim where the trail says, and look for more where that gives too few; return the jobs and the last look."""
+    found = _Round()
+    looks: Sequence[Look] = () if trail is None else trail.looks(names)
+    if trail is not None and not looks:
+        yield from _take(trail.hint(names), params, size, found)
+        if found.jobs:
+            trail.cut = True
+            return found.jobs, looks
+    yield from _take(looks, params, size, found)
+    short = len(found.jobs) < size and not found.cut
+    if short:
+        looks = yield from _look(place)
+        due = any(look.due for look in looks)
+        if not due:
+            yield from _take(looks, params, size, found)
+        if not found.cut and (found.spent or due):
+            yield from _clear_the_way(looks, place, params, size, found)
+    if trail is not None:
+        trail.cut = found.cut
+        trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
+    return found.jobs, looks
+
+
+def _look(place: Mapping[str, object]) -> Steps[list[Look]]:
+    rows = yield "claim_look", place
+    return [Look._make(row) for row in rows]
+
+
+def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found: _Round) -> Steps[None]:
+    for look in looks:
+        missing = size - len(found.jobs)
+        if not missing or found.cut:
+            return
+        if not look.gives or not (look.fresh or look.again):
+            continue
+        where = {
+            "queue": look.queue_id,
+            "ranks": arrays.integers(look.ranks),
+            "lows": arrays.integers(look.lows),
+            "size": missing,
+        }
+        mixed = look.again or params["tag"] is not None
+        if not mixed:
+            rows = yield "claim", {**params, **where}
+            mixed = bool(rows) and rows[0][0]
+            if rows and rows[0][1] is not None:
+                found.jobs.extend(LeasedJob._make(row[1:]) for row in rows)
+        if mixed:
+            rows = yield "claim_mixed", {**params, **where}
+            if rows:
+                found.spent += rows[0][0]
+                found.cut = found.cut or rows[0][1]
+                if rows[0][2] is not None:
+                    found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
 
 
 def _clear_the_way(
-    params: Mapping[str, object], names: list[str], project: str, tag: str | None, size: int, found: _Round
+    looks: Sequence[Look],
+    place: Mapping[str, object],
+    params: Mapping[str, Any],
+    size: int,
+    found: _Round,
 ) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
 
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
     """
-    ids = []
-    for name in names:
-        info = yield from find(project, name)
-        if info is not None:
-            ids.append(info.id)
-    for _ in range(20):
-        if found.due & _LEASES:
-            yield from sweep.sweep_steps(ids, ROUNDS)
-        if found.due & _DELAYED:
-            yield from sweep.promote_steps(ids, ROUNDS)
-        if found.due & _EXPIRED:
-            yield from sweep.expire_steps(ids, ROUNDS)
+    for turn in range(20):
+        for flag, bring in (
+            (_LEASES, sweep.sweep_steps),
+            (_DELAYED, sweep.promote_steps),
+            (_EXPIRED, sweep.expire_steps),
+        ):
+            ids = [look.queue_id for look in looks if look.due & flag]
+            if ids and not turn:
+                yield from bring(ids, ROUNDS)
         if found.spent:
-            yield from deadletter.spent_steps(ids, tag)
-        missing = size - len(found.jobs)
-        if not missing:
+            yield from deadletter.spent_steps([look.queue_id for look in looks], params["tag"])
+        if len(found.jobs) == size:
             return
-        before = len(found.jobs)
-        yield from _claim_some(params, missing, found, force=True)
-        if not found.spent and (len(found.jobs) == before or len(found.jobs) == size):
+        looks = yield from _look(place)
+        before, found.spent = len(found.jobs), 0
+        yield from _take(looks, params, size, found)
+        if found.cut or len(found.jobs) == size or (not found.spent and len(found.jobs) == before):
             return
-        found.due = 0

@@ -23,6 +23,8 @@ from .topics import Look
 
 #: Jobs of one deal.
 MOST = 10_000
+#: Bytes of the payloads of one claimer's jobs, and of a whole deal; the first job always fits.
+BYTES, ALL_BYTES = 16_777_216, 67_108_864
 #: Claimers of one deal.
 MAX_CLAIMERS = 5_000
 
@@ -102,6 +104,8 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
             **_columns(hands.open_sizes()),
             "shown": "{" + ",".join("t" if shown else "f" for shown in hands.shown) + "}",
             "most": MOST,
+            "bytes": BYTES,
+            "all_bytes": ALL_BYTES,
             "force": force,
         },
     )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .. import conf
 from ..exceptions import InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
 from . import arrays, codec
-from .deadletter import redrive
+from .deadletter import free_steps, redrive
 from .limits import MAX_QUEUE_BYTES, check_place, check_seqs, check_text
 from .operation import BEGIN, Steps, operation
 
@@ -152,6 +152,9 @@ def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, projec
     text = codec.dumps(data)
     if len(text.encode()) > conf.settings.MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge(f"The data has more than {conf.settings.MAX_PAYLOAD_BYTES} bytes.")
-    rows = yield "dead_edit", {"project": project, "queue": queue, "seq": seq, "dead_at": dead_at, "data": text}
+    params = {"project": project, "queue": queue, "seq": seq, "dead_at": dead_at, "data": text}
+    rows = yield "dead_edit", params
+    if rows and rows[0][2] == "key_taken" and (yield from free_steps(project, rows[0][1], [rows[0][3]])):
+        rows = yield "dead_edit", params
     new, where, why = rows[0][:3] if rows else (None, None, "gone")
-    return Edited(new, where, why)
+    return Edited(new, where if new else None, why)

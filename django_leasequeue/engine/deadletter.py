@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..enums import DEAD_LETTER_SELF
+from ..enums import DEAD_LETTER_SELF, JobState
 from ..exceptions import InvalidOption, QueueNotFound
 from . import arrays
 from .announce import announce
+from .definition import Definition
 from .limits import check_list, check_place, check_seqs, clamp_delay
-from .operation import Steps, operation
-from .queues import find, make, require
+from .operation import Rows, Steps, operation
+from .queues import find, make_defined, require
+from .remove import remove_steps
 
-#: Jobs looked at in one round.
+#: Jobs looked at in one round, and moved by one statement.
 ROUND = 1_000
+#: What ``key_taken`` says of a key: a duplicate, or a dead job past its time has it.
+_TAKEN, _OVER = 0, 2
 
 
 def spent_steps(queue_ids: Sequence[int], tag: str | None = None) -> Steps[int]:
@@ -40,32 +44,47 @@ def retire_steps(
     The statement looks again at each job: one that somebody else took meanwhile is left alone, and a move that fails
     loses nothing (spec/topics D1).
     """
+    rows: Rows = []
     if dead_letter == DEAD_LETTER_SELF:
-        rows = yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs)}
-        for seq, key, name, deliveries, _ in rows:
-            yield from announce(
-                "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
-            )
-        return [row[0] for row in rows]
-    target = yield from find(project, dead_letter)
-    if target is None:
-        yield from make(project, dead_letter, None, {"type": "log"})
-        target = yield from require(project, dead_letter, leases=False)
-    rows = yield (
-        "move",
-        {
-            "queue": queue_id,
-            "target": target.id,
-            "seqs": arrays.integers(seqs),
-            "node": node,
-            "claims": arrays.integers(claims),
-        },
-    )
-    for seq, _, key, name, deliveries, *_ in rows:
+        for start in range(0, len(seqs), ROUND):
+            rows += yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs[start : start + ROUND])}
+    else:
+        target = yield from find(project, dead_letter)
+        if target is None:
+            yield from make_defined(project, dead_letter, Definition(None, {"type": "log"}))
+            target = yield from require(project, dead_letter, leases=False)
+        params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(claims)}
+        for start in range(0, len(seqs), ROUND):
+            rows += yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
+    for row in rows:
+        seq, key, name, deliveries = row[:4]
         yield from announce(
             "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
         )
     return [row[0] for row in rows]
+
+
+def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[Rows]:
+    """Steps that move jobs with their keys; a key that stays taken in the target is left behind."""
+    moved: Rows = []
+    for keyed in (True, True, False):
+        rows = yield "move", {**params, "seqs": arrays.integers(seqs), "keyed": keyed}
+        moved += [row for row in rows if row[4] is not None]
+        taken = {row[0]: row[1] for row in rows if row[4] is None}
+        if not taken:
+            break
+        yield from free_steps(project, target, list(taken.values()))
+        seqs = list(taken)
+    return moved
+
+
+def free_steps(project: str, queue: str, keys: Sequence[str]) -> Steps[bool]:
+    """Steps that set those keys of a queue free that need not be kept any more; return whether to try again."""
+    rows = yield "key_taken", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
+    over = [row[1] for row in rows if row[3] == _OVER]
+    if over:
+        yield from remove_steps(rows[0][4], over, [JobState.DEAD], expired=True)
+    return len(rows) < len(keys) or any(row[3] != _TAKEN for row in rows)
 
 
 class Redriven(NamedTuple):
@@ -77,6 +96,11 @@ class Redriven(NamedTuple):
     seq: int
     state: str
     new_seq: int | None
+
+
+#: Outcomes of the statement ``redrive``.
+_CONFLICT = -1
+_REDRIVEN = {_CONFLICT: "conflict", 0: "ready", 1: "delayed"}
 
 
 @operation
@@ -113,18 +137,24 @@ def redrive(
     yield from require(project, queue, leases=False)
     target = to or queue
     yield from require(project, target)
-    rows = yield (
-        "redrive",
-        {
-            "project": project,
-            "queue": queue,
-            "target": target,
-            "seqs": arrays.integers(wanted),
-            "delays": arrays.integers([clamp_delay(delay) or 0 for delay in delays]),
-        },
-    )
-    states = {-1: "conflict", 0: "ready", 1: "delayed"}
-    found = {seq: Redriven(seq, states[outcome], new_seq or seq) for seq, outcome, new_seq, _ in rows}
+    waits = dict(zip(wanted, [clamp_delay(delay) or 0 for delay in delays], strict=True))
+    found: dict[int, Redriven] = {}
+    tried = wanted
+    for _ in range(2):
+        rows = yield (
+            "redrive",
+            {
+                "project": project,
+                "queue": queue,
+                "target": target,
+                "seqs": arrays.integers(tried),
+                "delays": arrays.integers([waits[seq] for seq in tried]),
+            },
+        )
+        found.update({row[0]: Redriven(row[0], _REDRIVEN[row[1]], row[2] or row[0]) for row in rows})
+        tried = [row[0] for row in rows if row[1] == _CONFLICT]
+        if not tried or not (yield from free_steps(project, target, [row[3] for row in rows if row[1] == _CONFLICT])):
+            break
     return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from .. import conf, signals
-from ..enums import DedupUntil, JobState, ResultState
+from ..enums import JobState, ResultState
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
 from . import arrays, bulk, caps, codec
 from .announce import announce
@@ -24,12 +25,16 @@ from .limits import (
 )
 from .operation import BEGIN, Rows, Steps, operation
 from .queues import find, make_declared
-from .rows import PLAIN, TAG, Enqueued, EnqueueStatus, NewJob
+from .remove import remove_steps
+from .rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
 
 _STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
 _COMPLETED = 10 + ResultState.COMPLETED
+#: What key_taken.sql says of a key: its job counts; its dead job is past its time.
+_DUPLICATE, _OVER = 0, 2
 #: A later time would not be a ``datetime`` in every time zone.
 MAX_YEAR = 9_000
+_ID_END = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def _check_time(run_at: Any) -> None:
@@ -48,7 +53,11 @@ def _check(job: NewJob) -> None:
         check_text(job.name, "name", MAX_KEY_BYTES)
     if job.body is not None and not isinstance(job.body, bytes):
         raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
-    if job[TAG:] == PLAIN:
+    if job.id_end is not None and (job.key is not None or not _ID_END.fullmatch(job.id_end)):
+        raise InvalidOption(
+            f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}."
+        )
+    if job[TAG:END] == PLAIN:
         return
     if job.tag is not None:
         check_text(job.tag, "tag", MAX_TAG_BYTES)
@@ -132,21 +141,12 @@ def _parameters(
         "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
         "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
         "origins": _column(jobs, "origin", arrays.texts),
+        "id_ends": _column(jobs, "id_end", arrays.texts),
     }
 
 
 def _narrow(values: list[int | None]) -> list[int | None]:
     return [None if value is None else max(-(2**31), min(value, 2**31 - 1)) for value in values]
-
-
-def _answer(row: tuple[Any, ...]) -> Enqueued | None:
-    seq, state, created_at, existing, existing_state = row[:5]
-    if seq is not None:
-        return Enqueued(seq, EnqueueStatus.QUEUED, _STATES[state], created_at)
-    if existing is None:
-        return None
-    status = EnqueueStatus.COMPLETED if existing_state == _COMPLETED else EnqueueStatus.DUPLICATE
-    return Enqueued(existing, status, _STATES[existing_state], None)
 
 
 @operation
@@ -198,7 +198,7 @@ def enqueue(
                 queue=queue,
                 project=project,
                 seq=answer.seq,
-                key=job.key,
+                key=job.key if job.id_end is None else make_id(answer.seq, job.id_end),
                 name=job.name,
                 status=answer.status,
             )
@@ -211,6 +211,15 @@ def _make_missing(queue: str, project: str, create: bool) -> Steps[None]:
     yield from make_declared(project, queue)
 
 
+def _hold(queue: str, project: str, create: bool) -> Steps[None]:
+    """Make a queue that is missing; wait for somebody who keeps it from writers. In a transaction of the caller's."""
+    params = {"project": project, "name": queue}
+    held = yield "queue_hold", params
+    if not held or (yield from find(project, queue)) is None:
+        yield from _make_missing(queue, project, create)
+        yield "queue_hold", params
+
+
 def _in_bulk(
     queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
 ) -> Steps[list[Enqueued]]:
@@ -220,87 +229,110 @@ def _in_bulk(
     yield BEGIN, {}
     answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
     if answers is None:
-        yield from _make_missing(queue, project, create)
-        answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
+        yield from _hold(queue, project, create)
+        answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin, held=True)
     if answers is None:
         raise QueueNotFound(queue, project)
     return answers
 
 
+def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -> dict[str, Any]:
+    _check(job)
+    (data,), (meta,) = _payloads([job])
+    return {
+        "project": project,
+        "queue": queue,
+        "key": job.key,
+        "id_end": job.id_end,
+        "name": job.name,
+        "tag": job.tag,
+        "priority": None if job.priority is None else _narrow([job.priority])[0],
+        "data": data,
+        "meta": meta,
+        "body": job.body,
+        "ttl": job.ttl_ms,
+        "reply_to": job.reply_to,
+        "result_ttl": job.result_ttl_ms,
+        "max_deliveries": job.max_deliveries,
+        "origin": origin if job.origin is None else job.origin,
+        "flags": bulk.flags_of(job, data, meta),
+    }
+
+
 def _in_one_statement(
     queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
 ) -> Steps[list[Enqueued]]:
+    if len(jobs) == 1 and isinstance(jobs[0], NewJob) and not (jobs[0].run_at or jobs[0].delay_ms):
+        found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
+        if found:
+            seq, now, _ = found[0]
+            answers = [None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, JobState.READY.label, now)]
+            if seq is None:
+                yield from _taken(jobs, answers, _parameters(jobs, project, queue, origin))
+            return [answer for answer in answers if answer is not None]
     params = _parameters(jobs, project, queue, origin)
-    rows: Rows = yield "enqueue", params
-    if not rows:
-        yield from _make_missing(queue, project, create)
-        rows = yield "enqueue", params
-        if not rows:
-            raise QueueNotFound(queue, project)
-    capped = rows[0][7]
+    rows = yield from rows_steps(params, create)
+    capped = rows[0][4]
     if capped is not None:
         # Nothing was added: writers of a topic with a cap take turns.
         yield BEGIN, {}
         yield from caps.lock_steps(capped)
         params["locked"] = True
-        rows = yield "enqueue", params
-    answers = yield from _answers(jobs, rows, params)
+        rows = yield from rows_steps(params, create)
+    answers = [_new(row) for row in rows]
+    if None in answers:
+        yield from _taken(jobs, answers, params)
+    complete = [answer for answer in answers if answer is not None]
     if capped is not None:
-        yield from caps.enforce_steps(capped, [a.seq for a in answers if a.status is EnqueueStatus.QUEUED])
-    return answers
+        yield from caps.enforce_steps(capped, [a.seq for a in complete if a.status is EnqueueStatus.QUEUED])
+    return complete
 
 
-def _answers(jobs: Sequence[NewJob], rows: Rows, params: dict[str, Any]) -> Steps[list[Enqueued]]:
-    if any(row[5] for row in rows if row[0] is None):
-        rows = yield from _retry_over(jobs, rows, params)
-    answers = [_answer(row) for row in rows]
-    if None in answers:
-        answers = yield from _look_again(jobs, answers, params)
-    return [answer for answer in answers if answer is not None]
+def rows_steps(params: dict[str, Any], create: bool) -> Steps[Rows]:
+    """Steps that run the statement; they make a missing queue, or wait for somebody who keeps it from writers."""
+    rows: Rows = yield "enqueue", {**params, "held": False}
+    if not rows:
+        # There is no such queue, or somebody changes its row at this moment, perhaps to delete it.
+        yield BEGIN, {}
+        yield from _hold(params["queue"], params["project"], create)
+        rows = yield "enqueue", {**params, "held": True}
+    if not rows:
+        raise QueueNotFound(params["queue"], params["project"])
+    return rows
 
 
-def _again(jobs: Sequence[NewJob], params: dict[str, Any]) -> dict[str, Any]:
-    return _parameters(jobs, params["project"], params["queue"], params["origin"], locked=params["locked"])
+def _new(row: tuple[Any, ...]) -> Enqueued | None:
+    seq, state, now = row[:3]
+    return None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, _STATES[state], now)
 
 
-def _retry_over(jobs: Sequence[NewJob], rows: Rows, params: dict[str, Any]) -> Steps[Rows]:
-    """Dead jobs past their time hold these keys: remove them and enqueue their successors."""
-    over = [index for index, row in enumerate(rows) if row[0] is None and row[5]]
-    yield "drop_over", {"seqs": arrays.integers([rows[index][3] for index in over])}
-    again = yield "enqueue", _again([jobs[index] for index in over], params)
-    merged = list(rows)
-    for index, row in zip(over, again, strict=True):
-        merged[index] = row
-    return merged
+def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:
+    """Say what holds the keys that were taken, set free what need not be held any more, and enqueue those.
 
-
-def _look_again(
-    jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]
-) -> Steps[list[Enqueued | None]]:
-    """A concurrent call, or an earlier job of this one, took the key while the statement ran: say what is there now."""
+    Each round looks anew: the insert may have waited for somebody whose job has ended since.
+    """
     project, queue = params["project"], params["queue"]
-    info = yield from find(project, queue)
-    results_count = info is not None and info.config["dedup_until"] == DedupUntil.RESULT_TTL
     for _ in range(5):
-        open_keys = [jobs[index].key for index, answer in enumerate(answers) if answer is None]
-        if not open_keys:
-            return answers
-        found = yield "find_keys", {"project": project, "queue": queue, "keys": arrays.texts(open_keys)}
-        there: dict[str, tuple[int, int]] = {}
-        for key, seq, state in found:
-            if state < 10 or (results_count and state != 10 + ResultState.CANCELLED):
-                there.setdefault(key, (seq, state))
+        keys = [jobs[index].key for index, answer in enumerate(answers) if answer is None]
+        found = yield "key_taken", {"project": project, "queue": queue, "keys": arrays.texts(list(dict.fromkeys(keys)))}
+        there = {row[0]: row for row in found}
+        over = [row[1] for row in found if row[3] == _OVER]
+        if over:
+            yield from remove_steps(found[0][4], over, [JobState.DEAD], expired=True)
         for index, answer in enumerate(answers):
-            key = jobs[index].key
-            if answer is None and key in there:
-                seq, state = there[key]
-                answers[index] = _answer((None, None, None, seq, state))
+            row = there.get(jobs[index].key)
+            if answer is None and row is not None and row[3] == _DUPLICATE:
+                status = EnqueueStatus.COMPLETED if row[2] == _COMPLETED else EnqueueStatus.DUPLICATE
+                answers[index] = Enqueued(row[1], status, _STATES[row[2]], None)
         missing = [index for index, answer in enumerate(answers) if answer is None]
-        if missing:
-            # The job that took the key has been cancelled or finished meanwhile: it is free again.
-            rows = yield "enqueue", _again([jobs[index] for index in missing], params)
-            for index, row in zip(missing, rows, strict=True):
-                answers[index] = _answer(row)
-    if None in answers:
-        raise LeaseQueueError("A key was taken and freed again five times in a row; try the call again.")
-    return answers
+        if not missing:
+            return
+        again = _parameters(
+            [jobs[index] for index in missing], project, queue, params["origin"], locked=params["locked"]
+        )
+        rows = yield from rows_steps(again, create=False)
+        for index, row in zip(missing, rows, strict=True):
+            answers[index] = _new(row)
+        if None not in answers:
+            return
+    raise LeaseQueueError("A key was taken and freed again five times in a row; try the call again.")

@@ -1,9 +1,9 @@
-"""Floors: lower bounds that keep readers from walking over dead index entries (DESIGN section 4, point 3)."""
+"""Floors: lower bounds that keep readers from walking over dead index entries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import arrays
 from .limits import check_ids
@@ -11,21 +11,65 @@ from .operation import Steps, operation
 
 
 class Floor(NamedTuple):
-    """A floor that moved."""
+    """A floor: what is below ``value`` need not be read. ``low`` is the lowest live value, seen before ``mark``.
+
+    ``oldest`` is the oldest transaction that runs; no number from ``head`` on had been drawn.
+    """
 
     queue_id: int
     kind: int
     rank: int
     value: int
-    candidate: int | None
+    low: int
+    mark: int
+    oldest: int
+    head: int
+
+
+class Proposals:
+    """What a caller of ``advance_floors`` proposed last: its next call raises the floors to that, if it still holds."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int], Floor] = {}
+        self._head = 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of floor.sql."""
+        known = self._known.values()
+        return {
+            "ids": arrays.integers([floor.queue_id for floor in known]),
+            "kinds": arrays.integers([floor.kind for floor in known]),
+            "ranks": arrays.integers([floor.rank for floor in known]),
+            "lows": arrays.integers([floor.low for floor in known]),
+            "marks": arrays.integers([floor.mark for floor in known]),
+            "head": self._head,
+        }
+
+    def note(self, seen: Sequence[Floor]) -> None:
+        """Remember what was seen; a proposal whose transactions have not all ended stays."""
+        known = self._known
+        self._known = {}
+        for floor in seen:
+            self._head = floor.head
+            place = floor[:3]
+            before = known.get(place)
+            # An older proposal comes true sooner than a new one.
+            self._known[place] = floor if before is None or before.mark <= floor.oldest else before
 
 
 @operation
-def advance_floors(queue_ids: Sequence[int] | None = None) -> Steps[list[Floor]]:
-    """Take the floors of these queues (all, by default) one step further; call it about once a second.
+def advance_floors(proposals: Proposals, queue_ids: Sequence[int] | None = None) -> Steps[list[Floor]]:
+    """Raise the floors of these queues (all, by default), as far as the last call's proposals allow.
+
+    Args:
+        proposals: the caller's own, the same for every call. Call it some times a second while jobs are claimed.
+        queue_ids: ids of queues.
 
     Returns:
-        The floors that changed.
+        The floors as they are now, each with the next proposal.
     """
-    rows = yield "floor", {"queues": None if queue_ids is None else arrays.integers(check_ids(queue_ids))}
-    return [Floor._make(row) for row in rows]
+    queues = None if queue_ids is None else arrays.integers(check_ids(queue_ids))
+    rows = yield "floor", {"queues": queues, **proposals.parameters()}
+    seen = [Floor._make(row) for row in rows]
+    proposals.note(seen)
+    return seen

@@ -1,4 +1,4 @@
-"""Reading a topic by number, without leasing and without gaps (DESIGN section 6)."""
+"""Reading a topic by number, without leasing and without gaps, also across a crash of the server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .. import conf
-from ..enums import QueueType
 from ..exceptions import BatchTooLarge, QueueNotFound
 from . import arrays, codec
 from .limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
 from .operation import Steps, operation
 from .sweep import expire_steps
 
-#: Numbers that one read looks at where others' records lie between, or records are left out.
+#: Numbers that one read looks at where records of some nodes are left out, or others' delayed jobs lie between.
 LOOK = 20_000
 #: Bytes of the payloads of one page; the first record always fits.
 MAX_PAGE_BYTES = 16_777_216
@@ -24,6 +23,8 @@ MAX_PAGE_BYTES = 16_777_216
 MAX_NODES = 100
 #: Numbers that a sealer remembers while transactions hold them open.
 _PENDING = 64
+#: Columns of ``topic_read``: what it is about, whether something is past its time, the record.
+_ABOUT, _DUE, _RECORD = 8, 17, 19
 
 
 class Record(NamedTuple):
@@ -73,21 +74,51 @@ class Page(NamedTuple):
     gap: Gap | None
 
 
+class Seen(NamedTuple):
+    """What a statement saw of sealed numbers: see ``topic_read``."""
+
+    server: str
+    last: int
+    mark: int | None
+    oldest: int
+    place: int | None
+    firm: int
+    sealed: int
+    written: bool
+
+    @property
+    def told(self) -> int:
+        """The highest number that may be told: sealed, and on disk."""
+        return self.sealed if self.written or self.place is None else self.firm
+
+
+class _Noted(NamedTuple):
+    """A number, the transaction that must have been reached for it, and the place in the WAL that must be on disk."""
+
+    head: int
+    mark: int
+    ended: int | None = None
+
+
 class Sealer:
     """What this process knows of sealed numbers: up to where no transaction can add a record any more.
 
     A number is noted together with a transaction id that is drawn after it; when the oldest running transaction has
-    reached that id, everybody who could hold a lower number has ended. One object per database, for all readers.
+    reached that id, everybody who could hold a lower number has ended. What they wrote has to be on disk as well: a
+    crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the number
+    counts once the disk has reached it. All of this is about one life of the server: after a crash nothing of it
+    holds. One object per database, for all readers.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._server = ""
         self._sealed = 0
-        self._pending: deque[tuple[int, int]] = deque()
+        self._pending: deque[_Noted] = deque()
 
     @property
     def sealed(self) -> int:
-        """The highest number known to be sealed."""
+        """The highest number known to be sealed and on disk."""
         return self._sealed
 
     def parameters(self) -> dict[str, Any]:
@@ -95,20 +126,30 @@ class Sealer:
         with self._lock:
             pending = list(self._pending)
             return {
+                "server": self._server,
                 "sealed": self._sealed,
-                "known": pending[-1][0] if pending else self._sealed,
-                "heads": arrays.integers(head for head, _ in pending),
-                "marks": arrays.integers(mark for _, mark in pending),
+                "known": pending[-1].head if pending else self._sealed,
+                "heads": arrays.integers(noted.head for noted in pending),
+                "marks": arrays.integers(noted.mark for noted in pending),
+                "ends": arrays.integers(noted.ended for noted in pending),
             }
 
-    def note(self, head: int, mark: int | None, oldest: int, sealed: int) -> None:
+    def note(self, seen: Seen) -> None:
         """Remember what a read has seen."""
         with self._lock:
-            self._sealed = max(self._sealed, sealed)
-            if mark is not None and oldest < mark and (not self._pending or head > self._pending[-1][0]):
-                self._pending.append((head, mark))
-            while self._pending and (self._pending[0][0] <= self._sealed or self._pending[0][1] <= oldest):
-                self._sealed = max(self._sealed, self._pending.popleft()[0])
+            if seen.server != self._server or seen.last < self._sealed:
+                self._server, self._sealed = seen.server, 0
+                self._pending.clear()
+            self._sealed = max(self._sealed, seen.told)
+            head = self._pending[-1].head if self._pending else self._sealed
+            if seen.mark is not None and seen.last > max(head, self._sealed):
+                self._pending.append(_Noted(seen.last, seen.mark))
+            if seen.place is not None:
+                for number, noted in enumerate(self._pending):
+                    if noted.ended is None and noted.mark <= seen.oldest:
+                        self._pending[number] = noted._replace(ended=seen.place)
+            while self._pending and self._pending[0].head <= self._sealed:
+                self._pending.popleft()
             while len(self._pending) > _PENDING:
                 # The one behind it seals both.
                 del self._pending[1]
@@ -116,7 +157,7 @@ class Sealer:
     def forget(self) -> None:
         """Know nothing: another database stands behind the alias now (tests)."""
         with self._lock:
-            self._sealed = 0
+            self._server, self._sealed = "", 0
             self._pending.clear()
 
 
@@ -171,34 +212,32 @@ def read(
         "after": after,
         "size": size,
         "nodes": arrays.texts([check_node(node) for node in skip_nodes]),
+        "take": LOOK if skip_nodes else size + 1,
         "look": LOOK,
         "bytes": MAX_PAGE_BYTES,
-        "cap": conf.settings.COUNT_CAP,
     }
     rows = yield "topic_read", {**params, **seals.parameters()}
-    if rows and rows[0][13]:
-        yield from expire_steps([rows[0][0]])
+    if rows and rows[0][_DUE]:
+        yield from expire_steps([rows[0][_ABOUT]])
         rows = yield "topic_read", {**params, **seals.parameters()}
     if not rows:
         raise QueueNotFound(topic, project)
-    queue_id, kind, head, gap_from, gap_to, reason, count, last, mark, oldest, sealed, looked, more, *_ = rows[0]
-    seals.note(last, mark, oldest, sealed)
-    fitting = [row for row in rows if row[15] is not None and row[14]]
-    records = [Record._make(row[15:]) for row in fitting]
-    cut = rows[-1][15] is not None and len(records) < len(rows)
+    seen = Seen._make(rows[0][:_ABOUT])
+    seals.note(seen)
+    queue_id, _, head, gap_from, gap_to, reason, count, looked, more = rows[0][_ABOUT:_DUE]
+    fitting = [row[_RECORD:] for row in rows if row[_RECORD] is not None and row[_DUE + 1]]
+    records = [Record._make(row) for row in fitting]
+    cut = rows[-1][_RECORD] is not None and len(records) < len(rows)
     if cut or len(records) == size:
         cursor, more = records[-1].seq, True
-    elif kind == QueueType.QUEUE and not more:
-        # There is nothing else up to the sealed number: do not look at others' jobs again.
-        cursor = max(after, sealed)
     else:
         cursor = max(after, looked or 0)
     gap = None
-    if gap_to is not None and gap_to > after:
-        end = min(gap_to, cursor) if more else gap_to
+    end = min(gap_to or 0, cursor if more else seen.told)
+    if end > after:
         cursor = max(cursor, end)
         gap = _gap(max(after + 1, gap_from), end, gap_from, gap_to, reason, count)
-    return Page(queue_id, records, cursor, head, sealed >= head, more, gap)
+    return Page(queue_id, records, cursor, head, seen.told >= head, more, gap)
 
 
 def _gap(start: int, end: int, low: int, high: int, reason: str, count: int) -> Gap | None:
@@ -210,7 +249,10 @@ def _gap(start: int, end: int, low: int, high: int, reason: str, count: int) -> 
 
 @operation
 def seal(seals: Sealer) -> Steps[int]:
-    """Look which numbers are sealed by now; return the highest."""
+    """Look which numbers are sealed by now; return the highest that a read could tell."""
     rows = yield "topic_seal", seals.parameters()
-    seals.note(*rows[0])
-    return seals.sealed
+    *found, alone = rows[0]
+    seen = Seen._make([*found, False])
+    seals.note(seen)
+    # A read that is a transaction of its own sees to it that what it tells is on disk.
+    return seen.sealed if alone else seen.told

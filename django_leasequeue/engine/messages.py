@@ -7,28 +7,40 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .. import conf
+from ..enums import JobState
 from . import arrays, codec
 from .limits import check_count, check_seqs, clamp_lease
 from .operation import Steps, operation
+from .remove import remove_steps
 from .rows import Release
 from .settle import release
 from .sweep import promote_steps, sweep_steps
 
+#: Where a message stands that nobody holds.
+_FREE = (JobState.READY, JobState.DELAYED, JobState.DEAD)
 #: Numbers of claims looked at at once for messages that are held.
 _LOOK = 1_000
 _LAST = 2**63 - 1
 
 
 class Message(NamedTuple):
-    """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place."""
+    """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place.
+
+    The payload stays text until somebody asks.
+    """
 
     seq: int
     created_at: datetime
     expires_at: datetime | None
-    data: Any
+    data_json: str | None
     claim: int | None
     age: int
     position: int
+
+    @property
+    def data(self) -> Any:
+        """The payload."""
+        return None if self.data_json is None else codec.loads(self.data_json)
 
 
 class LiveClaim(NamedTuple):
@@ -39,12 +51,6 @@ class LiveClaim(NamedTuple):
     ttl_ms: int
     age: int
     messages: list[Message]
-
-
-def _message(
-    seq: int, created: datetime, expires: datetime | None, data: str | None, claim: int | None, age: int, position: int
-) -> Message:
-    return Message(seq, created, expires, None if data is None else codec.loads(data), claim, age, position)
 
 
 def _fresh(queue_id: int) -> Steps[None]:
@@ -73,7 +79,7 @@ def list_messages(
     upto = _LAST
     while rows:
         last = rows.pop()[0] if rows[-1][1] is None else None
-        found += [_message(*row) for row in rows]
+        found += [Message(*row) for row in rows]
         held = [message for message in found if message.claim is not None]
         if last is None or len(held) >= size:
             break
@@ -87,14 +93,18 @@ def list_messages(
 def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
     """Read messages by number, whoever holds them; what is not there is left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
-    return [_message(seq, made, expires, data, claim, age, seq) for seq, made, expires, data, claim, age in rows]
+    return [Message._make([*row, row[0]]) for row in rows]
 
 
 @operation
 def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
     """Delete messages that nobody holds; return the numbers of those that went."""
-    rows = yield "message_delete", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
-    return [row[0] for row in rows]
+    wanted = check_seqs(seqs)
+    gone = yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
+    if len(gone) < len(set(wanted)) and (yield from sweep_steps([queue_id])):
+        # Somebody's claim was over: now they are free.
+        gone += yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
+    return [job.seq for job in gone]
 
 
 @operation
@@ -104,20 +114,15 @@ def get_ends(queue_id: int) -> Steps[tuple[tuple[int, datetime, int], tuple[int,
     return ((*rows[0],), (*rows[1],)) if len(rows) == 2 else None
 
 
-def find_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
-    """Steps that read a claim; ``None`` if it is over."""
+@operation
+def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
+    """Read a live claim and what it still holds; ``None`` if it is over."""
     rows = yield "claim_get", {"queue": queue_id, "claim": claim}
     if not rows:
         return None
     node, ttl_ms, age = rows[0][:3]
-    held = [_message(seq, made, expires, data, claim, old, seq) for *_, seq, made, expires, data, old in rows]
+    held = [Message(seq, made, expires, data, claim, old, seq) for *_, seq, made, expires, data, old in rows]
     return LiveClaim(claim, node, ttl_ms, age, held)
-
-
-@operation
-def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
-    """Read a live claim and what it still holds; ``None`` if it is over."""
-    return (yield from find_claim(queue_id, claim))
 
 
 @operation
@@ -127,16 +132,15 @@ def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = N
         "claim_renew",
         {"queue": queue_id, "claim": claim, "ttl_ms": clamp_lease(ttl_ms), "grace_ms": grace_ms},
     )
-    return len(rows)
+    return int(rows[0][0])
 
 
 @operation
 def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
     """Give back at once all that a claim still holds; return how many."""
-    live = yield from find_claim(queue_id, claim)
-    if live is None:
+    rows = yield "claim_seqs", {"queue": queue_id, "claim": claim}
+    if not rows:
         return 0
-    releases = [Release(message.seq, claim, 0) for message in live.messages]
-    settled = yield from release(releases, live.node, project=project).steps()
-    yield "claim_drop", {"queue": queue_id, "claim": claim, "released": len(settled.ok)}
+    node, seqs = rows[0]
+    settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project).steps()
     return len(settled.ok)

@@ -57,6 +57,6 @@ def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState
     (_, version, _, _, at, *_), *jobs = rows
     if not jobs:
         yield from require(project, queue, leases=False)
-    ready = [Waiting._make(row[1:]) for row in jobs if row[0] == JobState.READY]
-    leased = [Waiting._make(row[1:]) for row in jobs if row[0] == JobState.LEASED]
+    ready = [Waiting._make(row[1:9]) for row in jobs if row[0] == JobState.READY]
+    leased = [Waiting._make(row[1:9]) for row in jobs if row[0] == JobState.LEASED]
     return QueueState(version, at, ready, leased, min((job.created_at for job in ready), default=None))

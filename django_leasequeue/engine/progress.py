@@ -10,7 +10,7 @@ from . import arrays, codec
 from .limits import MAX_BATCH, check_claim, check_list, check_node, check_place, check_seqs
 from .operation import Steps, operation
 from .rows import Settled
-from .settle import outcome_steps
+from .settle import outcome_steps, scope_parameters, token_steps
 
 #: Bytes of one job's progress.
 MAX_PROGRESS_BYTES = 65_536
@@ -48,22 +48,16 @@ def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue
     check_seqs(list(unique))
     if not unique:
         return Settled({})
-    ordered = sorted(unique.values(), key=lambda report: report.seq)
-    values = [_dump(report.value) for report in ordered]
-    rows = yield (
-        "progress",
-        {
-            "project": project,
-            "queue": queue,
-            "node": node,
-            "seqs": arrays.integers([report.seq for report in ordered]),
-            "claims": arrays.integers([check_claim(report.claim) for report in ordered]),
-            "values": arrays.texts(values),
-        },
-    )
-    kept = {row[0] for row in rows}
-    claims = {seq: report.claim for seq, report in unique.items()}
-    return Settled((yield from outcome_steps(claims, kept, node, project, queue)))
+    values = {seq: _dump(report.value) for seq, report in unique.items()}
+    asked = {seq: check_claim(report.claim) for seq, report in unique.items()}
+    tokens = yield from token_steps(asked, node, project, queue)
+    seqs = sorted(seq for seq, token in tokens.items() if token is not None)
+    kept: set[int] = set()
+    if seqs:
+        scope = scope_parameters(tokens, node, project, queue, seqs)
+        rows = yield "progress", {**scope, "values": arrays.texts([values[seq] for seq in seqs])}
+        kept = {row[0] for row in rows}
+    return Settled((yield from outcome_steps(asked, kept, node, project, queue)))
 
 
 def _dump(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,9 +10,16 @@ from typing import Any
 from .. import conf, presets
 from ..enums import QueueType
 from ..exceptions import InvalidOption, NotAQueue, QueueConflict, QueueNotFound
-from . import codec
+from . import arrays, codec
+from .definition import Definition, define
 from .limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
-from .operation import Steps, operation
+from .operation import BEGIN, Steps, operation
+
+#: Jobs of one statement that removes those of a deleted queue, and finished ones that a deletion looks through at once.
+BATCH = 5_000
+LOOKED_THROUGH = 100_000
+#: Seconds between two looks whether writers have ended, and looks.
+PAUSE, LOOKS = 0.01, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ def require(project: str, name: str, *, leases: bool = True) -> Steps[QueueInfo]
     return info
 
 
-def make(project: str, name: str, preset: str | None, options: dict[str, Any]) -> Steps[bool]:
+def make(project: str, name: str, preset: str | None, options: Mapping[str, Any]) -> Steps[bool]:
     """Steps that make a queue unless it is there; return whether it is new."""
     presets.check_project(project)
     presets.check_name(name)
@@ -61,17 +69,22 @@ def make(project: str, name: str, preset: str | None, options: dict[str, Any]) -
     return bool(rows)
 
 
-def make_declared(project: str, name: str) -> Steps[None]:
-    """Steps that make the queue that a first job needs, as the settings declare it.
+def make_defined(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Steps[bool]:
+    """Steps that make a queue unless it is there, as ``define`` says; return whether it is new."""
+    found = define(project, name, asked, using)
+    return (yield from make(project, name, found.preset, found.options))
+
+
+def make_declared(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Steps[None]:
+    """Steps that make the queue that a first job needs, as ``define`` says.
 
     Raises:
-        QueueNotFound: it is not declared and ``AUTO_CREATE`` is off.
+        QueueNotFound: the settings do not declare it and ``AUTO_CREATE`` is off.
     """
-    declared = dict(conf.settings.QUEUES.get(name, {})) if not project else {}
-    if not declared and not conf.settings.AUTO_CREATE:
+    found = define(project, name, asked, using)
+    if not found.declared and not conf.settings.AUTO_CREATE:
         raise QueueNotFound(name, project)
-    preset = declared.pop("preset", conf.settings.DEFAULT_PRESET)
-    yield from make(project, name, preset, declared)
+    yield from make(project, name, found.preset, found.options)
 
 
 @operation
@@ -154,25 +167,74 @@ def list_queues(
 
 
 @operation
+def ensure(
+    name: str, *, project: str = "", preset: str | None = None, using: str | None = None, **options: Any
+) -> Steps[bool]:
+    """Make a queue unless it is there: as the settings declare it, else with this preset and these options.
+
+    Returns:
+        Whether it is new.
+    """
+    asked = Definition(preset, options) if preset is not None or options else None
+    return (yield from make_defined(project, name, asked, using))
+
+
+@operation
 def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[bool]:
     """Delete a queue with its jobs, claims and results; its events stay.
+
+    Of finished jobs it looks through a hundred thousand at once; what is beyond goes when its time is over.
 
     Returns:
         Whether it was there.
 
     Raises:
-        InvalidOption: ``if_empty`` is set and there are jobs.
+        InvalidOption: ``if_empty`` is set, and there are jobs, or somebody might be writing some right now.
     """
     check_place(project, name)
-    rows = yield "queue_delete", {"project": project, "name": name, "if_empty": if_empty}
-    gone, busy, queue_id, _ = rows[0]
-    if busy:
-        raise InvalidOption(f"{name!r} is not empty.")
-    while queue_id is not None:
-        left = yield "orphans", {"queue": queue_id, "size": 5_000}
-        if not left[0][0]:
+    if if_empty:
+        yield from _keep_empty(project, name)
+    rows = yield "queue_delete", {"project": project, "name": name}
+    if not rows:
+        return False
+    queue_id = rows[0][0]
+    while (yield "orphans", {"queue": queue_id, "size": BATCH})[0][0]:
+        pass
+    after: int | None = 0
+    for _ in range(LOOKED_THROUGH // BATCH):
+        ((after, _gone),) = yield "orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH}
+        if after is None:
             break
-    return bool(gone)
+    return True
+
+
+def _keep_empty(project: str, name: str) -> Steps[None]:
+    """Lock a queue against writers, for the rest of the transaction, and see that it is empty.
+
+    A writer sees the lock in the queue's row at once and waits for it. One that read the row before holds the lock of
+    the table of jobs by then: when all of these have ended, what a look finds is all there is.
+    """
+    params = {"project": project, "name": name}
+    yield from _see_empty(params)
+    yield BEGIN, {}
+    if not (yield "queue_lock", params):
+        if (yield from find(project, name)) is None:
+            return
+        raise InvalidOption(f"{name!r} may be about to get jobs: somebody writes to it. Try again.")
+    ((writers, _),) = yield "queue_writers", {"known": None, "pause": 0.0}
+    for _ in range(LOOKS):
+        if not writers:
+            break
+        ((writers, _),) = yield "queue_writers", {"known": arrays.texts(writers), "pause": PAUSE}
+    else:
+        raise InvalidOption(f"{name!r} may be about to get jobs: transactions that write jobs are open. Try again.")
+    yield from _see_empty(params)
+
+
+def _see_empty(params: Mapping[str, Any]) -> Steps[None]:
+    rows = yield "queue_empty", params
+    if rows and not rows[0][0]:
+        raise InvalidOption(f"{params['name']!r} is not empty.")
 
 
 @operation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -18,21 +18,19 @@ from .queues import require
 
 #: Bytes of the payloads of one page; the first job of a page always fits.
 MAX_PAGE_BYTES = 16_777_216
-#: Statements that one page of leased jobs may take (each reads 100 claims).
-_ROUNDS = 10
 
 #: The parameters that make the cursor of a state's listing, in the order in which its statement returns them.
 _CURSORS: dict[str, tuple[str, ...]] = {
     "ready": ("rank", "position"),
     "delayed": ("at", "seq"),
-    "leased": ("deadline", "claim", "seq"),
+    "leased": ("deadline", "claim", "part", "seq"),
     "dead": ("after_fingerprint", "at", "seq"),
     "record": ("seq",),
 }
 
 
 class JobRow(NamedTuple):
-    """A live job or record as it is in the table. JSON columns stay text until somebody asks."""
+    """A live job or record, and where it stands. JSON columns stay text until somebody asks."""
 
     seq: int
     queue_id: int
@@ -127,26 +125,6 @@ def _decode(state: str, cursor: str | None) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def _listing(state: str, params: Mapping[str, Any]) -> Steps[tuple[list[tuple[Any, ...]], bool]]:
-    """Steps that read one page of numbers with their cursors, and whether there may be more behind it."""
-    size = params["size"]
-    if state != "leased":
-        rows = yield f"list_{state}", params
-        return rows, len(rows) == size
-    found: list[tuple[Any, ...]] = []
-    place = dict(params)
-    for _ in range(_ROUNDS):
-        rows = yield "list_leased", {**place, "size": size - len(found)}
-        last = rows.pop(0) if rows and rows[0][0] is None else None
-        found += rows
-        if last is None or len(found) == size:
-            return found, len(found) == size
-        place.update(zip(_CURSORS["leased"], last[1:], strict=True))
-    # Claims whose jobs are all done: go on behind them next time, even if this page stays empty.
-    assert last is not None
-    return [*found, last], True
-
-
 @operation
 def list_jobs(
     queue: str,
@@ -168,8 +146,8 @@ def list_jobs(
         queue: name of the queue.
         state: ``ready``, ``delayed``, ``leased``, ``dead`` or ``record``.
         after: ``next`` of the page before; ``None`` for the first page.
-        size: jobs of the page, at most ``MAX_PAGE``; a page may be shorter (16 MiB of payload, leases that have ended)
-            and still have a ``next``.
+        size: jobs of the page, at most ``MAX_PAGE``; a page may be shorter (16 MiB of payload, jobs that went on) and
+            still have a ``next``.
         payload: whether data, meta and body are wanted.
         fingerprint: for ``dead``: only this group.
 
@@ -187,8 +165,8 @@ def list_jobs(
         params["fingerprint"] = (
             None if fingerprint is None else check_text(fingerprint, "fingerprint", MAX_KEY_BYTES, 0)
         )
-    listed, more = yield from _listing(state, params)
-    seqs = [row[0] for row in listed if row[0] is not None]
+    listed = yield f"list_{state}", params
+    seqs = [row[0] for row in listed]
     if not seqs:
         yield from require(project, queue, leases=False)
     rows = yield from _rows(project, queue, seqs, payload, [JobState[state.upper()]])
@@ -197,7 +175,7 @@ def list_jobs(
         cut = next(row[2] for row in rows if not row[1])
         last = listed[seqs.index(cut) - 1]
         return Page(jobs, _encode(state, last[1:]))
-    return Page(jobs, _encode(state, listed[-1][1:]) if more else None)
+    return Page(jobs, _encode(state, listed[-1][1:]) if len(listed) == size else None)
 
 
 def _rows(

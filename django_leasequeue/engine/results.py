@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..enums import JobState, ResultState
-from ..exceptions import BatchTooLarge
+from ..exceptions import BatchTooLarge, LeaseQueueError
 from . import arrays, codec
 from .limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SPAN_MS, check_integer, check_place, check_seqs, check_text
 from .operation import Steps, operation
@@ -121,7 +121,7 @@ def status(
 ) -> Steps[list[Status]]:
     """Read what is known of jobs of one queue, by key or number: live ones first, then remembered results.
 
-    A key may stand for two: a live job, and the remembered result of an earlier one.
+    A key stands for one job: the last that was enqueued with it.
 
     Args:
         queue: name of the queue.
@@ -206,16 +206,20 @@ def update_result_ttl(
 
     Raises:
         InvalidOption: ``ttl_ms`` is not a positive integer.
+        LeaseQueueError: the job went from place to place meanwhile, five times in a row.
     """
     check_place(project, queue)
-    rows = yield (
-        "result_ttl",
-        {
-            "project": project,
-            "queue": queue,
-            "ttl": check_integer(ttl_ms, "the result's time to live in milliseconds", 1, MAX_SPAN_MS),
-            "key": None if key is None else check_text(key, "key", MAX_KEY_BYTES),
-            "seq": None if seq is None else check_seqs([seq])[0],
-        },
-    )
-    return (rows[0][0], rows[0][1]) if rows else None
+    params = {
+        "project": project,
+        "queue": queue,
+        "ttl": check_integer(ttl_ms, "the result's time to live in milliseconds", 1, MAX_SPAN_MS),
+        "key": None if key is None else check_text(key, "key", MAX_KEY_BYTES),
+        "seq": None if seq is None else check_seqs([seq])[0],
+    }
+    for _ in range(5):
+        rows = yield "result_ttl", params
+        if not rows:
+            return None
+        if rows[0][1] is not None:
+            return rows[0][0], rows[0][1]
+    raise LeaseQueueError("The job went elsewhere five times in a row; try the call again.")

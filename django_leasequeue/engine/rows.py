@@ -31,11 +31,18 @@ def parse_token(token: str) -> tuple[int, int]:
     return int(match[1], 16), int(match[2], 16)
 
 
+def make_id(seq: int, id_end: str) -> str:
+    """Return the key of job ``seq`` whose random end is ``id_end``: a UUID of version 8 that begins with the number."""
+    number = f"{seq:015x}"
+    return f"{number[:8]}-{number[8:12]}-8{number[12:]}-{id_end}"
+
+
 class NewJob(NamedTuple):
     """A job to enqueue. Times in ms; ``run_at`` (aware) wins over ``delay_ms``.
 
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
-    ``origin`` is the producing node, where it differs from the call's.
+    ``origin`` is the producing node, where it differs from the call's. ``id_end`` instead of a key: the key is made of
+    the job's number and this random end (``make_id``); it leads to its job without an index.
     """
 
     data: Any = None
@@ -52,11 +59,12 @@ class NewJob(NamedTuple):
     result_ttl_ms: int | None = None
     max_deliveries: int | None = None
     origin: str | None = None
+    id_end: str | None = None
 
 
-#: What a job with no more than data, key and name has from ``TAG`` on: then nothing else has to be looked at.
-TAG = NewJob._fields.index("tag")
-PLAIN = NewJob()[TAG:]
+#: What a job with no more than data, key, name and an id's end has from ``TAG`` to ``END``: nothing else to look at.
+TAG, END = NewJob._fields.index("tag"), NewJob._fields.index("id_end")
+PLAIN = NewJob()[TAG:END]
 
 
 class EnqueueStatus(StrEnum):
@@ -105,6 +113,7 @@ class LeasedJob(NamedTuple):
     first_claimed_at: datetime
     progress_json: str | None
     position: int
+    flags: int = 0
 
     @property
     def token(self) -> str:
@@ -156,7 +165,10 @@ class Failure:
 
 
 class Ending(NamedTuple):
-    """How one leased job ends: completed, or failed for good by the worker's word."""
+    """How one leased job ends: completed, or failed for good by the worker's word.
+
+    ``ran_ms``: how long its handler ran.
+    """
 
     seq: int
     claim: int | None = None
@@ -165,15 +177,20 @@ class Ending(NamedTuple):
     body: bytes | None = None
     failure: Failure | None = None
     result_ttl_ms: int | None = None
+    ran_ms: int | None = None
 
 
 class Release(NamedTuple):
-    """One leased job to give back. ``delay_ms`` ``None`` means the queue's backoff."""
+    """One leased job to give back.
+
+    ``delay_ms`` ``None`` means the queue's backoff; ``ran_ms``: how long its handler ran.
+    """
 
     seq: int
     claim: int | None = None
     delay_ms: int | None = None
     failure: Failure | None = None
+    ran_ms: int | None = None
 
 
 class Released(NamedTuple):

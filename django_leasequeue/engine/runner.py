@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from django.utils.asyncio import async_unsafe
 
 from .. import signals
-from ..sql import statement
+from ..sql import bears_any_plan, statement
 from . import clock
 from .announce import PREFIX as SIGNAL
 from .operation import BEGIN, COPY, Operation, Rows
@@ -73,6 +73,50 @@ def drive(executor: Executor, operation: Operation[T]) -> T:
             signals.dispatch(announced, executor.using)
 
 
+#: A host's planner goes by what it last knew of tables that fill and empty within seconds: a plan that was made for the
+#: empty table would read the full one from end to end. These hold for one statement, not for the host's own.
+_OFF = ("enable_seqscan", "enable_bitmapscan", "enable_mergejoin")
+_HELD = (*_OFF, "plan_cache_mode")
+_STEADY_PLANS = (
+    "".join(f"set_config('{name}','off',true)," for name in _OFF)
+    + "set_config('plan_cache_mode','force_generic_plan',true)"
+)
+#: Outside a transaction the pipeline is one, and its end puts everything back.
+STEADY = f"SELECT {_STEADY_PLANS}"
+_STEADY_INSIDE = (
+    "SELECT set_config('leasequeue.plans',concat_ws(','"
+    + "".join(f",current_setting('{name}')" for name in _HELD)
+    + f"),true),{_STEADY_PLANS}"
+)
+_AS_BEFORE = (
+    "SELECT "
+    + ",".join(f"set_config('{name}',split_part(s,',',{place}),true)" for place, name in enumerate(_HELD, 1))
+    + " FROM current_setting('leasequeue.plans') AS s"
+)
+
+
+def fetch_steadily(
+    connection: psycopg.Connection[tuple[Any, ...]], name: str, params: Mapping[str, Any], *, inside: bool
+) -> Rows:
+    """Run one statement on a connection of the host and return its rows, in one round trip.
+
+    Args:
+        connection: the host's connection.
+        name: of the statement.
+        params: its parameters.
+        inside: whether a transaction is open, which goes on afterwards with the settings that it had.
+    """
+    if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
+        with psycopg.Cursor(connection) as cursor:
+            return cursor.execute(statement(name), params, binary=True).fetchall()
+    with connection.pipeline(), psycopg.Cursor(connection) as settings, psycopg.Cursor(connection) as cursor:
+        settings.execute(_STEADY_INSIDE if inside else STEADY)
+        cursor.execute(statement(name), params, binary=True)
+        if inside:
+            settings.execute(_AS_BEFORE)
+        return cursor.fetchall()
+
+
 class DjangoExecutor:
     """Runs operations on Django's own connection: in the caller's transaction, if there is one.
 
@@ -86,7 +130,7 @@ class DjangoExecutor:
         self._ours = False
 
     @contextmanager
-    def _cursor(self) -> Iterator[tuple[psycopg.Cursor[tuple[Any, ...]], bool]]:
+    def _raw(self) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], bool]]:
         connection = connections[self.alias]
         connection.ensure_connection()
         connection.validate_no_broken_transaction()
@@ -96,22 +140,22 @@ class DjangoExecutor:
         if before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
             raw.prepare_threshold = 2
         try:
-            with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
-                yield cursor, autocommit
+            with connection.wrap_database_errors:
+                yield raw, autocommit
         finally:
             raw.prepare_threshold = before
 
     @async_unsafe
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
-        with self._cursor() as (cursor, autocommit):
-            cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
-            return cursor.fetchall()
+        with self._raw() as (raw, autocommit):
+            inside = raw.info.transaction_status != _IDLE
+            return fetch_steadily(raw, name, _parameters(params, autocommit), inside=inside)
 
     @async_unsafe
     def copy(self, name: str, parts: Iterable[str]) -> None:
         """Send a text in parts through the COPY statement ``name``."""
-        with self._cursor() as (cursor, _), cursor.copy(statement(name)) as stream:
+        with self._raw() as (raw, _), psycopg.Cursor(raw) as cursor, cursor.copy(statement(name)) as stream:
             for part in parts:
                 stream.write(part)
 

@@ -12,7 +12,7 @@ from . import arrays
 from .limits import MAX_PROJECT_BYTES, check_count, check_list, check_place, check_text
 from .operation import Steps, operation
 
-#: Pages of the job table that one sample reads at most.
+#: Pages of each of the narrow tables that one sample reads at most.
 SAMPLE_PAGES = 2_000
 #: Queues whose figures are taken in one statement.
 PAGE = 200
@@ -92,10 +92,8 @@ def _beyond(counted: int, over: bool, estimate: int) -> int:
 
 def _merge(row: Sequence[Any], cap: int, estimate: Estimate | None, sampled_at: datetime | None) -> Counts:
     (queue_id, project, name, kind, paused_at, dead_lettered) = row[:6]
-    (ready, expired, delayed, due, leased, over, claimed, dead, letters, records, oldest) = row[6:17]
+    (ready, expired, delayed, due, leased, over, claims, dead, letters, records, oldest) = row[6:17]
     known = estimate or Estimate(0, 0, 0, 0, 0)
-    # What claims hold is read newest first, twice the cap: beyond it are mostly jobs that are done.
-    many = leased > cap or (claimed > 2 * cap and known.leased > cap)
     return Counts(
         queue_id,
         project,
@@ -104,12 +102,12 @@ def _merge(row: Sequence[Any], cap: int, estimate: Estimate | None, sampled_at: 
         paused_at,
         _beyond(max(ready - expired, 0) + due + over, ready > cap or due > cap, known.ready),
         _beyond(delayed - due, delayed > cap, known.delayed),
-        _beyond(leased - over, many, known.leased),
+        _beyond(leased - over, claims > cap, known.leased),
         _beyond(dead, letters > cap, known.dead) if dead else 0,
         _beyond(records, records > cap, known.records),
         dead_lettered,
         oldest,
-        not (ready > cap or delayed > cap or claimed > 2 * cap or (letters > cap and dead) or records > cap),
+        not (ready > cap or delayed > cap or claims > cap or (letters > cap and dead) or records > cap),
         sampled_at,
     )
 
@@ -191,7 +189,7 @@ def totals(*, project: str | None = None, after: str | None = None, size: int = 
 
 @operation
 def estimate() -> Steps[Estimates]:
-    """Estimate the jobs of all queues from at most 2,000 pages of the job table, read at random.
+    """Estimate the jobs of all queues: from at most 2,000 pages of each narrow table, read at random, and all claims.
 
     The cost does not grow with the number of jobs. With n of a queue's jobs on those pages the estimate is off by about
     1/sqrt(n): some percent for a queue that holds a fair share of a large table. Exact while there are no more pages.

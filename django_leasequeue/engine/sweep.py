@@ -11,6 +11,7 @@ from .announce import announce
 from .deadletter import retire_steps
 from .limits import check_count, check_ids
 from .operation import Steps, operation
+from .remove import remove_steps
 from .rows import Swept
 
 #: Claims (sweep) or jobs (promote, expire) of one queue in one statement.
@@ -99,8 +100,13 @@ def expire_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[i
     total = 0
     for _ in count() if rounds is None else range(rounds):
         rows = yield "expire", {"queues": arrays.integers(queue_ids), "size": BATCH}
-        total += len(rows)
-        if len(rows) < BATCH:
+        gone = 0
+        for queue_id, dead, seqs in rows:
+            places = [JobState.DEAD] if dead else [JobState.READY, JobState.DELAYED, JobState.RECORD]
+            gap = None if dead else "ttl"
+            gone += len((yield from remove_steps(queue_id, seqs, places, reason="ttl", expired=True, gap=gap)))
+        total += gone
+        if not gone:
             break
     return total
 

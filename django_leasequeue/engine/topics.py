@@ -8,16 +8,20 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .. import conf
+from ..enums import JobState
 from ..exceptions import InvalidOption, NotAQueue, QueueNotFound
 from . import arrays
 from .limits import MAX_SEQ, MAX_TAG_BYTES, check_count, check_integer, check_place, check_text
 from .operation import Rows, Steps, operation
 from .queues import QueueInfo, require
+from .remove import remove_steps
 from .stats import Counts, counts
 from .sweep import expire_steps
 
 #: Records that one statement removes.
 BATCH = 5_000
+#: Entries of all queues that are read for the head of one with very many delayed or dead jobs.
+LOOK = 10_000
 #: A tag that sorts behind every tag with the same beginning.
 _LAST = "\U0010ffff" * (MAX_TAG_BYTES // 4)
 
@@ -127,7 +131,7 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
     if rows[0][1]:
         yield from expire_steps([info.id])
         rows = yield from _state(project, topic)
-    _, _, head, earliest, last_write_at, read, size = rows[0]
+    _, _, head, earliest, last_write_at, read, size, _ = rows[0]
     found = yield from counts(topic, project=project).steps()
     count = found.ready + found.delayed + found.in_flight + found.dead + found.records
     total = size if count <= read or not read else size * count // read
@@ -135,7 +139,10 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
 
 
 def _state(project: str, topic: str) -> Steps[Rows]:
-    rows = yield "topic_state", {"project": project, "topic": topic, "cap": conf.settings.COUNT_CAP}
+    rows = yield (
+        "topic_state",
+        {"project": project, "topic": topic, "cap": conf.settings.COUNT_CAP, "look": LOOK},
+    )
     if not rows:
         raise QueueNotFound(topic, project)
     return rows
@@ -179,6 +186,7 @@ def drop(
     total: int = 0
     while True:
         rows = yield name, params
-        total += rows[0][0]
-        if rows[0][0] < BATCH:
+        gone = yield from remove_steps(found.id, [row[0] for row in rows], JobState.values, reason="deleted")
+        total += len(gone)
+        if len(rows) < BATCH or not gone:
             return total

@@ -1,54 +1,101 @@
-"""Where a busy claimer left off: it need not walk again over the dead entries of what it claimed a moment ago.
-
-The floor of a queue moves a few seconds behind the claims, because it must be right for everybody (DESIGN section 4,
-point 3). A claimer that drains a queue knows for itself what it has taken. Under a long transaction elsewhere, which
-keeps dead index entries alive, that saves it from walking over seconds of its own work in every claim.
-"""
+"""Where a busy claimer left off: it need not look again at what it saw a moment ago."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
-from . import arrays
 from .rows import LeasedJob
 
-#: The parameters of a claim without a trail.
-NO_TRAIL = {"trail_queues": arrays.EMPTY, "trail_ranks": arrays.EMPTY, "trail": arrays.EMPTY}
+
+class Look(NamedTuple):
+    """What claim_look.sql says of one queue. ``lows``: the lowest fresh position worth reading of each of ``ranks``."""
+
+    queue_id: int
+    name: str
+    type: str
+    gives: bool
+    due: int
+    again: bool
+    fresh: bool
+    ranks: list[int]
+    lows: list[int]
+
+
+#: Queues that a claim tries without a look, at most: each is a statement.
+HINTS = 2
 
 
 class Trail:
-    """The highest position claimed per queue and rank, forgotten every ``max_age`` seconds and whenever jobs run short.
+    """A claimer's last look at its queues, moved on by its own claims; forgotten every ``max_age`` seconds and whenever
+    jobs run short.
 
-    A job that becomes ready below the trail (released, expired, due, committed late) waits for at most ``max_age``.
+    The floors of a queue move a moment behind the claims, because they must be right for everybody; a claimer that
+    drains a queue knows for itself what it has taken. Under a long transaction elsewhere, which keeps dead index
+    entries alive, that saves it from walking over its own work. A job that becomes ready behind it (released, expired,
+    due, committed late) waits for at most ``max_age``.
+
+    With ``eager`` the first claim after an idle time takes fresh jobs without a look: what it gives comes sooner, and
+    may be less than is there (``cut``).
     """
 
-    def __init__(self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic, *, eager: bool = False
+    ) -> None:
         self.max_age = max_age
+        self._eager = eager
+        self._hint: list[Look] = []
         self._clock = clock
         self._since = clock()
-        self._past: dict[tuple[str, int], int] = {}
+        self._names: tuple[str, ...] = ()
+        self._looks: list[Look] = []
+        #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large
+        #: payloads, an eager claim. Claim again before going idle.
+        self.cut = False
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of a claim that starts behind the trail; empty when it should look from the floor."""
-        if self._clock() - self._since > self.max_age:
-            self._past.clear()
-        if not self._past:
+    def looks(self, names: Sequence[str]) -> list[Look]:
+        """Return what is remembered of these queues; empty when it has to be looked at anew."""
+        if tuple(names) != self._names or self._clock() - self._since > self.max_age:
+            self._looks = []
+        return self._looks
+
+    def hint(self, names: Sequence[str]) -> list[Look]:
+        """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
+        hint, self._hint = self._hint, []
+        return [look._replace(fresh=True, again=False) for look in hint] if tuple(names) == self._names else []
+
+    def note(
+        self, names: Sequence[str], looks: Sequence[Look], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
+    ) -> None:
+        """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for.
+
+        Args:
+            names: the queues of the claim.
+            looks: what was known of them.
+            jobs: what it gave.
+            full: whether it gave what was asked for.
+            fresh: whether the looks were made by this claim.
+        """
+        if fresh:
             self._since = self._clock()
-            return {}
-        return {
-            "trail_queues": arrays.texts([queue for queue, _ in self._past]),
-            "trail_ranks": arrays.integers([rank for _, rank in self._past]),
-            "trail": arrays.integers(self._past.values()),
-        }
-
-    def note(self, jobs: Sequence[LeasedJob], *, full: bool) -> None:
-        """Remember what a claim gave; forget everything when it gave less than was asked for."""
+            self._names = tuple(names)
         if not full:
-            self._past.clear()
+            self._looks = []
+            self._hint = list(looks) if self._eager and fresh and len(looks) <= HINTS else []
             return
+        past: dict[tuple[int, int], int] = {}
         for job in jobs:
-            place = (job.queue, job.rank)
-            if job.position > self._past.get(place, -1):
-                self._past[place] = job.position
+            place = (job.queue_id, job.rank)
+            past[place] = max(past.get(place, -1), job.position)
+        self._looks = [
+            look._replace(
+                lows=[
+                    max(low, past.get((look.queue_id, rank), -1) + 1)
+                    for rank, low in zip(look.ranks, look.lows, strict=True)
+                ]
+            )
+            if not look.again
+            else look
+            for look in looks
+        ]

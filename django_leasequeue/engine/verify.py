@@ -17,27 +17,32 @@ from .runner import ConnectionExecutor
 #: What each difference means.
 MEANINGS: dict[str, str] = {
     "lease_without_event": "the job is leased, and the log says nothing of it",
-    "lease_without_job": "the log says that the job is leased, and there is no such job",
-    "lost_job": "the log says that the job waits, and there is no such job",
-    "ended_job": "the log says that the job has ended, and it is still there",
-    "other_place": "the log and the job say different states",
-    "other_holder": "the log and the job say different holders, deliveries or deadlines",
-    "lease_without_claim": "the job is leased, and its claim is gone: the sweep will not find it",
-    "not_in_claim": "the job is leased, and its claim does not list it: the sweep will not find it",
-    "claim_of_another": "the job's claim is of another node or queue",
-    "claim_too_late": "the claim is due after the lease has expired: the sweep comes late",
-    "below_floor": "jobs wait below the floor: they are not seen until it is looked at anew (once a minute)",
-    "no_floor": "jobs wait where there is no floor: they are not seen",
+    "lease_without_job": "the log says that the job is leased, and it stands nowhere",
+    "lost_job": "the log says that the job waits, and it stands nowhere",
+    "ended_job": "the log says that the job has ended, and it still stands somewhere",
+    "other_place": "the log and the tables say different places",
+    "other_holder": "the log and the claim say different holders, deliveries or deadlines",
+    "empty_claim": "a claim without jobs",
+    "other_length": "the claim has not as many deliveries as jobs",
+    "twice_in_claim": "the claim lists a job twice",
+    "other_name": "the claim says that all its jobs have one name, and this one has another",
+    "below_floor": "jobs wait below the floor: they are not seen",
+    "no_rank": "jobs wait with a rank that the queue does not know: they are not seen",
     "no_queue": "the job's queue is gone",
+    "no_place": "the job stands nowhere: nobody will ever see it",
+    "two_places": "the job stands in two places at once",
+    "place_without_job": "a place holds a number, and there is no such job",
+    "other_queue": "the job's place is of another queue than the job",
     "wrong_type": "a record in a queue, or a job in a log",
-    "delayed_without_time": "the job is delayed for ever",
-    "leased_without_holder": "the job is leased by nobody",
-    "live_and_ended": "the job is there, and so is its result",
+    "other_copy": "what the job's place repeats of the job is not what the job says",
 }
 
 
 class Difference(NamedTuple):
-    """One difference; ``expected`` is what the log, the claim or the floor says, ``found`` what the job says."""
+    """One difference; ``expected``: what the log, the claim, the floor or the job says; ``found``: what its place says.
+
+    ``seq`` is 0 where it is of no job.
+    """
 
     difference: str
     seq: int
@@ -70,11 +75,11 @@ class Verification(NamedTuple):
 
 @operation
 def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verification]:
-    """Rebuild from the lease log where every job is and who holds it, and compare that with the tables.
+    """Rebuild from the lease log where every job is and who holds it, and compare that with where the jobs stand.
 
     Run it in a transaction of isolation level REPEATABLE READ (``snapshot``), else what happens between its statements
-    looks like differences. It reads the log and the job table as a whole, a few times, and holds back vacuum while it
-    runs: an operator's tool, not a monitor's. What does not fit work_mem is hashed on the server's disk.
+    looks like differences. It reads the log and the tables of jobs as a whole, a few times, and holds back vacuum while
+    it runs: an operator's tool, not a monitor's. What does not fit work_mem is hashed on the server's disk.
 
     The log must reach back to where the oldest live lease began; leases older than the oldest event are counted as
     ``unknown``.

@@ -17,9 +17,9 @@ def still_held(leases: Mapping[int, int]) -> Steps[dict[int, float]]:
     """
     rows = yield (
         "work_held",
-        {"seqs": arrays.integers(leases), "claims": arrays.integers(leases.values())},
+        {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))},
     )
-    return dict(rows)
+    return {seq: left for seq, claim, left in rows if leases[seq] == claim}
 
 
 @operation

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .. import presets
 from ..exceptions import LeaseQueueError, QueueNotFound
 from . import arrays
+from .definition import Definition, define
 from .enqueue import enqueue
 from .limits import MAX_KEY_BYTES, check_text
 from .operation import BEGIN, Steps, operation
@@ -16,11 +18,15 @@ from .topics import look_steps
 
 
 class Written(NamedTuple):
-    """What became of a write. ``deduped``: its key was used before, ``seqs`` are the first write's."""
+    """What became of a write. ``deduped``: its key was used before, ``seqs`` are the first write's.
+
+    ``durability`` is that of the topic if this write made it.
+    """
 
     seqs: list[int]
     created: bool
     deduped: bool
+    durability: str | None = None
 
 
 @operation
@@ -40,7 +46,8 @@ def write(
         project: the tenant.
         key: an idempotency key: within the topic's ``idempotency_window_ms`` the same key appends nothing again, and
             concurrent writes with it append once.
-        create: options of the topic if this write makes it (preset ``topics``); ``None``: a missing topic is an error.
+        create: options of the topic if this write makes it (preset ``topics``), unless the settings declare it;
+            ``None``: a missing topic is an error.
 
     Raises:
         QueueNotFound: there is no such topic, and it may not be made.
@@ -48,15 +55,17 @@ def write(
     """
     if key is not None:
         check_text(key, "the idempotency key", MAX_KEY_BYTES)
-    created = False
+    created, durability = False, None
     try:
         seqs, deduped = yield from _append(topic, jobs, project, key)
     except QueueNotFound:
         if create is None:
             raise
-        created = yield from make(project, topic, "topics", dict(create))
+        found = define(project, topic, Definition("topics", create))
+        created = yield from make(project, topic, found.preset, found.options)
+        durability = presets.complete(found.preset, **found.options)["durability"] if created else None
         seqs, deduped = yield from _append(topic, jobs, project, key)
-    return Written(seqs, created, deduped)
+    return Written(seqs, created, deduped, durability)
 
 
 def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -> Steps[tuple[list[int], bool]]:

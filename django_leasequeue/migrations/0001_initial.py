@@ -1,15 +1,18 @@
-"""The first schema.
+"""The schema: a job is written once, and narrow tables say where it stands.
 
 The event table is partitioned, which Django cannot declare: it is made by SQL, and the model is only told to the state.
-It has no primary key in the database: readers use the BRIN indexes, and a btree of it would cost 30 MB a million rows.
+It has no primary key in the database: readers use the BRIN indexes.
 """
 
 import django.contrib.postgres.fields
 import django.contrib.postgres.indexes
 import django.db.models.deletion
+import django.db.models.functions.datetime
 import pgtrigger.compiler
 import pgtrigger.migrations
 from django.db import migrations, models
+
+import django_leasequeue.models.fields
 
 CREATE_EVENT_TABLE = """
 CREATE TABLE leasequeue_leaseevent (
@@ -17,46 +20,149 @@ CREATE TABLE leasequeue_leaseevent (
     txid bigint NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),
     occurred_at timestamptz NOT NULL,
     queue_id bigint NOT NULL,
-    seq bigint NOT NULL,
     claim bigint NULL,
-    enqueued_at timestamptz NULL,
     deadline timestamptz NULL,
-    deliveries integer NULL,
+    low bigint NOT NULL,
+    high bigint NOT NULL,
     kind smallint NOT NULL,
     node text NULL,
     name text NULL,
+    seqs bigint[] NOT NULL,
+    deliveries integer[] NULL,
+    waited integer[] NULL,
+    ran integer[] NULL,
     detail jsonb NULL
 ) PARTITION BY RANGE (id);
-CREATE TABLE leasequeue_leaseevent_default PARTITION OF leasequeue_leaseevent DEFAULT;
-CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (2000000);
-CREATE TABLE leasequeue_leaseevent_p2000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (2000000) TO (4000000);
-CREATE TABLE leasequeue_leaseevent_p4000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (4000000) TO (6000000);
+CREATE TABLE leasequeue_leaseevent_default PARTITION OF leasequeue_leaseevent DEFAULT WITH (toast_tuple_target = 8160);
+CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (500000)
+    WITH (toast_tuple_target = 8160);
+CREATE TABLE leasequeue_leaseevent_p500000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (500000) TO (1000000)
+    WITH (toast_tuple_target = 8160);
+CREATE TABLE leasequeue_leaseevent_p1000000 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (1000000) TO (1500000)
+    WITH (toast_tuple_target = 8160);
 """
 
 DROP_EVENT_TABLE = "DROP TABLE leasequeue_leaseevent"
 
 # django-pgtrigger removes its triggers with their tables, but leaves their functions.
 DROP_TRIGGER_FUNCTIONS = """
+DROP FUNCTION IF EXISTS pgtrigger_append_only_8f605();
 DROP FUNCTION IF EXISTS pgtrigger_append_only_c48af();
-DROP FUNCTION IF EXISTS pgtrigger_state_moves_aaf9b();
 DROP FUNCTION IF EXISTS pgtrigger_type_immutable_283c9();
+DROP FUNCTION IF EXISTS pgtrigger_written_once_d9724();
 """
 
+# Half of a fencing token; the other half is random, because a crash of the server may hand out a number twice.
+CREATE_TOKENS = "CREATE SEQUENCE leasequeue_claim_token_seq MAXVALUE 4294967295 CYCLE"
+DROP_TOKENS = "DROP SEQUENCE leasequeue_claim_token_seq"
+
+# The newest 20 failed attempts of a job, oldest first, as a JSON array; null without any. (Nothing is ordered by id alone: a planner
+# who thinks the table empty would walk down the primary key.)
+CREATE_ERRORS = """
+CREATE FUNCTION leasequeue_errors(job bigint) RETURNS json LANGUAGE sql STABLE AS $$
+    SELECT json_agg(json_build_object('at', a.at, 'node', a.node, 'deliveries', a.delivery, 'type', a.error_type,
+        'message', a.message, 'traceback', a.traceback) ORDER BY a.id)
+    FROM (SELECT * FROM leasequeue_attempt WHERE seq = job ORDER BY id + 0 DESC LIMIT 20) a
+$$
+"""
+DROP_ERRORS = "DROP FUNCTION leasequeue_errors(bigint)"
+
+# The id of a job that was made of its number, the number of such an id, and what leads from keys to jobs.
+CREATE_KEYED = """
+CREATE FUNCTION leasequeue_job_id(seq bigint, id_end text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT substr(lpad(to_hex(seq), 15, '0'), 1, 8) || '-' || substr(lpad(to_hex(seq), 15, '0'), 9, 4) || '-8'
+        || substr(lpad(to_hex(seq), 15, '0'), 13, 3) || '-' || id_end
+$$;
+CREATE FUNCTION leasequeue_id_numbers(keys text[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg(('x0' || substr(k, 1, 8) || substr(k, 10, 4) || substr(k, 16, 3))::bit(64)::bigint) FROM unnest(keys) AS k
+    WHERE k ~ '^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
+$$;
+CREATE FUNCTION leasequeue_keyed(keys text[]) RETURNS TABLE (seq bigint, queue_id bigint) LANGUAGE sql STABLE AS $$
+    SELECT j.seq, j.queue_id FROM leasequeue_job j WHERE j.key = ANY (keys) AND NOT j.generated
+    UNION ALL
+    SELECT j.seq, j.queue_id FROM leasequeue_job j
+    WHERE j.seq = ANY (leasequeue_id_numbers(keys)) AND j.generated AND j.key = ANY (keys)
+$$;
+"""
+DROP_KEYED = """
+DROP FUNCTION leasequeue_keyed(text[]);
+DROP FUNCTION leasequeue_id_numbers(text[]);
+DROP FUNCTION leasequeue_job_id(bigint, text);
+"""
+
+# A job with its place. Leased jobs are looked for last: they are found by reading the live claims of their queue.
+CREATE_LIVE_JOB = """
+CREATE VIEW leasequeue_livejob AS
+SELECT j.seq, j.queue_id, p.state, p.lane, COALESCE(p.position, j.position, j.seq) AS position, p.ready_at, p.available_at,
+    p.expires_at, p.deliveries, p.claim, p.node, p.deadline, p.claimed_at,
+    COALESCE(j.first_claimed_at, p.claimed_at) AS first_claimed_at, COALESCE(p.dead_at, d.dead_at) AS dead_at,
+    COALESCE(d.error_type, a.error_type) AS error_type, COALESCE(d.error, a.message) AS error,
+    COALESCE(d.fingerprint, a.fingerprint) AS fingerprint,
+    j.created_at, j.result_ttl_ms, j.source_queue, j.source_seq, j.max_deliveries, j.rank, j.key, j.name, j.tag, j.origin,
+    j.reply_to, j.data, j.meta, j.body, j.progress
+FROM leasequeue_job j
+CROSS JOIN LATERAL (
+    SELECT 0::smallint AS state, r.lane, r.position, r.ready_at, NULL::timestamptz AS available_at, r.expires_at,
+        r.deliveries, NULL::bigint AS claim, NULL::text AS node, NULL::timestamptz AS deadline,
+        NULL::timestamptz AS claimed_at, NULL::timestamptz AS dead_at
+    FROM leasequeue_ready r WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2)
+        AND r.position = COALESCE(j.position, j.seq)
+    UNION ALL
+    SELECT 1, NULL, NULL, NULL, w.available_at, w.expires_at, w.deliveries, NULL, NULL, NULL, NULL, NULL
+    FROM leasequeue_delayed w WHERE w.seq = j.seq
+    UNION ALL
+    SELECT 3, NULL, NULL, NULL, NULL, x.expires_at, x.deliveries, NULL, NULL, NULL, NULL, x.dead_at
+    FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place
+    UNION ALL
+    SELECT 4, NULL, NULL, NULL, NULL, o.expires_at, 0, NULL, NULL, NULL, NULL, NULL
+    FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
+    UNION ALL
+    SELECT 2, NULL, NULL, NULL, NULL,
+        CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, c.deadline + c.grace_ms * interval '1 ms') END,
+        COALESCE(c.deliveries[array_position(c.seqs, j.seq)], 1), c.token, c.node, c.deadline, c.created_at, NULL
+    FROM leasequeue_claim c WHERE c.queue_id = j.queue_id AND j.seq = ANY (c.seqs)
+    LIMIT 1
+) p
+LEFT JOIN leasequeue_deadletter d ON d.seq = j.seq
+LEFT JOIN LATERAL (
+    SELECT t.error_type, t.message, t.fingerprint FROM leasequeue_attempt t WHERE t.seq = j.seq ORDER BY t.id + 0 DESC LIMIT 1
+) a ON true
+"""
+DROP_LIVE_JOB = "DROP VIEW leasequeue_livejob"
+
+# The lease log job by job.
+CREATE_JOB_EVENT = """
+CREATE VIEW leasequeue_jobevent AS
+SELECT e.id * 1024 + u.n - 1 AS id, e.id AS event, e.txid, e.occurred_at, e.queue_id, u.seq, e.claim, e.deadline,
+    CASE WHEN e.kind NOT IN (1, 9) THEN COALESCE(u.deliveries, 1) END AS deliveries, u.waited, u.ran, e.kind, e.node, e.name,
+    e.detail
+FROM leasequeue_leaseevent e
+CROSS JOIN LATERAL ROWS FROM (unnest(e.seqs), unnest(e.deliveries), unnest(e.waited), unnest(e.ran)) WITH ORDINALITY
+    AS u(seq, deliveries, waited, ran, n)
+"""
+DROP_JOB_EVENT = "DROP VIEW leasequeue_jobevent"
+
 # The hot tables live on few pages that change all the time. Vacuum them by count, not by share of the table, so that dead
-# rows of a burst go soon; leave room on the page for the next version of a row; floors are updated in place (HOT).
+# rows of a burst go soon; leave room on the page for the next version of a row.
 STORAGE = """
-ALTER TABLE leasequeue_job SET (
-    fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
-    autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 20000
-);
-ALTER TABLE leasequeue_claim SET (
-    fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000
-);
-ALTER TABLE leasequeue_queuefloor SET (
-    fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500
-);
-ALTER TABLE leasequeue_worker SET (fillfactor = 50);
+ALTER TABLE leasequeue_job SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 20000);
+ALTER TABLE leasequeue_ready SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 1);
+ALTER TABLE leasequeue_delayed SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 1);
+ALTER TABLE leasequeue_claim SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+ALTER TABLE leasequeue_queuefloor SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 ALTER TABLE leasequeue_jobresult SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.2);
+ALTER TABLE leasequeue_worker SET (fillfactor = 50);
+ALTER TABLE leasequeue_topicstate SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+ALTER TABLE leasequeue_claimwaiter SET UNLOGGED;
+ALTER TABLE leasequeue_claimwaiter SET (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+ALTER TABLE leasequeue_lakestage SET UNLOGGED;
+-- Of indexes that cost the same a planner takes the newest, and on an empty table all do: let it be the key, not one that has
+-- the number at its end.
+ALTER TABLE leasequeue_deadletter DROP CONSTRAINT leasequeue_deadletter_pkey,
+    ADD CONSTRAINT leasequeue_deadletter_pkey PRIMARY KEY (seq);
 """
 
 
@@ -68,86 +174,7 @@ class Migration(migrations.Migration):
     operations = [
         # First forward is last backward.
         migrations.RunSQL(migrations.RunSQL.noop, DROP_TRIGGER_FUNCTIONS),
-        migrations.CreateModel(
-            name="QueueFloor",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                (
-                    "kind",
-                    models.SmallIntegerField(
-                        choices=[
-                            (0, "ready position"),
-                            (1, "available_at of delayed jobs, microseconds"),
-                            (2, "deadline of claims, microseconds"),
-                        ]
-                    ),
-                ),
-                ("rank", models.SmallIntegerField(default=0)),
-                ("value", models.BigIntegerField(default=0)),
-                ("candidate", models.BigIntegerField(null=True)),
-                ("mark", models.BigIntegerField(null=True)),
-                ("candidate_at", models.DateTimeField(null=True)),
-                ("rechecked_at", models.DateTimeField(null=True)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="QueueStat",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("sampled_at", models.DateTimeField()),
-                ("ready", models.BigIntegerField()),
-                ("delayed", models.BigIntegerField()),
-                ("leased", models.BigIntegerField()),
-                ("dead", models.BigIntegerField()),
-                ("records", models.BigIntegerField(default=0)),
-                ("oldest_at", models.DateTimeField(null=True)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="RecurringTask",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=128, unique=True)),
-                ("schedule", models.CharField(max_length=128)),
-                ("timezone", models.CharField(default="UTC", max_length=64)),
-                ("task", models.TextField()),
-                ("args", models.JSONField(blank=True, default=list)),
-                ("kwargs", models.JSONField(blank=True, default=dict)),
-                ("backend", models.CharField(default="default", max_length=64)),
-                ("queue_name", models.CharField(blank=True, default="", max_length=255)),
-                ("priority", models.SmallIntegerField(blank=True, null=True)),
-                ("enabled", models.BooleanField(default=True)),
-                ("from_settings", models.BooleanField(default=False, editable=False)),
-                ("last_tick_at", models.DateTimeField(blank=True, null=True)),
-                ("next_tick_at", models.DateTimeField(blank=True, null=True)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Worker",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("node", models.TextField(unique=True)),
-                ("host", models.TextField()),
-                ("pid", models.IntegerField()),
-                ("project", models.CharField(blank=True, default="", max_length=256)),
-                (
-                    "queues",
-                    django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), default=list, size=None),
-                ),
-                ("concurrency", models.IntegerField()),
-                ("state", models.CharField(default="running", max_length=16)),
-                ("started_at", models.DateTimeField()),
-                ("seen_at", models.DateTimeField()),
-                ("completed", models.BigIntegerField(default=0)),
-                ("failed", models.BigIntegerField(default=0)),
-                ("retried", models.BigIntegerField(default=0)),
-                ("lost", models.BigIntegerField(default=0)),
-                ("running", models.JSONField(default=list)),
-                ("info", models.JSONField(default=dict)),
-                ("stop_requested_at", models.DateTimeField(blank=True, null=True)),
-            ],
-        ),
+        migrations.RunSQL(CREATE_TOKENS, DROP_TOKENS),
         migrations.CreateModel(
             name="Queue",
             fields=[
@@ -260,42 +287,287 @@ class Migration(migrations.Migration):
                 ("updated_at", models.DateTimeField(auto_now=True)),
             ],
             options={
-                "constraints": [
-                    models.UniqueConstraint(fields=("project", "name"), name="leasequeue_queue_name"),
-                    models.CheckConstraint(
-                        condition=models.Q(("lease_ms__range", (100, 86400000))), name="leasequeue_queue_lease_ms"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("priority_min__lte", models.F("priority_max")), ("priority_min__gt", -32768)
-                        ),
-                        name="leasequeue_queue_priority_range",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("max_deliveries__gte", 0),
-                            ("claim_jitter_ms__range", (0, 5000)),
-                            ("result_ttl_ms__gte", 0),
-                            ("ttl_ms__gte", 0),
-                            ("dead_ttl_ms__gte", 0),
-                            ("cap_records__gte", 0),
-                            ("cap_bytes__gte", 0),
-                            ("backoff_base_ms__gte", 0),
-                            ("backoff_max_ms__gte", 0),
-                            ("idempotency_window_ms__gte", 0),
-                        ),
-                        name="leasequeue_queue_not_negative",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("dead_letter__isnull", True),
-                            models.Q(("dead_letter", models.F("name")), _negated=True),
-                            _connector="OR",
-                        ),
-                        name="leasequeue_queue_dead_letter_other",
-                    ),
+                "permissions": [
+                    ("pause_queue", "Can pause and resume queues"),
+                    ("purge_queue", "Can remove all jobs of a queue"),
                 ],
             },
+        ),
+        migrations.CreateModel(
+            name="JobEvent",
+            fields=[
+                ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("event", models.BigIntegerField()),
+                ("txid", models.BigIntegerField()),
+                ("occurred_at", models.DateTimeField()),
+                ("seq", models.BigIntegerField()),
+                ("claim", models.BigIntegerField(null=True)),
+                ("deadline", models.DateTimeField(null=True)),
+                ("deliveries", models.IntegerField(null=True)),
+                ("waited", models.IntegerField(null=True)),
+                ("ran", models.IntegerField(null=True)),
+                (
+                    "kind",
+                    models.SmallIntegerField(
+                        choices=[
+                            (1, "enqueued"),
+                            (2, "claimed"),
+                            (3, "extended"),
+                            (4, "released"),
+                            (5, "acked"),
+                            (6, "failed"),
+                            (7, "expired"),
+                            (8, "dead_lettered"),
+                            (9, "redriven"),
+                            (10, "cancelled"),
+                        ]
+                    ),
+                ),
+                ("node", models.TextField(null=True)),
+                ("name", models.TextField(null=True)),
+                ("detail", models.JSONField(null=True)),
+            ],
+            options={
+                "db_table": "leasequeue_jobevent",
+                "managed": False,
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="LiveJob",
+            fields=[
+                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("state", models.SmallIntegerField()),
+                ("lane", models.SmallIntegerField(null=True)),
+                ("position", models.BigIntegerField()),
+                ("ready_at", models.DateTimeField(null=True)),
+                ("available_at", models.DateTimeField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("deliveries", models.IntegerField()),
+                ("claim", models.BigIntegerField(null=True)),
+                ("node", models.TextField(null=True)),
+                ("deadline", models.DateTimeField(null=True)),
+                ("claimed_at", models.DateTimeField(null=True)),
+                ("first_claimed_at", models.DateTimeField(null=True)),
+                ("dead_at", models.DateTimeField(null=True)),
+                ("error_type", models.TextField(null=True)),
+                ("error", models.TextField(null=True)),
+                ("fingerprint", models.TextField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("result_ttl_ms", models.BigIntegerField(null=True)),
+                ("source_queue", models.BigIntegerField(null=True)),
+                ("source_seq", models.BigIntegerField(null=True)),
+                ("max_deliveries", models.IntegerField(null=True)),
+                ("rank", models.SmallIntegerField()),
+                ("key", models.TextField(null=True)),
+                ("name", models.TextField(null=True)),
+                ("tag", models.TextField(null=True)),
+                ("origin", models.TextField(null=True)),
+                ("reply_to", models.TextField(null=True)),
+                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("body", models.BinaryField(null=True)),
+                ("progress", django_leasequeue.models.fields.PlainJSONField(null=True)),
+            ],
+            options={
+                "db_table": "leasequeue_livejob",
+                "managed": False,
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="Attempt",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("seq", models.BigIntegerField()),
+                ("at", models.DateTimeField()),
+                ("delivery", models.IntegerField()),
+                ("node", models.TextField(null=True)),
+                ("error_type", models.TextField()),
+                ("message", models.TextField(default="")),
+                ("traceback", models.TextField(default="")),
+                ("fingerprint", models.TextField(default="")),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Claim",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "token", "part", blank=True, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("token", models.BigIntegerField()),
+                ("deadline", models.DateTimeField()),
+                ("created_at", models.DateTimeField()),
+                ("ttl_ms", models.BigIntegerField()),
+                ("grace_ms", models.BigIntegerField(default=0)),
+                ("part", models.SmallIntegerField(default=0)),
+                ("flags", models.SmallIntegerField(default=0)),
+                ("node", models.TextField()),
+                ("name", models.TextField(null=True)),
+                ("connection", models.TextField(null=True)),
+                ("seqs", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
+                (
+                    "deliveries",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), null=True, size=None),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="ClaimWaiter",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("node", models.TextField()),
+                ("size", models.IntegerField()),
+                ("lease_ms", models.BigIntegerField(null=True)),
+                ("connection", models.TextField(null=True)),
+                ("joined_at", models.DateTimeField()),
+                ("closes_at", models.DateTimeField()),
+                ("dealt_at", models.DateTimeField(null=True)),
+                ("claim", models.BigIntegerField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="DeadLetter",
+            fields=[
+                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("dead_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("deliveries", models.IntegerField(default=0)),
+                ("in_place", models.BooleanField(default=True)),
+                ("error_type", models.TextField(null=True)),
+                ("error", models.TextField(null=True)),
+                ("fingerprint", models.TextField(db_collation="C", default="")),
+            ],
+            options={
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="Delayed",
+            fields=[
+                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("available_at", models.DateTimeField()),
+                ("deliveries", models.IntegerField(default=0)),
+                ("rank", models.SmallIntegerField()),
+                ("flags", models.SmallIntegerField(default=0)),
+                ("max_deliveries", models.IntegerField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("tag", models.TextField(db_collation="C", null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="IdempotencyKey",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("key", models.TextField(db_collation="C")),
+                (
+                    "seqs",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Job",
+            fields=[
+                ("seq", models.BigAutoField(primary_key=True, serialize=False)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("result_ttl_ms", models.BigIntegerField(null=True)),
+                ("source_queue", models.BigIntegerField(null=True)),
+                ("source_seq", models.BigIntegerField(null=True)),
+                ("position", models.BigIntegerField(null=True)),
+                ("first_claimed_at", models.DateTimeField(null=True)),
+                ("max_deliveries", models.IntegerField(null=True)),
+                ("rank", models.SmallIntegerField(default=0)),
+                ("generated", models.BooleanField(db_default=False, default=False)),
+                ("key", models.TextField(db_collation="C", null=True)),
+                ("name", models.TextField(null=True)),
+                ("tag", models.TextField(db_collation="C", null=True)),
+                ("origin", models.TextField(null=True)),
+                ("reply_to", models.TextField(null=True)),
+                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("body", models.BinaryField(null=True)),
+                ("progress", django_leasequeue.models.fields.PlainJSONField(null=True)),
+            ],
+            options={
+                "permissions": [
+                    ("view_payload", "Can see the payload of jobs"),
+                    ("retry_job", "Can retry dead letters"),
+                    ("redrive_job", "Can redrive dead letters to another queue"),
+                    ("discard_job", "Can discard dead letters"),
+                    ("edit_job", "Can edit the payload of a dead letter and retry it"),
+                    ("release_job", "Can release leased jobs"),
+                    ("cancel_job", "Can cancel jobs that nobody has started"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="JobResult",
+            fields=[
+                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("claim", models.BigIntegerField(null=True)),
+                ("claimed_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
+                ("deliveries", models.IntegerField()),
+                ("state", models.SmallIntegerField(choices=[(1, "completed"), (2, "failed"), (3, "cancelled")])),
+                ("node", models.TextField(null=True)),
+                ("result", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("result_body", models.BinaryField(null=True)),
+                ("error_type", models.TextField(null=True)),
+                ("error", models.TextField(null=True)),
+                ("fingerprint", models.TextField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="LakeConsumer",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=64, unique=True)),
+                ("txid", models.BigIntegerField(default=0)),
+                ("event", models.BigIntegerField(default=0)),
+                ("horizon", models.BigIntegerField(default=0)),
+                ("registered_at", models.DateTimeField()),
+                ("seen_at", models.DateTimeField()),
+                ("moved_at", models.DateTimeField()),
+                ("overtaken_at", models.DateTimeField(blank=True, null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="LakeSlice",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("low", models.BigIntegerField(unique=True)),
+                ("high", models.BigIntegerField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("planned", "planned"), ("verified", "verified"), ("pruned", "pruned")],
+                        default="planned",
+                        max_length=8,
+                    ),
+                ),
+                ("attempt", models.CharField(max_length=32)),
+                ("path", models.TextField()),
+                ("files", models.JSONField(default=list)),
+                ("rows", models.BigIntegerField(null=True)),
+                ("sums", models.JSONField(null=True)),
+                ("min_txid", models.BigIntegerField(null=True)),
+                ("max_txid", models.BigIntegerField(null=True)),
+                ("first_at", models.DateTimeField(null=True)),
+                ("last_at", models.DateTimeField(null=True)),
+                ("planned_at", models.DateTimeField()),
+                ("verified_at", models.DateTimeField(null=True)),
+                ("pruned_at", models.DateTimeField(null=True)),
+            ],
         ),
         migrations.SeparateDatabaseAndState(
             database_operations=[migrations.RunSQL(CREATE_EVENT_TABLE, DROP_EVENT_TABLE)],
@@ -303,7 +575,6 @@ class Migration(migrations.Migration):
                 migrations.CreateModel(
                     name="LeaseEvent",
                     fields=[
-                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
                         (
                             "queue",
                             models.ForeignKey(
@@ -314,13 +585,13 @@ class Migration(migrations.Migration):
                                 to="leasequeue.queue",
                             ),
                         ),
+                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
                         ("txid", models.BigIntegerField()),
                         ("occurred_at", models.DateTimeField()),
-                        ("seq", models.BigIntegerField()),
                         ("claim", models.BigIntegerField(null=True)),
-                        ("enqueued_at", models.DateTimeField(null=True)),
                         ("deadline", models.DateTimeField(null=True)),
-                        ("deliveries", models.IntegerField(null=True)),
+                        ("low", models.BigIntegerField()),
+                        ("high", models.BigIntegerField()),
                         (
                             "kind",
                             models.SmallIntegerField(
@@ -340,15 +611,76 @@ class Migration(migrations.Migration):
                         ),
                         ("node", models.TextField(null=True)),
                         ("name", models.TextField(null=True)),
+                        (
+                            "seqs",
+                            django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None),
+                        ),
+                        (
+                            "deliveries",
+                            django.contrib.postgres.fields.ArrayField(
+                                base_field=models.IntegerField(), null=True, size=None
+                            ),
+                        ),
+                        (
+                            "waited",
+                            django.contrib.postgres.fields.ArrayField(
+                                base_field=models.IntegerField(), null=True, size=None
+                            ),
+                        ),
+                        (
+                            "ran",
+                            django.contrib.postgres.fields.ArrayField(
+                                base_field=models.IntegerField(null=True), null=True, size=None
+                            ),
+                        ),
                         ("detail", models.JSONField(null=True)),
                     ],
                 ),
             ],
         ),
         migrations.CreateModel(
-            name="JobResult",
+            name="QueueFloor",
             fields=[
-                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("value", models.BigIntegerField()),
+                ("made_at", models.DateTimeField()),
+                (
+                    "kind",
+                    models.SmallIntegerField(
+                        choices=[
+                            (0, "position of fresh ready jobs"),
+                            (1, "available_at of delayed jobs, microseconds"),
+                            (2, "deadline of claims, microseconds"),
+                            (3, "highest number of the jobs that are gone"),
+                        ]
+                    ),
+                ),
+                ("rank", models.SmallIntegerField(default=0)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="QueueRank",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("rank", models.SmallIntegerField()),
+            ],
+        ),
+        migrations.CreateModel(
+            name="QueueStat",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sampled_at", models.DateTimeField()),
+                ("ready", models.BigIntegerField()),
+                ("delayed", models.BigIntegerField()),
+                ("leased", models.BigIntegerField()),
+                ("dead", models.BigIntegerField()),
+                ("records", models.BigIntegerField(default=0)),
+                ("oldest_at", models.DateTimeField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Ready",
+            fields=[
                 (
                     "queue",
                     models.ForeignKey(
@@ -359,86 +691,42 @@ class Migration(migrations.Migration):
                         to="leasequeue.queue",
                     ),
                 ),
-                ("created_at", models.DateTimeField()),
-                ("first_claimed_at", models.DateTimeField(null=True)),
-                ("claimed_at", models.DateTimeField(null=True)),
-                ("finished_at", models.DateTimeField()),
-                ("expires_at", models.DateTimeField()),
-                ("claim", models.BigIntegerField(null=True)),
-                ("deliveries", models.IntegerField()),
-                ("rank", models.SmallIntegerField(default=0)),
-                ("state", models.SmallIntegerField(choices=[(1, "completed"), (2, "failed"), (3, "cancelled")])),
-                ("key", models.TextField(db_collation="C", null=True)),
-                ("name", models.TextField(null=True)),
-                ("tag", models.TextField(null=True)),
-                ("node", models.TextField(null=True)),
-                ("data", models.JSONField(null=True)),
-                ("meta", models.JSONField(null=True)),
-                ("body", models.BinaryField(null=True)),
-                ("result", models.JSONField(null=True)),
-                ("result_body", models.BinaryField(null=True)),
-                ("progress", models.JSONField(null=True)),
-                ("errors", models.JSONField(null=True)),
-                ("error_type", models.TextField(null=True)),
-                ("error", models.TextField(null=True)),
-                ("fingerprint", models.TextField(null=True)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Job",
-            fields=[
-                ("seq", models.BigAutoField(primary_key=True, serialize=False)),
                 (
-                    "queue",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="leasequeue.queue",
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "queue",
+                        "rank",
+                        "lane",
+                        "position",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
                     ),
                 ),
                 ("position", models.BigIntegerField()),
-                ("available_at", models.DateTimeField(null=True)),
-                ("expires_at", models.DateTimeField(null=True)),
-                ("claim", models.BigIntegerField(null=True)),
-                ("deadline", models.DateTimeField(null=True)),
-                ("created_at", models.DateTimeField()),
-                ("first_claimed_at", models.DateTimeField(null=True)),
-                ("claimed_at", models.DateTimeField(null=True)),
-                ("dead_at", models.DateTimeField(null=True)),
-                ("result_ttl_ms", models.BigIntegerField(null=True)),
-                ("source_queue", models.BigIntegerField(null=True)),
-                ("source_seq", models.BigIntegerField(null=True)),
+                ("seq", models.BigIntegerField()),
+                ("ready_at", models.DateTimeField()),
                 ("deliveries", models.IntegerField(default=0)),
-                ("max_deliveries", models.IntegerField(null=True)),
-                ("rank", models.SmallIntegerField(default=0)),
+                ("rank", models.SmallIntegerField()),
                 (
-                    "state",
+                    "lane",
                     models.SmallIntegerField(
-                        choices=[(0, "ready"), (1, "delayed"), (2, "leased"), (3, "dead"), (4, "record")], default=0
+                        choices=[
+                            (1, "given back, promoted or redriven to a place that others have passed"),
+                            (2, "fresh: its position was drawn by the transaction that made it ready"),
+                        ]
                     ),
                 ),
-                ("key", models.TextField(db_collation="C", null=True)),
-                ("name", models.TextField(null=True)),
+                ("flags", models.SmallIntegerField(default=0)),
+                ("max_deliveries", models.IntegerField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
                 ("tag", models.TextField(db_collation="C", null=True)),
-                ("node", models.TextField(null=True)),
-                ("origin", models.TextField(null=True)),
-                ("reply_to", models.TextField(null=True)),
-                ("data", models.JSONField(null=True)),
-                ("meta", models.JSONField(null=True)),
-                ("body", models.BinaryField(null=True)),
-                ("progress", models.JSONField(null=True)),
-                ("errors", models.JSONField(null=True)),
-                ("error_type", models.TextField(null=True)),
-                ("error", models.TextField(null=True)),
-                ("fingerprint", models.TextField(db_collation="C", null=True)),
             ],
         ),
         migrations.CreateModel(
-            name="Claim",
+            name="Record",
             fields=[
-                ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "queue",
                     models.ForeignKey(
@@ -449,14 +737,486 @@ class Migration(migrations.Migration):
                         to="leasequeue.queue",
                     ),
                 ),
-                ("deadline", models.DateTimeField()),
-                ("created_at", models.DateTimeField()),
-                ("ttl_ms", models.BigIntegerField()),
-                ("grace_ms", models.BigIntegerField(default=0)),
-                ("node", models.TextField()),
-                ("connection", models.TextField(null=True)),
-                ("seqs", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "queue", "seq", blank=True, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("seq", models.BigIntegerField()),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("tag", models.TextField(db_collation="C", null=True)),
             ],
+        ),
+        migrations.CreateModel(
+            name="RecurringTask",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=128, unique=True)),
+                ("schedule", models.CharField(max_length=128)),
+                ("timezone", models.CharField(default="UTC", max_length=64)),
+                ("task", models.TextField()),
+                ("args", models.JSONField(blank=True, default=list)),
+                ("kwargs", models.JSONField(blank=True, default=dict)),
+                ("backend", models.CharField(default="default", max_length=64)),
+                ("queue_name", models.CharField(blank=True, default="", max_length=255)),
+                ("priority", models.SmallIntegerField(blank=True, null=True)),
+                ("enabled", models.BooleanField(default=True)),
+                ("from_settings", models.BooleanField(default=False, editable=False)),
+                ("last_tick_at", models.DateTimeField(blank=True, null=True)),
+                ("next_tick_at", models.DateTimeField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="SavedFilter",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80)),
+                ("owner", models.CharField(max_length=64)),
+                ("owner_name", models.CharField(blank=True, default="", max_length=255)),
+                ("shared", models.BooleanField(default=False)),
+                ("query", models.TextField(help_text="the filter as a query string")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="Worker",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("node", models.TextField(unique=True)),
+                ("host", models.TextField()),
+                ("pid", models.IntegerField()),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                (
+                    "queues",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), default=list, size=None),
+                ),
+                ("concurrency", models.IntegerField()),
+                ("state", models.CharField(default="running", max_length=16)),
+                ("started_at", models.DateTimeField()),
+                ("seen_at", models.DateTimeField()),
+                ("completed", models.BigIntegerField(default=0)),
+                ("failed", models.BigIntegerField(default=0)),
+                ("retried", models.BigIntegerField(default=0)),
+                ("lost", models.BigIntegerField(default=0)),
+                ("running", models.JSONField(default=list)),
+                ("info", models.JSONField(default=dict)),
+                ("stop_requested_at", models.DateTimeField(blank=True, null=True)),
+            ],
+            options={
+                "permissions": [("stop_worker", "Can ask workers to stop")],
+            },
+        ),
+        migrations.CreateModel(
+            name="ApiKey",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(help_text="Who uses it, and for what.", max_length=128)),
+                ("prefix", models.CharField(editable=False, max_length=16, unique=True)),
+                ("digest", models.CharField(editable=False, max_length=64)),
+                (
+                    "scopes",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(
+                            choices=[
+                                ("read", "read: state, list, diff, watch"),
+                                ("write", "write: append records, ack, nack, extend"),
+                                ("delete", "delete: topics and records"),
+                                ("admin", "admin: create and configure topics"),
+                            ],
+                            max_length=16,
+                        ),
+                        default=list,
+                        size=None,
+                    ),
+                ),
+                (
+                    "topics",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=255),
+                        blank=True,
+                        default=list,
+                        help_text="Only topics whose names begin so; empty for all.",
+                        size=None,
+                    ),
+                ),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                (
+                    "rate_per_second",
+                    models.PositiveIntegerField(
+                        blank=True, help_text="Requests a second; empty for the API's default.", null=True
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                ("last_used_at", models.DateTimeField(blank=True, editable=False, null=True)),
+            ],
+            options={
+                "verbose_name": "API key",
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("scopes__contained_by", ["read", "write", "delete", "admin"])),
+                        name="leasequeue_apikey_scopes",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="BulkOperation",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("retry", "retry"), ("redrive", "redrive to another queue"), ("discard", "discard")],
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("pending", "waiting for the reaper"),
+                            ("running", "running"),
+                            ("paused", "paused"),
+                            ("done", "done"),
+                            ("cancelled", "cancelled"),
+                            ("failed", "failed"),
+                        ],
+                        default="pending",
+                        max_length=9,
+                    ),
+                ),
+                ("project", models.CharField(blank=True, max_length=256, null=True)),
+                ("queue", models.CharField(blank=True, max_length=255, null=True)),
+                ("filters", models.TextField(blank=True, default="")),
+                (
+                    "seqs",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), blank=True, null=True, size=None
+                    ),
+                ),
+                ("frozen_at", models.DateTimeField()),
+                ("target", models.CharField(blank=True, max_length=255, null=True)),
+                (
+                    "rate",
+                    models.FloatField(blank=True, help_text="jobs a second; empty: as fast as it goes", null=True),
+                ),
+                ("jitter_ms", models.IntegerField(default=0)),
+                ("reason", models.TextField(blank=True, default="")),
+                ("user_id", models.CharField(blank=True, default="", max_length=64)),
+                ("username", models.CharField(blank=True, default="", max_length=255)),
+                ("expected", models.BigIntegerField(null=True)),
+                ("expected_capped", models.BooleanField(default=False)),
+                ("looked_at", models.BigIntegerField(default=0)),
+                ("done", models.BigIntegerField(default=0)),
+                ("conflicts", models.BigIntegerField(default=0)),
+                ("conflict_counts", models.JSONField(default=dict)),
+                ("conflict_sample", models.JSONField(default=list)),
+                ("cursor", models.JSONField(null=True)),
+                ("paced_at", models.DateTimeField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("changed_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("error", models.TextField(blank=True, default="")),
+            ],
+            options={
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("state__in", ("pending", "running", "paused"))),
+                        fields=["id"],
+                        name="leasequeue_operation_active",
+                    )
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("state__in", ("pending", "running", "paused"))),
+                        fields=("project", "queue", "kind"),
+                        name="leasequeue_operation_one_active",
+                        nulls_distinct=False,
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("rate__isnull", True), ("rate__gt", 0), _connector="OR"),
+                        name="leasequeue_operation_rate",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("jitter_ms__range", (0, 86400000))), name="leasequeue_operation_jitter"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("kind", "redrive"), _negated=True), ("target__isnull", False), _connector="OR"
+                        ),
+                        name="leasequeue_operation_target",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("kind", "discard"), _negated=True),
+                            models.Q(("reason", ""), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="leasequeue_operation_reason",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LakeFigure",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                ("queue", models.CharField(max_length=255)),
+                ("hour", models.DateTimeField()),
+                ("figures", models.JSONField()),
+                ("computed_at", models.DateTimeField()),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "queue", "hour"), name="leasequeue_lakefigure_hour")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LakeStage",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("part", models.UUIDField()),
+                ("staged_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("queue", models.TextField()),
+                ("key", models.TextField(db_collation="C", null=True)),
+                ("name", models.TextField(null=True)),
+                ("tag", models.TextField(null=True)),
+                ("priority", models.IntegerField(null=True)),
+                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("body", models.BinaryField(null=True)),
+                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("run_at", models.DateTimeField(null=True)),
+                ("ttl_ms", models.BigIntegerField(null=True)),
+                ("result_ttl_ms", models.BigIntegerField(null=True)),
+                ("max_deliveries", models.IntegerField(null=True)),
+                ("reply_to", models.TextField(null=True)),
+                ("source_seq", models.BigIntegerField(null=True)),
+            ],
+            options={
+                "indexes": [models.Index(fields=["part"], name="leasequeue_lakestage_part")],
+            },
+        ),
+        migrations.CreateModel(
+            name="LakeWrite",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("write_id", models.CharField(max_length=200)),
+                ("batch", models.BigIntegerField(default=-1)),
+                ("committed_at", models.DateTimeField()),
+                ("staged", models.BigIntegerField()),
+                ("enqueued", models.BigIntegerField()),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("write_id", "batch"), name="leasequeue_lakewrite_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="OperatorAction",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField()),
+                ("user_id", models.CharField(blank=True, default="", max_length=64)),
+                ("username", models.CharField(blank=True, default="", max_length=255)),
+                ("source", models.CharField(default="admin", max_length=16)),
+                ("action", models.CharField(max_length=32)),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                ("queue", models.CharField(blank=True, default="", max_length=255)),
+                (
+                    "seqs",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), blank=True, default=list, size=None
+                    ),
+                ),
+                ("filters", models.TextField(blank=True, default="")),
+                ("counts", models.JSONField(blank=True, default=dict)),
+                ("reason", models.TextField(blank=True, default="")),
+                ("detail", models.JSONField(blank=True, default=dict)),
+                (
+                    "operation",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="leasequeue.bulkoperation",
+                    ),
+                ),
+            ],
+            options={
+                "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
+            name="TopicState",
+            fields=[
+                (
+                    "queue",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        primary_key=True,
+                        related_name="+",
+                        serialize=False,
+                        to="leasequeue.queue",
+                    ),
+                ),
+                ("head_seq", models.BigIntegerField(db_default=0, default=0)),
+                ("last_write_at", models.DateTimeField(null=True)),
+                ("gap_from", models.BigIntegerField(null=True)),
+                ("gap_to", models.BigIntegerField(null=True)),
+                ("gap_count", models.BigIntegerField(db_default=0, default=0)),
+                ("gap_reason", models.CharField(max_length=8, null=True)),
+                ("records", models.BigIntegerField(null=True)),
+                ("bytes", models.BigIntegerField(null=True)),
+            ],
+        ),
+        migrations.AddConstraint(
+            model_name="queue",
+            constraint=models.UniqueConstraint(fields=("project", "name"), name="leasequeue_queue_name"),
+        ),
+        migrations.AddConstraint(
+            model_name="queue",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("lease_ms__range", (100, 86400000))), name="leasequeue_queue_lease_ms"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="queue",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("priority_min__lte", models.F("priority_max")), ("priority_min__gt", -32768)),
+                name="leasequeue_queue_priority_range",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="queue",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("max_deliveries__gte", 0),
+                    ("claim_jitter_ms__range", (0, 5000)),
+                    ("result_ttl_ms__gte", 0),
+                    ("ttl_ms__gte", 0),
+                    ("dead_ttl_ms__gte", 0),
+                    ("cap_records__gte", 0),
+                    ("cap_bytes__gte", 0),
+                    ("backoff_base_ms__gte", 0),
+                    ("backoff_max_ms__gte", 0),
+                    ("idempotency_window_ms__gte", 0),
+                ),
+                name="leasequeue_queue_not_negative",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="queue",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("dead_letter__isnull", True),
+                    models.Q(("dead_letter", models.F("name")), _negated=True),
+                    _connector="OR",
+                ),
+                name="leasequeue_queue_dead_letter_other",
+            ),
+        ),
+        migrations.AddField(
+            model_name="jobresult",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
+            model_name="job",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
+            model_name="idempotencykey",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
+            model_name="delayed",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
+            model_name="deadletter",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
+            model_name="claimwaiter",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
+            model_name="claim",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
+            model_name="attempt",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
         ),
         pgtrigger.migrations.AddTrigger(
             model_name="queue",
@@ -486,6 +1246,17 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddField(
+            model_name="queuerank",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddField(
             model_name="queuestat",
             name="queue",
             field=models.ForeignKey(
@@ -501,25 +1272,62 @@ class Migration(migrations.Migration):
             index=models.Index(fields=["next_tick_at"], name="leasequeue_recurring_next"),
         ),
         migrations.AddIndex(
+            model_name="savedfilter",
+            index=models.Index(
+                condition=models.Q(("shared", True)), fields=["name"], name="leasequeue_savedfilter_shared"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="savedfilter",
+            constraint=models.UniqueConstraint(fields=("owner", "name"), name="leasequeue_savedfilter_name"),
+        ),
+        migrations.AddIndex(
             model_name="worker",
             index=models.Index(fields=["seen_at"], name="leasequeue_worker_seen"),
         ),
         migrations.AddIndex(
-            model_name="leaseevent",
-            index=django.contrib.postgres.indexes.BrinIndex(
-                fields=["txid"], name="leasequeue_event_txid", pages_per_range=32
+            model_name="operatoraction",
+            index=models.Index(fields=["username", "-id"], name="leasequeue_action_user"),
+        ),
+        migrations.AddIndex(
+            model_name="operatoraction",
+            index=models.Index(fields=["queue", "-id"], name="leasequeue_action_queue"),
+        ),
+        migrations.AddIndex(
+            model_name="operatoraction",
+            index=models.Index(fields=["action", "-id"], name="leasequeue_action_action"),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name="operatoraction",
+            trigger=pgtrigger.compiler.Trigger(
+                name="append_only",
+                sql=pgtrigger.compiler.UpsertTriggerSql(
+                    func="RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = 'leasequeue_action_append_only', MESSAGE = 'the audit is append-only; maintenance passes with pgtrigger.ignore(\"leasequeue.OperatorAction:append_only\")';",
+                    hash="a0641bdefeb45dcff360b458a476ec7cd5199fc4",
+                    ignore_func_name="_pgtrigger_should_ignore",
+                    operation="UPDATE OR DELETE",
+                    pgid="pgtrigger_append_only_8f605",
+                    table="leasequeue_operatoraction",
+                    when="BEFORE",
+                ),
             ),
         ),
         migrations.AddIndex(
             model_name="leaseevent",
             index=django.contrib.postgres.indexes.BrinIndex(
-                fields=["occurred_at"], name="leasequeue_event_occurred", pages_per_range=32
+                fields=["txid"], name="leasequeue_event_txid", pages_per_range=8
             ),
         ),
         migrations.AddIndex(
             model_name="leaseevent",
             index=django.contrib.postgres.indexes.BrinIndex(
-                fields=["seq"], name="leasequeue_event_seq", opclasses=["int8_minmax_multi_ops"], pages_per_range=32
+                fields=["occurred_at"], name="leasequeue_event_occurred", pages_per_range=8
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="leaseevent",
+            index=django.contrib.postgres.indexes.BrinIndex(
+                fields=["low", "high"], name="leasequeue_event_seqs", pages_per_range=8
             ),
         ),
         pgtrigger.migrations.AddTrigger(
@@ -542,100 +1350,96 @@ class Migration(migrations.Migration):
             index=models.Index(fields=["expires_at"], name="leasequeue_result_expires"),
         ),
         migrations.AddConstraint(
-            model_name="jobresult",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("key__isnull", False)), fields=("key", "queue"), name="leasequeue_result_key"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("state", 0)), fields=["queue", "rank", "position"], name="leasequeue_job_ready"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("state", 1)), fields=["queue", "available_at"], name="leasequeue_job_delayed"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("dead_at__isnull", False)),
-                fields=["queue", "fingerprint", "dead_at"],
-                name="leasequeue_job_dead",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("tag__isnull", False)),
-                fields=["queue", "tag", "rank", "position"],
-                name="leasequeue_job_tag",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("expires_at__isnull", False), models.Q(("state", 2), _negated=True)),
-                fields=["queue", "expires_at"],
-                name="leasequeue_job_expires",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(condition=models.Q(("state", 4)), fields=["queue", "seq"], name="leasequeue_job_record"),
-        ),
-        migrations.AddConstraint(
             model_name="job",
             constraint=models.UniqueConstraint(
-                condition=models.Q(("key__isnull", False)), fields=("key", "queue"), name="leasequeue_job_key"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="job",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state", 2), _negated=True),
-                    models.Q(("claim__isnull", False), ("deadline__isnull", False), ("node__isnull", False)),
-                    _connector="OR",
-                ),
-                name="leasequeue_job_lease_complete",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="job",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state", 1), _negated=True), ("available_at__isnull", False), _connector="OR"
-                ),
-                name="leasequeue_job_delay_complete",
+                condition=models.Q(("generated", False), ("key__isnull", False)),
+                fields=("key", "queue"),
+                name="leasequeue_job_key",
             ),
         ),
         pgtrigger.migrations.AddTrigger(
             model_name="job",
             trigger=pgtrigger.compiler.Trigger(
-                name="state_moves",
+                name="written_once",
                 sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (OLD.state <> NEW.state AND NOT ((OLD.state = 0 AND NEW.state IN (2, 1, 3)) OR (OLD.state = 1 AND NEW.state IN (0)) OR (OLD.state = 2 AND NEW.state IN (0, 1, 3)) OR (OLD.state = 3 AND NEW.state IN (0, 1))))",
-                    func="RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = 'leasequeue_job_state_moves', MESSAGE = 'a job cannot make this move between states; use the engine (claim, release, redrive)';",
-                    hash="d8ff737f7eb8b1ac2ce02bf7c0424173315a9b46",
+                    condition="WHEN (ROW(OLD.seq, OLD.queue_id, OLD.rank, OLD.name, OLD.tag, OLD.data::text, OLD.meta::text, OLD.body, OLD.origin, OLD.created_at) IS DISTINCT FROM ROW(NEW.seq, NEW.queue_id, NEW.rank, NEW.name, NEW.tag, NEW.data::text, NEW.meta::text, NEW.body, NEW.origin, NEW.created_at))",
+                    func="RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = 'leasequeue_job_written_once', MESSAGE = 'what was enqueued is not changed: cancel the job and enqueue another, or edit its dead letter';",
+                    hash="42645da108bd93153b253d2a4035da1a0c669066",
                     ignore_func_name="_pgtrigger_should_ignore",
-                    operation='UPDATE OF "state"',
-                    pgid="pgtrigger_state_moves_aaf9b",
+                    operation='UPDATE OF "seq", "queue_id", "rank", "name", "tag", "data", "meta", "body", "origin", "created_at"',
+                    pgid="pgtrigger_written_once_d9724",
                     table="leasequeue_job",
                     when="BEFORE",
                 ),
             ),
         ),
         migrations.AddIndex(
+            model_name="idempotencykey",
+            index=models.Index(fields=["expires_at"], name="leasequeue_idempotency_expires"),
+        ),
+        migrations.AddConstraint(
+            model_name="idempotencykey",
+            constraint=models.UniqueConstraint(fields=("queue", "key"), name="leasequeue_idempotency_key"),
+        ),
+        migrations.AddIndex(
+            model_name="delayed",
+            index=models.Index(fields=["queue", "available_at"], name="leasequeue_delayed_due"),
+        ),
+        migrations.AddIndex(
+            model_name="delayed",
+            index=models.Index(
+                condition=models.Q(("expires_at__isnull", False)),
+                fields=["queue", "expires_at"],
+                name="leasequeue_delayed_expires",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="delayed",
+            index=models.Index(
+                condition=models.Q(("tag__isnull", False)), fields=["queue", "tag"], name="leasequeue_delayed_tag"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="deadletter",
+            index=models.Index(fields=["queue", "fingerprint", "dead_at", "seq"], name="leasequeue_dead_cause"),
+        ),
+        migrations.AddIndex(
+            model_name="deadletter",
+            index=models.Index(fields=["queue", "dead_at", "seq"], name="leasequeue_dead_died"),
+        ),
+        migrations.AddIndex(
+            model_name="deadletter",
+            index=models.Index(
+                condition=models.Q(("expires_at__isnull", False)),
+                fields=["queue", "expires_at"],
+                name="leasequeue_dead_expires",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="claimwaiter",
+            index=models.Index(
+                condition=models.Q(("dealt_at__isnull", True)), fields=["queue", "id"], name="leasequeue_waiter_open"
+            ),
+        ),
+        migrations.AddIndex(
             model_name="claim",
             index=models.Index(fields=["queue", "deadline"], name="leasequeue_claim_deadline"),
         ),
-        migrations.AddConstraint(
+        migrations.AddIndex(
+            model_name="claim",
+            index=models.Index(fields=["node"], name="leasequeue_claim_node"),
+        ),
+        migrations.AddIndex(
+            model_name="attempt",
+            index=models.Index(fields=["seq", "id"], name="leasequeue_attempt_job"),
+        ),
+        migrations.AddIndex(
             model_name="queuefloor",
-            constraint=models.UniqueConstraint(fields=("queue", "kind", "rank"), name="leasequeue_floor_place"),
+            index=models.Index(fields=["queue", "kind", "rank", "value"], name="leasequeue_floor_place"),
+        ),
+        migrations.AddIndex(
+            model_name="queuerank",
+            index=models.Index(fields=["queue", "rank"], name="leasequeue_rank_place"),
         ),
         migrations.AddIndex(
             model_name="queuestat",
@@ -645,5 +1449,47 @@ class Migration(migrations.Migration):
             model_name="queuestat",
             constraint=models.UniqueConstraint(fields=("queue", "sampled_at"), name="leasequeue_stat_sample"),
         ),
+        migrations.AddIndex(
+            model_name="ready",
+            index=models.Index(
+                condition=models.Q(("tag__isnull", False)),
+                fields=["queue", "tag", "rank", "position"],
+                name="leasequeue_ready_tag",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="ready",
+            index=models.Index(
+                condition=models.Q(("expires_at__isnull", False)),
+                fields=["queue", "expires_at"],
+                name="leasequeue_ready_expires",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="ready",
+            index=models.Index(
+                condition=models.Q(("position", models.F("seq")), _negated=True),
+                fields=["queue", "seq"],
+                name="leasequeue_ready_moved",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="record",
+            index=models.Index(
+                condition=models.Q(("expires_at__isnull", False)),
+                fields=["queue", "expires_at"],
+                name="leasequeue_record_expires",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="record",
+            index=models.Index(
+                condition=models.Q(("tag__isnull", False)), fields=["queue", "tag", "seq"], name="leasequeue_record_tag"
+            ),
+        ),
+        migrations.RunSQL(CREATE_ERRORS, DROP_ERRORS),
+        migrations.RunSQL(CREATE_KEYED, DROP_KEYED),
+        migrations.RunSQL(CREATE_LIVE_JOB, DROP_LIVE_JOB),
+        migrations.RunSQL(CREATE_JOB_EVENT, DROP_JOB_EVENT),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
     ]

@@ -1,6 +1,7 @@
 """The tables, one file each."""
 
 from .apikey import ApiKey, ApiScope
+from .attempt import Attempt
 from .audit import OperatorAction
 from .claim import Claim
 from .deadletter import DeadLetter
@@ -13,19 +14,22 @@ from .enums import (
     EventKind,
     ExhaustAt,
     FloorKind,
+    JobFlag,
     JobState,
+    Lane,
     LateAck,
     PriorityOrder,
     QueueType,
     Requeue,
     ResultState,
 )
-from .event import LeaseEvent
-from .floor import QueueFloor
+from .event import JobEvent, LeaseEvent
+from .floor import QueueFloor, QueueRank
 from .idempotency import IdempotencyKey
-from .job import Job
+from .job import Job, LiveJob
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
 from .operation import BulkOperation, OperationKind, OperationState
+from .places import Delayed, Ready, Record
 from .queue import Queue
 from .recurring import RecurringTask
 from .result import JobResult
@@ -39,12 +43,14 @@ __all__ = [
     "DEAD_LETTER_SELF",
     "ApiKey",
     "ApiScope",
+    "Attempt",
     "Backoff",
     "BulkOperation",
     "Claim",
     "ClaimWaiter",
     "DeadLetter",
     "DedupUntil",
+    "Delayed",
     "Discard",
     "Durability",
     "EventKind",
@@ -52,6 +58,8 @@ __all__ = [
     "FloorKind",
     "IdempotencyKey",
     "Job",
+    "JobEvent",
+    "JobFlag",
     "JobResult",
     "JobState",
     "LakeConsumer",
@@ -59,16 +67,21 @@ __all__ = [
     "LakeSlice",
     "LakeStage",
     "LakeWrite",
+    "Lane",
     "LateAck",
     "LeaseEvent",
+    "LiveJob",
     "OperationKind",
     "OperationState",
     "OperatorAction",
     "PriorityOrder",
     "Queue",
     "QueueFloor",
+    "QueueRank",
     "QueueStat",
     "QueueType",
+    "Ready",
+    "Record",
     "RecurringTask",
     "Requeue",
     "ResultState",

@@ -1,4 +1,4 @@
-"""Claim: one row per claim call; what the sweep reads."""
+"""Claim: one row per claim call; what is leased."""
 
 from __future__ import annotations
 
@@ -9,26 +9,36 @@ from .queue import Queue
 
 
 class Claim(models.Model):
-    """One successful claim call: its jobs, its node, and the earliest deadline among its jobs.
+    """The jobs of one claim call that are not settled yet: a job is leased if and only if its number is in ``seqs``.
 
-    ``id`` is the root of the fencing tokens. The row may outlive its jobs: the sweep removes it after its deadline.
+    ``token`` fences late workers: no two claims have the same, also across a crash of the server. Extending some of a
+    claim's jobs to another deadline splits the row: the parts have the same token.
     """
 
-    id = models.BigAutoField(primary_key=True)
+    pk = models.CompositePrimaryKey("token", "part")
+    token = models.BigIntegerField()
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     deadline = models.DateTimeField()
     created_at = models.DateTimeField()
     ttl_ms = models.BigIntegerField()
     grace_ms = models.BigIntegerField(default=0)
+    part = models.SmallIntegerField(default=0)
+    #: The flags of its jobs, together, and ``JobFlag.MIXED`` where they do not all have ``name``.
+    flags = models.SmallIntegerField(default=0)
     node = models.TextField()
+    name = models.TextField(null=True)
     connection = models.TextField(null=True)
     seqs = ArrayField(models.BigIntegerField())
+    #: Times claimed, in the order of ``seqs``; null: once each.
+    deliveries = ArrayField(models.IntegerField(), null=True)
 
     class Meta:
         indexes = [
             # Expired claims of a queue, oldest deadline first.
             models.Index(fields=["queue", "deadline"], name="leasequeue_claim_deadline"),
+            # What a node holds: settle calls without a token.
+            models.Index(fields=["node"], name="leasequeue_claim_node"),
         ]
 
     def __str__(self) -> str:
-        return f"claim {self.id}"
+        return f"claim {self.token}"

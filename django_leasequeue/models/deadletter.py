@@ -1,14 +1,39 @@
-"""DeadLetter: a job seen as a dead letter. A proxy: it gives the pages of triage their place in the admin."""
+"""DeadLetter: a job that used up its deliveries, with its cause; the indexes of triage."""
 
 from __future__ import annotations
 
-from .job import Job
+from django.db import models
+from django.db.models import Q
+
+from .queue import Queue
 
 
-class DeadLetter(Job):
-    """A job or record that used up its deliveries. Read and changed by the engine, never through this class."""
+class DeadLetter(models.Model):
+    """A dead letter: dead in its own queue, or moved to a dead-letter topic (where it is a record or a job as well)."""
+
+    seq = models.BigIntegerField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    dead_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True)
+    deliveries = models.IntegerField(default=0)
+    #: Dead in its own queue: this row is its place.
+    in_place = models.BooleanField(default=True)
+    error_type = models.TextField(null=True)
+    error = models.TextField(null=True)
+    #: Empty where the failure has none: never null, so that one range of the index holds a group.
+    fingerprint = models.TextField(default="", db_collation="C")
 
     class Meta:
-        proxy = True
         default_permissions = ()
-        verbose_name = "dead letter"
+        indexes = [
+            # Groups of dead letters, and the newest of one: in full order, so that no planner sorts a group.
+            models.Index(fields=["queue", "fingerprint", "dead_at", "seq"], name="leasequeue_dead_cause"),
+            # Dead letters of a queue, the newest or the oldest first.
+            models.Index(fields=["queue", "dead_at", "seq"], name="leasequeue_dead_died"),
+            models.Index(
+                fields=["queue", "expires_at"], name="leasequeue_dead_expires", condition=Q(expires_at__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"dead letter {self.seq}"

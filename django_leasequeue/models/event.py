@@ -1,8 +1,9 @@
-"""LeaseEvent: the append-only log of everything that happened to a lease."""
+"""LeaseEvent: the append-only log of everything that happened to leases."""
 
 from __future__ import annotations
 
 import pgtrigger
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
@@ -12,37 +13,39 @@ from .queue import Queue
 
 
 class LeaseEvent(models.Model):
-    """One row of the lease log, written by the statement that changed the job (DESIGN section 3).
+    """One statement's change to jobs of one queue and task name, written by that statement; at most 1,000 jobs a row.
 
     The table is partitioned by range of ``id``; the reaper makes partitions ahead and drops old ones.
-    ``txid`` is the writing transaction: readers order by ``(txid, id)`` (DESIGN section 6).
+    ``txid`` is the writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
     """
 
     id = models.BigAutoField(primary_key=True)
     txid = models.BigIntegerField()
     occurred_at = models.DateTimeField()
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    seq = models.BigIntegerField()
     claim = models.BigIntegerField(null=True)
-    enqueued_at = models.DateTimeField(null=True)
     deadline = models.DateTimeField(null=True)
-    deliveries = models.IntegerField(null=True)
+    #: The lowest and the highest number in ``seqs``.
+    low = models.BigIntegerField()
+    high = models.BigIntegerField()
     kind = models.SmallIntegerField(choices=EventKind.choices)
     node = models.TextField(null=True)
     name = models.TextField(null=True)
+    seqs = ArrayField(models.BigIntegerField())
+    #: Times claimed, in the order of ``seqs``; null: once each (enqueued, redriven: not at all).
+    deliveries = ArrayField(models.IntegerField(), null=True)
+    #: Of claims: milliseconds since the job was ready, in the order of ``seqs``.
+    waited = ArrayField(models.IntegerField(), null=True)
+    #: Of endings and releases: milliseconds that the handler ran, where the worker said so.
+    ran = ArrayField(models.IntegerField(null=True), null=True)
+    #: What these jobs have in common beyond that (the cause of a failure, where they went).
     detail = models.JSONField(null=True)
 
     class Meta:
         indexes = [
-            BrinIndex(fields=["txid"], name="leasequeue_event_txid", pages_per_range=32),
-            BrinIndex(fields=["occurred_at"], name="leasequeue_event_occurred", pages_per_range=32),
-            # minmax-multi, because the numbers of old jobs come among those of new ones.
-            BrinIndex(
-                fields=["seq"],
-                name="leasequeue_event_seq",
-                pages_per_range=32,
-                opclasses=["int8_minmax_multi_ops"],
-            ),
+            BrinIndex(fields=["txid"], name="leasequeue_event_txid", pages_per_range=8),
+            BrinIndex(fields=["occurred_at"], name="leasequeue_event_occurred", pages_per_range=8),
+            BrinIndex(fields=["low", "high"], name="leasequeue_event_seqs", pages_per_range=8),
         ]
         triggers = [
             Guard(
@@ -54,6 +57,34 @@ class LeaseEvent(models.Model):
                 ' pgtrigger.ignore("leasequeue.LeaseEvent:append_only")',
             ),
         ]
+
+    def __str__(self) -> str:
+        return f"event {self.id}"
+
+
+class JobEvent(models.Model):
+    """The lease log job by job: a view. ``id`` is that of the row times 1,024, and the job's place in it."""
+
+    id = models.BigIntegerField(primary_key=True)
+    event = models.BigIntegerField()
+    txid = models.BigIntegerField()
+    occurred_at = models.DateTimeField()
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
+    seq = models.BigIntegerField()
+    claim = models.BigIntegerField(null=True)
+    deadline = models.DateTimeField(null=True)
+    deliveries = models.IntegerField(null=True)
+    waited = models.IntegerField(null=True)
+    ran = models.IntegerField(null=True)
+    kind = models.SmallIntegerField(choices=EventKind.choices)
+    node = models.TextField(null=True)
+    name = models.TextField(null=True)
+    detail = models.JSONField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = "leasequeue_jobevent"
+        default_permissions = ()
 
     def __str__(self) -> str:
         return f"event {self.id}"

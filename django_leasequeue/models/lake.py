@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
+from .fields import PlainJSONField
+
 
 class LakeConsumer(models.Model):
     """A named reader of the lease log. Retention keeps what it has not read (up to a limit), operators see its lag."""
 
     name = models.CharField(max_length=64, unique=True)
-    #: Everything up to (txid, event) has been read and stored.
+    #: Everything up to (txid, event) has been read and stored: a row of the log, whose jobs' events are never parted.
     txid = models.BigIntegerField(default=0)
     event = models.BigIntegerField(default=0)
     #: The horizon when it last reported: where it could have read to.
@@ -27,7 +29,7 @@ class LakeConsumer(models.Model):
 
 
 class LakeSlice(models.Model):
-    """A part of the lease log in the archive: events numbered from ``low`` up to ``high`` (exclusive).
+    """A part of the lease log in the archive: its rows numbered from ``low`` up to ``high`` (exclusive).
 
     ``planned`` (being written; a crash leaves it so, and it is written anew), ``verified`` (counted and summed from the
     files; never written again), ``pruned`` (its rows are gone from the database).
@@ -43,6 +45,7 @@ class LakeSlice(models.Model):
     attempt = models.CharField(max_length=32)
     path = models.TextField()
     files = models.JSONField(default=list)
+    #: Events, one a job.
     rows = models.BigIntegerField(null=True)
     #: Sums over id, txid, seq and kind, as text: they outgrow 64 bits.
     sums = models.JSONField(null=True)
@@ -87,13 +90,14 @@ class LakeStage(models.Model):
     name = models.TextField(null=True)
     tag = models.TextField(null=True)
     priority = models.IntegerField(null=True)
-    data = models.JSONField(null=True)
+    data = PlainJSONField(null=True)
     body = models.BinaryField(null=True)
-    meta = models.JSONField(null=True)
+    meta = PlainJSONField(null=True)
     run_at = models.DateTimeField(null=True)
     ttl_ms = models.BigIntegerField(null=True)
     result_ttl_ms = models.BigIntegerField(null=True)
     max_deliveries = models.IntegerField(null=True)
+    reply_to = models.TextField(null=True)
     source_seq = models.BigIntegerField(null=True)
 
     class Meta:

@@ -42,6 +42,12 @@ def expire_workers(turn: Turn) -> None:
         logger.info("Workers that were not seen any more: %s", ", ".join(node for (node,) in gone))
 
 
+def tidy(turn: Turn) -> None:
+    """Remove floors that higher ones have followed, and ranks that are there twice."""
+    while max(turn.fetch("floor_tidy", {"size": BATCH})[0]) == BATCH:
+        pass
+
+
 class Census:
     """Samples the figures of all queues, and clears up after queues that are gone.
 
@@ -51,6 +57,8 @@ class Census:
 
     def __init__(self) -> None:
         self._orphans: set[int] = set()
+        #: The queue whose jobs are looked for, and up to which number that is done.
+        self._searched: tuple[int, int | None] = (0, None)
         self._estimates: stats.Estimates | None = None
         self._after: int | None = 0
 
@@ -76,5 +84,11 @@ class Census:
             queue_id = min(self._orphans)
             while turn.fetch("orphans", {"queue": queue_id, "size": BATCH})[0][0]:
                 pass
+            if self._searched[0] != queue_id:
+                self._searched = (queue_id, 0)
+            while (after := self._searched[1]) is not None:
+                params = {"queue": queue_id, "after": after, "size": BATCH}
+                self._searched = (queue_id, turn.fetch("orphan_jobs", params)[0][0])
+            self._searched = (0, None)
             self._orphans.discard(queue_id)
             logger.info("Removed the jobs of queue number %s, which is gone", queue_id)

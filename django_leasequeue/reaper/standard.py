@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..recurring.duty import RecurringDuty
 from .duty import Duty
-from .janitor import Census, expire_samples, expire_workers, keep_partitions
+from .janitor import Census, expire_samples, expire_workers, keep_partitions, tidy
 from .summaries import summarize
 from .triage import operations
-from .upkeep import Expiry, expire_results, floors, promote, sweep
+from .upkeep import Expiry, Floors, expire_results, promote, sweep
 
 
 def standard_duties() -> list[Duty]:
@@ -16,7 +16,7 @@ def standard_duties() -> list[Duty]:
     return [
         Duty("sweep", sweep, 0.5),
         Duty("promote", promote, 0.5),
-        Duty("floors", floors, 0.5),
+        Duty("floors", Floors(), 0.2),
         Duty("expire", Expiry(), 1.0),
         Duty("recurring", RecurringDuty(), 1.0),
         Duty("operations", operations, 0.5),
@@ -26,5 +26,6 @@ def standard_duties() -> list[Duty]:
         Duty("summaries", summarize, 60.0),
         Duty("sample_retention", expire_samples, 300.0),
         Duty("workers", expire_workers, 60.0),
+        Duty("tidy", tidy, 30.0),
         Duty("orphans", census.clear_up, 3_600.0),
     ]

@@ -12,6 +12,8 @@ import psycopg
 
 from .. import engine
 from ..engine import Operation
+from ..engine.floor import Proposals
+from ..enums import FloorKind
 from .duty import Turn
 
 logger = logging.getLogger("django_leasequeue.reaper")
@@ -20,6 +22,8 @@ logger = logging.getLogger("django_leasequeue.reaper")
 GROUP = 20
 #: A look from the beginning, in case that something came in behind (as with the floors).
 FULL_LOOK = timedelta(minutes=1)
+#: Between two looks at floors while no job is claimed.
+IDLE = timedelta(seconds=1)
 
 
 def _groups(rows: list[tuple[int, ...]]) -> list[list[int]]:
@@ -77,11 +81,24 @@ class Expiry:
 
 
 def expire_results(turn: Turn) -> None:
-    """Remove results whose retention is over."""
+    """Remove results whose retention is over, and their jobs."""
     while turn.run(engine.expire_results()) == 1_000:
         pass
 
 
-def floors(turn: Turn) -> None:
-    """Take the floors one step further."""
-    turn.run(engine.advance_floors())
+class Floors:
+    """Raises the floors: at every turn while jobs are claimed, once a second otherwise."""
+
+    def __init__(self) -> None:
+        self._proposals = Proposals()
+        self._ready: list[tuple[int, int, int, int, int]] | None = None
+        self._idle_since: datetime | None = None
+
+    def __call__(self, turn: Turn) -> None:
+        now = engine.clock.now()
+        if self._idle_since is not None and timedelta(0) <= now - self._idle_since < IDLE:
+            return
+        seen = turn.run(engine.advance_floors(self._proposals))
+        ready = [floor[:5] for floor in seen if floor.kind == FloorKind.READY]
+        self._idle_since = now if ready == self._ready else None
+        self._ready = ready

@@ -1,6 +1,6 @@
 """The archive: closed partitions of the lease log as compacted Parquet, verified before anybody may drop them.
 
-For each slice (the numbers of one partition), in this order:
+For each slice (the rows of one partition), in this order:
 
 1. *planned*: a row in the manifest table names the attempt's directory;
 2. the files are written;
@@ -26,13 +26,14 @@ from ..engine.pool import connect
 from ..engine.runner import ConnectionExecutor
 from ..exceptions import LeaseQueueError
 from ..models import LakeSlice
+from . import slices
 from .layout import BRONZE, Lake
 from .pipeline import with_days
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Rows of one file.
+#: Events of one file.
 ROWS_PER_FILE = 1_000_000
 #: Seconds to wait for transactions that may still write into a partition that is full.
 PATIENCE = 10.0
@@ -96,7 +97,7 @@ def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, 
     mark = executor.fetch("notify_mark", {})[0][1]
     end = time.monotonic() + PATIENCE
     # Whoever drew one of these numbers did so before now: when every transaction of now has ended, no row can come.
-    while executor.fetch("lake/horizon", {})[0][0] <= mark:
+    while slices.horizon(connection).xmin <= mark:
         if time.monotonic() > end:
             return []
         time.sleep(0.1)
@@ -112,12 +113,12 @@ def _one(
     high: int,
     crash: Callable[[str], None],
 ) -> LakeSlice:
-    slices = LakeSlice.objects.using(using)
+    manifest = LakeSlice.objects.using(using)
     crash("plan")
     attempt = secrets.token_hex(8)
     path = f"archive/events/slice={low:020}/attempt={attempt}"
     now = timezone.now()
-    found, _ = slices.update_or_create(
+    found, _ = manifest.update_or_create(
         low=low, defaults={"high": high, "attempt": attempt, "path": path, "planned_at": now, "state": "planned"}
     )
     crash("write")
@@ -150,7 +151,7 @@ def _one(
         "verified_at": timezone.now(),
     }
     # Only this attempt: a second archiver that planned meanwhile wins, and verifies its own.
-    if not slices.filter(low=low, attempt=attempt, state="planned").update(**values):
+    if not manifest.filter(low=low, attempt=attempt, state="planned").update(**values):
         raise ArchiveDiffers(f"Events {low} to {high} are being archived by somebody else.")
     found.refresh_from_db()
     return found
@@ -170,10 +171,10 @@ def publish(lake: Lake, using: str = "default") -> int:
 
     Readers without Spark take their list of files from it (docs/how-to/lake-retention.md).
     """
-    slices = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
+    done = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
     lines = [
         (found.low, found.high, name, found.rows, found.first_at, found.last_at)
-        for found in slices
+        for found in done
         for name in found.files
     ]
     schema = "low bigint, high bigint, file string, slice_rows bigint, first_at timestamp, last_at timestamp"
@@ -191,8 +192,8 @@ def note_pruned(connection: psycopg.Connection[Any], using: str = "default") -> 
 
 def read(lake: Lake, using: str = "default") -> DataFrame:
     """Return the archived events, from exactly the files of verified slices."""
-    slices = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
-    files = [lake.path(name) for found in slices for name in found.files]
+    done = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
+    files = [lake.path(name) for found in done for name in found.files]
     if not files:
         return lake.spark.createDataFrame([], BRONZE)
     return lake.spark.read.parquet(*files)

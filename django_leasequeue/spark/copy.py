@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from pyarrow import compute as pc
 from pyarrow import csv
 
 #: Bytes of CSV text that become one Arrow batch.
@@ -19,7 +20,11 @@ _ARROW = {
     "string": pa.string(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "binary": pa.binary(),
+    "array<bigint>": pa.list_(pa.field("element", pa.int64())),
+    "array<int>": pa.list_(pa.field("element", pa.int32())),
 }
+#: What CSV has no type for comes as text.
+_TEXT = frozenset({"binary", "array<bigint>", "array<int>"})
 
 
 def arrow_schema(columns: list[tuple[str, str]]) -> pa.Schema:
@@ -27,8 +32,23 @@ def arrow_schema(columns: list[tuple[str, str]]) -> pa.Schema:
     return pa.schema([pa.field(name, _ARROW[kind], nullable=True) for name, kind in columns])
 
 
+def _bytes(texts: pa.StringArray) -> pa.Array:
+    """Hexadecimal text as bytes."""
+    return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], pa.binary())
+
+
+def _lists(texts: pa.StringArray, kind: pa.ListType) -> pa.Array:
+    """PostgreSQL's arrays of numbers, ``{1,NULL,3}``, as lists."""
+    parts = pc.split_pattern(pc.utf8_slice_codeunits(texts, 1, -1), ",")
+    numbers = pc.list_flatten(parts)
+    numbers = pc.if_else(pc.equal(numbers, "NULL"), pa.scalar(None, pa.string()), numbers).cast(kind.value_type)
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(parts), 0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    return pa.ListArray.from_arrays(offsets, numbers, type=kind, mask=parts.is_null())
+
+
 def batches(
-    connection: psycopg.Connection[Any], query: Any, parameters: Any, columns: list[tuple[str, str]]
+    connection: psycopg.Connection[Any], query: Any, parameters: Any, columns: list[tuple[str, str]], size: int = BLOCK
 ) -> Iterator[pa.RecordBatch]:
     """Run a query and yield its rows as Arrow batches.
 
@@ -37,17 +57,17 @@ def batches(
         query: a SELECT with as many columns as ``columns``.
         parameters: its parameters.
         columns: name and Spark type of each.
+        size: bytes of text that become one batch.
     """
     schema = arrow_schema(columns)
-    read = csv.ReadOptions(column_names=[name for name, _ in columns], use_threads=False, block_size=BLOCK * 2)
+    read = csv.ReadOptions(column_names=[name for name, _ in columns], use_threads=False, block_size=size * 2)
     parse = csv.ParseOptions(
         newlines_in_values=any(kind == "string" for _, kind in columns),
         # A lone NULL is an empty line.
         ignore_empty_lines=len(columns) > 1,
     )
     convert = csv.ConvertOptions(
-        # Bytes come as hexadecimal text.
-        column_types={name: pa.string() if kind == "binary" else _ARROW[kind] for name, kind in columns},
+        column_types={name: pa.string() if kind in _TEXT else _ARROW[kind] for name, kind in columns},
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -55,14 +75,15 @@ def batches(
 
     def parsed(block: bytearray) -> Iterator[pa.RecordBatch]:
         # A block larger than the reader's own would be cut in two; it is one row or a few, so widen for it.
-        options = read if len(block) <= BLOCK * 2 else csv.ReadOptions(
+        options = read if len(block) <= size * 2 else csv.ReadOptions(
             column_names=read.column_names, use_threads=False, block_size=len(block) + 1
         )  # fmt: skip
         table = csv.read_csv(pa.BufferReader(pa.py_buffer(block)), options, parse, convert)
         for index, (name, kind) in enumerate(columns):
-            if kind == "binary":
-                cells = [None if text is None else bytes.fromhex(text) for text in table.column(index).to_pylist()]
-                table = table.set_column(index, pa.field(name, pa.binary()), pa.array(cells, pa.binary()))
+            if kind in _TEXT:
+                texts = table.column(index).combine_chunks()
+                made = _bytes(texts) if kind == "binary" else _lists(texts, _ARROW[kind])
+                table = table.set_column(index, pa.field(name, _ARROW[kind]), made)
         yield from table.cast(schema).to_batches()
 
     copying = psycopg.sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(query)
@@ -70,7 +91,7 @@ def batches(
         block = bytearray()
         for row in copy:
             block += row
-            if len(block) >= BLOCK:
+            if len(block) >= size:
                 yield from parsed(block)
                 block = bytearray()
         if block:

@@ -29,11 +29,26 @@ def split(filters: Iterable[Filter], table: Table) -> tuple[list[sql.Composable]
     left: list[Filter] = []
     for item in filters:
         condition = _condition(item, table)
-        if condition is None:
-            left.append(item)
-        else:
+        if condition is not None:
             taken.append(condition)
+            continue
+        left.append(item)
+        if (rows := _of_rows(item, table)) is not None:
+            taken.append(rows)
     return taken, left
+
+
+def _of_rows(item: Any, table: Table) -> sql.Composable | None:
+    """The rows of the log with any of some jobs; which of their events they are, Spark finds out."""
+    kind = type(item).__name__
+    if not table.jobwise or getattr(item, "attribute", ()) != ("seq",) or kind not in {"EqualTo", "In"}:
+        return None
+    seqs = [item.value] if kind == "EqualTo" else list(item.value)
+    if not seqs or not all(isinstance(seq, int) for seq in seqs):
+        return None
+    return sql.SQL("r.low <= {} AND r.high >= {} AND r.seqs && {}::bigint[]").format(
+        sql.Literal(max(seqs)), sql.Literal(min(seqs)), sql.Literal(seqs)
+    )
 
 
 def _condition(item: Any, table: Table) -> sql.Composable | None:
@@ -46,6 +61,8 @@ def _condition(item: Any, table: Table) -> sql.Composable | None:
     if len(path) != 1 or path[0] not in table.columns:
         return None
     column = table.column(path[0])
+    if column.each or column.type.startswith("array"):
+        return None
     left = sql.SQL(column.sql)
     if kind == "IsNull":
         return sql.SQL("({}) IS NULL").format(left)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: Columns of a bronze event, in the order of the source's table.
 BRONZE = (
     "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, seq bigint,"
-    " claim bigint, enqueued_at timestamp, deadline timestamp, deliveries int, event string, node string, name string,"
+    " claim bigint, deadline timestamp, deliveries int, waited int, ran int, event string, node string, name string,"
     " detail string"
 )
 SILVER = ("attempts", "jobs")
@@ -78,7 +78,10 @@ class Lake:
         from pyspark.errors import AnalysisException
 
         try:
-            return self.spark.read.parquet(path)
+            frame = self.spark.read.parquet(path)
+            # Over Spark Connect nobody looks before something is asked.
+            _ = frame.schema
+            return frame
         except AnalysisException as error:
             condition = error.getCondition() or ""
             if condition in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:

@@ -23,12 +23,22 @@ CONNECTION = frozenset(
     }
 )
 READ = frozenset(
-    {"table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid"}
+    {
+        "table",
+        "numpartitions",
+        "rowsperpartition",
+        "pushdown",
+        "snapshot",
+        "snapshotseconds",
+        "fromid",
+        "toid",
+        "batches",
+    }
 )
 STREAM = frozenset(
     {
         "table", "consumer", "maxrowspertrigger", "rowsperpartition", "startingoffset", "failondataloss",
-        "acceptsystemchange",
+        "acceptsystemchange", "batches",
     }
 )  # fmt: skip
 WRITE = frozenset({"queue", "project", "writeid", "visible", "origin", "replay", "maxpayloadbytes"})

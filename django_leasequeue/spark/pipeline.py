@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..exceptions import LeaseQueueError
 from . import metrics
 from .layout import BRONZE, PLAIN, Lake
+from .metrics.spans import begun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,33 +118,52 @@ def refine(lake: Lake) -> int:
     """Rewrite the days of silver that events new in bronze touch. Returns how many."""
     from pyspark.sql import functions as f
 
-    bronze = lake.read_or_none(lake.bronze)
+    bronze, before = lake.read_or_none(lake.bronze), lake.read_or_none(lake.silver("jobs"))
     if bronze is None:
         return 0
-    done = lake.note("silver")
+    done = lake.note("silver") if before is not None else {}
     txid, number = done.get("txid", 0), done.get("id", 0)
     new = bronze.where((f.col("txid") > txid) | ((f.col("txid") == txid) & (f.col("id") > number)))
-    begun = f.coalesce("enqueued_at", "occurred_at").cast("date")
-    touched = new.groupBy(begun.alias("day")).agg(f.max("txid").alias("txid")).collect()
-    if not touched:
+    newest = new.agg(f.max(f.struct("txid", "id")).alias("last"), f.min("seq").alias("lowest")).first()
+    if newest is None or newest.lowest is None:
         return 0
-    newest = max(row.txid for row in touched)
-    days = sorted(row.day for row in touched)
-    # An event is never earlier than its job: older day partitions are not even opened.
-    events = named(bronze.where(begun.isin(days) & (f.col("day") >= days[0].isoformat())))
+    events = (
+        bronze if before is None else _of_touched_days(bronze, new, before.where(f.col("seq") >= newest.lowest), before)
+    )
     # One pass gives both tables.
-    folded = metrics.fold(events).persist()
+    folded = metrics.fold(named(events)).persist()
     try:
         for name, frame in (("attempts", metrics.attempts_of(folded)), ("jobs", metrics.jobs_of(folded))):
             rows = frame.withColumn("job_day", f.col("enqueued_at").cast("date"))
             # Only the days that are written are replaced.
             writer = rows.write.partitionBy("job_day").mode("overwrite").options(**PLAIN)
             writer.option("partitionOverwriteMode", "dynamic").parquet(lake.silver(name))
+        days = folded.select(f.col("enqueued_at").cast("date")).distinct().count()
     finally:
         folded.unpersist()
-    last = new.where(f.col("txid") == newest).agg(f.max("id")).first()
-    lake.put_note("silver", {"txid": newest, "id": last[0] if last else 0})
-    return len(days)
+    lake.put_note("silver", {"txid": newest.last.txid, "id": newest.last.id})
+    return days
+
+
+def _of_touched_days(bronze: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> DataFrame:
+    """Return all events of all jobs that were enqueued on a day on which a job with new events was.
+
+    Args:
+        known: jobs of silver among which those of the new events are.
+        before: all jobs of silver.
+    """
+    from pyspark.sql import functions as f
+
+    first = f.min(f.struct("occurred_at", "id", begun().alias("begun"))).alias("first")
+    seen = new.groupBy("seq").agg(first)
+    # A job may be known by a later event alone: that of a claim whose transaction began before the enqueue's.
+    earlier = f.col("enqueued_at").isNull() | (f.col("first.occurred_at") < f.col("enqueued_at"))
+    day = f.array(f.when(earlier, f.col("first.begun").cast("date")), f.col("job_day").cast("date"))
+    both = seen.join(known.select("seq", "enqueued_at", "job_day"), "seq", "left").select(f.explode(day).alias("day"))
+    days = sorted(row.day for row in both.where("day is not null").distinct().collect())
+    jobs = before.where(f.col("job_day").isin(days)).select("seq").union(seen.select("seq"))
+    # An event is never earlier than its job: older day partitions are not even opened.
+    return bronze.where(f.col("day") >= days[0].isoformat()).join(jobs, "seq", "left_semi")
 
 
 def named(events: DataFrame) -> DataFrame:

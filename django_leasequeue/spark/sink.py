@@ -1,8 +1,8 @@
 """``df.write.format("leasequeue")`` and its streaming form: bulk enqueue from DataFrames, exactly once.
 
-Each task copies its rows into a stage table under a fresh part id; the commit on the driver moves exactly the parts
-that Spark reports into jobs and events, in one transaction that first takes the write's name. So a failed or repeated
-task leaves a part that nobody moves, and a repeated write or a replayed batch finds its name taken and adds nothing.
+Each task copies its rows into a stage table under a fresh part id; the commit on the driver has the engine enqueue
+exactly the parts that Spark reports, in one transaction that first takes the write's name. So a failed or repeated task
+leaves a part that nobody enqueues, and a repeated write or a replayed batch finds its name taken and adds nothing.
 """
 
 from __future__ import annotations
@@ -41,17 +41,20 @@ SPECIAL = {
     "ttl_ms": {"bigint", "int"},
     "result_ttl_ms": {"bigint", "int"},
     "max_deliveries": {"int"},
+    "reply_to": {"string"},
     "source_seq": {"bigint"},
 }
 _COPIED = tuple(SPECIAL)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NULL = "\\N"
 #: Bytes of key, tag and name (engine/limits.py); of one payload unless maxPayloadBytes says otherwise, and at most.
-_SHORT = {"key": 1_024, "tag": 256, "name": 1_024, "queue": 255}
+_SHORT = {"key": 1_024, "tag": 256, "name": 1_024, "queue": 255, "reply_to": 255}
 MAX_PAYLOAD_BYTES = 1_048_576
 MOST_PAYLOAD_BYTES = 256 * 1_048_576
-#: Rows moved by one transaction with visible = parts.
-CHUNK = 50_000
+#: Rows of the stage that one statement takes, and one transaction with visible = parts.
+SIZE, CHUNK = 5_000, 50_000
+#: Dead letters that one statement takes out.
+REPLAYED = 1_000
 
 
 class WriteBroken(LeaseQueueError):
@@ -165,37 +168,35 @@ class Sink:
     # On the driver.
 
     def move(self, write_id: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> int:
-        """Move the reported parts into jobs and events, once. Returns how many jobs were added.
+        """Have the reported parts enqueued, once. Returns how many jobs were added.
 
         Raises:
             WriteBroken: a part is gone (the server crashed, or the janitor came): nothing was added.
             QueueNotFound: a queue is missing.
+            QueueFull: a queue is at its cap and rejects.
         """
         parts = [message for message in messages if isinstance(message, Part)]
         names = [part.part for part in parts]
         staged = sum(part.rows for part in parts)
         with self.database.connect(read_only=False) as connection:
             self._janitor(connection)
-            if self.visible == "parts":
-                added = self._move_chunks(connection, names, write_id, batch, staged)
-            else:
-                with connection.transaction():
-                    added = self._move_once(connection, names, write_id, batch, staged)
+            move = self._move_chunks if self.visible == "parts" else self._move_once
+            added = move(connection, names, write_id, batch, staged)
             _run(connection, "lake/stage_drop", parts=names)
             return added
 
     def _move_once(
         self, connection: psycopg.Connection[Any], names: list[str], write_id: str, batch: int, staged: int
     ) -> int:
-        rows = _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged)
-        if not rows:
-            return 0  # committed before
-        found = _run(connection, "lake/stage_count", parts=names)[0][0]
-        if found != staged:
-            raise WriteBroken(f"Of {staged} staged jobs {found} are left: the server crashed since. Write again.")
-        self._check_queues(connection, names)
-        added = self._enqueue(connection, names, 2**62)
-        _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
+        with connection.transaction():
+            if not _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
+                return 0  # committed before
+            low, high = self._range(connection, names, staged)
+            for start in range(low, high if self.replay != "none" else low, REPLAYED):
+                place = {"parts": names, "low": start, "high": min(start + REPLAYED, high), "project": self.project}
+                _run(connection, f"lake/replay_{self.replay}", **place)
+            added = self._enqueue(connection, names, low, high)
+            _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
 
     def _move_chunks(
@@ -204,21 +205,36 @@ class Sink:
         """Each chunk is a transaction; keys keep it exact when it is done again from the start."""
         if _run(connection, "lake/write_known", write_id=write_id, batch=batch)[0][0]:
             return 0
-        self._check_queues(connection, names)
+        low, high = self._range(connection, names, staged)
         added = 0
-        while _run(connection, "lake/stage_count", parts=names)[0][0]:
+        for start in range(low, high, CHUNK):
             with connection.transaction():
-                added += self._enqueue(connection, names, CHUNK)
+                added += self._enqueue(connection, names, start, min(start + CHUNK, high))
         with connection.transaction():
             _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged)
             _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
 
-    def _enqueue(self, connection: psycopg.Connection[Any], names: list[str], most: int) -> int:
-        if self.replay != "none":
-            _run(connection, f"lake/replay_{self.replay}", parts=names, project=self.project)
-        rows = _run(connection, "lake/stage_enqueue", parts=names, project=self.project, origin=self.origin, most=most)
-        return int(rows[0][0])
+    def _range(self, connection: psycopg.Connection[Any], names: list[str], staged: int) -> tuple[int, int]:
+        """Return the numbers between which the parts stand in the stage (the lower exclusive)."""
+        found, low, high = _run(connection, "lake/stage_count", parts=names)[0]
+        if found != staged:
+            raise WriteBroken(f"Of {staged} staged jobs {found} are left: the server crashed since. Write again.")
+        self._check_queues(connection, names)
+        return (low or 1) - 1, high or 0
+
+    def _enqueue(self, connection: psycopg.Connection[Any], names: list[str], low: int, high: int) -> int:
+        _set_up()
+        from ..engine.runner import ConnectionExecutor
+        from ..engine.staged import enqueue_staged
+
+        executor = ConnectionExecutor(connection)
+        return sum(
+            executor.run(
+                enqueue_staged(names, start, min(start + SIZE, high), project=self.project, origin=self.origin)
+            )
+            for start in range(low, high, SIZE)
+        )
 
     def _check_queues(self, connection: psycopg.Connection[Any], names: list[str]) -> None:
         missing = [row[0] for row in _run(connection, "lake/stage_missing", parts=names, project=self.project)]
@@ -234,6 +250,21 @@ class Sink:
     def _janitor(self, connection: psycopg.Connection[Any]) -> None:
         """Parts that nobody reported within a day belong to tasks that died."""
         _run(connection, "lake/stage_sweep")
+
+
+def _set_up() -> None:
+    """Give the engine its settings: the host's where they are, else the defaults (a Spark driver may have none)."""
+    from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured
+
+    from .. import conf
+
+    try:
+        _ = conf.settings.MAX_ENQUEUE
+    except (ImportError, ImproperlyConfigured):
+        if settings.configured:
+            raise
+        settings.configure()
 
 
 class BatchSink(Sink, DataSourceArrowWriter):

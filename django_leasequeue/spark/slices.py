@@ -1,23 +1,32 @@
 """Which rows each task reads: physical slices of a table for a batch read, slices of the event order for a stream.
 
 The lease log has no btree (it would cost 30 MB a million rows), so a slice is a range of pages, or a range of
-``(txid, id)`` that the BRIN index on ``txid`` narrows. Readers stop at the horizon (DESIGN section 6): every
-transaction below it has ended, so a slice never changes and can be read again with the same result.
+``(txid, id)`` that the BRIN index on ``txid`` narrows. A row holds the events of up to a thousand jobs; slices are of
+whole rows. Readers stop at the horizon: every transaction below it has ended and is on disk, so a slice never changes
+and can be read again with the same result.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
+from ..exceptions import StorageError
 from ..sql import statement
-from .tables import Table
+from .tables import Place
 
 MAX_ID = 2**63 - 1
 #: Assumed where PostgreSQL has not counted yet.
 _ROWS_PER_PAGE = 70.0
+#: Pages of the lease log that one look at it takes.
+_PAGES = 256
+#: Seconds to wait for the disk.
+_FLUSH = 30.0
 
 
 class Point(NamedTuple):
@@ -50,10 +59,32 @@ class Leaf(NamedTuple):
 
 
 def horizon(connection: psycopg.Connection[Any]) -> Horizon:
-    """Return the number below which every transaction has ended."""
+    """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back.
+
+    Args:
+        connection: in autocommit mode.
+
+    Raises:
+        StorageError: the server does not write its WAL.
+    """
     row = connection.execute(statement("lake/horizon")).fetchone()
     assert row is not None
-    return Horizon(*row)
+    xmin, system, place = row
+    if place is not None:
+        # Whoever may not write waits for the WAL writer, which comes several times a second.
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement("lake/flush"))
+        end = time.monotonic() + _FLUSH
+        while not _flushed(connection, place):
+            if time.monotonic() > end:
+                raise StorageError(f"The server has not written its WAL up to {place} within {_FLUSH:g} s.")
+            time.sleep(0.05)
+    return Horizon(xmin, system)
+
+
+def _flushed(connection: psycopg.Connection[Any], place: str) -> bool:
+    row = psycopg.ClientCursor(connection).execute(statement("lake/flushed"), {"place": place}).fetchone()
+    return bool(row and row[0])
 
 
 def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:
@@ -63,6 +94,35 @@ def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:
         Leaf(schema, name, pages, density or _ROWS_PER_PAGE, low, high)
         for schema, name, pages, density, low, high in rows
     ]
+
+
+def log_leaves(connection: psycopg.Connection[Any]) -> list[Leaf]:
+    """Return the partitions of the lease log; their rows a page are events, one a job."""
+    found = leaves(connection, "leasequeue_leaseevent")
+    counts: dict[str, list[int]] = {leaf.name: [] for leaf in found}
+    for leaf, _, events in _look(connection, found):
+        counts[leaf.name].append(events)
+    return [
+        leaf._replace(rows_per_page=sum(seen) / len(seen)) if (seen := counts[leaf.name]) else leaf for leaf in found
+    ]
+
+
+def _look(connection: psycopg.Connection[Any], found: Sequence[Leaf]) -> list[tuple[Leaf, Point, int]]:
+    """Look at evenly spaced pages: where each is in the order of events, and how many it holds."""
+    parameters = {"step": _step(found)}
+    return [
+        (leaf, Point(txid, number), int(events))
+        for leaf in found
+        if leaf.pages
+        for txid, number, events in psycopg.ClientCursor(connection).execute(
+            sql.SQL(statement("lake/probe")).format(table=sql.Identifier(leaf.schema, leaf.name)),
+            {**parameters, "pages": leaf.pages},
+        )
+    ]
+
+
+def _step(found: Sequence[Leaf]) -> int:
+    return max(1, sum(leaf.pages for leaf in found) // _PAGES)
 
 
 def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[tuple[Leaf, int, int | None]]:
@@ -85,55 +145,52 @@ def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[tuple[L
     return ranges
 
 
-def probe(
-    connection: psycopg.Connection[Any], after: Point, until: Horizon, most: int = 256
-) -> list[tuple[Point, int]]:
+def probe(connection: psycopg.Connection[Any], after: Point, until: Horizon) -> list[tuple[Point, int]]:
     """Look at evenly spaced pages of the lease log: points in order, and about how many events lie before each.
 
     The order of pages is nearly the order of events, so this estimates; exactness comes from the points themselves.
     """
     found = leaves(connection, "leasequeue_leaseevent")
-    total = sum(leaf.pages for leaf in found)
-    step = max(1, total // most)
-    seen: list[tuple[Point, float]] = []
-    for leaf in found:
-        if leaf.pages == 0:
-            continue
-        query = sql.SQL(statement("lake/probe")).format(table=sql.Identifier(leaf.schema, leaf.name))
-        parameters = {"pages": leaf.pages, "step": step, "xmin": until.xmin, "txid": after.txid, "id": after.id}
-        for txid, number in psycopg.ClientCursor(connection).execute(query, parameters):
-            seen.append((Point(txid, number), step * leaf.rows_per_page))
-    seen.sort()
-    counted = 0.0
+    step = _step(found)
+    counted = 0
     answer: list[tuple[Point, int]] = []
-    for point, rows in seen:
-        answer.append((point, int(counted)))
-        counted += rows
+    for point, events in sorted((point, events) for _, point, events in _look(connection, found)):
+        if after < point < Point(until.xmin, 0):
+            answer.append((point, counted))
+            counted += step * events
     return answer
 
 
-def select(table: Table, names: list[str], where: sql.Composable, source: sql.Composable | None = None) -> sql.Composed:
-    """Return the SELECT of some columns of a table, joined with its queue when a column asks for it."""
-    columns = [table.column(name) for name in names]
-    join = any(column.joins_queue for column in columns) or b"q." in where.as_bytes()
-    return sql.SQL("SELECT {columns} FROM {source} r{join} WHERE {where}").format(
-        columns=sql.SQL(", ").join(sql.SQL(column.sql) for column in columns),
-        source=source or sql.Identifier(table.relation),
+def select(
+    columns: Sequence[str], place: Place, source: sql.Composable, where: sql.Composable, more: Sequence[str] = ()
+) -> sql.Composed:
+    """Return the SELECT of some columns of a slice, joined with its queue when a column asks for it.
+
+    Args:
+        columns: their SQL.
+        source: the place's table, or a partition of it.
+        where: the condition of the slice, on the columns of that table (alias ``p``).
+        more: conditions in the words of the columns.
+    """
+    join = any("q." in text for text in (*columns, *more))
+    return sql.SQL("SELECT {columns} FROM {rows}{join}{where}").format(
+        columns=sql.SQL(", ").join(map(sql.SQL, columns)),
+        rows=sql.SQL(place.sql).format(source=source, where=where),
         join=sql.SQL(" LEFT JOIN leasequeue_queue q ON q.id = r.queue_id" if join else ""),
-        where=where,
+        where=sql.SQL(" WHERE " + " AND ".join(more) if more else ""),
     )
 
 
 def of_pages(first: int, after: int | None) -> sql.Composable:
     """Return the condition of a range of pages."""
-    low = sql.SQL("r.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
+    low = sql.SQL("p.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
     if after is None:
         return low
-    return sql.SQL("{} AND r.ctid < {}::tid").format(low, sql.Literal(f"({after},0)"))
+    return sql.SQL("{} AND p.ctid < {}::tid").format(low, sql.Literal(f"({after},0)"))
 
 
 def of_events(start: Point, end: Point) -> sql.Composable:
     """Return the condition of the events after ``start`` up to and with ``end``."""
-    return sql.SQL("r.txid BETWEEN {} AND {} AND (r.txid, r.id) > ({}, {}) AND (r.txid, r.id) <= ({}, {})").format(
+    return sql.SQL("p.txid BETWEEN {} AND {} AND (p.txid, p.id) > ({}, {}) AND (p.txid, p.id) <= ({}, {})").format(
         *(sql.Literal(value) for value in (start.txid, end.txid, *start, *end))
     )

@@ -6,16 +6,17 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
-from . import copy, filters, slices, snapshots, tables
+from . import copy, filters, jobwise, slices, snapshots, tables
 from .database import Database, resolve
 from .options import READ, STREAM, WRITE, Options
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Events of one task: some tenths of a second of one short statement.
 ROWS_PER_PARTITION = 250_000
+#: Bytes of text at a time where a row becomes many.
+_JOBWISE = 1_048_576
 
 
 class Slice(InputPartition):
@@ -55,11 +58,37 @@ def chosen(table: tables.Table, schema: StructType) -> list[tuple[str, str]]:
     return pairs
 
 
+def query(
+    table: tables.Table,
+    columns: list[tuple[str, str]],
+    place: tables.Place,
+    source: sql.Composable,
+    where: sql.Composable,
+    more: Sequence[str] = (),
+) -> sql.Composed:
+    """Return the SELECT of a slice, whose rows :func:`read` takes."""
+    if table.jobwise:
+        return slices.select([text for *_, text in jobwise.raw(table, columns)], place, source, where, more)
+    return slices.select([table.column(name).sql for name, _ in columns], place, source, where, more)
+
+
+def read(
+    connection: psycopg.Connection[Any], text: str, table: tables.Table, columns: list[tuple[str, str]]
+) -> Iterator[pa.RecordBatch]:
+    """Run the query of a slice and yield its rows, of the lease log one a job."""
+    if not table.jobwise:
+        yield from copy.batches(connection, sql.SQL(text), None, columns)
+        return
+    raw = [(name, kind) for name, kind, _ in jobwise.raw(table, columns)]
+    for rows in copy.batches(connection, sql.SQL(text), None, raw, _JOBWISE):
+        yield jobwise.events(rows, columns).cast(copy.arrow_schema(columns))
+
+
 class LeaseQueueReader(DataSourceReader):
     """Reads a table in slices. Partitions are planned on the driver; ``read`` runs in the tasks."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self.table = tables.table(options.text("table", "events") or "")
+        self.table = tables.table(options.text("table", "events") or "", batches=options.flag("batches", False))
         self.columns = chosen(self.table, schema)
         self.database: Database = resolve(options.connection())
         self.rows = options.number("rowsPerPartition", ROWS_PER_PARTITION, 1_000) or ROWS_PER_PARTITION
@@ -75,41 +104,59 @@ class LeaseQueueReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the slices: page ranges up to the horizon, or (jobs, results) of one snapshot."""
         with self.database.connect() as connection:
-            # First the horizon, then the pages: what is below it is on them.
-            until = slices.horizon(connection).xmin
-            found = [
-                leaf
-                for leaf in slices.leaves(connection, self.table.relation)
-                if not (leaf.low is not None and self.high is not None and leaf.low >= self.high)
-                and not (leaf.high is not None and self.low is not None and leaf.high <= self.low)
-            ]
-            rows = self.rows if self.parts is None else 1_000_000_000
-            ranges = slices.page_ranges(found, rows, self.parts or 1)
             if self.table.append_only:
-                bound: sql.Composable = sql.SQL("r.txid < {}").format(sql.Literal(until))
-                for limit, word in ((self.low, "r.id >= {}"), (self.high, "r.id < {}")):
-                    if limit is not None:
-                        bound = sql.SQL("{} AND {}").format(bound, sql.SQL(word).format(sql.Literal(limit)))
-                return [Slice(self._query(connection, piece, bound)) for piece in ranges]
-            queries = [self._query(connection, piece, None) for piece in ranges]
+                return [Slice(text) for text in self._of_the_log(connection)]
+            queries = self._of_places(connection)
         if self.snapshot is not None:
-            return [Slice(query, self.snapshot) for query in queries]
+            return [Slice(text, self.snapshot) for text in queries]
         if len(queries) == 1:
             return [Slice(queries[0])]
         # Several statements see one moment only through one snapshot.
         held = snapshots.hold(self.database, len(queries), self.snapshot_seconds)
-        return [Slice(query, held.name, held.channel) for query in queries]
+        return [Slice(text, held.name, held.channel) for text in queries]
 
-    def _query(self, connection: Any, piece: tuple[slices.Leaf, int, int | None], bound: sql.Composable | None) -> str:
+    def _of_the_log(self, connection: psycopg.Connection[Any]) -> list[str]:
+        # First the horizon, then the pages: what is below it is on them.
+        until = slices.horizon(connection).xmin
+        found = [
+            leaf
+            for leaf in slices.log_leaves(connection)
+            if not (leaf.low is not None and self.high is not None and leaf.low >= self.high)
+            and not (leaf.high is not None and self.low is not None and leaf.high <= self.low)
+        ]
+        bound: sql.Composable = sql.SQL("p.txid < {}").format(sql.Literal(until))
+        for limit, word in ((self.low, "p.id >= {}"), (self.high, "p.id < {}")):
+            if limit is not None:
+                bound = sql.SQL("{} AND {}").format(bound, sql.SQL(word).format(sql.Literal(limit)))
+        ranges = slices.page_ranges(found, self._rows(), self.parts or 1)
+        return [self._query(self.table.places[0], piece, bound).as_string(connection) for piece in ranges]
+
+    def _of_places(self, connection: psycopg.Connection[Any]) -> list[str]:
+        """Pages of each place; what is small goes together into one statement."""
+        places = {place.relation: place for place in self.table.places}
+        homes = {leaf: place for name, place in places.items() for leaf in slices.leaves(connection, name)}
+        total = max(1, sum(leaf.pages for leaf in homes))
+        made: list[list[sql.Composed]] = []
+        full = 1.0
+        for leaf, first, after in slices.page_ranges(list(homes), self._rows(), self.parts or 1):
+            pages = (leaf.pages if after is None else after) - first
+            share = pages * leaf.rows_per_page / self.rows if self.parts is None else pages * self.parts / total
+            if not made or full + share > 1:
+                made.append([])
+                full = 0.0
+            full += share
+            made[-1].append(self._query(homes[leaf], (leaf, first, after), None))
+        return [sql.SQL(" UNION ALL ").join(texts).as_string(connection) for texts in made]
+
+    def _rows(self) -> int:
+        return self.rows if self.parts is None else 1_000_000_000
+
+    def _query(
+        self, place: tables.Place, piece: tuple[slices.Leaf, int, int | None], bound: sql.Composable | None
+    ) -> sql.Composed:
         leaf, first, after = piece
-        conditions = [slices.of_pages(first, after), *([bound] if bound else []), *map(sql.SQL, self.conditions)]
-        query = slices.select(
-            self.table,
-            [name for name, _ in self.columns],
-            sql.SQL(" AND ").join(conditions),
-            sql.Identifier(leaf.schema, leaf.name),
-        )
-        return query.as_string(connection)
+        where = sql.SQL(" AND ").join([slices.of_pages(first, after), *([bound] if bound else [])])
+        return query(self.table, self.columns, place, sql.Identifier(leaf.schema, leaf.name), where, self.conditions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""
@@ -118,7 +165,7 @@ class LeaseQueueReader(DataSourceReader):
         with self.database.connect(autocommit=partition.snapshot is None) as connection:
             if partition.snapshot is not None:
                 snapshots.adopt(connection, partition.snapshot)
-            yield from copy.batches(connection, sql.SQL(partition.query), None, self.columns)
+            yield from read(connection, partition.query, self.table, self.columns)
             if partition.channel is not None:
                 connection.rollback()
                 snapshots.report_read(connection, partition.channel)
@@ -147,7 +194,8 @@ class LeaseQueueDataSource(DataSource):
 
     def schema(self) -> str:
         """Return every column of the table; a schema of the user's chooses among them."""
-        return tables.table(self.options.get("table", "events")).ddl()
+        batches = str(self.options.get("batches", "false")).lower() == "true"
+        return tables.table(self.options.get("table", "events"), batches=batches).ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader; with ``pushdown=true`` the one that takes filters."""

@@ -1,12 +1,14 @@
 """``spark.readStream.format("leasequeue")``: the lease log without gaps and without doubles.
 
-The offset is a :class:`~.slices.Point` ``(txid, id)``; a batch ends below the horizon, so reading it again after a
-crash gives the same rows, and Spark's checkpoint makes that exactly once (DESIGN section 6).
+The offset is a :class:`~.slices.Point` ``(txid, id)`` of a row of the log, whose jobs' events are never parted; a batch
+ends below the horizon, so reading it again after a crash (Spark's or PostgreSQL's) gives the same events, and Spark's
+checkpoint makes that exactly once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -17,11 +19,11 @@ from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..sql import statement
-from . import consumers, copy, slices, tables
+from . import consumers, slices, tables
 from .database import resolve
 from .options import Options
 from .slices import MAX_ID, START, Point
-from .source import ROWS_PER_PARTITION, Slice, chosen
+from .source import ROWS_PER_PARTITION, Slice, chosen, query, read
 
 try:  # from pyspark 4.2 on
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -43,7 +45,8 @@ class EventStream(DataSourceStreamReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.text("table", "events") != "events":
             raise InvalidOption("Only the table 'events' can be streamed; read jobs and results with spark.read.")
-        self.columns = chosen(tables.EVENTS, schema)
+        self.table = tables.table("events", batches=options.flag("batches", False))
+        self.columns = chosen(self.table, schema)
         self.database = resolve(options.connection())
         self.rows = options.number("rowsPerPartition", ROWS_PER_PARTITION, 1_000) or ROWS_PER_PARTITION
         self.limit = options.number("maxRowsPerTrigger", None, 1)
@@ -124,7 +127,7 @@ class EventStream(DataSourceStreamReader):
     def _limited(
         self, connection: psycopg.Connection[Any], after: Point, top: Point, until: slices.Horizon, most: int
     ) -> Point:
-        """Return the place of the ``most``-th event after a point, or ``after`` itself if there is none.
+        """Return the place up to which there are ``most`` events after a point; ``after`` itself if there are none.
 
         Sorting all that is left for each batch would make a long drain quadratic: the probe says where to stop looking.
         """
@@ -139,7 +142,7 @@ class EventStream(DataSourceStreamReader):
         for bound in (*bounds[:1], *bounds[4:5], top):
             row = psycopg.ClientCursor(connection).execute(
                 statement("lake/nth"),
-                {**_between(after, bound), "skip": most - 1},
+                {**_between(after, bound), "most": most},
             ).fetchone()  # fmt: skip
             if row is not None:
                 return Point(*row)
@@ -165,18 +168,18 @@ class EventStream(DataSourceStreamReader):
                 if before - taken >= self.rows:
                     marks.append(point)
                     taken = before
-            names = [name for name, _ in self.columns]
-            return [
-                Slice(slices.select(tables.EVENTS, names, slices.of_events(low, high)).as_string(connection))
-                for low, high in zip([first, *marks], [*marks, last], strict=True)
-            ]
+            return [Slice(self._query(*ends).as_string(connection)) for ends in pairwise([first, *marks, last])]
+
+    def _query(self, low: Point, high: Point) -> sql.Composed:
+        (place,) = self.table.places
+        return query(self.table, self.columns, place, sql.Identifier(place.relation), slices.of_events(low, high))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""
         if not isinstance(partition, Slice):
             return
         with self.database.connect() as connection:
-            yield from copy.batches(connection, sql.SQL(partition.query), None, self.columns)
+            yield from read(connection, partition.query, self.table, self.columns)
 
 
 def _offset(point: Point, system: str) -> Offset:

@@ -1,4 +1,7 @@
--- Purpose: the rows of a bulk enqueue, in COPY's text format.
+-- Purpose: the jobs of a bulk enqueue, in COPY's text format.
+-- Parameters: none; the rows follow.
 -- Index: inserts only.
-COPY leasequeue_job (seq, queue_id, position, rank, state, available_at, expires_at, created_at, deliveries, key, name,
-    tag, data, meta, body, reply_to, result_ttl_ms, max_deliveries, origin) FROM STDIN
+-- Pages: none: it only adds.
+-- Returns: nothing.
+COPY leasequeue_job (seq, queue_id, created_at, rank, generated, key, name, data, expires_at, tag, meta, body, reply_to, result_ttl_ms,
+    max_deliveries, origin) FROM STDIN

@@ -1,27 +1,29 @@
 -- Purpose: count the live records and bytes of a topic with a cap, and remember them. The writer holds cap_lock.
 -- Parameters: queue (id).
--- Index: leasequeue_job_ready from the floor on, leasequeue_job_delayed, leasequeue_job_dead, leasequeue_job_record,
---   leasequeue_claim_deadline, leasequeue_job_pkey: as many entries as the topic has records.
+-- Index: leasequeue_ready_pkey, the fresh lane from the floor on; leasequeue_delayed_due, leasequeue_dead_died,
+--   leasequeue_record_pkey, leasequeue_claim_deadline, leasequeue_job_pkey: as many entries as the topic has records.
+-- Pages: 20 + 0.1 a row
 -- Returns: records, bytes.
-WITH live AS (
-    SELECT j.data, j.meta, j.body FROM leasequeue_queuefloor f JOIN leasequeue_job j
-        ON j.queue_id = f.queue_id AND j.rank = f.rank AND j.state = 0 AND j.position >= f.value
-    WHERE f.queue_id = %(queue)s::bigint AND f.kind = 0
+WITH live AS MATERIALIZED (
+    SELECT r.seq FROM (SELECT DISTINCT rank FROM leasequeue_queuerank WHERE queue_id = %(queue)s::bigint) k
+    CROSS JOIN (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (
+        SELECT r.seq FROM leasequeue_ready r
+        WHERE r.queue_id = %(queue)s::bigint AND r.rank = k.rank AND r.lane = l.lane
+            AND r.position >= CASE WHEN l.lane = 2 THEN COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+                WHERE f.queue_id = %(queue)s::bigint AND f.kind = 0 AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) ELSE 0 END
+        OFFSET 0) r
     UNION ALL
-    SELECT j.data, j.meta, j.body FROM leasequeue_job j WHERE j.queue_id = %(queue)s::bigint AND j.state = 1
+    SELECT d.seq FROM leasequeue_delayed d WHERE d.queue_id = %(queue)s::bigint
     UNION ALL
-    SELECT j.data, j.meta, j.body FROM leasequeue_job j
-    WHERE j.queue_id = %(queue)s::bigint AND j.dead_at IS NOT NULL AND j.state = 3
+    SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = %(queue)s::bigint AND x.in_place
     UNION ALL
-    SELECT j.data, j.meta, j.body FROM leasequeue_job j WHERE j.queue_id = %(queue)s::bigint AND j.state = 4
+    SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = %(queue)s::bigint
     UNION ALL
-    SELECT j.data, j.meta, j.body FROM leasequeue_job j
-    WHERE j.seq = ANY (ARRAY(SELECT unnest(c.seqs) FROM leasequeue_claim c WHERE c.queue_id = %(queue)s::bigint))
-        AND j.queue_id = %(queue)s::bigint AND j.state = 2
+    SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq) WHERE c.queue_id = %(queue)s::bigint
 ), n AS MATERIALIZED (
-    SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(data::text), 0) + COALESCE(octet_length(meta::text), 0)
-        + COALESCE(octet_length(body), 0)), 0)::bigint AS bytes
-    FROM live
+    SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
+        + COALESCE(octet_length(j.body), 0)), 0)::bigint AS bytes
+    FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT seq FROM live))
 )
 UPDATE leasequeue_topicstate s SET records = n.records, bytes = n.bytes FROM n WHERE s.queue_id = %(queue)s::bigint
 RETURNING s.records, s.bytes

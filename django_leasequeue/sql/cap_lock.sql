@@ -1,4 +1,5 @@
 -- Purpose: one writer at a time in a topic with a cap, until the transaction ends. Topics without one are never locked.
 -- Parameters: queue (id).
 -- Index: none, memory only.
+-- Pages: 20
 SELECT pg_advisory_xact_lock(1280657733, %(queue)s::int)::text

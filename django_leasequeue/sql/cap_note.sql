@@ -1,6 +1,7 @@
 -- Purpose: add what was just written to the figures of a topic with a cap. The writer holds cap_lock.
 -- Parameters: queue (id), seqs (the new records).
 -- Index: leasequeue_queue_pkey, leasequeue_topicstate_pkey, leasequeue_job_pkey.
+-- Pages: 20 + 0.2 a row
 -- Returns: name, type, cap_records, cap_bytes, discard; records and bytes, at most so many are live (null: count them).
 WITH n AS MATERIALIZED (
     SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)

@@ -1,80 +1,59 @@
--- Purpose: lease up to n ready jobs of the named queues, in order of queue, rank, position, to one node.
--- Parameters: project, queues (names in order), node, size, lease_ms (null: the queue's), grace_ms, tag (null: any),
---   connection (null or a stream's mark), trail_queues, trail_ranks, trail (positions not to look at again), force (take jobs although expired leases or due jobs wait),
---   jitter (nothing of queues whose claims gather in a longer window than so many ms), now, autocommit.
--- Index: leasequeue_job_ready from the floor on, leasequeue_job_pkey; probes leasequeue_claim_deadline,
---   leasequeue_job_delayed, leasequeue_job_expires. The probes order their one row: else a planner who expects many such
---   rows in the table reads it from its beginning.
--- Returns: on every row due (1 expired leases, 2 due delayed jobs, 4 expired messages: nothing was claimed, sweep first),
---   spent (jobs met that used up their deliveries: move them aside), then the job, or nulls.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), q AS MATERIALIZED (
-    SELECT q.*, u.ord FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u(name, ord)
-    JOIN leasequeue_queue q ON q.project = %(project)s AND q.name = u.name
-    WHERE type = 'queue' AND paused_at IS NULL AND claim_jitter_ms <= %(jitter)s::int
-), f AS MATERIALIZED (
-    SELECT q.id, q.ord, l.kind, l.rank, GREATEST(l.value, h.past + 1) AS value,
-        'epoch'::timestamptz + (CASE WHEN l.kind = 0 THEN 0 ELSE l.value END) * interval '1 us' AS since,
-        CASE WHEN q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL THEN q.max_deliveries ELSE 0 END AS max,
-        q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL AS exhausts
-    FROM q JOIN leasequeue_queuefloor l ON l.queue_id = q.id
-    LEFT JOIN unnest(%(trail_queues)s::text[], %(trail_ranks)s::smallint[], %(trail)s::bigint[]) AS h(queue, rank, past)
-        ON l.kind = 0 AND h.queue = q.name AND h.rank = l.rank
-    ORDER BY q.ord, l.rank
-), due AS MATERIALIZED (
-    SELECT
-        (EXISTS (SELECT FROM f, LATERAL (SELECT FROM leasequeue_claim c WHERE c.queue_id = f.id
-            AND c.deadline >= f.since AND c.deadline < (SELECT now FROM t) ORDER BY c.deadline LIMIT 1) x WHERE f.kind = 2))::int
-        + 2 * (EXISTS (SELECT FROM f, LATERAL (SELECT FROM leasequeue_job j WHERE j.queue_id = f.id AND j.state = 1
-            AND j.available_at >= f.since AND j.available_at <= (SELECT now FROM t)
-            ORDER BY j.available_at LIMIT 1) x WHERE f.kind = 1))::int
-        + 4 * (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_job j WHERE j.queue_id = q.id
-            AND j.expires_at IS NOT NULL AND NOT j.state = 2 AND j.expires_at <= (SELECT now FROM t)
-            ORDER BY j.expires_at LIMIT 1) x))::int
-        AS flags,
-        CASE WHEN %(autocommit)s::bool AND NOT EXISTS (SELECT FROM q WHERE leases_durable)
-            THEN set_config('synchronous_commit', 'off', true) END AS relaxed
+-- Purpose: lease up to n fresh jobs of one queue, in order of rank and position, to one node. Their rows in ready go, their numbers
+--   stand in the claim; the jobs themselves are only read. For queues where nothing came back to an old place (claim_look.sql);
+--   claim_mixed.sql is for the others.
+-- Parameters: queue (id), ranks (in order), lows (lowest position worth reading of each), node, size, lease_ms (null: the queue's),
+--   grace_ms, connection (null or a stream's mark), now, autocommit.
+-- Index: leasequeue_ready_pkey from the floors on, leasequeue_job_pkey, leasequeue_queue_pkey.
+-- Pages: 50 + 12 a row
+-- Returns: on every row whether nothing was taken because a job stands in the way that claim_mixed.sql has to look at; then the job,
+--   or nulls.
+WITH q AS MATERIALIZED (
+    SELECT q.id, q.name, q.max_deliveries, COALESCE(%(lease_ms)s::bigint, q.lease_ms) AS ttl,
+        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+        CASE WHEN q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL THEN q.max_deliveries END AS max,
+        CASE WHEN %(autocommit)s::bool AND NOT q.leases_durable THEN set_config('synchronous_commit', 'off', true) END
+    FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL
 ), p AS MATERIALIZED (
-    SELECT j.* FROM f CROSS JOIN LATERAL (
-        SELECT j.seq, j.queue_id, f.ord,
-            f.exhausts AND COALESCE(j.max_deliveries, f.max) BETWEEN 1 AND j.deliveries AS spent
-        FROM leasequeue_job j
-        WHERE j.queue_id = f.id AND j.rank = f.rank AND j.state = 0 AND j.position >= f.value
-            AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM t))
-            AND (%(tag)s::text IS NULL OR j.tag = %(tag)s::text)
-        ORDER BY j.position LIMIT %(size)s::int FOR UPDATE OF j SKIP LOCKED
-    ) j
-    WHERE f.kind = 0
-    LIMIT (SELECT CASE WHEN %(force)s::bool OR flags = 0 THEN %(size)s::int ELSE 0 END FROM due)
+    SELECT r.* FROM q, unnest(%(ranks)s::smallint[], %(lows)s::bigint[]) AS f(rank, low) CROSS JOIN LATERAL (
+        SELECT r.ctid AS tid, r.flags & 96 <> 0 OR q.max IS NOT NULL AND COALESCE(r.max_deliveries, q.max) BETWEEN 1 AND r.deliveries AS odd
+        FROM leasequeue_ready r
+        WHERE r.queue_id = %(queue)s::bigint AND r.rank = f.rank AND r.lane = 2 AND r.position >= f.low
+            AND (r.expires_at IS NULL OR r.expires_at > q.now)
+        ORDER BY r.position LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) r
+    LIMIT %(size)s::int
+), taken AS (
+    DELETE FROM leasequeue_ready r
+    WHERE r.ctid = ANY (ARRAY(SELECT tid FROM p WHERE NOT EXISTS (SELECT FROM p WHERE odd)))
+    RETURNING r.seq, r.rank, r.position, r.deliveries + 1 AS deliveries, r.flags, r.ready_at, r.max_deliveries
+), l AS MATERIALIZED (
+    SELECT r.*, j.created_at, j.key, j.name, j.tag, j.data, j.meta, j.body, j.reply_to, j.first_claimed_at, j.progress
+    FROM taken r CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = r.seq OFFSET 0) j
 ), c AS MATERIALIZED (
-    SELECT nextval('leasequeue_claim_id_seq') AS id, q.id AS queue_id, q.name AS queue, q.ord, g.seqs, q.dedup_until,
-        COALESCE(%(lease_ms)s::bigint, q.lease_ms) AS ttl, q.max_deliveries,
-        t.now + COALESCE(%(lease_ms)s::bigint, q.lease_ms) * interval '1 ms' AS deadline
-    FROM (SELECT queue_id, array_agg(seq) AS seqs FROM p WHERE NOT spent GROUP BY queue_id) g
-    JOIN q ON q.id = g.queue_id, t
+    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags <> 0)::int AS token,
+        x.*, q.now + q.ttl * interval '1 ms' AS deadline
+    FROM q, (SELECT (bit_or(l.flags) & 15)::int
+                + CASE WHEN min(l.name) IS NOT DISTINCT FROM max(l.name) AND count(l.name) IN (0, count(*)) THEN 0 ELSE 16 END AS flags,
+            min(l.name) AS name, array_agg(l.seq) AS seqs, CASE WHEN max(l.deliveries) > 1 THEN array_agg(l.deliveries) END AS deliveries
+        FROM l) x
+    WHERE x.seqs IS NOT NULL
 ), made AS (
-    INSERT INTO leasequeue_claim (id, queue_id, deadline, created_at, ttl_ms, grace_ms, node, connection, seqs)
-    SELECT c.id, c.queue_id, c.deadline, t.now, c.ttl, %(grace_ms)s::bigint, %(node)s::text, %(connection)s::text,
-        c.seqs
-    FROM c, t
-), l AS (
-    UPDATE leasequeue_job j SET state = 2, node = %(node)s::text, claim = c.id, deadline = c.deadline,
-        deliveries = j.deliveries + 1, claimed_at = t.now, first_claimed_at = COALESCE(j.first_claimed_at, t.now),
-        available_at = NULL, key = CASE WHEN c.dedup_until = 'claimed' THEN NULL ELSE j.key END,
-        expires_at = GREATEST(j.expires_at,
-            CASE WHEN j.expires_at IS NOT NULL THEN c.deadline + %(grace_ms)s::bigint * interval '1 ms' END)
-    FROM c, t
-    WHERE j.queue_id = c.queue_id AND j.seq = ANY (ARRAY(SELECT seq FROM p WHERE NOT spent))
-    RETURNING j.*, c.queue, c.ord, c.max_deliveries AS queue_max_deliveries
+    INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name, connection,
+        seqs, deliveries)
+    SELECT c.token, 0, q.id, c.deadline, q.now, q.ttl, %(grace_ms)s::bigint, c.flags, %(node)s::text,
+        CASE WHEN c.flags & 16 = 0 THEN c.name END, %(connection)s::text, c.seqs, c.deliveries
+    FROM q, c
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at,
-        deadline, name)
-    SELECT (SELECT pg_current_xact_id()::text::bigint), l.claimed_at, l.queue_id, l.seq, 2, l.node, l.deliveries, l.claim,
-        l.created_at, l.deadline, l.name
-    FROM l
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs, deliveries,
+        waited)
+    SELECT (SELECT pg_current_xact_id()::text::bigint), q.now, q.id, c.token, c.deadline, g.low, g.high, 2, %(node)s::text, g.name, g.seqs,
+        g.deliveries, g.waited
+    FROM q, c, (SELECT l.name, min(l.seq) AS low, max(l.seq) AS high, array_agg(l.seq) AS seqs,
+            CASE WHEN max(l.deliveries) > 1 THEN array_agg(l.deliveries) END AS deliveries,
+            array_agg((extract(epoch FROM LEAST(GREATEST((SELECT now FROM q) - l.ready_at, interval '0'), interval '24 days')) * 1000)::int) AS waited
+        FROM l GROUP BY l.name) g
 )
-SELECT due.flags, (SELECT count(*) FROM p WHERE spent), l.seq, l.queue_id, l.queue, l.claim, l.deadline, l.created_at,
-    l.claimed_at, l.deliveries, COALESCE(l.max_deliveries, l.queue_max_deliveries), l.rank, l.key, l.name, l.tag,
-    l.data::text, l.meta::text, l.body, l.reply_to, l.errors::text, l.first_claimed_at, l.progress::text, l.position
-FROM due LEFT JOIN l ON true ORDER BY l.ord, l.rank, l.position
+SELECT EXISTS (SELECT FROM p WHERE odd), l.seq, q.id, q.name, c.token, c.deadline, l.created_at, q.now, l.deliveries,
+    COALESCE(l.max_deliveries, q.max_deliveries), l.rank, l.key, l.name, l.tag, l.data::text, l.meta::text, l.body, l.reply_to,
+    CASE WHEN l.flags & 8 <> 0 THEN leasequeue_errors(l.seq)::text END, COALESCE(l.first_claimed_at, q.now), l.progress::text,
+    l.position, l.flags::int
+FROM q LEFT JOIN (c CROSS JOIN l) ON true ORDER BY l.rank, l.position

@@ -1,6 +1,7 @@
 -- Purpose: claimers join the cohort of a queue; the first of a cohort opens its window.
 -- Parameters: queue (id), jitter_ms; arrays, one entry a claimer: nodes, sizes, leases, connections; now.
 -- Index: leasequeue_waiter_open.
+-- Pages: 50
 -- Returns: ids in order, milliseconds until the window closes.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

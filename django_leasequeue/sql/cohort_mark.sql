@@ -1,6 +1,7 @@
 -- Purpose: note what each waiter was dealt; the dealer's own leave.
 -- Parameters: ids, claims (null: nothing) of the same order, own (ids), now.
 -- Index: leasequeue_claimwaiter_pkey.
+-- Pages: 100
 WITH gone AS (
     DELETE FROM leasequeue_claimwaiter WHERE id = ANY (%(own)s::bigint[])
 )

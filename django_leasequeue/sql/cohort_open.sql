@@ -2,6 +2,7 @@
 --   left out after some seconds, and removed after a minute.
 -- Parameters: queue (id), size (claimers at most), now.
 -- Index: leasequeue_waiter_open, leasequeue_claimwaiter_pkey.
+-- Pages: 30
 -- Returns: id, node, size, lease_ms, connection.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

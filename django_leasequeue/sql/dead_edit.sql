@@ -1,62 +1,94 @@
 -- Purpose: retry one dead letter with other data: a new job in its queue (a letter of a dead-letter topic: in the queue that
 --   it came from) takes its place and names it as its source. The old one is remembered as cancelled, with its data.
 -- Parameters: project, queue (where the letter is), seq, dead_at (the death that was seen), data (JSON), now.
--- Index: leasequeue_job_pkey, leasequeue_job_key.
+-- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_job_key, leasequeue_record_pkey, leasequeue_ready_pkey,
+--   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place.
+-- Pages: 170
 -- Returns: new seq (null: nothing was done), queue of the new job, and why nothing was done: gone (or another transaction is
---   changing it), no_home, key_taken.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
-), q AS MATERIALIZED (
-    SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+--   changing it), no_home, key_taken; then the key, if that is it.
+WITH q AS MATERIALIZED (
+    SELECT id, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
+    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), s AS MATERIALIZED (
-    SELECT j.seq, j.key, CASE WHEN j.state = 3 THEN j.queue_id ELSE j.source_queue END AS home, j.queue_id
-    FROM leasequeue_job j, q WHERE j.seq = %(seq)s::bigint AND j.queue_id + 0 = q.id AND j.state IN (0, 3, 4)
-        AND j.dead_at = %(dead_at)s::timestamptz
-    FOR UPDATE OF j SKIP LOCKED
+    SELECT j.*, d.in_place, d.deliveries, d.error_type, d.error, d.fingerprint, p.place, p.state, q.now, q.txid,
+        CASE WHEN d.in_place THEN j.queue_id ELSE j.source_queue END AS home
+    FROM q CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = %(seq)s::bigint AND d.queue_id + 0 = q.id
+        AND d.dead_at = %(dead_at)s::timestamptz OFFSET 0) d
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = %(seq)s::bigint OFFSET 0) j
+    CROSS JOIN LATERAL (
+        SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
+            WHERE d.in_place AND l.seq = j.seq AND l.dead_at = d.dead_at FOR UPDATE SKIP LOCKED) a
+        UNION ALL
+        SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
+            WHERE NOT d.in_place AND o.queue_id = q.id AND o.seq = j.seq FOR UPDATE SKIP LOCKED) b
+        UNION ALL
+        SELECT * FROM (SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
+            AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq) AND r.seq = j.seq FOR UPDATE SKIP LOCKED) c
+        LIMIT 1) p
 ), target AS MATERIALIZED (
-    SELECT h.id, h.name, h.result_ttl_ms, s.queue_id <> h.id AND s.key IS NOT NULL AND EXISTS (
-        SELECT FROM leasequeue_job k WHERE k.key = s.key AND k.queue_id = h.id) AS taken
-    FROM s JOIN leasequeue_queue h ON h.id = s.home AND h.type = 'queue'
-), gone AS (
-    DELETE FROM leasequeue_job j USING s, target WHERE j.seq = s.seq AND NOT target.taken RETURNING j.*
-), numbered AS MATERIALIZED (
-    SELECT nextval('leasequeue_job_seq_seq') AS new_seq, g.* FROM gone g
-), new AS (
-    INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, created_at, deliveries, source_queue, source_seq,
-        max_deliveries, result_ttl_ms, key, name, tag, origin, reply_to, data, meta, body, errors, error_type, error, fingerprint)
-    SELECT n.new_seq, target.id, n.new_seq, n.rank, 0, t.now, 0, n.queue_id, n.seq, n.max_deliveries, n.result_ttl_ms, n.key,
-        n.name, n.tag, n.origin, n.reply_to, %(data)s::text::jsonb, n.meta, n.body, n.errors, n.error_type, n.error, n.fingerprint
-    FROM numbered n, target, t RETURNING seq, queue_id, rank, source_seq, created_at, name
+    SELECT h.id, h.name, h.result_ttl_ms FROM s JOIN leasequeue_queue h ON h.id = s.home AND h.type = 'queue'
+), freed AS (
+    UPDATE leasequeue_job j SET key = NULL FROM target WHERE j.seq = %(seq)s::bigint AND j.queue_id = target.id RETURNING j.seq
+), n AS MATERIALIZED (
+    SELECT nextval('leasequeue_job_seq_seq') AS new_seq, s.*, target.id AS target, target.result_ttl_ms AS keep
+    FROM s, target WHERE (SELECT count(*) FROM freed) >= 0
+), made AS (
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, source_queue, source_seq, rank, max_deliveries, result_ttl_ms, key,
+        name, tag, origin, reply_to, data, meta, body)
+    SELECT n.new_seq, n.target, n.now, n.queue_id, n.seq, n.rank, n.max_deliveries, n.result_ttl_ms, n.key, n.name, n.tag,
+        n.origin, n.reply_to, %(data)s::text::json, n.meta, n.body
+    FROM n
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
+    RETURNING seq
+), m AS MATERIALIZED (
+    SELECT n.* FROM n, made
+), cleared AS (
+    UPDATE leasequeue_job j SET key = NULL FROM m WHERE j.seq = %(seq)s::bigint AND j.queue_id <> m.target
+), ready AS (
+    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, tag)
+    SELECT m.target, m.rank, 2, m.new_seq, m.new_seq, 0, (m.reply_to IS NOT NULL)::int + 2 * (m.result_ttl_ms IS NOT NULL)::int
+        + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = m.seq OFFSET 0))::int, m.now, m.max_deliveries, m.tag
+    FROM m
+), attempts AS (
+    INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
+    SELECT m.new_seq, m.target, a.at, a.delivery, a.node, a.error_type, a.message, a.traceback, a.fingerprint
+    FROM m, leasequeue_attempt a WHERE a.seq = %(seq)s::bigint ORDER BY a.id
+), letters AS (
+    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+), records AS (
+    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 4))
+), taken AS (
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 0))
 ), kept AS (
-    INSERT INTO leasequeue_jobresult (seq, queue_id, created_at, first_claimed_at, claimed_at, finished_at, expires_at, deliveries,
-        rank, state, name, tag, data, meta, body, result, progress, errors, error_type, error, fingerprint)
-    SELECT n.seq, n.queue_id, n.created_at, n.first_claimed_at, n.claimed_at, t.now,
-        t.now + GREATEST(COALESCE(n.result_ttl_ms, target.result_ttl_ms), 86400000) * interval '1 ms', n.deliveries, n.rank, 3,
-        n.name, n.tag, n.data, n.meta, n.body, jsonb_build_object('edited_into', n.new_seq), n.progress, n.errors, n.error_type,
-        n.error, n.fingerprint
-    FROM numbered n, target, t ON CONFLICT DO NOTHING
-), floors AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
-    SELECT n.queue_id, 0, n.rank, 0 FROM new n WHERE NOT EXISTS (
-        SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = n.queue_id AND f.kind = 0 AND f.rank = n.rank)
-    ON CONFLICT DO NOTHING
+    INSERT INTO leasequeue_jobresult (seq, queue_id, finished_at, expires_at, deliveries, state, result, error_type, error,
+        fingerprint)
+    SELECT m.seq, m.queue_id, m.now, m.now + GREATEST(COALESCE(m.result_ttl_ms, m.keep), 86400000) * interval '1 ms',
+        m.deliveries, 3, json_build_object('edited_into', m.new_seq), m.error_type, m.error, m.fingerprint
+    FROM m ON CONFLICT DO NOTHING
+), ranks AS (
+    INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT m.target, m.rank FROM m
+    WHERE NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = m.target AND k.rank = m.rank)
+), head AS (
+    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at) SELECT m.queue_id, 3, 0, m.seq, m.now FROM m
+    WHERE m.seq > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+        WHERE f.queue_id = m.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
 ), uncounted AS (
-    UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM gone g WHERE s.queue_id = g.queue_id
-        AND s.records IS NOT NULL
+    UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM m
+    WHERE s.queue_id = ANY (ARRAY[m.queue_id, m.target]) AND s.records IS NOT NULL
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, enqueued_at, name, detail)
-    SELECT t.txid, t.now, n.queue_id, n.seq, 9, n.created_at, n.name,
-        jsonb_build_object('to', target.name, 'to_seq', n.new_seq, 'edited', true) FROM numbered n, t, target
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
+    SELECT m.txid, m.now, m.queue_id, m.seq, m.seq, 9, m.name, ARRAY[m.seq],
+        jsonb_build_object('to', target.name, 'to_seq', m.new_seq, 'edited', true) FROM m, target
     UNION ALL
-    SELECT t.txid, t.now, n.queue_id, n.seq, 1, n.created_at, n.name,
-        jsonb_build_object('redriven_from', n.source_seq, 'edited', true) FROM new n, t
+    SELECT m.txid, m.now, m.target, m.new_seq, m.new_seq, 1, m.name, ARRAY[m.new_seq],
+        jsonb_build_object('redriven_from', m.seq, 'edited', true) FROM m
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, n.queue_id::int)
-        THEN pg_advisory_unlock(1280657731, n.queue_id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || n.queue_id)::text END AS sent
-    FROM new n
+    SELECT CASE WHEN pg_try_advisory_lock(1280657731, m.target::int)
+        THEN pg_advisory_unlock(1280657731, m.target::int)::text
+        ELSE pg_notify('leasequeue', 'q' || m.target)::text END AS sent
+    FROM m
 )
-SELECT n.seq, target.name, NULL, (SELECT sent FROM wake) FROM new n, target
+SELECT m.new_seq, target.name, NULL, NULL, (SELECT sent FROM wake) FROM m, target
 UNION ALL
-SELECT NULL, NULL, CASE WHEN target.taken THEN 'key_taken' WHEN EXISTS (SELECT FROM s) THEN 'no_home' ELSE 'gone' END, NULL
-FROM q LEFT JOIN target ON true WHERE target.taken IS NOT FALSE
+SELECT NULL, target.name, CASE WHEN s.seq IS NULL THEN 'gone' WHEN target.id IS NULL THEN 'no_home' ELSE 'key_taken' END, s.key, NULL
+FROM q LEFT JOIN s ON true LEFT JOIN target ON true WHERE NOT EXISTS (SELECT FROM m)

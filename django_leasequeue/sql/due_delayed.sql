@@ -1,13 +1,17 @@
 -- Purpose: the queues that have a delayed job whose time has come.
 -- Parameters: now.
--- Index: leasequeue_job_delayed from the floor on: one entry a queue.
+-- Index: leasequeue_floor_place; leasequeue_delayed_due from the floor on: one entry a queue. (The order keeps a planner who
+--   expects many from reading the table from its beginning.)
+-- Pages: 20 + 7 a row
 -- Returns: queue id.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 )
-SELECT f.queue_id FROM leasequeue_queuefloor f CROSS JOIN LATERAL (
-    SELECT FROM leasequeue_job j
-    WHERE j.queue_id = f.queue_id AND j.state = 1
-        AND j.available_at >= 'epoch'::timestamptz + f.value * interval '1 us'
-        AND j.available_at <= (SELECT now FROM t) LIMIT 1) x
-WHERE f.kind = 1
+SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
+    SELECT FROM leasequeue_delayed d
+    WHERE d.queue_id = q.id AND d.available_at <= (SELECT now FROM t)
+        AND d.available_at >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
+            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0
+            ORDER BY f.value DESC LIMIT 1), 0)
+    ORDER BY d.available_at LIMIT 1) x
+WHERE q.type = 'queue'

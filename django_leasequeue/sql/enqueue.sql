@@ -1,72 +1,77 @@
--- Purpose: add jobs. A key must not exist twice: live jobs (and, with dedup_until = result_ttl, remembered results) refuse
---   it; concurrent callers make one job. Keys go in order, so that two batches with the same keys cannot deadlock.
+-- Purpose: add jobs to a queue, or records to a log. A key must not exist twice: one that is taken adds nothing. Keys go in
+--   order, so that two batches with the same keys cannot deadlock.
 -- Parameters: project, queue, numbers (1 to the number of jobs: an array, whose guessed length lets PostgreSQL keep one
---   generic plan), origin, locked (the caller holds cap_lock); arrays of that length or empty: keys, names, tags, priorities, datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins; now,
---   autocommit.
--- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_result_key.
--- Returns, in input order: seq and state of the new job, or null and what is there: existing seq, existing state
---   (job state, or 10 + result state), whether it is a dead job past its time. All null: look again (lost a race). Last the id
---   of a queue with a cap whose lock is not held: nothing was added, take it and come again.
+--   generic plan), origin, locked (the caller holds cap_lock), held (it
+--   holds queue_hold); arrays of that length or empty: keys, names, tags, priorities,
+--   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins, id_ends (the key is made
+--   of the number and this); now, autocommit.
+-- Whoever deletes an empty queue locks its row, which shows in xmax at once, and then waits for all who write jobs: who sees
+--   that, or any other change that is not past, adds nothing. (What is older than pg_snapshot_xmin is past.)
+-- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
+-- Pages: 50 + 17 a row
+-- Host: inserts, and looks at the queue: no plan reads more.
+-- Returns, in input order: seq of the new job (null: its key is taken, see key_taken.sql), its state, the time; waking; the id
+--   of a queue with a cap whose lock is not held (nothing was added: take it and come again).
 WITH q AS MATERIALIZED (
-    SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
-), t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
-        pg_current_xact_id()::text::bigint AS txid,
-        CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync'
-            THEN set_config('synchronous_commit', 'off', true) END AS relaxed
-    FROM q
-), there AS MATERIALIZED (
-    SELECT j.key, j.seq, j.state, (j.state = 3 AND j.expires_at <= t.now) AS over FROM leasequeue_job j, q, t
-    WHERE j.key = ANY (%(keys)s::text[]) AND j.queue_id = q.id
-    UNION ALL
-    SELECT r.key, r.seq, 10 + r.state, false FROM leasequeue_jobresult r, q, t
-    WHERE r.key = ANY (%(keys)s::text[]) AND r.queue_id = q.id AND r.expires_at > t.now AND r.state <> 3
-        AND q.dedup_until = 'result_ttl'
-        AND NOT EXISTS (SELECT FROM leasequeue_job k WHERE k.key = r.key AND k.queue_id = r.queue_id)
+    SELECT *, pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+        CASE WHEN %(autocommit)s::bool AND durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END,
+        CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END AS turn
+    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s AND (%(held)s::bool OR xmax = 0
+        OR (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - xmax::text::bigint) & 4294967295 BETWEEN 1 AND 2147483647)
 ), i AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS seq, u.*,
-        COALESCE(u.run_at, t.now + u.delay * interval '1 ms') AS available_at
-    FROM t, ROWS FROM (
+        q.turn * LEAST(GREATEST(COALESCE(u.priority, 0), q.priority_min), q.priority_max) AS rank,
+        CASE WHEN COALESCE(u.ttl, q.ttl_ms) > 0 THEN q.now + COALESCE(u.ttl, q.ttl_ms) * interval '1 ms' END AS expires_at,
+        COALESCE(u.run_at, q.now + u.delay * interval '1 ms') AS due,
+        (u.reply_to IS NOT NULL)::int + 2 * (u.result_ttl IS NOT NULL)::int + 64 * (COALESCE(octet_length(u.data), 0)
+            + COALESCE(octet_length(u.meta), 0) + COALESCE(octet_length(u.body), 0) > 16384)::int AS flags
+    FROM q, ROWS FROM (
         unnest(%(numbers)s::int[]),
         unnest(%(keys)s::text[]), unnest(%(names)s::text[]), unnest(%(tags)s::text[]),
         unnest(%(priorities)s::int[]), unnest(%(datas)s::text[]), unnest(%(metas)s::text[]),
         unnest(%(bodies)s::bytea[]), unnest(%(run_at)s::timestamptz[]), unnest(%(delays)s::bigint[]),
         unnest(%(ttls)s::bigint[]), unnest(%(reply_to)s::text[]), unnest(%(result_ttls)s::bigint[]),
-        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[])
-    ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries, origin)
-), new AS (
-    INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, available_at, expires_at, created_at, deliveries,
-        key, name, tag, data, meta, body, reply_to, result_ttl_ms, max_deliveries, origin)
-    SELECT i.seq, q.id, i.seq,
-        CASE q.priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END
-            * LEAST(GREATEST(COALESCE(i.priority, 0), q.priority_min), q.priority_max),
-        CASE WHEN q.type = 'log' THEN 4 WHEN i.available_at > t.now THEN 1 ELSE 0 END,
-        CASE WHEN i.available_at > t.now THEN i.available_at END,
-        CASE WHEN COALESCE(i.ttl, q.ttl_ms) > 0 THEN t.now + COALESCE(i.ttl, q.ttl_ms) * interval '1 ms' END,
-        t.now, 0, i.key, i.name, i.tag, i.data::jsonb, i.meta::jsonb, i.body, i.reply_to, i.result_ttl,
-        i.max_deliveries, COALESCE(i.origin, %(origin)s::text)
-    FROM i, q, t
-    WHERE (i.key IS NULL OR NOT EXISTS (SELECT FROM there WHERE there.key = i.key))
-        AND (%(locked)s::bool OR GREATEST(q.cap_records, q.cap_bytes) = 0)
+        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[]), unnest(%(id_ends)s::text[])
+    ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries, origin,
+        id_end)
+), made AS (
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, tag, data, meta, body, reply_to,
+        result_ttl_ms, max_deliveries, origin)
+    SELECT i.seq, q.id, q.now, i.expires_at, i.rank, i.id_end IS NOT NULL,
+        COALESCE(i.key, leasequeue_job_id(i.seq, i.id_end)), i.name, i.tag, i.data::json, i.meta::json, i.body, i.reply_to,
+        i.result_ttl, i.max_deliveries, COALESCE(i.origin, %(origin)s::text)
+    FROM i, q WHERE %(locked)s::bool OR GREATEST(q.cap_records, q.cap_bytes) = 0
     ORDER BY i.key, i.n
-    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO NOTHING
-    RETURNING seq, queue_id, rank, state, name, created_at
-), floors AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
-    SELECT DISTINCT n.queue_id, 0, n.rank, 0 FROM new n
-    WHERE n.state <> 4 AND NOT EXISTS (
-        SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = n.queue_id AND f.kind = 0 AND f.rank = n.rank)
-    ORDER BY n.rank
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
+    RETURNING seq
+), new AS MATERIALIZED (
+    SELECT i.*, CASE WHEN q.type = 'log' THEN 4 WHEN i.due > q.now THEN 1 ELSE 0 END AS state
+    FROM made JOIN i ON i.seq = made.seq, q
+), ready AS (
+    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
+        tag)
+    SELECT q.id, n.rank, 2, n.seq, n.seq, 0, n.flags, q.now, n.max_deliveries, n.expires_at, n.tag
+    FROM new n, q WHERE n.state = 0
+), delayed AS (
+    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at, tag)
+    SELECT n.seq, q.id, n.due, 0, n.rank, n.flags, n.max_deliveries, n.expires_at, n.tag FROM new n, q WHERE n.state = 1
+), records AS (
+    INSERT INTO leasequeue_record (queue_id, seq, expires_at, tag)
+    SELECT q.id, n.seq, n.expires_at, n.tag FROM new n, q WHERE n.state = 4
+), ranks AS (
+    INSERT INTO leasequeue_queuerank (queue_id, rank)
+    SELECT DISTINCT q.id, n.rank FROM new n, q WHERE n.state <> 4 AND NOT EXISTS (
+        SELECT FROM leasequeue_queuerank k WHERE k.queue_id = q.id AND k.rank = n.rank)
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, enqueued_at, name)
-    SELECT t.txid, t.now, n.queue_id, n.seq, 1, t.now, n.name FROM new n, t, q WHERE q.log_enqueued AND n.state <> 4
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs)
+    SELECT q.txid, q.now, q.id, min(n.seq), max(n.seq), 1, n.name, array_agg(n.seq)
+    FROM new n, q WHERE q.log_enqueued AND n.state <> 4 GROUP BY q.txid, q.now, q.id, n.name, (n.n - 1) / 1000
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, q.id::int)
         THEN pg_advisory_unlock(1280657731, q.id::int)::text
         ELSE pg_notify('leasequeue', 'q' || q.id)::text END AS sent
-    FROM q WHERE EXISTS (SELECT FROM new WHERE state IN (0, 4))
+    FROM q WHERE EXISTS (SELECT FROM new WHERE state <> 1)
 )
-SELECT n.seq, n.state, t.now, e.seq, e.state, e.over, (SELECT sent FROM wake),
-    (SELECT q.id FROM q WHERE NOT %(locked)s::bool AND GREATEST(q.cap_records, q.cap_bytes) > 0)
-FROM t, i LEFT JOIN new n ON n.seq = i.seq LEFT JOIN there e ON e.key = i.key ORDER BY i.n
+SELECT n.seq, n.state, q.now, (SELECT sent FROM wake),
+    CASE WHEN NOT %(locked)s::bool AND GREATEST(q.cap_records, q.cap_bytes) > 0 THEN q.id END
+FROM q, i LEFT JOIN new n ON n.seq = i.seq ORDER BY i.n

@@ -1,5 +1,6 @@
 -- Purpose: how many events of the lease log are in the default partition, counted to a bound.
 -- Parameters: size.
 -- Index: none (a part of the table's pages).
+-- Pages: 30
 -- Returns: count.
 SELECT count(*) FROM (SELECT FROM leasequeue_leaseevent_default LIMIT %(size)s::int) x

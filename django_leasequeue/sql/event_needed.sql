@@ -2,6 +2,7 @@
 -- Parameters: low, high (numbers; both null: the default partition), days (of retention), txid (a reader still needs events
 --   of this transaction and later ones; null: nobody), now.
 -- Index: leasequeue_event_occurred and leasequeue_event_txid (BRIN) of one partition.
+-- Pages: 280
 -- Returns: whether there is an event younger than the retention, whether there is one that a reader needs.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(days)s::float8 * interval '1 day' AS cutoff

@@ -1,6 +1,7 @@
 -- Purpose: the partitions of the lease log, and how far its numbers have come.
 -- Parameters: none.
 -- Index: catalogs only.
+-- Pages: none: catalogs.
 -- Returns: the last number drawn (0: none), schema, name, from, to (exclusive; both null for the default partition), bytes,
 --   whether it has any row (read for the default partition only; null for the others).
 SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('leasequeue_leaseevent', 'id')::regclass), 0)::bigint,

@@ -1,60 +1,93 @@
--- Purpose: end leased jobs: completed (ack) or failed by the worker's word. Removes the job, keeps its result when the
---   queue or the job asks for it, writes the event, tells who waits for the reply, and the stream that it was leased to:
---   all in one statement.
--- Parameters: project, queue (null: any), node; arrays of equal length or empty: seqs, claims (tokens, null: unfenced),
---   states (1 completed, 2 failed), results, bodies, error_types, errors, records (json), fingerprints, ttls (ms);
---   now, autocommit.
+-- Purpose: end leased jobs: completed (ack) or failed by the worker's word. Takes them out of their claims, keeps the outcome
+--   when the queue or the job asks for it (else the job goes), writes the events, tells who waits for the reply, and the stream
+--   that it was leased to: all in one statement.
+-- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their tokens),
+--   states (1 completed, 2 failed), results, bodies, error_types, errors, tracebacks, fingerprints, ttls (ms), rans (ms that the
+--   handler ran); now, autocommit.
 --   A result that somebody waits for is kept for a minute even where the queue keeps none.
--- Index: leasequeue_job_pkey, leasequeue_claim_pkey.
+-- Index: leasequeue_claim_pkey, leasequeue_job_pkey (of jobs with something unusual, and of those that go),
+--   leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place.
+-- Pages: 170 + 10 a row
 -- Returns: the seqs that were ended.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), i AS MATERIALIZED (
-    SELECT * FROM ROWS FROM (
+), k AS MATERIALIZED (
+    SELECT c.token, c.part, c.queue_id, c.created_at, c.deadline, c.connection, c.flags, c.name, c.seqs, c.deliveries, q.result_ttl_ms, q.durability
+    FROM leasequeue_claim c
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
+    WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text
+        AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
+        AND (q.late_ack = 'accept' OR c.deadline >= (SELECT now FROM t))
+    ORDER BY c.token, c.part FOR NO KEY UPDATE OF c
+), x AS MATERIALIZED (
+    SELECT k.token, k.part, k.flags, u.seq, COALESCE(u.deliveries, 1) AS deliveries, i.*
+    FROM k CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)
+    LEFT JOIN ROWS FROM (
         unnest(%(seqs)s::bigint[]), unnest(%(claims)s::bigint[]), unnest(%(states)s::int[]), unnest(%(results)s::text[]),
         unnest(%(bodies)s::bytea[]), unnest(%(error_types)s::text[]), unnest(%(errors)s::text[]),
-        unnest(%(records)s::text[]), unnest(%(fingerprints)s::text[]), unnest(%(ttls)s::bigint[])
-    ) AS u(i_seq, token, outcome, result, result_body, new_error_type, new_error, record, new_fingerprint, ttl)
-), d AS (
-    DELETE FROM leasequeue_job j USING i, leasequeue_queue q, t
-    WHERE j.seq = i.i_seq AND j.state = 2 AND j.node = %(node)s::text
-        AND q.id = j.queue_id AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
-        AND (i.token IS NULL OR j.claim = i.token) AND (q.late_ack = 'accept' OR j.deadline >= t.now)
-    RETURNING j.*, i.*, COALESCE(i.ttl, j.result_ttl_ms, NULLIF(q.result_ttl_ms, 0),
-        CASE WHEN j.reply_to IS NOT NULL THEN 60000 ELSE 0 END) AS keep_ms, t.now, q.durability
+        unnest(%(tracebacks)s::text[]), unnest(%(fingerprints)s::text[]), unnest(%(ttls)s::bigint[]), unnest(%(rans)s::int[])
+    ) AS i(i_seq, i_claim, state, result, body, error_type, error, traceback, fingerprint, ttl, ran)
+        ON i.i_seq = u.seq AND i.i_claim = k.token
+), j AS MATERIALIZED (
+    -- Whoever joined or set a TTL while this waited for the claim changed the job as well: read it as it is then.
+    SELECT * FROM (
+        SELECT seq, name, key, reply_to, result_ttl_ms FROM leasequeue_job
+        WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 3 <> 0)) FOR NO KEY UPDATE) a
+    UNION ALL
+    SELECT seq, name, key, NULL, NULL FROM leasequeue_job
+    WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 19 = 16))
+), d AS MATERIALIZED (
+    SELECT x.*, k.queue_id, k.created_at AS claimed_at, k.deadline, t.now, j.reply_to, j.key,
+        CASE WHEN k.flags & 16 <> 0 THEN j.name ELSE k.name END AS name,
+        COALESCE(x.ttl, j.result_ttl_ms, NULLIF(k.result_ttl_ms, 0), CASE WHEN j.reply_to IS NOT NULL THEN 60000 ELSE 0 END) AS keep
+    FROM t, x JOIN k ON k.token = x.token AND k.part = x.part LEFT JOIN j ON j.seq = x.seq WHERE x.i_seq IS NOT NULL
+), m AS MATERIALIZED (
+    SELECT x.token, x.part, array_agg(x.seq) FILTER (WHERE x.i_seq IS NULL) AS seqs,
+        array_agg(x.deliveries) FILTER (WHERE x.i_seq IS NULL) AS deliveries
+    FROM x GROUP BY x.token, x.part HAVING count(x.i_seq) > 0
+), gone AS (
+    DELETE FROM leasequeue_claim c USING m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NULL
+        AND c.token = ANY (%(tokens)s::bigint[])
+), rest AS (
+    UPDATE leasequeue_claim c SET seqs = m.seqs, deliveries = CASE WHEN c.deliveries IS NOT NULL THEN m.deliveries END
+    FROM m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NOT NULL AND c.token = ANY (%(tokens)s::bigint[])
 ), kept AS (
-    INSERT INTO leasequeue_jobresult (seq, queue_id, created_at, first_claimed_at, claimed_at, finished_at, expires_at,
-        claim, deliveries, rank, state, key, name, tag, node, data, meta, body, result, result_body, progress, errors,
-        error_type, error, fingerprint)
-    SELECT d.seq, d.queue_id, d.created_at, d.first_claimed_at, d.claimed_at, d.now, d.now + d.keep_ms * interval '1 ms',
-        d.claim, d.deliveries, d.rank, d.outcome, d.key, d.name, d.tag, d.node, d.data, d.meta, d.body,
-        d.result::jsonb, d.result_body, d.progress,
-        CASE WHEN d.record IS NULL THEN d.errors ELSE COALESCE(d.errors, '[]') || d.record::jsonb END,
-        COALESCE(d.new_error_type, d.error_type), COALESCE(d.new_error, d.error),
-        COALESCE(d.new_fingerprint, d.fingerprint)
-    FROM d WHERE d.keep_ms > 0
-    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL DO UPDATE SET
-        seq = excluded.seq, created_at = excluded.created_at, first_claimed_at = excluded.first_claimed_at,
-        claimed_at = excluded.claimed_at, finished_at = excluded.finished_at, expires_at = excluded.expires_at,
-        claim = excluded.claim, deliveries = excluded.deliveries, rank = excluded.rank, state = excluded.state,
-        name = excluded.name, tag = excluded.tag, node = excluded.node, data = excluded.data, meta = excluded.meta,
-        body = excluded.body, result = excluded.result, result_body = excluded.result_body,
-        progress = excluded.progress, errors = excluded.errors, error_type = excluded.error_type,
-        error = excluded.error, fingerprint = excluded.fingerprint
+    INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result,
+        result_body, error_type, error, fingerprint)
+    SELECT d.seq, d.queue_id, d.token, d.claimed_at, d.now, d.now + d.keep * interval '1 ms', d.deliveries, d.state,
+        %(node)s::text, d.result::json, d.body, d.error_type, d.error, d.fingerprint
+    FROM d WHERE d.keep > 0
+), attempts AS (
+    INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
+    SELECT d.seq, d.queue_id, d.now, d.deliveries, %(node)s::text, d.error_type, COALESCE(d.error, ''),
+        COALESCE(d.traceback, ''), COALESCE(d.fingerprint, '')
+    FROM d WHERE d.keep > 0 AND d.error_type IS NOT NULL
+), dropped AS (
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0))
+), forgotten AS (
+    DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0 AND flags & 8 <> 0))
+), letters AS (
+    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE flags & 4 <> 0))
+), head AS (
+    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
+    SELECT h.queue_id, 3, 0, h.high, t.now FROM t, (
+        SELECT d.queue_id, max(d.seq) AS high FROM d WHERE d.keep = 0 GROUP BY d.queue_id) h
+    WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = h.queue_id AND f.kind = 3
+        AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at,
-        deadline, name, detail)
-    SELECT (SELECT pg_current_xact_id()::text::bigint), d.now, d.queue_id, d.seq, CASE d.outcome WHEN 1 THEN 5 ELSE 6 END,
-        d.node, d.deliveries, d.claim, d.created_at, d.deadline, d.name,
-        CASE WHEN d.outcome = 2 THEN jsonb_build_object('error_type', d.new_error_type, 'fingerprint', d.new_fingerprint)
-        END
-    FROM d
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran,
+        detail)
+    SELECT pg_current_xact_id()::text::bigint, d.now, d.queue_id, d.token, min(d.seq), max(d.seq),
+        CASE d.state WHEN 1 THEN 5 ELSE 6 END, %(node)s::text, d.name, array_agg(d.seq), array_agg(d.deliveries),
+        CASE WHEN count(d.ran) > 0 THEN array_agg(d.ran) END,
+        CASE WHEN d.state = 2 THEN jsonb_build_object('error_type', d.error_type, 'fingerprint', d.fingerprint) END
+    FROM d GROUP BY d.now, d.queue_id, d.token, d.state, d.name, d.error_type, d.fingerprint
 )
 SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
-    THEN (SELECT string_agg(pg_notify(c, d.seq || ':' || d.outcome || ':' || COALESCE(d.key, ''))::text, '')
+    THEN (SELECT string_agg(pg_notify(c, d.seq || ':' || d.state || ':' || COALESCE(d.key, ''))::text, '')
         FROM string_to_table(d.reply_to, ' ') c) END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(durability <> 'fsync')
-        THEN set_config('synchronous_commit', 'off', true) END FROM d),
-    (SELECT count(pg_notify(split_part(c.connection, ':', 1), split_part(c.connection, ':', 2))::text)
-        FROM leasequeue_claim c WHERE c.id = ANY (ARRAY(SELECT claim FROM d)) AND c.connection IS NOT NULL)
+        THEN set_config('synchronous_commit', 'off', true) END FROM k),
+    (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
+        FROM k WHERE k.connection IS NOT NULL)
 FROM d

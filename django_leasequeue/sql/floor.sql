@@ -1,46 +1,59 @@
--- Purpose: advance the floors, in three steps a second or more apart: propose a candidate (the lowest live value), note a
---   mark (the next transaction id), and when every transaction below the mark has ended apply it, after looking once more
---   for something lower. Times are never proposed beyond now: what comes later is due later. Every minute look from zero:
---   a wrong floor delays a job, never loses it. A floor that a slow transaction has lowered and holds is passed over.
--- Parameters: queues (ids; null: all), now.
--- Index: leasequeue_job_ready, leasequeue_job_delayed, leasequeue_claim_deadline, each from the floor on.
--- Returns: queue id, kind, rank, value, candidate of the floors that changed.
+-- Purpose: raise floors. A caller proposes the lowest live value that it saw, with a mark (the next transaction id of that
+--   moment); when every transaction below the mark has ended, nothing lower can appear any more but what is there now. So:
+--   raise to the proposed value, or to what is lower by then; and propose anew. Times are held 5 seconds back. Of a queue
+--   in which there is nothing they are raised every 10 seconds only.
+-- Parameters: queues (ids; null: all); arrays of equal length, what the caller proposed before: ids, kinds, ranks, lows, marks;
+--   head (the first number that had not been drawn when the caller asked last, for queues where nothing waits: one that is read
+--   here may have been drawn after the snapshot, by a transaction that the mark does not cover); now.
+-- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, leasequeue_delayed_due,
+--   leasequeue_claim_deadline, each from the floor on.
+-- Pages: 60 + 7 a row
+-- Returns: queue id, kind, rank, the floor now, lowest live value, mark, oldest running transaction, head for the next call.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+        (extract(epoch FROM COALESCE(%(now)s::timestamptz, clock_timestamp()) - interval '5 seconds') * 1000000)::bigint AS limit,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
         pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
         COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head
+), p AS MATERIALIZED (
+    SELECT DISTINCT k.queue_id, 0 AS kind, k.rank::int AS rank FROM leasequeue_queuerank k
+    WHERE %(queues)s::bigint[] IS NULL OR k.queue_id = ANY (%(queues)s::bigint[])
+    UNION ALL
+    SELECT q.id, kind, 0 FROM leasequeue_queue q, (VALUES (1), (2)) AS v(kind)
+    WHERE q.type = 'queue' AND (%(queues)s::bigint[] IS NULL OR q.id = ANY (%(queues)s::bigint[]))
+), f AS MATERIALIZED (
+    SELECT p.*, COALESCE(v.value, 0) AS value, v.made_at, a.low AS proposed, a.mark
+    FROM p LEFT JOIN LATERAL (SELECT f.value, f.made_at FROM leasequeue_queuefloor f WHERE f.queue_id = p.queue_id AND f.kind = p.kind
+        AND f.rank = p.rank ORDER BY f.value DESC LIMIT 1) v ON true
+    LEFT JOIN ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(kinds)s::int[]), unnest(%(ranks)s::int[]), unnest(%(lows)s::bigint[]),
+        unnest(%(marks)s::bigint[])) AS a(queue_id, kind, rank, low, mark)
+        ON a.queue_id = p.queue_id AND a.kind = p.kind AND a.rank = p.rank
 ), x AS MATERIALIZED (
     SELECT f.*, t.*, CASE f.kind
-        WHEN 0 THEN COALESCE((SELECT j.position FROM leasequeue_job j WHERE j.queue_id = f.queue_id AND j.rank = f.rank
-            AND j.state = 0 AND j.position >= f.since ORDER BY j.position LIMIT 1), t.head)
-        WHEN 1 THEN (extract(epoch FROM LEAST(t.now, (SELECT j.available_at FROM leasequeue_job j
-            WHERE j.queue_id = f.queue_id AND j.state = 1
-            AND j.available_at >= 'epoch'::timestamptz + f.since * interval '1 us' ORDER BY j.available_at LIMIT 1)
-            )) * 1000000)::bigint
-        ELSE (extract(epoch FROM LEAST(t.now, (SELECT c.deadline FROM leasequeue_claim c WHERE c.queue_id = f.queue_id
-            AND c.deadline >= 'epoch'::timestamptz + f.since * interval '1 us' ORDER BY c.deadline LIMIT 1)
-            )) * 1000000)::bigint END AS low
-    FROM (
-        SELECT l.*, CASE WHEN l.rechecked_at IS NULL OR l.rechecked_at < t.now - interval '1 minute' THEN 0
-            ELSE l.value END AS since
-        FROM leasequeue_queuefloor l, t
-        WHERE %(queues)s::bigint[] IS NULL OR l.queue_id = ANY (%(queues)s::bigint[])
-    ) f, t
-), due AS MATERIALIZED (
-    SELECT f.id FROM leasequeue_queuefloor f WHERE f.id = ANY (ARRAY(SELECT x.id FROM x
-        WHERE x.low < x.value OR x.mark <= x.xmin OR (x.since = 0 AND x.value > 0)
-            OR (x.candidate IS NULL AND x.low > x.value)
-            OR (x.mark IS NULL AND x.candidate > x.value AND x.candidate_at <= x.now - interval '1 second')))
-    ORDER BY f.id FOR NO KEY UPDATE SKIP LOCKED
+        WHEN 0 THEN COALESCE((SELECT r.position FROM leasequeue_ready r WHERE r.queue_id = f.queue_id AND r.rank = f.rank
+            AND r.lane = 2 AND r.position >= f.value ORDER BY r.position LIMIT 1), %(head)s::bigint)
+        WHEN 1 THEN LEAST(t.limit, (SELECT (extract(epoch FROM d.available_at) * 1000000)::bigint FROM leasequeue_delayed d
+            WHERE d.queue_id = f.queue_id AND d.available_at >= 'epoch'::timestamptz + f.value * interval '1 us'
+            ORDER BY d.available_at LIMIT 1))
+        ELSE LEAST(t.limit, (SELECT (extract(epoch FROM c.deadline) * 1000000)::bigint FROM leasequeue_claim c
+            WHERE c.queue_id = f.queue_id AND c.deadline >= 'epoch'::timestamptz + f.value * interval '1 us'
+            ORDER BY c.deadline LIMIT 1)) END AS low
+    FROM f, t
+), y AS MATERIALIZED (
+    SELECT x.*, CASE WHEN x.mark <= x.xmin AND (x.made_at IS NULL OR x.made_at < x.now - interval '10 seconds'
+            OR bool_or(x.low <> CASE x.kind WHEN 0 THEN %(head)s::bigint ELSE x.limit END
+                OR x.kind = 0 AND (SELECT true FROM leasequeue_ready r WHERE r.queue_id = x.queue_id AND r.rank = x.rank
+                    AND r.lane = 1 ORDER BY r.position LIMIT 1)) OVER (PARTITION BY x.queue_id))
+        THEN GREATEST(x.value, LEAST(x.proposed, x.low)) ELSE x.value END AS floor FROM x
+), raised AS (
+    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
+    SELECT y.queue_id, y.kind, y.rank, y.floor, y.now FROM y WHERE y.floor > y.value
+), old AS MATERIALIZED (
+    SELECT o.id FROM y CROSS JOIN LATERAL (
+        SELECT f.id FROM leasequeue_queuefloor f WHERE f.queue_id = y.queue_id AND f.kind = y.kind AND f.rank = y.rank
+            AND f.value < y.value ORDER BY f.value DESC LIMIT 10 FOR UPDATE SKIP LOCKED) o
+    WHERE y.floor > y.value
+), cleared AS (
+    DELETE FROM leasequeue_queuefloor WHERE id = ANY (ARRAY(SELECT id FROM old))
 )
-UPDATE leasequeue_queuefloor f SET
-    value = CASE WHEN f.mark <= x.xmin THEN LEAST(f.candidate, x.low) ELSE LEAST(f.value, x.low) END,
-    candidate = CASE WHEN f.candidate IS NULL OR f.mark <= x.xmin THEN x.low ELSE LEAST(f.candidate, x.low) END,
-    candidate_at = CASE WHEN f.candidate IS NULL OR f.mark <= x.xmin THEN x.now ELSE f.candidate_at END,
-    mark = CASE WHEN f.candidate IS NULL OR f.mark <= x.xmin THEN NULL
-        WHEN f.mark IS NULL AND f.candidate_at <= x.now - interval '1 second' THEN x.xmax ELSE f.mark END,
-    rechecked_at = CASE WHEN x.since = 0 THEN x.now ELSE f.rechecked_at END
-FROM x
-WHERE x.id = f.id AND f.id = ANY (ARRAY(SELECT id FROM due))
-RETURNING f.queue_id, f.kind, f.rank, f.value, f.candidate
+SELECT y.queue_id, y.kind, y.rank, y.floor, y.low, y.xmax, y.xmin, y.head FROM y

@@ -2,6 +2,7 @@
 --   over are removed on the way.
 -- Parameters: queue (id), key, window_ms, now.
 -- Index: leasequeue_idempotency_key, leasequeue_idempotency_expires.
+-- Pages: 40
 -- Returns: one row if the key is ours now; nothing if a write with it was done within the window.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -1,28 +1,60 @@
 -- Purpose: what is known of jobs by number or key, live or remembered, in one queue; small results come with it.
 -- Parameters: project, queue; seqs, keys (arrays); inline (bytes as stored: a larger result stays behind; null: all results
 --   stay behind); now.
--- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_jobresult_pkey, leasequeue_result_key.
+-- Index: leasequeue_job_pkey, leasequeue_job_key (leasequeue_keyed); for each job one look at leasequeue_jobresult_pkey, leasequeue_ready_pkey,
+--   leasequeue_delayed_pkey, leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_attempt_job. What stands nowhere of
+--   these is leased: the claims are read once, by leasequeue_claim_deadline from the floor on.
+-- Pages: 20 + 20 a row, and the live claims
 -- Returns: live jobs first: the columns of engine.results.Status. state is the job's, or 10 + the result's.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), q AS MATERIALIZED (
-    SELECT id, name, max_deliveries FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+WITH q AS MATERIALIZED (
+    SELECT id, max_deliveries, dedup_until, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+), p AS MATERIALIZED (
+    SELECT j.*, p.state, p.deliveries, p.expires, p.available_at, COALESCE(j.max_deliveries, q.max_deliveries) AS max
+    FROM q JOIN leasequeue_job j ON j.queue_id = q.id
+    LEFT JOIN LATERAL (
+        SELECT 10 + r.state AS state, r.deliveries, r.expires_at AS expires, NULL::timestamptz AS available_at
+        FROM leasequeue_jobresult r WHERE r.seq = j.seq
+        UNION ALL
+        SELECT 0, r.deliveries, r.expires_at, NULL FROM leasequeue_ready r
+        WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        UNION ALL
+        SELECT 1, w.deliveries, w.expires_at, w.available_at FROM leasequeue_delayed w WHERE w.seq = j.seq
+        UNION ALL
+        SELECT 3, x.deliveries, x.expires_at, NULL FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place
+        UNION ALL
+        SELECT 4, 0, o.expires_at, NULL FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
+        LIMIT 1) p ON true
+    WHERE j.seq = ANY (ARRAY(SELECT unnest(%(seqs)s::bigint[]) UNION ALL
+            SELECT k.seq FROM leasequeue_keyed(%(keys)s::text[]) k))
+        AND ((p.state = 3 OR p.state > 10) AND p.expires <= q.now) IS NOT TRUE
+        AND (q.dedup_until <> 'claimed' OR (p.state IN (0, 1) AND p.deliveries = 0) OR j.seq = ANY (%(seqs)s::bigint[]))
+), h AS MATERIALIZED (
+    SELECT u.seq, c.token, c.node, c.deadline, c.created_at, c.grace_ms, COALESCE(u.deliveries, 1) AS deliveries
+    FROM (SELECT queue_id, array_agg(seq) AS seqs FROM p WHERE state IS NULL GROUP BY queue_id) x
+    CROSS JOIN LATERAL (
+        SELECT * FROM leasequeue_claim c WHERE c.queue_id = x.queue_id AND (cardinality(x.seqs) > 8 OR c.seqs && x.seqs)
+            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
+                SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = x.queue_id AND f.kind = 2 AND f.rank = 0
+                ORDER BY f.value DESC LIMIT 1), 0)
+        OFFSET 0) c
+    CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
+    WHERE (u.seq IN (SELECT seq FROM p WHERE state IS NULL)) IS TRUE
 )
-SELECT j.seq, j.queue_id, j.key, j.name, j.state::int AS state, j.deliveries, COALESCE(j.max_deliveries, q.max_deliveries),
-    j.created_at, j.first_claimed_at, j.claimed_at, j.dead_at, j.available_at, j.deadline, j.expires_at, j.node, j.claim,
-    j.error_type, j.error, j.progress::text, j.errors::text, NULL::text, NULL::int, NULL::bytea, NULL::int
-FROM q JOIN leasequeue_job j ON j.queue_id = q.id, t
-WHERE j.seq = ANY (ARRAY(SELECT unnest(%(seqs)s::bigint[]) UNION ALL
-        SELECT k.seq FROM leasequeue_job k, q WHERE k.key = ANY (%(keys)s::text[]) AND k.queue_id = q.id))
-    AND NOT (j.state = 3 AND j.expires_at IS NOT NULL AND j.expires_at <= t.now)
-UNION ALL
-SELECT r.seq, r.queue_id, r.key, r.name, 10 + r.state, r.deliveries, NULL,
-    r.created_at, r.first_claimed_at, r.claimed_at, r.finished_at, NULL, NULL, r.expires_at, r.node, r.claim,
-    r.error_type, r.error, r.progress::text, r.errors::text,
+SELECT p.seq, p.queue_id, p.key, p.name, COALESCE(p.state, 2) AS state, COALESCE(p.deliveries, h.deliveries, 1),
+    CASE WHEN r.seq IS NULL THEN p.max END, p.created_at, COALESCE(p.first_claimed_at, h.created_at, r.claimed_at),
+    COALESCE(h.created_at, r.claimed_at, CASE WHEN p.deliveries = 1 THEN p.first_claimed_at
+        ELSE GREATEST(p.first_claimed_at, a.at) END),
+    COALESCE(r.finished_at, d.dead_at), p.available_at, h.deadline, CASE WHEN p.state IS NOT NULL THEN p.expires
+        WHEN p.expires_at IS NOT NULL THEN GREATEST(p.expires_at, h.deadline + h.grace_ms * interval '1 ms') END,
+    COALESCE(r.node, h.node), COALESCE(r.claim, h.token),
+    CASE WHEN r.seq IS NULL THEN COALESCE(d.error_type, a.error_type) ELSE r.error_type END,
+    CASE WHEN r.seq IS NULL THEN COALESCE(d.error, a.message) ELSE r.error END,
+    p.progress::text, CASE WHEN a.id IS NOT NULL THEN leasequeue_errors(p.seq)::text END,
     CASE WHEN pg_column_size(r.result) <= %(inline)s::int THEN r.result::text END, pg_column_size(r.result),
     CASE WHEN octet_length(r.result_body) <= %(inline)s::int THEN r.result_body END, octet_length(r.result_body)
-FROM q JOIN leasequeue_jobresult r ON r.queue_id = q.id, t
-WHERE r.seq = ANY (ARRAY(SELECT unnest(%(seqs)s::bigint[]) UNION ALL
-        SELECT k.seq FROM leasequeue_jobresult k, q WHERE k.key = ANY (%(keys)s::text[]) AND k.queue_id = q.id))
-    AND r.expires_at > t.now
-ORDER BY state, seq DESC
+FROM p LEFT JOIN h ON h.seq = p.seq
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_jobresult r WHERE r.seq = p.seq AND p.state > 10 LIMIT 1) r ON true
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = p.seq LIMIT 1) d ON true
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = p.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
+ORDER BY state, p.seq DESC

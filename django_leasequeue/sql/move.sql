@@ -1,75 +1,147 @@
 -- Purpose: dead-letter jobs to another topic: append to it with provenance, remove here, count, in one statement. In a log
 --   a letter keeps its rank and its own limits for the day it goes home; in a queue it is a job like any other.
--- Parameters: queue (source id), target (topic id), seqs; node and claims (the holder who released them; null for jobs
---   whose lease expired or that were met by a claim); now.
--- Index: leasequeue_job_pkey, leasequeue_job_key.
--- Returns: the source seq, the new seq, key, name, deliveries.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
-), q AS MATERIALIZED (
-    SELECT * FROM leasequeue_queue WHERE id = %(queue)s
+-- Parameters: queue (source id), target (topic id), seqs (at most 1,000); node and claims (the holder who released them, and its
+--   tokens; null for jobs whose lease expired or that were met by a claim); keyed (a letter keeps its key, and stays here if
+--   the target has it: else it goes without one); now.
+-- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_claim_pkey, leasequeue_claim_deadline from the
+--   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place. Waits for
+--   the claims of a holder; what else somebody has locked is passed over.
+--   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
+-- Pages: 20 + 78 a row
+-- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); whoever waited is told.
+WITH q AS MATERIALIZED (
+    SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
+    FROM leasequeue_queue WHERE id = %(queue)s
 ), target AS MATERIALIZED (
-    SELECT * FROM leasequeue_queue WHERE id = %(target)s
+    SELECT q.now, q.txid, o.id, o.name, o.type = 'log' AS log,
+        CASE WHEN o.ttl_ms > 0 THEN q.now + o.ttl_ms * interval '1 ms' END AS expires_at
+    FROM q, leasequeue_queue o WHERE o.id = %(target)s
+), held AS MATERIALIZED (
+    SELECT c.* FROM leasequeue_claim c
+    WHERE c.token = ANY (%(claims)s::bigint[]) AND c.node = %(node)s::text AND c.queue_id + 0 = %(queue)s::bigint
+        AND c.seqs && %(seqs)s::bigint[]
+    ORDER BY c.token, c.part FOR NO KEY UPDATE
+), over AS MATERIALIZED (
+    SELECT c.* FROM leasequeue_claim c
+    WHERE %(node)s::text IS NULL AND c.queue_id = %(queue)s::bigint AND c.deadline < (SELECT now FROM q)
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+            WHERE f.queue_id = %(queue)s::bigint AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+        AND c.seqs && %(seqs)s::bigint[]
+    ORDER BY c.deadline LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
+), c AS MATERIALIZED (
+    SELECT * FROM held UNION ALL SELECT * FROM over
 ), s AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j, q, t
-    WHERE j.seq = ANY (%(seqs)s::bigint[]) AND j.queue_id = q.id
-        AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND j.deliveries
-        AND (j.state = 0 OR (j.state = 2 AND (j.deadline < t.now
-            OR (j.node = %(node)s::text AND j.claim = ANY (%(claims)s::bigint[])))))
-    ORDER BY j.seq FOR UPDATE OF j SKIP LOCKED
+    SELECT u.seq, r.place, r.deliveries, NULL::bigint AS token, NULL::smallint AS part, NULL::text AS node,
+        NULL::timestamptz AS deadline
+    FROM q CROSS JOIN unnest(%(seqs)s::bigint[]) AS u(seq)
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
+    CROSS JOIN LATERAL (
+        SELECT r.ctid AS place, r.deliveries FROM leasequeue_ready r
+        WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+            AND r.seq = j.seq
+        LIMIT 1 FOR UPDATE SKIP LOCKED) r
+    UNION ALL
+    SELECT u.seq, NULL, COALESCE(u.deliveries, 1), c.token, c.part, c.node, c.deadline
+    FROM c CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries) WHERE u.seq = ANY (%(seqs)s::bigint[])
+), n AS MATERIALIZED (
+    SELECT nextval('leasequeue_job_seq_seq') AS new_seq, j.*, s.place, s.deliveries, s.token, s.part, s.node, s.deadline, s.expired,
+        target.id AS target, target.name AS target_name, target.log, target.now, target.txid, target.expires_at AS until,
+        CASE WHEN s.expired THEN 'LEASE_EXPIRED' ELSE COALESCE(a.error_type, 'MAX_ATTEMPTS') END AS error_type,
+        CASE WHEN s.expired THEN 'the lease expired: the worker died, hung or lost its database' ELSE a.message END AS error,
+        CASE WHEN s.expired THEN 'lease_expired' ELSE COALESCE(a.fingerprint, '') END AS fingerprint,
+        a.id IS NOT NULL OR s.expired AS failed, json_build_object('$dead_letter_from', q.name, '$dead_letter_deliveries',
+            s.deliveries, '$dead_letter_src_seq', s.seq) AS stamp
+    FROM target, q, (SELECT *, token IS NOT NULL AND %(node)s::text IS NULL AS expired FROM s) s
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
+    LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = s.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
+    WHERE j.queue_id = q.id AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND s.deliveries
+    ORDER BY s.seq
+), made AS (
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, source_queue, source_seq, rank, max_deliveries,
+        result_ttl_ms, key, name, tag, origin, data, meta, body, progress)
+    SELECT n.new_seq, n.target, n.now, n.until, n.queue_id, n.seq, CASE WHEN n.log THEN n.rank ELSE 0 END,
+        CASE WHEN n.log THEN n.max_deliveries END, CASE WHEN n.log THEN n.result_ttl_ms END,
+        CASE WHEN %(keyed)s::bool THEN n.key END, n.name, n.tag, n.origin, n.data, CASE WHEN n.meta IS NULL THEN n.stamp ELSE (
+            SELECT json_object_agg(m.key, m.value) FROM (
+                SELECT o.key, o.value FROM json_each(n.meta) AS o WHERE (n.stamp -> o.key) IS NULL
+                UNION ALL SELECT o.key, o.value FROM json_each(n.stamp) AS o) m) END, n.body, n.progress
+    FROM n ORDER BY n.key, n.new_seq
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
+    RETURNING seq
+), m AS MATERIALIZED (
+    SELECT n.* FROM n WHERE n.new_seq = ANY (ARRAY(SELECT seq FROM made))
+), ready AS (
+    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, expires_at, tag)
+    SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
+), records AS (
+    INSERT INTO leasequeue_record (queue_id, seq, expires_at, tag) SELECT m.target, m.new_seq, m.until, m.tag FROM m WHERE m.log
+), letters AS (
+    INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, deliveries, in_place, error_type, error, fingerprint)
+    SELECT m.new_seq, m.target, m.now, m.deliveries, false, m.error_type, m.error, m.fingerprint FROM m
+), forgotten AS (
+    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+), followed AS (
+    UPDATE leasequeue_attempt SET queue_id = %(target)s::bigint,
+        seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+), attempts AS (
+    INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
+    SELECT m.new_seq, m.target, m.now, m.deliveries, m.node, m.error_type, m.error, '', m.fingerprint FROM m WHERE m.expired
+), taken AS (
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE place IS NOT NULL))
 ), gone AS (
-    DELETE FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT seq FROM s)) RETURNING j.*
-), numbered AS MATERIALIZED (
-    SELECT nextval('leasequeue_job_seq_seq') AS new_seq, g.*, e.*, COALESCE(e.new_type, g.error_type, 'MAX_ATTEMPTS') AS type,
-        CASE WHEN e.new_type IS NULL THEN COALESCE(g.fingerprint, '') ELSE 'lease_expired' END AS print
-    FROM gone g LEFT JOIN LATERAL (
-        SELECT 'LEASE_EXPIRED' AS new_type, 'the lease expired: the worker died, hung or lost its database' AS new_error
-        WHERE g.state = 2 AND %(node)s::text IS NULL) e ON true
-    ORDER BY g.seq
-), new AS (
-    INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, created_at, deliveries, dead_at, source_queue,
-        source_seq, max_deliveries, result_ttl_ms, key, name, tag, origin, data, meta, body, progress, errors, error_type,
-        error, fingerprint, expires_at)
-    SELECT n.new_seq, target.id, n.new_seq, CASE WHEN target.type = 'log' THEN n.rank ELSE 0 END,
-        CASE WHEN target.type = 'log' THEN 4 ELSE 0 END, t.now, 0, t.now, q.id,
-        n.seq, CASE WHEN target.type = 'log' THEN n.max_deliveries END,
-        CASE WHEN target.type = 'log' THEN n.result_ttl_ms END, CASE WHEN EXISTS (SELECT FROM leasequeue_job k WHERE k.key = n.key AND k.queue_id = target.id)
-            THEN NULL ELSE n.key END, n.name, n.tag, n.origin, n.data,
-        COALESCE(n.meta, '{}') || jsonb_build_object('$dead_letter_from', q.name, '$dead_letter_deliveries', n.deliveries,
-            '$dead_letter_src_seq', n.seq),
-        n.body, n.progress, CASE WHEN n.new_type IS NULL THEN n.errors
-            ELSE (CASE WHEN jsonb_array_length(COALESCE(n.errors, '[]')) >= 20 THEN n.errors - 0
-            ELSE COALESCE(n.errors, '[]') END) || jsonb_build_object('at', t.now, 'node', n.node, 'deliveries',
-            n.deliveries, 'type', n.new_type, 'message', n.new_error) END, n.type, COALESCE(n.new_error, n.error), n.print,
-        CASE WHEN target.ttl_ms > 0 THEN t.now + target.ttl_ms * interval '1 ms' END
-    FROM numbered n, q, target, t
-    RETURNING seq, source_seq
-), floors AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
-    SELECT target.id, 0, 0, 0 FROM target WHERE target.type <> 'log' AND NOT EXISTS (
-        SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = target.id AND f.kind = 0 AND f.rank = 0)
-    ON CONFLICT DO NOTHING
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+), rest AS MATERIALIZED (
+    SELECT c.token, c.part, array_agg(u.seq ORDER BY u.n) FILTER (WHERE NOT u.out) AS seqs,
+        array_agg(u.deliveries ORDER BY u.n) FILTER (WHERE NOT u.out) AS deliveries
+    FROM c CROSS JOIN LATERAL (
+        SELECT u.*, u.seq = ANY (ARRAY(SELECT seq FROM m WHERE token IS NOT NULL)) AS out
+        FROM unnest(c.seqs, c.deliveries) WITH ORDINALITY AS u(seq, deliveries, n)) u
+    GROUP BY c.token, c.part
+), ended AS (
+    DELETE FROM leasequeue_claim k USING rest
+    WHERE k.token = ANY (ARRAY(SELECT token FROM rest)) AND k.token = rest.token AND k.part = rest.part AND rest.seqs IS NULL
+), shrunk AS (
+    UPDATE leasequeue_claim k SET seqs = rest.seqs, deliveries = CASE WHEN k.deliveries IS NOT NULL THEN rest.deliveries END
+    FROM rest WHERE k.token = ANY (ARRAY(SELECT token FROM rest)) AND k.token = rest.token AND k.part = rest.part
+        AND cardinality(rest.seqs) < cardinality(k.seqs)
+), ranks AS (
+    INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT o.id, 0 FROM target o WHERE NOT o.log AND EXISTS (SELECT FROM m)
+        AND NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = o.id AND k.rank = 0)
+), head AS (
+    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
+    SELECT q.id, 3, 0, (SELECT max(seq) FROM m), q.now FROM q
+    WHERE (SELECT max(seq) FROM m) > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+        WHERE f.queue_id = q.id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
 ), counted AS (
-    UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM gone)
-    WHERE q.id = %(queue)s AND EXISTS (SELECT FROM gone)
+    UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM m)
+    WHERE q.id = %(queue)s AND EXISTS (SELECT FROM m)
 ), uncounted AS (
-    UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM target WHERE s.queue_id = target.id
-        AND s.records IS NOT NULL
+    UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL WHERE queue_id = %(target)s::bigint AND records IS NOT NULL
+        AND EXISTS (SELECT FROM m)
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at,
-        deadline, name, detail)
-    SELECT t.txid, t.now, n.queue_id, n.seq, k.kind, n.node, n.deliveries, n.claim, n.created_at, n.deadline, n.name,
-        CASE WHEN k.kind <> 7 THEN jsonb_build_object('error_type', n.type, 'fingerprint', n.print) END
-            || CASE WHEN k.kind = 8 THEN jsonb_build_object('to', target.name, 'to_seq', n.new_seq) ELSE '{}' END
-    FROM numbered n CROSS JOIN t CROSS JOIN target CROSS JOIN LATERAL (
-        SELECT CASE WHEN n.new_type IS NULL THEN 4 ELSE 7 END AS kind WHERE n.state = 2 UNION ALL SELECT 8) k
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs, deliveries,
+        detail)
+    SELECT e.txid, e.now, e.queue_id, e.token, e.deadline, min(e.seq), max(e.seq), e.kind, e.node, e.name,
+        array_agg(e.seq ORDER BY e.seq), array_agg(e.deliveries ORDER BY e.seq), e.detail
+    FROM (SELECT m.*, CASE WHEN m.expired THEN 7 ELSE 4 END AS kind, CASE WHEN NOT m.expired THEN
+            jsonb_build_object('error_type', m.error_type, 'fingerprint', m.fingerprint) END AS detail
+        FROM m WHERE m.token IS NOT NULL
+        UNION ALL
+        SELECT m.*, 8, jsonb_build_object('error_type', m.error_type, 'fingerprint', m.fingerprint, 'to', m.target_name,
+            'to_seq', m.new_seq) FROM m) e
+    GROUP BY e.txid, e.now, e.queue_id, e.token, e.deadline, e.kind, e.node, e.name, e.detail
+    ORDER BY e.kind
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, target.id::int)
         THEN pg_advisory_unlock(1280657731, target.id::int)::text
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
-    FROM target WHERE EXISTS (SELECT FROM new)
+    FROM target WHERE EXISTS (SELECT FROM m)
 )
-SELECT n.seq, n.new_seq, n.key, n.name, n.deliveries, (SELECT sent FROM wake),
-    CASE WHEN n.reply_to IS NOT NULL THEN (SELECT string_agg(pg_notify(c, n.seq || ':2:' || COALESCE(n.key, ''))::text, '')
-        FROM string_to_table(n.reply_to, ' ') c) END
-FROM numbered n
+SELECT m.seq, m.key, m.name, m.deliveries, m.new_seq, (SELECT sent FROM wake),
+    CASE WHEN m.reply_to IS NOT NULL THEN (SELECT string_agg(pg_notify(c, m.seq || ':2:' || COALESCE(m.key, ''))::text, '')
+        FROM string_to_table(m.reply_to, ' ') c) END
+FROM m
+UNION ALL
+SELECT n.seq, n.key, n.name, n.deliveries, NULL, NULL, NULL FROM n
+WHERE n.key IS NOT NULL AND n.new_seq <> ALL (ARRAY(SELECT seq FROM made))

@@ -3,5 +3,6 @@
 --   only one more than the last that ended, and transactions beyond it may be running.
 -- Parameters: none.
 -- Index: none.
+-- Pages: none: locks.
 -- Returns: oldest running transaction, mark.
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_current_xact_id()::text::bigint

@@ -1,6 +1,7 @@
 -- Purpose: pause, resume or cancel a bulk operation; waits for the batch that is under way.
 -- Parameters: id, sources (states in which it may be), state (the new one), now.
 -- Index: leasequeue_bulkoperation_pkey.
+-- Pages: 50
 -- Returns: id, the counts so far; no row: it is in another state.
 UPDATE leasequeue_bulkoperation o SET state = %(state)s::text,
     changed_at = COALESCE(%(now)s::timestamptz, clock_timestamp()), paced_at = NULL,

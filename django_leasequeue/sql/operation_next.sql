@@ -1,5 +1,6 @@
 -- Purpose: the bulk operations that wait for the reaper or are under way, oldest first.
 -- Parameters: size.
 -- Index: leasequeue_operation_active.
+-- Pages: 30
 -- Returns: id.
 SELECT o.id FROM leasequeue_bulkoperation o WHERE o.state IN ('pending', 'running') ORDER BY o.id LIMIT %(size)s::int

@@ -2,6 +2,7 @@
 -- Parameters: id, state, looked_at, done, conflicts (numbers to add), conflict_counts (all of them, JSON), conflict_sample (to
 --   add, JSON), cursor (JSON), paced_at, error, now.
 -- Index: leasequeue_bulkoperation_pkey.
+-- Pages: 60
 -- Returns: id.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -2,6 +2,7 @@
 -- Parameters: kind, project, queue (null: all), filters, seqs (null: by filter), frozen_at, target, rate, jitter_ms, reason,
 --   user_id, username, expected, expected_capped, now.
 -- Index: leasequeue_operation_active. The caller holds operation_lock.
+-- Pages: 40
 -- Returns: id of the new operation, or null and the id of the one in its way.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

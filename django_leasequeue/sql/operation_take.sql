@@ -1,6 +1,7 @@
 -- Purpose: take one bulk operation for the length of a batch; pause and cancel wait for its end.
 -- Parameters: id, size (numbers of a selection that are wanted), now.
 -- Index: leasequeue_bulkoperation_pkey.
+-- Pages: 30
 -- Returns: the columns of engine.bulkoperation.Taken; no row: it is not active, or somebody else has it.
 SELECT o.id, o.kind, o.state, o.project, o.queue, o.filters, COALESCE(cardinality(o.seqs), 0),
     CASE WHEN o.seqs IS NULL THEN NULL

@@ -1,17 +1,24 @@
--- Purpose: remove floors, claims and samples whose queue is gone.
+-- Purpose: remove what is kept about queues that are gone: floors, ranks, states, samples, keys of writes.
 -- Parameters: none.
 -- Index: these tables as a whole, against leasequeue_queue_pkey: run by the janitor, seldom.
+-- Pages: whole tables, small ones, once in a while.
 -- Returns: how many rows went.
-WITH floors AS (
-    DELETE FROM leasequeue_queuefloor f WHERE NOT EXISTS (SELECT FROM leasequeue_queue q WHERE q.id = f.queue_id)
-    RETURNING 1
-), claims AS (
-    DELETE FROM leasequeue_claim c WHERE NOT EXISTS (SELECT FROM leasequeue_queue q WHERE q.id = c.queue_id)
-    RETURNING 1
+WITH gone AS MATERIALIZED (
+    SELECT x.queue_id FROM (
+        SELECT queue_id FROM leasequeue_queuefloor UNION SELECT queue_id FROM leasequeue_queuerank
+        UNION SELECT queue_id FROM leasequeue_topicstate UNION SELECT queue_id FROM leasequeue_queuestat
+        UNION SELECT queue_id FROM leasequeue_idempotencykey) x
+    WHERE NOT EXISTS (SELECT FROM leasequeue_queue q WHERE q.id = x.queue_id)
+), floors AS (
+    DELETE FROM leasequeue_queuefloor WHERE queue_id = ANY (ARRAY(SELECT queue_id FROM gone)) RETURNING 1
+), ranks AS (
+    DELETE FROM leasequeue_queuerank WHERE queue_id = ANY (ARRAY(SELECT queue_id FROM gone)) RETURNING 1
+), states AS (
+    DELETE FROM leasequeue_topicstate WHERE queue_id = ANY (ARRAY(SELECT queue_id FROM gone)) RETURNING 1
 ), samples AS (
-    DELETE FROM leasequeue_queuestat s WHERE s.queue_id = ANY (ARRAY(
-        SELECT DISTINCT x.queue_id FROM leasequeue_queuestat x
-        WHERE NOT EXISTS (SELECT FROM leasequeue_queue q WHERE q.id = x.queue_id)))
-    RETURNING 1
+    DELETE FROM leasequeue_queuestat WHERE queue_id = ANY (ARRAY(SELECT queue_id FROM gone)) RETURNING 1
+), keys AS (
+    DELETE FROM leasequeue_idempotencykey WHERE queue_id = ANY (ARRAY(SELECT queue_id FROM gone)) RETURNING 1
 )
-SELECT (SELECT count(*) FROM floors) + (SELECT count(*) FROM claims) + (SELECT count(*) FROM samples)
+SELECT (SELECT count(*) FROM floors) + (SELECT count(*) FROM ranks) + (SELECT count(*) FROM states)
+    + (SELECT count(*) FROM samples) + (SELECT count(*) FROM keys)

@@ -1,14 +1,36 @@
--- Purpose: remove jobs and results whose queue is gone, a bounded batch at a time.
--- Parameters: queue (id of the deleted queue), size.
--- Index: leasequeue_job_pkey (a scan: run by deletes of a queue and by the janitor only).
--- Returns: how many rows went.
-WITH d AS MATERIALIZED (
-    SELECT seq FROM leasequeue_job WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
+-- Purpose: remove the jobs that stand somewhere in a queue that is gone, a bounded batch at a time. What somebody holds is left
+--   for the next time.
+-- Parameters: queue (its id), size.
+-- Index: of each place the one that begins with the queue; leasequeue_job_pkey, leasequeue_attempt_job.
+-- Pages: 20 + 0.2 a row
+-- Returns: how many jobs went.
+WITH r AS MATERIALIZED (
+    SELECT ctid AS place, seq FROM leasequeue_ready WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
+), d AS MATERIALIZED (
+    SELECT seq FROM leasequeue_delayed WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
+), l AS MATERIALIZED (
+    SELECT seq FROM leasequeue_deadletter WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
+), o AS MATERIALIZED (
+    SELECT ctid AS place, seq FROM leasequeue_record WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
+), c AS MATERIALIZED (
+    SELECT ctid AS place, seqs FROM leasequeue_claim WHERE queue_id = %(queue)s
+    LIMIT 1 + %(size)s::int / 1000 FOR UPDATE SKIP LOCKED
+), ready AS (
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM r))
+), delayed AS (
+    DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM d))
+), letters AS (
+    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM l))
+), records AS (
+    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM o))
+), claims AS (
+    DELETE FROM leasequeue_claim WHERE ctid = ANY (ARRAY(SELECT place FROM c))
+), s AS MATERIALIZED (
+    SELECT seq FROM r UNION SELECT seq FROM d UNION SELECT seq FROM o UNION SELECT unnest(c.seqs) FROM c
+    UNION SELECT l.seq FROM l
 ), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d)) RETURNING 1
-), e AS MATERIALIZED (
-    SELECT seq FROM leasequeue_jobresult WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
-), results AS (
-    DELETE FROM leasequeue_jobresult WHERE seq = ANY (ARRAY(SELECT seq FROM e)) RETURNING 1
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM s))
+), attempts AS (
+    DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM s))
 )
-SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM results)
+SELECT count(*) FROM s

@@ -1,34 +1,42 @@
--- Purpose: delayed jobs whose time has come become ready: the due ones only.
+-- Purpose: delayed jobs whose time has come become ready.
 -- Parameters: queues (ids), size (jobs per queue), now, autocommit.
--- Index: leasequeue_job_delayed from the floor on, leasequeue_job_pkey, leasequeue_floor_place.
--- Returns: seq, queue id.
+-- Index: leasequeue_delayed_due from the floor on, leasequeue_delayed_pkey; leasequeue_job_pkey where jobs go to the back.
+-- Pages: 40 + 20 a row
+-- Returns: seq, queue id, waking.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id() AS xid
 ), q AS MATERIALIZED (
-    SELECT q.id, q.requeue, q.leases_durable, 'epoch'::timestamptz + COALESCE(f.value, 0) * interval '1 us' AS since
-    FROM leasequeue_queue q LEFT JOIN leasequeue_queuefloor f ON f.queue_id = q.id AND f.kind = 1 AND f.rank = 0
-    WHERE q.id = ANY (%(queues)s::bigint[])
+    SELECT q.id, q.requeue, q.leases_durable, 'epoch'::timestamptz + interval '1 us' * COALESCE((
+        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0
+        ORDER BY f.value DESC LIMIT 1), 0) AS since
+    FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
+), due AS MATERIALIZED (
+    SELECT d.seq FROM q CROSS JOIN LATERAL (
+        SELECT d.seq FROM leasequeue_delayed d
+        WHERE d.queue_id = q.id AND d.available_at >= q.since AND d.available_at <= (SELECT now FROM t)
+        ORDER BY d.available_at, d.seq LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) d
+), gone AS (
+    DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM due)) RETURNING *
 ), d AS MATERIALIZED (
-    SELECT d.* FROM q CROSS JOIN LATERAL (
-        SELECT j.seq FROM leasequeue_job j
-        WHERE j.queue_id = q.id AND j.state = 1 AND j.available_at >= q.since AND j.available_at <= (SELECT now FROM t)
-        ORDER BY j.available_at LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) d
-), r AS (
-    UPDATE leasequeue_job j SET state = 0, available_at = NULL,
-        position = CASE WHEN q.requeue = 'back' THEN nextval('leasequeue_job_seq_seq') ELSE j.position END
-    FROM q WHERE j.seq = ANY (ARRAY(SELECT seq FROM d)) AND q.id = j.queue_id
-    RETURNING j.seq, j.queue_id, j.rank, j.position, q.leases_durable
-), floors AS (
-    UPDATE leasequeue_queuefloor f SET value = LEAST(f.value, m.low), candidate = LEAST(f.candidate, m.low)
-    FROM (SELECT queue_id, rank, min(position) AS low FROM r GROUP BY queue_id, rank) m
-    WHERE f.queue_id = m.queue_id AND f.kind = 0 AND f.rank = m.rank AND (f.value > m.low OR f.candidate > m.low)
+    SELECT g.*, q.requeue = 'back' AS back, CASE WHEN q.requeue = 'back' THEN nextval('leasequeue_job_seq_seq')
+        ELSE (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq) END AS position
+    FROM (SELECT * FROM gone ORDER BY available_at, seq) g JOIN q ON q.id = g.queue_id
+), moved AS (
+    UPDATE leasequeue_job j SET position = d.position FROM d
+    WHERE j.seq = d.seq AND j.seq = ANY (ARRAY(SELECT seq FROM d WHERE back))
+), ready AS (
+    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
+        tag)
+    SELECT d.queue_id, d.rank, CASE WHEN d.back THEN 2 ELSE 1 END, d.position, d.seq, d.deliveries, d.flags, d.available_at,
+        d.max_deliveries, d.expires_at, d.tag
+    FROM d
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
         THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
         ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
-    FROM (SELECT DISTINCT queue_id FROM r) w
+    FROM (SELECT DISTINCT queue_id FROM d) w
 )
-SELECT r.seq, r.queue_id, (SELECT count(sent) FROM wake),
+SELECT d.seq, d.queue_id, (SELECT count(sent) FROM wake),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true) END FROM r)
-FROM r
+        THEN set_config('synchronous_commit', 'off', true) END FROM q)
+FROM d

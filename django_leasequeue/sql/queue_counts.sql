@@ -1,67 +1,77 @@
 -- Purpose: figures of queues, exact up to a cap. Nothing here reads more than about cap index entries of one kind, starts
 --   below a floor, or reads a payload.
 -- Parameters: project, names (of that project), ids (any project; one of the two is empty), cap, now.
--- Index: leasequeue_queue_name or leasequeue_queue_pkey; leasequeue_job_ready and leasequeue_job_delayed from the floor on,
---   leasequeue_job_dead, leasequeue_job_record, leasequeue_job_expires, leasequeue_claim_deadline (newest first, down to the floor),
---   leasequeue_job_pkey, leasequeue_stat_sample.
+-- Index: leasequeue_queue_name or leasequeue_queue_pkey, leasequeue_rank_place, leasequeue_floor_place; leasequeue_ready_pkey (the
+--   fresh lane) and leasequeue_delayed_due from the floor on, leasequeue_ready_expires, leasequeue_dead_died,
+--   leasequeue_record_pkey, leasequeue_claim_deadline (newest first, down to the floor), leasequeue_job_pkey (the heads),
+--   leasequeue_stat_sample.
+-- Pages: 20 + 0.2 a row
 -- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
---   delayed, due ones among them, leased, over ones among them (past the deadline), jobs of claims that were read, dead,
---   dead letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead,
---   records, or nulls. Each count is at most cap + 1, what claims hold at most 2 * cap + 1.
+--   delayed, due ones among them, leased, over ones among them (past the deadline), claims that were read, dead in place, dead
+--   letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead, records, or
+--   nulls. Each count is at most cap + 1, but all jobs of a claim count.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), q AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = ANY (%(names)s::text[])
     UNION ALL
     SELECT * FROM leasequeue_queue WHERE id = ANY (%(ids)s::bigint[])
+), f AS MATERIALIZED (
+    SELECT q.id, k.rank, l.lane, CASE WHEN l.lane = 1 THEN 0 ELSE COALESCE((
+        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank
+        ORDER BY f.value DESC LIMIT 1), 0) END AS low
+    FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k,
+        (VALUES (1), (2)) AS l(lane)
+), b AS MATERIALIZED (
+    SELECT q.id, k.kind, 'epoch'::timestamptz + interval '1 us' * COALESCE((
+        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = k.kind AND f.rank = 0
+        ORDER BY f.value DESC LIMIT 1), 0) AS since
+    FROM q, (VALUES (1), (2)) AS k(kind)
 )
-SELECT q.id, q.project, q.name, q.type, q.paused_at, q.dead_lettered, r.n, e.n, d.n, d.due, l.n, l.over, k.read,
+SELECT q.id, q.project, q.name, q.type, q.paused_at, q.dead_lettered, r.n, e.n, d.n, d.due, l.n, l.over, l.read,
     g.n, g.read, c.n, o.oldest, s.sampled_at, s.ready, s.delayed, s.leased, s.dead, s.records
 FROM q CROSS JOIN t
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT FROM leasequeue_queuefloor f CROSS JOIN LATERAL (
-            SELECT FROM leasequeue_job j WHERE j.queue_id = q.id AND j.rank = f.rank AND j.state = 0
-                AND j.position >= f.value ORDER BY j.position LIMIT %(cap)s::int + 1) j
-        WHERE f.queue_id = q.id AND f.kind = 0 LIMIT %(cap)s::int + 1) x
+        SELECT FROM f CROSS JOIN LATERAL (
+            SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = f.rank AND r.lane = f.lane
+                AND r.position >= f.low ORDER BY r.position LIMIT %(cap)s::int + 1) r
+        WHERE f.id = q.id LIMIT %(cap)s::int + 1) x
 ) r
 CROSS JOIN LATERAL (
-    SELECT min(j.created_at) AS oldest FROM leasequeue_queuefloor f CROSS JOIN LATERAL (
-        SELECT j.created_at FROM leasequeue_job j WHERE j.queue_id = q.id AND j.rank = f.rank AND j.state = 0
-            AND j.position >= f.value ORDER BY j.position LIMIT 1) j
-    WHERE f.queue_id = q.id AND f.kind = 0
+    SELECT min(j.created_at) AS oldest FROM f CROSS JOIN LATERAL (
+        SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = f.rank AND r.lane = f.lane
+            AND r.position >= f.low ORDER BY r.position LIMIT 1) r
+    CROSS JOIN LATERAL (SELECT j.created_at FROM leasequeue_job j WHERE j.seq = r.seq OFFSET 0) j
+    WHERE f.id = q.id
 ) o
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE x.state = 0) AS n FROM (
-        SELECT j.state FROM leasequeue_job j WHERE j.queue_id = q.id AND j.expires_at IS NOT NULL AND NOT j.state = 2
-            AND j.expires_at <= t.now ORDER BY j.expires_at LIMIT %(cap)s::int + 1) x
+    SELECT count(*) AS n FROM (
+        SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL AND r.expires_at <= t.now
+        ORDER BY r.expires_at LIMIT %(cap)s::int + 1) x
 ) e
 CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE x.available_at <= t.now) AS due FROM (
-        SELECT j.available_at FROM leasequeue_job j WHERE j.queue_id = q.id AND j.state = 1
-            AND j.available_at >= COALESCE((SELECT 'epoch'::timestamptz + f.value * interval '1 us'
-                FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0), '-infinity')
-        ORDER BY j.available_at LIMIT %(cap)s::int + 1) x
+        SELECT d.available_at FROM leasequeue_delayed d WHERE d.queue_id = q.id
+            AND d.available_at >= (SELECT since FROM b WHERE b.id = q.id AND b.kind = 1)
+        ORDER BY d.available_at LIMIT %(cap)s::int + 1) x
 ) d
 CROSS JOIN LATERAL (
-    SELECT count(*) AS read, array_agg(x.seq) AS seqs FROM (
-        SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
-        WHERE c.queue_id = q.id
-            AND c.deadline >= COALESCE((SELECT 'epoch'::timestamptz + f.value * interval '1 us'
-                FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0), '-infinity')
-        ORDER BY c.deadline DESC LIMIT 2 * %(cap)s::int + 1) x
-) k
-CROSS JOIN LATERAL (
-    SELECT count(*) AS n, count(*) FILTER (WHERE j.deadline < t.now) AS over FROM leasequeue_job j
-    WHERE j.seq = ANY (k.seqs) AND j.queue_id = q.id AND j.state = 2
+    SELECT COALESCE(sum(x.n), 0)::bigint AS n, COALESCE(sum(x.n) FILTER (WHERE x.deadline < t.now), 0)::bigint AS over,
+        count(*) AS read
+    FROM (
+        SELECT c.deadline, cardinality(c.seqs) AS n FROM leasequeue_claim c WHERE c.queue_id = q.id
+            AND c.deadline >= (SELECT since FROM b WHERE b.id = q.id AND b.kind = 2)
+        ORDER BY c.deadline DESC LIMIT %(cap)s::int + 1) x
 ) l
 CROSS JOIN LATERAL (
-    SELECT count(*) AS read, count(*) FILTER (WHERE x.state = 3) AS n FROM (
-        SELECT j.state FROM leasequeue_job j WHERE j.queue_id = q.id AND j.dead_at IS NOT NULL LIMIT %(cap)s::int + 1) x
+    SELECT count(*) AS read, count(*) FILTER (WHERE x.in_place) AS n FROM (
+        SELECT d.in_place FROM leasequeue_deadletter d WHERE d.queue_id = q.id
+        ORDER BY d.dead_at LIMIT %(cap)s::int + 1) x
 ) g
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT FROM leasequeue_job j WHERE j.queue_id = q.id AND j.state = 4 LIMIT %(cap)s::int + 1) x
+        SELECT FROM leasequeue_record o WHERE o.queue_id = q.id ORDER BY o.seq LIMIT %(cap)s::int + 1) x
 ) c
 LEFT JOIN LATERAL (
     SELECT * FROM leasequeue_queuestat s WHERE s.queue_id = q.id ORDER BY s.sampled_at DESC LIMIT 1) s ON true

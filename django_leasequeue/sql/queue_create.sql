@@ -1,6 +1,7 @@
--- Purpose: make a queue (or log) with its options, its floors and its state; an existing one is left alone.
+-- Purpose: make a queue (or log) with its options, its first rank and its state; an existing one is left alone.
 -- Parameters: project, name, config (json object with every option), now.
 -- Index: leasequeue_queue_name.
+-- Pages: 60
 -- Returns: the id of the new queue; nothing if it was there. Workers that take all queues are told of it.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
@@ -18,9 +19,8 @@ WITH t AS MATERIALIZED (
         durability text, idempotency_window_ms int, log_enqueued bool, serializer text, metadata jsonb)
     ON CONFLICT (project, name) DO NOTHING
     RETURNING id, type
-), floors AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
-    SELECT new.id, k.kind, 0, 0 FROM new, (VALUES (0), (1), (2)) AS k(kind) WHERE new.type = 'queue'
+), ranks AS (
+    INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT id, 0 FROM new WHERE type = 'queue'
 ), states AS (
     INSERT INTO leasequeue_topicstate (queue_id) SELECT id FROM new
 )

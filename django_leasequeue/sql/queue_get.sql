@@ -1,6 +1,7 @@
 -- Purpose: one queue with its options.
 -- Parameters: project, name.
 -- Index: leasequeue_queue_name.
+-- Pages: 30
 -- Returns: id, name, paused_at, dead_lettered, created_at, then the options as one json object.
 SELECT q.id, q.name, q.paused_at, q.dead_lettered, q.created_at, (to_jsonb(q)
     - '{id,project,name,paused_at,dead_lettered,created_at,updated_at}'::text[])::text

@@ -1,6 +1,7 @@
 -- Purpose: replace the metadata of a queue.
 -- Parameters: project, name, metadata (json object), now.
 -- Index: leasequeue_queue_name.
+-- Pages: 40
 -- Returns: the queue's id; nothing if there is none.
 UPDATE leasequeue_queue SET metadata = %(metadata)s::jsonb,
     updated_at = COALESCE(%(now)s::timestamptz, clock_timestamp())

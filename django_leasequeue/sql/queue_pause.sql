@@ -1,6 +1,7 @@
 -- Purpose: pause a queue, or resume it and wake who waits for it.
 -- Parameters: project, name, paused, now.
 -- Index: leasequeue_queue_name.
+-- Pages: 40
 -- Returns: the queue's id; nothing if there is none.
 UPDATE leasequeue_queue q
 SET paused_at = CASE WHEN %(paused)s::bool

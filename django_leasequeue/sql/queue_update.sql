@@ -1,6 +1,7 @@
 -- Purpose: replace all options of a queue (the type cannot change: a trigger refuses it).
 -- Parameters: project, name, config (json object with every option), now.
 -- Index: leasequeue_queue_name.
+-- Pages: 50
 -- Returns: the queue's id; nothing if there is none.
 UPDATE leasequeue_queue q SET updated_at = COALESCE(%(now)s::timestamptz, clock_timestamp()), (
         type, requeue, priority_order, priority_min, priority_max, lease_ms, late_ack, leases_durable,

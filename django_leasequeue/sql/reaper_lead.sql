@@ -2,6 +2,7 @@
 -- Parameters: space, number (of the advisory lock), session (until resigned or disconnected; false: until the transaction
 --   ends, for connections through a pooler).
 -- Index: none.
+-- Pages: none: a lock.
 -- Returns: whether this connection leads now.
 SELECT CASE WHEN %(session)s::bool THEN pg_try_advisory_lock(%(space)s::int, %(number)s::int)
     ELSE pg_try_advisory_xact_lock(%(space)s::int, %(number)s::int) END

@@ -1,6 +1,7 @@
 -- Purpose: who leads the reapers of this database.
 -- Parameters: space, number (of the advisory lock).
 -- Index: none.
+-- Pages: none: locks.
 -- Returns: process id of the server, address of the client, when it connected, state; nothing if nobody leads.
 SELECT l.pid, COALESCE(host(a.client_addr), 'local'), a.backend_start, a.state
 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid

@@ -2,6 +2,7 @@
 --   is left alone. A new or changed schedule begins now.
 -- Parameters: name, schedule, timezone, task, args, kwargs (json texts), backend, queue_name, priority, enabled; now.
 -- Index: the unique one on name.
+-- Pages: 50
 -- Returns: whether it is new; nothing if nothing had to change.
 INSERT INTO leasequeue_recurringtask AS r (name, schedule, timezone, task, args, kwargs, backend, queue_name, priority,
     enabled, from_settings, created_at)

@@ -1,6 +1,7 @@
 -- Purpose: take a tick of a recurring task: of all who try, one gets the row.
 -- Parameters: id, tick, next_tick_at.
 -- Index: leasequeue_recurringtask_pkey.
+-- Pages: 60
 -- Returns: task, args, kwargs (json texts), backend, queue_name, priority; nothing if the tick is taken.
 UPDATE leasequeue_recurringtask
 SET last_tick_at = %(tick)s::timestamptz, next_tick_at = %(next_tick_at)s::timestamptz

@@ -1,75 +1,104 @@
 -- Purpose: dead letters back to a live queue: in place (target = their own queue) or moved; deliveries start again at 0.
 --   A letter that goes home has its old rank.
--- Parameters: project, queue (name of the dead letters' topic), target (name), seqs, delays (ms, or empty); now.
--- Index: leasequeue_job_pkey, leasequeue_job_key.
--- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), reason text.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
-), q AS MATERIALIZED (
+-- Parameters: project, queue (name of the dead letters' topic), target (name), seqs (at most 1,000), delays (ms, or empty); now.
+-- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
+--   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place. A letter that somebody else has locked is passed over.
+--   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
+-- Pages: 20 + 99 a row
+-- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
+WITH q AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), target AS MATERIALIZED (
-    SELECT id, name, priority_order FROM leasequeue_queue
-    WHERE project = %(project)s AND name = %(target)s AND type = 'queue'
-), i AS MATERIALIZED (
-    SELECT * FROM ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(delays)s::bigint[])) AS u(i_seq, delay)
+    SELECT id, name, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
+    FROM leasequeue_queue WHERE project = %(project)s AND name = %(target)s AND type = 'queue'
 ), s AS MATERIALIZED (
-    SELECT j.seq, j.queue_id, j.state, COALESCE(i.delay, 0) AS delay, target.id AS target,
-        j.queue_id <> target.id AND j.key IS NOT NULL AND EXISTS (
-            SELECT FROM leasequeue_job k WHERE k.key = j.key AND k.queue_id = target.id) AS taken
-    FROM i JOIN leasequeue_job j ON j.seq = i.i_seq, q, target
-    WHERE j.queue_id + 0 = q.id
-        AND (j.state = 3 OR (j.state IN (0, 4) AND j.dead_at IS NOT NULL AND j.queue_id <> target.id))
-    ORDER BY j.seq FOR UPDATE OF j SKIP LOCKED
-), r AS (
-    UPDATE leasequeue_job j SET state = CASE WHEN s.delay > 0 THEN 1 ELSE 0 END,
-        available_at = CASE WHEN s.delay > 0 THEN t.now + s.delay * interval '1 ms' END,
-        position = nextval('leasequeue_job_seq_seq'), deliveries = 0, dead_at = NULL, expires_at = NULL
-    FROM s, t WHERE j.seq = s.seq AND s.queue_id = s.target
-    RETURNING j.seq, j.queue_id, j.rank, j.state, j.created_at, j.name
+    SELECT i.seq, COALESCE(i.delay, 0) AS delay, p.place, p.state
+    FROM ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(delays)s::bigint[])) AS i(seq, delay)
+    CROSS JOIN q CROSS JOIN target
+    CROSS JOIN LATERAL (SELECT d.in_place FROM leasequeue_deadletter d
+        WHERE d.seq = i.seq AND d.queue_id + 0 = q.id AND (d.in_place OR q.id <> target.id) OFFSET 0) d
+    CROSS JOIN LATERAL (SELECT j.rank, COALESCE(j.position, j.seq) AS position FROM leasequeue_job j WHERE j.seq = i.seq OFFSET 0) j
+    CROSS JOIN LATERAL (
+        SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
+            WHERE d.in_place AND l.seq = i.seq AND l.in_place FOR UPDATE SKIP LOCKED) a
+        UNION ALL
+        SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
+            WHERE NOT d.in_place AND o.queue_id = q.id AND o.seq = i.seq FOR UPDATE SKIP LOCKED) b
+        UNION ALL
+        SELECT * FROM (SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
+            AND r.lane IN (1, 2) AND r.position = j.position AND r.seq = i.seq FOR UPDATE SKIP LOCKED) c
+        LIMIT 1) p
+), n AS MATERIALIZED (
+    SELECT nextval('leasequeue_job_seq_seq') AS number, j.*, s.place, s.state, s.delay, target.id AS target, target.now,
+        target.txid, j.queue_id = target.id AS stays,
+        CASE WHEN j.queue_id = target.id OR j.source_queue = target.id THEN j.rank ELSE 0 END AS new_rank,
+        CASE WHEN s.delay > 0 THEN target.now + s.delay * interval '1 ms' END AS due,
+        (j.queue_id = target.id AND j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
+            + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0))::int AS flags
+    FROM target, s CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
+    ORDER BY s.seq
+), made AS (
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, source_queue, source_seq, rank, max_deliveries, result_ttl_ms, key,
+        name, tag, origin, data, meta, body, progress)
+    SELECT n.number, n.target, n.now, n.queue_id, n.seq, n.new_rank, n.max_deliveries, n.result_ttl_ms, n.key, n.name, n.tag,
+        n.origin, n.data, n.meta, n.body, n.progress
+    FROM n WHERE NOT n.stays ORDER BY n.key, n.number
+    ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
+    RETURNING seq
+), m AS MATERIALIZED (
+    SELECT n.*, CASE WHEN n.stays THEN n.seq ELSE n.number END AS new_seq FROM n
+    WHERE n.stays OR n.number = ANY (ARRAY(SELECT seq FROM made))
+), back AS (
+    UPDATE leasequeue_job SET expires_at = NULL,
+        position = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE stays))
+), ready AS (
+    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, tag)
+    SELECT m.target, m.new_rank, 2, m.number, m.new_seq, 0, m.flags, m.now, m.max_deliveries, m.tag FROM m WHERE m.due IS NULL
+), delayed AS (
+    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, tag)
+    SELECT m.new_seq, m.target, m.due, 0, m.new_rank, m.flags, m.max_deliveries, m.tag FROM m WHERE m.due IS NOT NULL
+), letters AS (
+    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+), records AS (
+    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 4))
+), taken AS (
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 0))
 ), gone AS (
-    DELETE FROM leasequeue_job j USING s WHERE j.seq = s.seq AND s.queue_id <> s.target AND NOT s.taken
-    RETURNING j.*, s.delay, s.target
-), numbered AS MATERIALIZED (
-    SELECT nextval('leasequeue_job_seq_seq') AS new_seq, g.* FROM gone g
-), new AS (
-    INSERT INTO leasequeue_job (seq, queue_id, position, rank, state, available_at, created_at, deliveries, source_queue,
-        source_seq, max_deliveries, result_ttl_ms, key, name, tag, origin, data, meta, body, progress, errors, error_type,
-        error, fingerprint)
-    SELECT n.new_seq, n.target, n.new_seq, CASE WHEN n.source_queue = n.target THEN n.rank ELSE 0 END, CASE WHEN n.delay > 0 THEN 1 ELSE 0 END,
-        CASE WHEN n.delay > 0 THEN t.now + n.delay * interval '1 ms' END, t.now, 0, n.queue_id, n.seq, n.max_deliveries,
-        n.result_ttl_ms, n.key, n.name, n.tag, n.origin, n.data, n.meta, n.body, n.progress, n.errors, n.error_type, n.error, n.fingerprint
-    FROM numbered n, t
-    RETURNING seq, source_seq, queue_id, rank, state, created_at, name
-), floors AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value)
-    SELECT DISTINCT n.queue_id, 0, n.rank, 0 FROM new n WHERE NOT EXISTS (
-        SELECT FROM leasequeue_queuefloor f WHERE f.queue_id = n.queue_id AND f.kind = 0 AND f.rank = n.rank)
-    ORDER BY n.rank
-    ON CONFLICT DO NOTHING
-), remembered AS (
-    INSERT INTO leasequeue_topicstate AS s (queue_id, head_seq, last_write_at)
-    SELECT queue_id, max(seq), max(created_at) FROM gone GROUP BY queue_id
-    ON CONFLICT (queue_id) DO UPDATE SET head_seq = GREATEST(s.head_seq, excluded.head_seq),
-        last_write_at = GREATEST(s.last_write_at, excluded.last_write_at), records = NULL, bytes = NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
+), followed AS (
+    UPDATE leasequeue_attempt SET queue_id = (SELECT id FROM target),
+        seq = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
+), ranks AS (
+    INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT DISTINCT m.target, m.new_rank FROM m
+    WHERE NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = m.target AND k.rank = m.new_rank)
+), head AS (
+    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
+    SELECT h.queue_id, 3, 0, h.high, h.now FROM (
+        SELECT queue_id, max(seq) AS high, max(now) AS now FROM m WHERE NOT stays GROUP BY queue_id) h
+    WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+        WHERE f.queue_id = h.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
 ), uncounted AS (
-    UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM target WHERE s.queue_id = target.id
-        AND s.records IS NOT NULL
+    UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(
+        SELECT queue_id FROM m WHERE NOT stays UNION SELECT target FROM m))
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, enqueued_at, name, detail)
-    SELECT t.txid, t.now, r.queue_id, r.seq, 9, r.created_at, r.name, NULL FROM r, t
-    UNION ALL
-    SELECT t.txid, t.now, n.queue_id, n.seq, 9, n.created_at, n.name,
-        jsonb_build_object('to', target.name, 'to_seq', n.new_seq) FROM numbered n, t, target
-    UNION ALL
-    SELECT t.txid, t.now, n.queue_id, n.seq, 1, n.created_at, n.name,
-        jsonb_build_object('redriven_from', n.source_seq) FROM new n, t
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
+    SELECT e.txid, e.now, e.queue_id, min(e.seq), max(e.seq), e.kind, e.name, array_agg(e.seq ORDER BY e.seq), e.detail
+    FROM (SELECT m.txid, m.now, m.queue_id, m.seq, 9 AS kind, m.name, CASE WHEN NOT m.stays THEN
+            jsonb_build_object('to', target.name, 'to_seq', m.new_seq) END AS detail FROM m, target
+        UNION ALL
+        SELECT m.txid, m.now, m.target, m.new_seq, 1, m.name, jsonb_build_object('redriven_from', m.seq) FROM m
+        WHERE NOT m.stays) e
+    GROUP BY e.txid, e.now, e.queue_id, e.kind, e.name, e.detail
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, target.id::int)
         THEN pg_advisory_unlock(1280657731, target.id::int)::text
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
-    FROM target WHERE EXISTS (SELECT FROM r) OR EXISTS (SELECT FROM new)
+    FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL)
 )
-SELECT s.seq, CASE WHEN s.taken THEN -1 WHEN s.delay > 0 THEN 1 ELSE 0 END, NULL::bigint, (SELECT sent FROM wake)
-FROM s WHERE s.taken OR s.queue_id = s.target
+SELECT m.seq, CASE WHEN m.due IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, m.key, (SELECT sent FROM wake)
+FROM m
 UNION ALL
-SELECT n.source_seq, n.state::int, n.seq, (SELECT sent FROM wake) FROM new n
+SELECT n.seq, -1, NULL, n.key, NULL FROM n
+WHERE NOT n.stays AND n.key IS NOT NULL AND n.number <> ALL (ARRAY(SELECT seq FROM made))

@@ -1,13 +1,38 @@
 -- Purpose: a caller who did not make a job wants to be told of its end as well: its channel joins the job's.
 -- Parameters: seq, channel, room (characters of all channels together).
--- Index: leasequeue_job_pkey. Waits for a settle call on the job and then sees that it is gone.
--- Returns: seq and whether the end will be told; no row when the job does not live any more.
+-- Index: leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_record_pkey,
+--   leasequeue_ready_pkey, leasequeue_delayed_pkey; else its queue's claims by leasequeue_claim_deadline from the floor on. Locks
+--   the place of the job, as whoever ends or moves it does, and marks it there.
+-- Pages: 90
+-- Returns: seq and whether the end will be told, null if the job went elsewhere meanwhile (look again); no row when it does not
+--   live any more.
 WITH j AS MATERIALIZED (
-    SELECT j.seq, j.reply_to, %(channel)s::text = ANY (string_to_array(COALESCE(j.reply_to, ''), ' ')) AS listed
-    FROM leasequeue_job j WHERE j.seq = %(seq)s::bigint AND j.state IN (0, 1, 2) FOR UPDATE
+    SELECT j.seq, j.queue_id, j.rank, COALESCE(j.position, j.seq) AS position, l.listed,
+        length(COALESCE(j.reply_to, '')) < %(room)s::int AS fits
+    FROM leasequeue_job j CROSS JOIN LATERAL (
+        SELECT %(channel)s::text = ANY (string_to_array(COALESCE(j.reply_to, ''), ' ')) AS listed) l
+    WHERE j.seq = %(seq)s::bigint
+        AND NOT EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = j.seq)
+        AND NOT EXISTS (SELECT FROM leasequeue_deadletter d WHERE d.seq = j.seq AND d.in_place)
+        AND NOT EXISTS (SELECT FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq)
+), ready AS (
+    UPDATE leasequeue_ready r SET flags = r.flags | 1
+    WHERE r.queue_id = (SELECT queue_id FROM j WHERE fits AND NOT listed) AND r.rank = (SELECT rank FROM j) AND r.lane IN (1, 2)
+        AND r.position = (SELECT position FROM j)
+    RETURNING r.seq
+), delayed AS (
+    UPDATE leasequeue_delayed w SET flags = w.flags | 1 WHERE w.seq = (SELECT seq FROM j WHERE fits AND NOT listed) RETURNING w.seq
+), leased AS (
+    UPDATE leasequeue_claim c SET flags = c.flags | 1
+    WHERE NOT EXISTS (SELECT FROM ready) AND NOT EXISTS (SELECT FROM delayed)
+        AND c.queue_id = (SELECT queue_id FROM j WHERE fits AND NOT listed) AND (SELECT seq FROM j) = ANY (c.seqs)
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
+            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = (SELECT queue_id FROM j) AND f.kind = 2 AND f.rank = 0
+            ORDER BY f.value DESC LIMIT 1), 0)
+    RETURNING (SELECT seq FROM j) AS seq
 ), u AS (
-    UPDATE leasequeue_job k SET reply_to = concat_ws(' ', j.reply_to, %(channel)s::text)
-    FROM j WHERE k.seq = j.seq AND NOT j.listed AND length(COALESCE(j.reply_to, '')) < %(room)s::int
-    RETURNING k.seq
+    UPDATE leasequeue_job SET reply_to = concat_ws(' ', reply_to, %(channel)s::text) WHERE seq = ANY (ARRAY(
+        SELECT seq FROM ready UNION ALL SELECT seq FROM delayed UNION ALL SELECT seq FROM leased))
+    RETURNING seq
 )
-SELECT j.seq, j.listed OR EXISTS (SELECT FROM u) FROM j
+SELECT j.seq, CASE WHEN j.listed OR EXISTS (SELECT FROM u) THEN true WHEN NOT j.fits THEN false END FROM j

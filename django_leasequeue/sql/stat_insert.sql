@@ -1,6 +1,7 @@
 -- Purpose: keep samples; figures that have not changed are written once in ten minutes only.
 -- Parameters: arrays of equal length: queues (ids), ready, delayed, leased, dead, records, oldest (times); now.
 -- Index: leasequeue_stat_sample.
+-- Pages: 140
 -- Returns: the ids of the queues that got a sample.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

@@ -1,6 +1,7 @@
 -- Purpose: figures of whole projects, from the newest sample of each of their queues: no job is read.
 -- Parameters: project (null: each project), after (project, exclusive; null: from the start), size.
 -- Index: leasequeue_queue_name, leasequeue_stat_sample.
+-- Pages: 20 + 0.9 a row
 -- Returns: project, queues, ready, delayed, leased, dead, records, dead_lettered, oldest sample that was used (null: a
 --   queue has none yet).
 SELECT q.project, count(*), COALESCE(sum(s.ready), 0)::bigint, COALESCE(sum(s.delayed), 0)::bigint,

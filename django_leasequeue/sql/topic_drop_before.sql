@@ -1,46 +1,32 @@
--- Purpose: remove the records of a topic below a number, leased ones too; a bounded batch at a time.
--- Parameters: queue (id), before (seq, exclusive), size (of each kind), now.
--- Index: leasequeue_job_record, leasequeue_job_ready, leasequeue_job_delayed, leasequeue_job_dead,
---   leasequeue_claim_deadline, leasequeue_job_pkey, leasequeue_topicstate_pkey: entries of this topic only.
--- Returns: how many went.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), l AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j WHERE j.queue_id = %(queue)s::bigint AND j.state = 4 AND j.seq < %(before)s::bigint
-    ORDER BY j.seq LIMIT %(size)s::int FOR UPDATE
-), r AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j WHERE j.queue_id = %(queue)s::bigint AND j.state = 0 AND j.seq < %(before)s::bigint
-    ORDER BY j.rank, j.position LIMIT %(size)s::int FOR UPDATE
-), d AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j WHERE j.queue_id = %(queue)s::bigint AND j.state = 1 AND j.seq < %(before)s::bigint
-    ORDER BY j.available_at LIMIT %(size)s::int FOR UPDATE
-), x AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j WHERE j.queue_id = %(queue)s::bigint AND j.dead_at IS NOT NULL AND j.state = 3
-        AND j.seq < %(before)s::bigint LIMIT %(size)s::int FOR UPDATE
-), h AS MATERIALIZED (
-    SELECT j.seq FROM leasequeue_job j
-    WHERE j.seq = ANY (ARRAY(SELECT unnest(c.seqs) FROM leasequeue_claim c WHERE c.queue_id = %(queue)s::bigint))
-        AND j.queue_id = %(queue)s::bigint AND j.state = 2 AND j.seq < %(before)s::bigint
-    ORDER BY j.seq LIMIT %(size)s::int FOR UPDATE
-), gone AS (
-    DELETE FROM leasequeue_job j USING t WHERE j.seq = ANY (ARRAY(SELECT seq FROM l UNION ALL SELECT seq FROM r
-        UNION ALL SELECT seq FROM d UNION ALL SELECT seq FROM x UNION ALL SELECT seq FROM h))
-    RETURNING j.seq, j.queue_id, j.state, j.key, j.reply_to, j.created_at, j.name, j.node, j.claim, j.deliveries, t.now
-), remembered AS (
-    INSERT INTO leasequeue_topicstate AS s (queue_id, head_seq, last_write_at)
-    SELECT queue_id, max(seq), max(created_at) FROM gone GROUP BY queue_id
-    ON CONFLICT (queue_id) DO UPDATE SET head_seq = GREATEST(s.head_seq, excluded.head_seq),
-        last_write_at = GREATEST(s.last_write_at, excluded.last_write_at), records = NULL, bytes = NULL
-), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at, name,
-        detail)
-    SELECT pg_current_xact_id()::text::bigint, g.now, g.queue_id, g.seq, 10, g.node, g.deliveries, g.claim, g.created_at,
-        g.name, '{"reason": "deleted"}'::jsonb
-    FROM gone g WHERE g.state <> 4
-)
-SELECT count(*), count(CASE WHEN reply_to IS NOT NULL
-        THEN (SELECT string_agg(pg_notify(c, seq || ':3:' || COALESCE(key, ''))::text, '')
-            FROM string_to_table(reply_to, ' ') c) END),
-    (SELECT count(pg_notify(split_part(c.connection, ':', 1), split_part(c.connection, ':', 2))::text)
-        FROM leasequeue_claim c WHERE c.id = ANY (ARRAY(SELECT claim FROM gone)) AND c.connection IS NOT NULL)
-FROM gone
+-- Purpose: the numbers of a topic's records below a number, leased ones too (see remove.sql); a bounded batch.
+-- Parameters: queue (id), before (seq, exclusive), size.
+-- Index: leasequeue_record_pkey, leasequeue_ready_pkey, leasequeue_ready_moved, leasequeue_delayed_due, leasequeue_dead_died,
+--   leasequeue_claim_deadline: entries of this topic only.
+-- Pages: 20 + 0.3 a row
+-- Returns: seq.
+SELECT x.seq FROM (
+    (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = %(queue)s::bigint AND o.seq < %(before)s::bigint
+        ORDER BY o.seq LIMIT %(size)s::int)
+    UNION ALL
+    SELECT r.seq FROM (SELECT DISTINCT rank FROM leasequeue_queuerank WHERE queue_id = %(queue)s::bigint) k
+    CROSS JOIN (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (
+        SELECT r.seq FROM leasequeue_ready r
+        WHERE r.queue_id = %(queue)s::bigint AND r.rank = k.rank AND r.lane = l.lane AND r.position = r.seq
+            AND r.position >= CASE WHEN l.lane = 2 THEN COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+                WHERE f.queue_id = %(queue)s::bigint AND f.kind = 0 AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) ELSE 0 END
+            AND r.position < %(before)s::bigint
+        ORDER BY r.position LIMIT %(size)s::int) r
+    UNION ALL
+    (SELECT r.seq FROM leasequeue_ready r
+        WHERE r.queue_id = %(queue)s::bigint AND NOT r.position = r.seq AND r.seq < %(before)s::bigint
+        ORDER BY r.seq LIMIT %(size)s::int)
+    UNION ALL
+    (SELECT d.seq FROM leasequeue_delayed d WHERE d.queue_id = %(queue)s::bigint AND d.seq < %(before)s::bigint
+        ORDER BY d.available_at LIMIT %(size)s::int)
+    UNION ALL
+    (SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = %(queue)s::bigint AND x.in_place AND x.seq < %(before)s::bigint
+        ORDER BY x.dead_at, x.seq LIMIT %(size)s::int)
+    UNION ALL
+    (SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
+        WHERE c.queue_id = %(queue)s::bigint AND u.seq < %(before)s::bigint LIMIT %(size)s::int)
+) x LIMIT %(size)s::int

@@ -1,6 +1,7 @@
 -- Purpose: what a call on a topic has to know of it first.
 -- Parameters: project, topic (name).
 -- Index: leasequeue_queue_name.
+-- Pages: 30
 -- Returns: id, type, durability, claim_jitter_ms, idempotency_window_ms, whether claims move jobs away.
 SELECT id, type, durability, claim_jitter_ms, idempotency_window_ms,
     exhaust_at = 'claim' AND dead_letter IS NOT NULL

@@ -1,6 +1,7 @@
 -- Purpose: an advisory lock until the end of the transaction, if nobody has it.
 -- Parameters: space, number; lock_timeout (ms, for the statements that follow in this transaction).
 -- Index: none.
+-- Pages: none: a lock.
 -- Returns: whether it was free.
 SELECT pg_try_advisory_xact_lock(%(space)s::int, %(number)s::int),
     set_config('lock_timeout', %(lock_timeout)s::int || 'ms', true)

@@ -1,17 +1,25 @@
--- Purpose: every lease must be found by the sweep: its claim's row is there, lists the job, and is due no later than it.
+-- Purpose: what no claim may be: without jobs, with a job twice, with arrays of different lengths, with the name of other jobs.
 -- Parameters: size.
--- Index: whole tables, leasequeue_claim_pkey: an operator's statement.
--- Returns: differences in all, difference, seq, queue id, the claim's side, the job's side (json).
-WITH d AS (
+-- Index: whole tables, hashed: an operator's statement.
+-- Pages: whole tables, as it compares all of them.
+-- Host: whole tables, as verify_snapshot.sql set the planner.
+-- Returns: differences in all, difference, lowest seq (0: none), queue id, the claim (json), what was found (json).
+WITH u AS MATERIALIZED (
+    SELECT c.token, c.part, count(u.seq) AS jobs, count(DISTINCT u.seq) AS different, min(u.seq) AS seq,
+        min(u.seq) FILTER (WHERE j.seq IS NOT NULL AND j.name IS DISTINCT FROM c.name) AS other
+    FROM leasequeue_claim c LEFT JOIN LATERAL unnest(c.seqs) AS u(seq) ON true LEFT JOIN leasequeue_job j ON j.seq = u.seq
+    GROUP BY c.token, c.part
+), d AS (
     SELECT CASE
-            WHEN c.id IS NULL THEN 'lease_without_claim'
-            WHEN NOT j.seq = ANY (c.seqs) THEN 'not_in_claim'
-            WHEN c.queue_id <> j.queue_id OR c.node <> j.node THEN 'claim_of_another'
-            WHEN c.deadline > j.deadline THEN 'claim_too_late' END AS difference,
-        j.seq, j.queue_id, j.node, j.claim, j.deadline, c.id, c.node AS c_node, c.deadline AS c_deadline
-    FROM leasequeue_job j LEFT JOIN leasequeue_claim c ON c.id = j.claim WHERE j.state = 2
+            WHEN u.jobs = 0 THEN 'empty_claim'
+            WHEN cardinality(c.deliveries) <> u.jobs THEN 'other_length'
+            WHEN u.different < u.jobs THEN 'twice_in_claim'
+            WHEN c.flags & 16 = 0 AND u.other IS NOT NULL THEN 'other_name' END AS difference,
+        COALESCE(u.other, u.seq, 0) AS seq, c.queue_id, c.token, c.part, c.node, c.name, u.jobs,
+        cardinality(c.deliveries) AS deliveries
+    FROM leasequeue_claim c JOIN u ON u.token = c.token AND u.part = c.part
 )
 SELECT count(*) OVER (), d.difference, d.seq, d.queue_id,
-    jsonb_strip_nulls(jsonb_build_object('claim', d.id, 'node', d.c_node, 'deadline', d.c_deadline))::text,
-    jsonb_build_object('claim', d.claim, 'node', d.node, 'deadline', d.deadline)::text
-FROM d WHERE d.difference IS NOT NULL ORDER BY d.seq LIMIT %(size)s::int
+    jsonb_strip_nulls(jsonb_build_object('claim', d.token, 'part', d.part, 'node', d.node, 'name', d.name))::text,
+    jsonb_strip_nulls(jsonb_build_object('jobs', d.jobs, 'deliveries', d.deliveries))::text
+FROM d WHERE d.difference IS NOT NULL ORDER BY d.queue_id, d.token, d.part LIMIT %(size)s::int

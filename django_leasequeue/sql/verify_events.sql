@@ -1,31 +1,43 @@
--- Purpose: replay the lease log and compare where it says each job is with where the job is. One pass over the log, one over
---   the jobs, hashed on the server (with work_mem, then on disk): memory does not grow with the log.
---   Order within one job is that of the event's id: it is drawn while the job's row is locked. (By transaction would be
+-- Purpose: replay the lease log and compare where it says each job is with where the job stands. One pass over the log, one
+--   over the places, hashed on the server (with work_mem, then on disk): memory does not grow with the log.
+--   Order within one job is that of the event's id: it is drawn while the job's place is locked. (By transaction would be
 --   wrong: a transaction that has its number early may change a job after one that got a higher number.)
 -- Parameters: size (differences returned), since (time; null: the whole log), now.
 -- Index: leasequeue_event_occurred where since is given; otherwise whole tables: an operator's statement.
+-- Pages: whole tables, as it compares all of them.
+-- Host: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: first a row of totals: differences, jobs with events, jobs leased, leases that the log does not reach back to;
---   then difference, seq, queue id, what the log says, what the table says (json).
+--   then difference, seq, queue id, what the log says, what the place says (json).
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(since)s::timestamptz, '-infinity') AS since, (SELECT min(occurred_at) FROM leasequeue_leaseevent
         WHERE occurred_at >= COALESCE(%(since)s::timestamptz, '-infinity')) AS oldest
 ), last AS MATERIALIZED (
-    SELECT e.seq, max(e.id) AS id, min(e.queue_id) AS queue_id,
+    SELECT u.seq, max(e.id) AS id, min(e.queue_id) AS queue_id,
         max(e.id) FILTER (WHERE e.kind IN (2, 3)) AS held,
         max(e.id) FILTER (WHERE e.kind IN (1, 4, 7) OR (e.kind = 9 AND e.detail -> 'to' IS NULL)) AS free,
         max(e.id) FILTER (WHERE e.kind = 8 AND e.detail -> 'to' IS NULL) AS dead
-    FROM leasequeue_leaseevent e, t WHERE e.occurred_at >= t.since GROUP BY e.seq
+    FROM t CROSS JOIN leasequeue_leaseevent e CROSS JOIN LATERAL unnest(e.seqs) AS u(seq)
+    WHERE e.occurred_at >= t.since GROUP BY u.seq
 ), said AS MATERIALIZED (
     SELECT l.seq, l.queue_id, l.id, CASE l.id WHEN l.held THEN 'leased' WHEN l.free THEN 'waiting' WHEN l.dead THEN 'dead'
         ELSE 'ended' END AS place
     FROM last l
 ), held AS MATERIALIZED (
-    SELECT e.seq, e.node, e.claim, e.deliveries, e.deadline FROM said s JOIN leasequeue_leaseevent e ON e.id = s.id
-    WHERE s.place = 'leased' AND e.id >= (SELECT min(id) FROM said WHERE place = 'leased')
+    SELECT u.seq, e.node, e.claim, COALESCE(u.deliveries, 1) AS deliveries, e.deadline
+    FROM (SELECT * FROM leasequeue_leaseevent WHERE id IN (SELECT id FROM said WHERE place = 'leased')) e
+    CROSS JOIN LATERAL unnest(e.seqs, e.deliveries) AS u(seq, deliveries)
+    JOIN said s ON s.seq = u.seq AND s.id = e.id
 ), live AS MATERIALIZED (
-    SELECT j.seq, j.queue_id, j.node, j.claim, j.deliveries, j.deadline, j.claimed_at,
-        CASE j.state WHEN 0 THEN 'waiting' WHEN 1 THEN 'waiting' WHEN 2 THEN 'leased' WHEN 3 THEN 'dead' END AS place
-    FROM leasequeue_job j WHERE j.state <> 4
+    SELECT seq, queue_id, 'waiting' AS place, NULL AS node, NULL::bigint AS claim, deliveries, NULL::timestamptz AS deadline,
+        NULL::timestamptz AS claimed_at
+    FROM leasequeue_ready
+    UNION ALL
+    SELECT seq, queue_id, 'waiting', NULL, NULL, deliveries, NULL, NULL FROM leasequeue_delayed
+    UNION ALL
+    SELECT seq, queue_id, 'dead', NULL, NULL, deliveries, NULL, NULL FROM leasequeue_deadletter WHERE in_place
+    UNION ALL
+    SELECT u.seq, c.queue_id, 'leased', c.node, c.token, COALESCE(u.deliveries, 1), c.deadline, c.created_at
+    FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries) WHERE u.seq IS NOT NULL
 ), d AS MATERIALIZED (
     SELECT CASE
             WHEN s.seq IS NULL THEN CASE WHEN l.place = 'leased' THEN

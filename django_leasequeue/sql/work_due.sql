@@ -1,14 +1,16 @@
 -- Purpose: when a queue has something to give next without anybody saying so: a delayed job that is due, a lease that expires.
 -- Parameters: queue (id), now.
--- Index: leasequeue_job_delayed from the floor on, leasequeue_claim_deadline from the floor on.
+-- Index: leasequeue_delayed_due and leasequeue_claim_deadline, each from its floor on.
+-- Pages: 40
 -- Returns: seconds from now, or null.
+WITH f AS MATERIALIZED (
+    SELECT k.kind, 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+        WHERE f.queue_id = %(queue)s::bigint AND f.kind = k.kind AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS since
+    FROM (VALUES (1), (2)) AS k(kind)
+)
 SELECT extract(epoch FROM LEAST(
-    (SELECT j.available_at FROM leasequeue_job j WHERE j.queue_id = %(queue)s::bigint AND j.state = 1
-        AND j.available_at >= COALESCE((SELECT 'epoch'::timestamptz + f.value * interval '1 us'
-            FROM leasequeue_queuefloor f WHERE f.queue_id = %(queue)s::bigint AND f.kind = 1 AND f.rank = 0), '-infinity')
-        ORDER BY j.available_at LIMIT 1),
+    (SELECT d.available_at FROM leasequeue_delayed d WHERE d.queue_id = %(queue)s::bigint
+        AND d.available_at >= (SELECT since FROM f WHERE kind = 1) ORDER BY d.available_at LIMIT 1),
     (SELECT c.deadline FROM leasequeue_claim c WHERE c.queue_id = %(queue)s::bigint
-        AND c.deadline >= COALESCE((SELECT 'epoch'::timestamptz + f.value * interval '1 us'
-            FROM leasequeue_queuefloor f WHERE f.queue_id = %(queue)s::bigint AND f.kind = 2 AND f.rank = 0), '-infinity')
-        ORDER BY c.deadline LIMIT 1)
+        AND c.deadline >= (SELECT since FROM f WHERE kind = 2) ORDER BY c.deadline LIMIT 1)
     ) - COALESCE(%(now)s::timestamptz, clock_timestamp()))::float8

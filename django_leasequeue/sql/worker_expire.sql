@@ -1,6 +1,7 @@
 -- Purpose: remove the rows of workers that have not been seen for long: they died.
 -- Parameters: days, size, now.
 -- Index: leasequeue_worker_seen, leasequeue_worker_pkey.
+-- Pages: 20 + 0.1 a row
 -- Returns: the nodes that went.
 DELETE FROM leasequeue_worker WHERE id = ANY (ARRAY(
     SELECT id FROM leasequeue_worker

@@ -1,4 +1,5 @@
 -- Purpose: a worker has stopped: remove its row.
 -- Parameters: node.
 -- Index: the unique one on node.
+-- Pages: 30
 DELETE FROM leasequeue_worker WHERE node = %(node)s::text RETURNING node

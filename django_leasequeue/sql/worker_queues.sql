@@ -1,6 +1,7 @@
 -- Purpose: the queues that a worker takes, with their ids.
 -- Parameters: project, names (null: all queues of the project), size (at most so many).
 -- Index: leasequeue_queue_name.
+-- Pages: 20 + 0.3 a row
 -- Returns: id, name, in order of name.
 SELECT q.id, q.name FROM leasequeue_queue q
 WHERE q.project = %(project)s AND q.type = 'queue'

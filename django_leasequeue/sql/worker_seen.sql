@@ -2,6 +2,7 @@
 -- Parameters: node, host, pid, project, queues, concurrency, state, age (seconds since its start), completed, failed, retried,
 --   lost, running (json list), info (json object), now.
 -- Index: the unique one on node.
+-- Pages: 50
 -- Returns: when an operator asked it to stop, or null.
 INSERT INTO leasequeue_worker AS w (node, host, pid, project, queues, concurrency, state, started_at, seen_at, completed,
     failed, retried, lost, running, info)

@@ -13,7 +13,7 @@ from . import jobs, results, signals
 from . import options as backend_options
 from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from .exceptions import TaskNotFound
-from .ids import new_id
+from .ids import new_end
 from .registry import check_findable
 from .task import Call, LeaseQueueTask
 
@@ -176,7 +176,8 @@ class LeaseQueueBackend(BaseTaskBackend):
         self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], database: str
     ) -> _Prepared:
         result = _new_result(task, args, kwargs, self.alias)
-        job = jobs.new_job(task, result.id, result.args, result.kwargs, self.alias)
+        # The id is known when the job has its number.
+        job = jobs.new_job(task, new_end(), result.args, result.kwargs, self.alias)
         return _Prepared(result, job, task.queue_name, database)
 
     def _submit(self, prepared: Sequence[_Prepared]) -> None:
@@ -220,6 +221,7 @@ def _jobs(queues: _Queues) -> dict[str, list[engine.NewJob]]:
 def _note_times(queues: _Queues, answers: Mapping[str, Sequence[engine.Enqueued]]) -> None:
     for name, items in queues.items():
         for item, answer in zip(items, answers[name], strict=True):
+            object.__setattr__(item.result, "id", engine.make_id(answer.seq, item.job.id_end or ""))
             object.__setattr__(item.result, "enqueued_at", results.local(answer.created_at))
 
 
@@ -227,7 +229,7 @@ def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     try:
         return TaskResult(
             task=task,
-            id=new_id(),
+            id="",
             status=TaskResultStatus.READY,
             enqueued_at=None,
             started_at=None,

@@ -8,7 +8,9 @@ from typing import Any
 from django.utils import timezone
 
 from .. import conf, engine
+from ..engine.definition import Definition
 from ..engine.operation import BEGIN, Steps, operation
+from ..engine.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task
@@ -17,7 +19,7 @@ from .task import LeaseQueueTask
 
 
 def new_job(
-    task: Task[..., Any], key: str, args: Sequence[Any], kwargs: Mapping[str, Any], backend: str
+    task: Task[..., Any], id_end: str, args: Sequence[Any], kwargs: Mapping[str, Any], backend: str
 ) -> engine.NewJob:
     """Return the job of one call of a task: ``args`` and ``kwargs`` are JSON already."""
     data: dict[str, Any] = {}
@@ -30,7 +32,7 @@ def new_job(
         run_at = timezone.make_aware(run_at)
     return engine.NewJob(
         data=data or None,
-        key=key,
+        id_end=id_end,
         name=task.module_path,
         priority=task.priority or None,
         meta=_meta(task, backend) or None,
@@ -56,7 +58,7 @@ def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:
 def submit(
     queues: Mapping[str, Sequence[engine.NewJob]], options: BackendOptions
 ) -> Steps[dict[str, list[engine.Enqueued]]]:
-    """Add jobs to queues of one database, all or none; a queue that is missing is made as the backend declares it.
+    """Add jobs to queues of one database, all or none; a queue that is missing is made as the settings declare it.
 
     Args:
         queues: the jobs of each queue, at least one in all.
@@ -77,7 +79,7 @@ def submit(
         try:
             added = yield from _add(queue, jobs, options).steps()
         except QueueNotFound:
-            yield from _make(queue, options).steps()
+            yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
             added = yield from _add(queue, jobs, options).steps()
         answers.setdefault(queue, []).extend(added)
     return answers
@@ -92,11 +94,6 @@ def _batches(queues: Mapping[str, Sequence[engine.NewJob]]) -> Iterator[tuple[st
 
 def _add(queue: str, jobs: Sequence[engine.NewJob], options: BackendOptions) -> engine.Operation[list[engine.Enqueued]]:
     return engine.enqueue(queue, jobs, project=options.project, create=False, fresh=True)
-
-
-def _make(queue: str, options: BackendOptions) -> engine.Operation[bool]:
-    preset, declared = options.declaration(queue)
-    return engine.create(queue, project=options.project, preset=preset, **declared)
 
 
 @operation

@@ -12,9 +12,8 @@ from django.core import checks
 from django.db import connections
 
 from .. import conf, presets
-from ..exceptions import InvalidOption, QueueNotFound
+from ..exceptions import InvalidOption
 
-PRESET = "django"
 _KEYS = ("project", "database", "preset", "queues")
 
 
@@ -25,14 +24,14 @@ class BackendOptions:
     Args:
         project: the tenant whose queues these are.
         database: alias of the database; ``None``: as ``LEASEQUEUE`` says.
-        preset: the bundle of options that a new queue begins with.
+        given_preset: the bundle of options that a new queue begins with; ``None``: ``LEASEQUEUE["DEFAULT_PRESET"]``.
         queues: options of single queues, over the preset's: ``{"mail": {"lease_ms": 300_000}}``.
         listed: the backend's ``QUEUES``; empty: any name.
     """
 
     project: str = ""
     database: str | None = None
-    preset: str = PRESET
+    given_preset: str | None = None
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     listed: frozenset[str] = frozenset()
 
@@ -40,21 +39,17 @@ class BackendOptions:
     def of(cls, options: Any, listed: Any) -> BackendOptions:
         """Read ``OPTIONS`` and ``QUEUES``; what is wrong with them is for ``check`` to say."""
         given = options if isinstance(options, Mapping) else {}
-        known = {key: given[key] for key in _KEYS if key in given}
+        known = {"given_preset" if key == "preset" else key: given[key] for key in _KEYS if key in given}
         return cls(**known, listed=frozenset(name for name in listed if isinstance(name, str)))
 
-    def declaration(self, queue: str) -> tuple[str | None, dict[str, Any]]:
-        """Return preset and options of a queue that is to be made.
+    @property
+    def preset(self) -> str:
+        """The bundle of options that a new queue begins with."""
+        return self.given_preset or str(conf.settings.DEFAULT_PRESET)
 
-        Raises:
-            QueueNotFound: nothing declares it, and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
-        """
-        declared = self.queues.get(queue)
-        if declared is None and not self.project:
-            declared = conf.settings.QUEUES.get(queue)
-        if declared is None and queue not in self.listed and not conf.settings.AUTO_CREATE:
-            raise QueueNotFound(queue, self.project)
-        options = dict(declared or {})
+    def declaration(self, queue: str) -> tuple[str, dict[str, Any]]:
+        """Return preset and options that this backend gives a queue; ``LEASEQUEUE["QUEUES"]`` may know better."""
+        options = dict(self.queues.get(queue, {}))
         return options.pop("preset", self.preset), options
 
 
@@ -111,7 +106,7 @@ def _check_project(where: str, options: Mapping[str, Any]) -> Iterator[checks.Ch
         presets.check_project(options.get("project", ""))
     except InvalidOption as error:
         yield checks.Error(f"{where}['OPTIONS']['project']: {error}", id="leasequeue.tasks.E004")
-    preset = options.get("preset", PRESET)
+    preset = options.get("preset", conf.settings.DEFAULT_PRESET)
     if preset not in presets.PRESETS:
         yield _unknown_preset(f"{where}['OPTIONS']", preset)
 
@@ -150,7 +145,9 @@ def _check_queues(where: str, listed: Any, options: Mapping[str, Any]) -> Iterat
                 hint=f"Add it to {where}['QUEUES'], or take it out of 'queues'.",
                 id="leasequeue.tasks.E008",
             )
-        yield from _check_queue(f"{where}['OPTIONS']['queues'][{name!r}]", name, given, options.get("preset", PRESET))
+        yield from _check_queue(
+            f"{where}['OPTIONS']['queues'][{name!r}]", name, given, options.get("preset", conf.settings.DEFAULT_PRESET)
+        )
 
 
 def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[checks.CheckMessage]:

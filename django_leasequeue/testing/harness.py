@@ -15,8 +15,7 @@ from .. import waiting
 from ..engine import clock, codec
 from ..engine.clock import Clock
 from ..exceptions import InvalidOption
-from ..models import Job as JobRow
-from ..models import JobState
+from ..models import JobState, LiveJob
 from ..models import Queue as QueueRow
 from ..notify import close_listeners
 from ..queue import Queue
@@ -109,7 +108,7 @@ class Harness:
             for project, job, payload in self._runner.ran
         }
         for alias in self._runner.aliases():
-            rows = JobRow.objects.using(alias).exclude(state=JobState.RECORD)
+            rows = LiveJob.objects.using(alias).exclude(state=JobState.RECORD)
             names = {row.pk: (row.project, row.name) for row in QueueRow.objects.using(alias).all()}
             for row in rows.order_by("seq"):
                 project, name = names[row.queue_id]

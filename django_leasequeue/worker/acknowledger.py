@@ -58,15 +58,16 @@ class Acknowledger:
         for link in self._links:
             link.give_up()
 
-    def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool) -> None:
+    def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool, delay_ms: int = 0) -> None:
         """Release jobs without a failure.
 
         Args:
             jobs: that we hold.
             unstarted: they never ran: the delivery does not count.
+            delay_ms: until they come again.
         """
         kind = UNSTARTED if unstarted else STOPPED
-        self.done.extend([(kind, job, None, None, 0) for job in jobs])
+        self.done.extend([(kind, job, None, None, delay_ms) for job in jobs])
         self.bell.ring()
 
     def run(self) -> None:
@@ -211,11 +212,11 @@ class Acknowledger:
         endings = []
         for kind, job, control, value, _ in entries:
             body = None if control is None else control.result_body
-            ttl = None if control is None else control.result_ttl_ms
+            ttl, ran = (None, None) if control is None else (control.result_ttl_ms, control.ran_ms)
             if kind == COMPLETED:
-                endings.append(Ending(job.seq, job.claim, None, value, body, None, ttl))
+                endings.append(Ending(job.seq, job.claim, None, value, body, None, ttl, ran))
             else:
-                endings.append(Ending(job.seq, job.claim, None, None, body, value, ttl))
+                endings.append(Ending(job.seq, job.claim, None, None, body, value, ttl, ran))
         losses = link.losses
         settled = link.run(finish(endings, self._state.node, project=self._state.options.project))
         again = link.losses > losses
@@ -241,7 +242,10 @@ class Acknowledger:
         losses = link.losses
         settled = link.run(
             release(
-                [Release(job.seq, job.claim, delay, failure) for _, job, _, failure, delay in entries],
+                [
+                    Release(job.seq, job.claim, delay, failure, None if control is None else control.ran_ms)
+                    for _, job, control, failure, delay in entries
+                ],
                 self._state.node,
                 project=self._state.options.project,
             )
@@ -289,7 +293,7 @@ class Acknowledger:
     def _return(self, entries: list[Entry], link: Link) -> None:
         settled = link.run(
             release(
-                [Release(job.seq, job.claim, 0) for _, job, *_ in entries],
+                [Release(job.seq, job.claim, delay) for _, job, _, _, delay in entries],
                 self._state.node,
                 project=self._state.options.project,
                 unstarted=True,

@@ -24,6 +24,9 @@ class JobBuffer:
         self.fetcher = Bell()
         self.closed = False
         self._parked: list[threading.Lock] = []
+        #: While paused the jobs are here, and threads find none.
+        self._aside: deque[LeasedJob] | None = None
+        self._lock = threading.Lock()
 
     @property
     def idle(self) -> int:
@@ -32,8 +35,43 @@ class JobBuffer:
 
     def put(self, jobs: Sequence[LeasedJob]) -> None:
         """Add jobs, in order."""
-        self.jobs.extend(jobs)
+        with self._lock:
+            if self._aside is not None:
+                self._aside.extend(jobs)
+                return
+            self.jobs.extend(jobs)
         self._wake(len(jobs))
+
+    def put_alone(self, job: LeasedJob) -> None:
+        """Let a thread take this job although the buffer is paused."""
+        self.jobs.append(job)
+        self._wake(1)
+
+    def put_back(self, job: LeasedJob) -> None:
+        """Put a job back to where it was taken from."""
+        with self._lock:
+            (self.jobs if self._aside is None else self._aside).appendleft(job)
+
+    def pause(self) -> None:
+        """Let no thread find a job."""
+        with self._lock:
+            self._aside = deque(self._pop_all())
+
+    def resume(self) -> None:
+        """Let threads go on."""
+        with self._lock:
+            aside, self._aside = self._aside or (), None
+            self.jobs.extend(aside)
+        self._wake(len(self.jobs))
+
+    def _pop_all(self) -> list[LeasedJob]:
+        taken = []
+        while self.jobs:
+            try:
+                taken.append(self.jobs.popleft())
+            except IndexError:  # a thread was quicker
+                break
+        return taken
 
     def _wake(self, count: int) -> None:
         parked = self._parked
@@ -64,7 +102,11 @@ class JobBuffer:
 
     def take_all(self) -> list[LeasedJob]:
         """Take every job out."""
-        return self.take_back(len(self.jobs))
+        with self._lock:
+            aside = list(self._aside or ())
+            if self._aside:
+                self._aside.clear()
+            return aside + self._pop_all()
 
     def take_back(self, count: int) -> list[LeasedJob]:
         """Take up to ``count`` jobs from the end, those that would start last."""

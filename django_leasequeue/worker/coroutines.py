@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from asgiref.sync import sync_to_async
 
@@ -15,6 +16,7 @@ from ..engine import LeasedJob
 from ..engine.pool import close_pools
 from .bell import Bell
 from .handler import JobControl, JobTimeout
+from .journal import Journal
 from .run import COMPLETED, Entry, TaskAlarm, ends, failed
 from .state import WorkerState
 from .threads import connected_threads, tidy_connections
@@ -35,16 +37,29 @@ class CoroutinePool:
         acknowledger: rung when it sleeps, and when there is nothing left to start.
         fetcher: rung when more jobs can be taken.
         timekeeper: watches over timeouts.
+        journal: knows what was started.
+        admits: asked of each job, while ``starting``, whether it may start.
     """
 
     def __init__(
-        self, state: WorkerState, done: deque[Entry], acknowledger: Bell, fetcher: Bell, timekeeper: Timekeeper
+        self,
+        state: WorkerState,
+        done: deque[Entry],
+        acknowledger: Bell,
+        fetcher: Bell,
+        timekeeper: Timekeeper,
+        journal: Journal,
+        admits: Callable[[LeasedJob], bool],
     ) -> None:
         self._state = state
         self._done = done
         self._acknowledger = acknowledger
         self._fetcher = fetcher
         self._timekeeper = timekeeper
+        self._journal = journal
+        self._admits = admits
+        #: Whether a job is on its way from ``jobs`` to ``running``.
+        self.starting = False
         self.jobs: deque[LeasedJob] = deque()
         #: The running jobs and when they started (monotonic). Changed by the loop only.
         self.running: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
@@ -73,6 +88,16 @@ class CoroutinePool:
             self._start()
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._pump)
+
+    def put_alone(self, job: LeasedJob) -> None:
+        """Add a job before all others. For the fetcher's thread."""
+        self.jobs.appendleft(job)
+        self.put([])
+
+    def resume(self) -> None:
+        """Start what waits."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._pump)
 
     def take_all(self) -> list[LeasedJob]:
         """Take out every job that has not started."""
@@ -123,16 +148,23 @@ class CoroutinePool:
         loop, held = self._loop, self._state.held
         assert loop is not None
         while self.jobs and len(self.running) < self._most:
+            self.starting = True
             try:
                 job = self.jobs.popleft()
             except IndexError:
+                self.starting = False
                 return
             if held.get(job.seq) is not job:
                 continue  # lost or given back before it started
+            if not self._admits(job):
+                self.jobs.appendleft(job)
+                self.starting = False
+                return
             control = JobControl(job, self._state.node)
             task = loop.create_task(self._one(job, control), context=contextvars.Context())
             self.running[task] = (control, time.monotonic())
             task.add_done_callback(self._ended)
+        self.starting = False
         if not self.jobs and self._fetcher.sleeping:
             self._fetcher.ring()
 
@@ -147,15 +179,20 @@ class CoroutinePool:
 
     async def _one(self, job: LeasedJob, control: JobControl) -> None:
         handler = self._state.handler
+        slot = self._journal.slot()
+        self._journal.started(slot, job)
         soft, hard = handler.timeout(job)
+        since = time.monotonic()
         alarm = None
         if soft is not None or hard is not None:
             grace = self._state.options.timeout_grace
-            alarm = TaskAlarm(control, *ends(time.monotonic(), (soft, hard), grace))
+            alarm = TaskAlarm(control, *ends(since, (soft, hard), grace))
             self._timekeeper.expect(alarm)
         try:
             entry: Entry = (COMPLETED, job, control, await handler.arun(job, control), None)
+            control.ran_ms = int((time.monotonic() - since) * 1_000)
         except BaseException as caught:  # noqa: BLE001  (a job may raise anything)
+            control.ran_ms = int((time.monotonic() - since) * 1_000)
             error = caught
             if isinstance(caught, asyncio.CancelledError) and control.reason == "timeout":
                 error = JobTimeout(soft).with_traceback(caught.__traceback__)
@@ -163,6 +200,8 @@ class CoroutinePool:
         finally:
             if alarm is not None:
                 self._timekeeper.forget(alarm)
+        self._journal.ended(job)
+        self._journal.free(slot)
         self._done.append(entry)
         if self._sync_thread in connected_threads:
             await sync_to_async(tidy_connections)()

@@ -8,13 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from .. import declarations
 from ..engine import LeasedJob, Release, claim, release
 from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.limits import MAX_BATCH
 from ..engine.trail import Trail
+from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
+from .apart import Apart
 from .buffer import JobBuffer
+from .journal import Journal
 from .link import Link, LinkClosed
 from .state import WorkerState
 from .statements import make_queues, read_queues, read_strays, until_due
@@ -37,6 +39,8 @@ DUE_EVERY = 0.25
 MAX_DUE = 1_000
 #: Queues of which an idle worker is told at most (each is a lock in shared memory); with more it looks so often.
 MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
+#: Seconds between looks whether a suspect can start, or has ended.
+APART = 0.05
 #: Seconds between looks while nobody tells us of new jobs: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 
@@ -61,8 +65,7 @@ class QueueNames:
         found = self._link.run(read_queues(options.project, wanted))
         missing = [name for name in wanted or () if name not in found]
         if missing:
-            declared = declarations.on_database(options.database, options.project)
-            self._link.run(make_queues(options.project, missing, declared))
+            self._link.run(make_queues(options.project, missing, options.database))
             found = self._link.run(read_queues(options.project, wanted))
         self._read_at = time.monotonic()
         self.names = [name for name in (wanted or found) if name in found]
@@ -92,6 +95,8 @@ class Fetcher:
         pool_ready: how many jobs wait for a coroutine.
         pool_put: takes jobs for coroutines.
         give_back: takes jobs of a claim that was under way when the worker began to stop.
+        apart: takes suspects.
+        journal: knows what was claimed.
     """
 
     def __init__(
@@ -102,17 +107,21 @@ class Fetcher:
         pool_ready: Callable[[], int],
         pool_put: Callable[[list[LeasedJob]], None],
         give_back: Callable[[list[LeasedJob]], None],
+        apart: Apart,
+        journal: Journal,
     ) -> None:
         self.bell = buffer.fetcher
         self._state = state
         self._buffer = buffer
         self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
         self._give_back = give_back
+        self._apart = apart
+        self._journal = journal
         self.link = Link(state.options.database, "claim", state.node)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
-        self._trail = Trail()
+        self._trail = Trail(eager=True)
         #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
         self._losses = 0
@@ -150,6 +159,9 @@ class Fetcher:
         self._news = get_listener(self._state.options.database).subscribe(JOBS, hear)
 
     def _step(self) -> None:
+        if self._apart.step():
+            self._sleep(APART)
+            return
         want = self._want()
         if want <= 0:
             self._rest()
@@ -157,7 +169,7 @@ class Fetcher:
         if self.link.losses > self._losses:
             self._return_strays()
         jobs = self._claim(want)
-        if len(jobs) == want:
+        if len(jobs) == want or self._trail.cut or self._apart.closed:
             if self._watch is not None and time.monotonic() - self._busy_since > BUSY:
                 self._watch.close()
                 self._watch = None
@@ -216,13 +228,14 @@ class Fetcher:
                     want - len(jobs),
                     project=options.project,
                     trail=self._trail,
+                    alone=True,
                     strict=False,
                 )
             )
             if found:
                 self._dispatch(found)
                 jobs.extend(found)
-            if len(jobs) == want:
+            if len(jobs) == want or self._trail.cut or self._apart.closed:
                 break
         return jobs
 
@@ -230,15 +243,24 @@ class Fetcher:
         state = self._state
         state.held.update({job.seq: job for job in jobs})
         state.figures.add(claimed=len(jobs))
+        now = time.monotonic()
         for job in {job.queue_id: job for job in jobs}.values():
             self._known.append(job.claim)
+            self._journal.claimed(job.claim)
+            state.drained[job.queue_id] = now
             lease = (job.deadline - job.claimed_at).total_seconds()
             if lease < state.shortest_lease:
                 state.shortest_lease = lease
                 state.keeper.ring()
+        if state.keeper.sleeping:
+            state.keeper.ring()
         if state.draining.is_set():
             self._give_back(jobs)
             return
+        suspects = [job for job in jobs if job.flags & JobFlag.SUSPECT]
+        if suspects:
+            self._apart.add(suspects)
+            jobs = [job for job in jobs if not job.flags & JobFlag.SUSPECT]
         is_async = state.handler.is_async
         threads = [job for job in jobs if not is_async(job)]
         if threads:
@@ -265,6 +287,13 @@ class Fetcher:
                 self.bell.wait(self._state.options.poll)
         finally:
             self.bell.sleeping = False
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until a job ends."""
+        self.bell.sleeping = True
+        if not self._state.draining.is_set():
+            self.bell.wait(seconds)
+        self.bell.sleeping = False
 
     def _idle(self) -> None:
         """Sleep until there may be new jobs."""

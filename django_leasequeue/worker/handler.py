@@ -47,7 +47,7 @@ class JobControl:
         node: the worker's identity.
     """
 
-    __slots__ = ("_event", "_progress", "_reason", "_waiters", "job", "node", "result_body", "result_ttl_ms")
+    __slots__ = ("_event", "_progress", "_reason", "_waiters", "job", "node", "ran_ms", "result_body", "result_ttl_ms")
 
     def __init__(self, job: LeasedJob, node: str) -> None:
         self.job = job
@@ -60,6 +60,8 @@ class JobControl:
         #: A handler may set these: bytes to keep with the result, and how long to keep it.
         self.result_body: bytes | None = None
         self.result_ttl_ms: int | None = None
+        #: How long the handler ran; for the worker.
+        self.ran_ms: int | None = None
 
     @property
     def lost(self) -> bool:

@@ -14,12 +14,14 @@ import django
 import psycopg
 
 from .. import __version__
-from ..engine import LeasedJob, Outcome, extend
+from ..engine import LeasedJob, Outcome, advance_floors, extend
+from ..engine.floor import Proposals
 from ..engine.limits import MAX_BATCH
 from ..engine.progress import Progress, progress
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .handler import JobControl
+from .journal import Heir
 from .link import Link, LinkClosed
 from .state import WorkerState
 from .statements import Presence, say_goodbye, say_presence
@@ -33,6 +35,13 @@ MOST_RUNNING = 50
 #: A job that waits in the buffer is given back if it would not start within so many seconds.
 PATIENCE = 4.0
 
+#: Seconds between two raises of floors; seconds without a claim after which a queue's are left alone.
+FLOORS, DRAINED = 0.15, 1.0
+#: So few jobs are claimed that floors can wait a second; and the queues of one raise at most.
+FEW, MOST_DRAINED = 20, 200
+#: Seconds between looks for killed workers.
+INHERIT = 1.0
+
 Running = Callable[[], list[tuple[JobControl, float]]]
 
 
@@ -45,14 +54,23 @@ class Keeper:
         state: the worker's.
         running: the controls of running jobs and when they started.
         surplus: called now and then with the number of jobs that may wait in the buffer; gives the others back.
+        wake: called when jobs have become free.
     """
 
-    def __init__(self, state: WorkerState, running: Running, surplus: Callable[[int], None]) -> None:
+    def __init__(
+        self, state: WorkerState, running: Running, surplus: Callable[[int], None], wake: Callable[[], None]
+    ) -> None:
         self.bell = state.keeper
         self._state = state
         self._running = running
         self._surplus = surplus
+        self._wake = wake
+        self._proposals = Proposals()
+        #: When floors were raised last, and how many jobs had been claimed then.
+        self._raised = (float("-inf"), 0)
+        self._looked_at = float("-inf")
         self.link = Link(state.options.database, "keep", state.node)
+        self._heir = Heir(state.options, self.link)
         self._closing = False
         #: When the lease of each held job began, as far as we know: (the job, monotonic seconds).
         self._since: dict[int, tuple[LeasedJob, float]] = {}
@@ -76,17 +94,60 @@ class Keeper:
                     raise  # the tables are not ours: trying again does not help
                 except (psycopg.Error, LeaseQueueError):
                     logger.exception("Keeping leases failed, trying again", extra={"node": self._state.node})
-                self.bell.wait(min(PRESENCE, self._state.shortest_lease / 6))
+                self._sleep()
             self.link.run(say_goodbye(self._state.node))
         except LinkClosed:
             pass
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self._state.broke("keeper", error)
         finally:
+            self._heir.close()
             self.link.close()
+
+    def _sleep(self) -> None:
+        """Sleep until the next round; while jobs are claimed, raise the floors of their queues meanwhile."""
+        began = time.monotonic()
+        rang = False
+        while not (self._closing or rang):
+            left = began + min(PRESENCE, self._state.shortest_lease / 6) - time.monotonic()
+            if left <= 0:
+                return
+            busy = bool(self._state.drained)
+            self.bell.sleeping = not busy
+            rang = self.bell.wait(min(left, FLOORS) if busy and not self._closing else left)
+            self.bell.sleeping = False
+            if busy:
+                self._raise_floors()
+
+    def _raise_floors(self) -> None:
+        now, claimed, drained = time.monotonic(), self._state.figures.claimed, self._state.drained
+        raised_at, claimed_then = self._raised
+        if claimed - claimed_then < FEW and now - raised_at < DRAINED:
+            return
+        self._raised = (now, claimed)
+        self.link.run(advance_floors(self._proposals, list(drained)[:MOST_DRAINED]))
+        for queue_id, at in list(drained.items()):
+            if now - at > DRAINED and drained.get(queue_id) == at:
+                drained.pop(queue_id, None)
+
+    def _inherit(self) -> None:
+        """Take over what killed workers of this host held."""
+        if time.monotonic() - self._looked_at >= INHERIT:
+            self._looked_at = time.monotonic()
+            try:
+                found = self._heir.look()
+            except OSError:
+                logger.exception(
+                    "What killed workers held has to wait for its leases", extra={"node": self._state.node}
+                )
+                return
+            if found:
+                self._state.due_changed = True
+                self._wake()
 
     def _round(self) -> None:
         self._renew()
+        self._inherit()
         self._tell_replaced()
         self._store_progress()
         if time.monotonic() - self._said_at >= PRESENCE:

@@ -110,9 +110,11 @@ def ends(since: float, timeouts: tuple[float | None, float | None], grace: float
 class Slot:
     """What one thread runs now. Others read it; only its thread changes it."""
 
-    __slots__ = ("control", "since")
+    __slots__ = ("control", "number", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        #: Of the journal.
+        self.number = number
         #: Of the running job; ``None`` between jobs.
         self.control: JobControl | None = None
         #: When it started (monotonic).

@@ -39,6 +39,8 @@ class WorkerState:
         #: How many ends are being told to the database now.
         self._settling = 0
         self._lock = threading.Lock()
+        #: Queues that gave jobs of late, and when (monotonic): the keeper raises their floors.
+        self.drained: dict[int, float] = {}
         #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
         self.shortest_lease = math.inf
         self.keeper = Bell()
@@ -66,6 +68,11 @@ class WorkerState:
     def empty(self) -> bool:
         """Whether nothing is held and the database knows of every end."""
         return not self.held and not self._settling
+
+    @property
+    def told(self) -> bool:
+        """Whether no end is being told just now."""
+        return not self._settling
 
     def settling(self, change: int) -> None:
         """Note that so many ends are being told, or (negative) have been."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .. import conf
-from ..declarations import Declaration
 from ..engine import arrays, codec
+from ..engine.limits import MAX_BATCH
 from ..engine.operation import Steps, operation
-from ..engine.queues import make
+from ..engine.queues import make_declared
+from ..exceptions import QueueNotFound
 
 #: Queues that a worker of all queues takes at most.
 MAX_QUEUES = 10_000
@@ -26,13 +27,11 @@ def read_queues(project: str, names: Sequence[str] | None) -> Steps[dict[str, in
 
 
 @operation
-def make_queues(project: str, names: Sequence[str], declared: Mapping[str, Declaration]) -> Steps[None]:
+def make_queues(project: str, names: Sequence[str], using: str | None = None) -> Steps[None]:
     """Make queues that are not there, as their first job would; without ``AUTO_CREATE`` only the declared ones."""
     for name in names:
-        if name in declared:
-            yield from make(project, name, declared[name].preset, declared[name].options)
-        elif conf.settings.AUTO_CREATE:
-            yield from make(project, name, conf.settings.DEFAULT_PRESET, {})
+        with suppress(QueueNotFound):
+            yield from make_declared(project, name, using=using)
 
 
 @operation
@@ -49,12 +48,12 @@ def name_session(name: str) -> Steps[None]:
 
 
 @operation
-def read_strays(queue_ids: Sequence[int], node: str, known: Sequence[int]) -> Steps[list[tuple[int, int]]]:
-    """Read (seq, claim) of leased jobs whose claim is none of the ``known``: their answer never came."""
-    rows = yield (
-        "worker_strays",
-        {"queues": arrays.integers(queue_ids), "node": node, "known": arrays.integers(known)},
-    )
+def read_strays(
+    queue_ids: Sequence[int] | None, node: str, known: Sequence[int], size: int = MAX_BATCH
+) -> Steps[list[tuple[int, int]]]:
+    """Read (seq, claim) of jobs that a node holds and whose claim is none of the ``known``: their answer never came."""
+    queues = None if queue_ids is None else arrays.integers(queue_ids)
+    rows = yield "worker_strays", {"queues": queues, "node": node, "known": arrays.integers(known), "size": size}
     return [(seq, claim) for seq, claim in rows]
 
 

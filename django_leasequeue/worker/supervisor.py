@@ -58,6 +58,13 @@ class Child:
     rest: bytes = b""
     #: Its last exit was its last.
     over: bool = False
+    #: How many processes were in it.
+    starts: int = 0
+
+    @property
+    def suffix(self) -> str:
+        """What tells its process from all others, also those that were in this place before."""
+        return f".{self.number}" + (f"+{self.starts - 1}" if self.starts > 1 else "")
 
 
 class Supervisor:
@@ -186,15 +193,14 @@ class Supervisor:
         orders_reading, orders_writing = os.pipe()
         reports_reading, reports_writing = os.pipe()
         child.started_at = child.heard_at = time.monotonic()
+        child.starts += 1
         child.rest, child.report = b"", {}
         pid = os.fork()
         if pid == 0:
             os.close(orders_writing)
             os.close(reports_reading)
             self._forget_parent()
-            return run_child(
-                self._options, f"{self._name}.{child.number}", child.number, orders_reading, reports_writing
-            )
+            return run_child(self._options, self._name + child.suffix, child.number, orders_reading, reports_writing)
         os.close(orders_reading)
         os.close(reports_writing)
         os.set_blocking(reports_reading, False)

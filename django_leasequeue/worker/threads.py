@@ -7,13 +7,16 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 
+from ..engine import LeasedJob
 from .bell import Bell
 from .buffer import JobBuffer
 from .handler import JobControl, JobTimeout
+from .journal import Journal
 from .run import COMPLETED, Entry, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState
 from .timekeeper import Timekeeper
@@ -47,6 +50,8 @@ class ThreadPool:
         done: where the ends of the runs go.
         acknowledger: rung when it sleeps, and when there is nothing left to start.
         timekeeper: watches over timeouts.
+        journal: knows what was started.
+        admits: asked of each job, after it is shown in its slot, whether it may start.
     """
 
     def __init__(
@@ -56,13 +61,17 @@ class ThreadPool:
         done: deque[Entry],
         acknowledger: Bell,
         timekeeper: Timekeeper,
+        journal: Journal,
+        admits: Callable[[LeasedJob], bool],
     ) -> None:
         self._state = state
         self._buffer = buffer
         self._done = done
         self._acknowledger = acknowledger
         self._timekeeper = timekeeper
-        self.slots = [Slot() for _ in range(state.options.concurrency)]
+        self._journal = journal
+        self._admits = admits
+        self.slots = [Slot(journal.slot()) for _ in range(state.options.concurrency)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -96,6 +105,7 @@ class ThreadPool:
         jobs, take, append = buffer.jobs, buffer.jobs.popleft, self._done.append
         fetcher, acknowledger = buffer.fetcher, self._acknowledger
         monotonic, new_context = time.monotonic, contextvars.Context
+        admits, started, ended, number = self._admits, self._journal.started, self._journal.ended, slot.number
         ident = threading.get_ident()
         parker = threading.Lock()
         parker.acquire()
@@ -116,19 +126,27 @@ class ThreadPool:
                 tidy_connections()
             control = JobControl(job, node)
             soft, hard = timeout(job)
-            slot.since = monotonic()
+            slot.since = since = monotonic()
             slot.control = control
+            if not admits(job):
+                slot.control = None
+                buffer.put_back(job)
+                continue
+            started(number, job)
             try:
                 if soft is None and hard is None:
                     entry: Entry = (COMPLETED, job, control, new_context().run(run, job, control), None)
                 else:
                     entry = self._run_timed(slot, control, (soft, hard))
+                control.ran_ms = int((monotonic() - since) * 1_000)
             except BaseException as error:  # noqa: BLE001  (a job may raise anything)
+                control.ran_ms = int((monotonic() - since) * 1_000)
                 if isinstance(error, JobTimeout) and error.seconds is None:
                     error = JobTimeout(soft)
                 entry = failed(handler, job, control, error)
-            slot.control = None
+            ended(job)
             append(entry)
+            slot.control = None
             if acknowledger.sleeping:
                 acknowledger.ring()
             if ident in connected_threads:

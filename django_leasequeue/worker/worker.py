@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,13 +13,16 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..engine import LeasedJob
+from ..engine.limits import MAX_BATCH
 from .acknowledger import Acknowledger
+from .apart import Apart
 from .buffer import JobBuffer
 from .coroutines import CoroutinePool
 from .exits import ExitCode
 from .fetcher import Fetcher
 from .handler import Handler, JobControl
 from .health import Report
+from .journal import Journal
 from .keeper import Keeper
 from .options import WorkerOptions, node_name
 from .run import failed
@@ -55,6 +58,12 @@ def _handler(options: WorkerOptions) -> Handler:
     return made
 
 
+def _journal(state: WorkerState) -> Journal:
+    options = state.options
+    slots = options.concurrency + options.coroutines
+    return Journal(state.node, options, slots, 2 * (2 * options.prefetch + slots + MAX_BATCH))
+
+
 def _closing(body: Callable[[], None]) -> None:
     """Run the body of a thread; close the Django connections that receivers of signals opened in it."""
     try:
@@ -85,8 +94,13 @@ class Worker:
         self._timekeeper = Timekeeper(state)
         self._acknowledger = Acknowledger(state, self._buffer)
         done, ring = self._acknowledger.done, self._acknowledger.bell
-        self._threads = ThreadPool(state, self._buffer, done, ring, self._timekeeper)
-        self._coroutines = CoroutinePool(state, done, ring, self._buffer.fetcher, self._timekeeper)
+        self._journal = _journal(state)
+        self._apart = apart = Apart(
+            state, self._buffer, self._quiet, self._start_alone, self._resume, self._return_later, self._take_waiting
+        )
+        started = self._timekeeper, self._journal, apart.admits
+        self._threads = ThreadPool(state, self._buffer, done, ring, *started)
+        self._coroutines = CoroutinePool(state, done, ring, self._buffer.fetcher, *started)
         self._fetcher = Fetcher(
             state,
             self._buffer,
@@ -94,8 +108,10 @@ class Worker:
             self._coroutines.ready,
             self._coroutines.put,
             self._return,
+            apart,
+            self._journal,
         )
-        self._keeper = Keeper(state, self.running, self._give_back_surplus)
+        self._keeper = Keeper(state, self.running, self._give_back_surplus, self._buffer.fetcher.ring)
         self._service: dict[str, threading.Thread] = {}
         self._reaper = _reaper(options.database) if options.reaper else None
         self._tick: Callable[[Report], None] | None = None
@@ -182,6 +198,27 @@ class Worker:
         """Give jobs back that have not started."""
         self._acknowledger.give_back(jobs, unstarted=True)
 
+    # Suspects
+
+    def _quiet(self) -> bool:
+        """Whether nothing runs, and the database knows of all that has ended."""
+        return not self._coroutines.starting and not self.running() and not self._acknowledger.done and self.state.told
+
+    def _start_alone(self, job: LeasedJob) -> None:
+        if self.state.handler.is_async(job):
+            self._coroutines.put_alone(job)
+        else:
+            self._buffer.put_alone(job)
+
+    def _resume(self) -> None:
+        self._coroutines.resume()
+
+    def _return_later(self, jobs: Sequence[LeasedJob], delay_ms: int) -> None:
+        self._acknowledger.give_back(jobs, unstarted=True, delay_ms=delay_ms)
+
+    def _take_waiting(self) -> list[LeasedJob]:
+        return self._buffer.take_all() + self._coroutines.take_all()
+
     # The end
 
     def _stop(self) -> ExitCode:
@@ -221,7 +258,7 @@ class Worker:
         self._keeper.bell.ring()
 
     def _return_unstarted(self) -> None:
-        unstarted = self._buffer.take_all() + self._coroutines.take_all()
+        unstarted = self._apart.take_all() + self._take_waiting()
         if unstarted:
             self._return(unstarted)
 
@@ -284,6 +321,7 @@ class Worker:
             keeper.join(2)
         threads = self._threads.stop(0.2 if self.running() else 2.0)
         coroutines = self._coroutines.stop(2.0)
+        self._journal.close(told=self.state.empty)
         return threads and coroutines and not keeper.is_alive()
 
     def _exit_code(self, drained: bool) -> ExitCode:

@@ -6,9 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Max, Min, Sum
+from django.db.models import (
+    Aggregate,
+    Count,
+    Func,
+    IntegerField,
+    Max,
+    Min,
+    Model,
+    OuterRef,
+    QuerySet,
+    Subquery,
+    Sum,
+)
 
-from django_leasequeue.models import Job, JobResult, JobState, Queue
+from django_leasequeue.models import Claim, DeadLetter, Delayed, Job, JobResult, Queue, Ready
 
 from .models import SourceReport
 
@@ -63,21 +75,26 @@ class Summary:
 
 
 def progress(queue: Queue, since: datetime) -> Progress:
-    """Count the jobs of a run that began at ``since``."""
-    states = dict(Job.objects.filter(queue=queue).values_list("state").annotate(number=Count("seq")))
-    return Progress(
-        completed=JobResult.objects.filter(queue=queue, created_at__gte=since).count(),
-        dead=states.get(JobState.DEAD, 0),
-        waiting=states.get(JobState.READY, 0),
-        running=states.get(JobState.LEASED, 0),
-        retrying=states.get(JobState.DELAYED, 0),
-    )
+    """Count the jobs of a run that began at ``since``, wherever they stand at one instant."""
+    held = Func("seqs", function="cardinality", output_field=IntegerField())
+    numbers = Queue.objects.filter(pk=queue.pk).values_list(
+        _number(Ready, Count("seq")), _number(Delayed, Count("seq")), _number(Claim, Sum(held)),
+        _number(DeadLetter, Count("seq")),
+    )  # fmt: skip
+    waiting, retrying, running, dead = (number or 0 for number in numbers.get())
+    completed = _results(queue, since).count()
+    return Progress(completed=completed, dead=dead, waiting=waiting, running=running, retrying=retrying)
+
+
+def _number(place: type[Model], aggregate: Aggregate) -> Subquery:
+    rows = place._default_manager.filter(queue=OuterRef("pk")).order_by()
+    return Subquery(rows.values("queue").annotate(number=aggregate).values("number"))
 
 
 def summarise(queue: Queue, since: datetime) -> Summary:
     """Sum up a run that began at ``since`` and is over."""
-    results = JobResult.objects.filter(queue=queue, created_at__gte=since)
-    dead = Job.objects.filter(queue=queue, state=JobState.DEAD)
+    results = _results(queue, since)
+    dead = DeadLetter.objects.filter(queue=queue)
     times = results.aggregate(
         begin=Min("created_at"), end=Max("finished_at"), tries=Sum("deliveries"), jobs=Count("seq")
     )
@@ -98,6 +115,12 @@ def summarise(queue: Queue, since: datetime) -> Summary:
             for group in groups.order_by("-number", "text")
         ],
     )
+
+
+def _results(queue: Queue, since: datetime) -> QuerySet[JobResult]:
+    """The results of a run, each with the time when its job was enqueued."""
+    enqueued = Job.objects.filter(pk=OuterRef("pk")).values("created_at")
+    return JobResult.objects.filter(queue=queue).annotate(created_at=Subquery(enqueued)).filter(created_at__gte=since)
 
 
 def _percentiles(ascending: Iterable[float]) -> tuple[float, float]:

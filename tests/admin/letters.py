@@ -9,7 +9,7 @@ from django_leasequeue.engine import Failure, NewJob, Release
 from django_leasequeue.engine.bulkoperation import start_operation
 from django_leasequeue.engine.deadfilter import DeadFilter, from_query
 from django_leasequeue.engine.triage import preview
-from django_leasequeue.models import BulkOperation, Job, JobState
+from django_leasequeue.models import BulkOperation, JobState, LiveJob
 from tests.engine.helpers import make
 
 NODE = "worker-1"
@@ -67,5 +67,5 @@ def start(kind: str, query: str = "", **options: Any) -> BulkOperation:
 
 def states(seqs: list[int]) -> list[str]:
     """The states of jobs, ``-`` for those that are gone."""
-    found = dict(Job.objects.filter(pk__in=seqs).values_list("seq", "state"))
+    found = dict(LiveJob.objects.filter(pk__in=seqs).values_list("seq", "state"))
     return [JobState(found[seq]).label if seq in found else "-" for seq in seqs]

@@ -19,7 +19,16 @@ from django_leasequeue.engine.bulkoperation import change_operation, run_batch, 
 from django_leasequeue.engine.deadaction import act, edit_and_retry
 from django_leasequeue.engine.deadfilter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
-from django_leasequeue.models import BulkOperation, EventKind, Job, JobResult, LeaseEvent, OperatorAction
+from django_leasequeue.models import (
+    Attempt,
+    BulkOperation,
+    EventKind,
+    Job,
+    JobEvent,
+    JobResult,
+    LiveJob,
+    OperatorAction,
+)
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duty import Duty
 from django_leasequeue.reaper.triage import operations
@@ -104,7 +113,7 @@ class TestCarriedOut:
         assert (made.state, made.done, made.looked_at) == ("done", 4, 40)
         gone = [found[n] for n in (3, 13, 23, 33)]
         assert states(gone) == ["-"] * 4
-        assert Job.objects.count() == 36
+        assert LiveJob.objects.count() == 36
 
     def test_redrive_to_another_queue_with_jitter(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
         graves()
@@ -114,7 +123,7 @@ class TestCarriedOut:
         tick(reaper, clock)
         made.refresh_from_db()
         assert made.done == 20
-        moved = Job.objects.filter(queue__name="spare")
+        moved = LiveJob.objects.filter(queue__name="spare")
         waits = {(job.available_at - clock.now).total_seconds() for job in moved if job.available_at}
         assert len(waits) > 10
         assert max(waits) <= 60
@@ -141,7 +150,8 @@ class TestCarriedOut:
         start("discard", reason="test order")
         tick(reaper, clock)
         result = JobResult.objects.get(seq=seq)
-        assert (result.key, result.get_state_display(), result.error) == ("order-1", "failed", "card 17 was declined")
+        assert (result.get_state_display(), result.error) == ("failed", "card 17 was declined")
+        assert Job.objects.get(pk=seq).key == "order-1"
         assert last_event(seq).detail == {"reason": "discarded", "words": "test order"}
         assert kinds(seq)[-1] == "cancelled"
 
@@ -303,7 +313,7 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
     made.refresh_from_db()
     assert (made.state, made.done, made.conflicts) == ("done", 2_000, 0)
     assert states(found) == ["ready"] * 2_000
-    assert LeaseEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2_000
+    assert JobEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2_000
 
 
 def wait_for(look: Callable[[], Any], seconds: float = 60) -> Any:
@@ -362,7 +372,7 @@ class TestConflicts:
         graves()
         held, free = bury(2)
         with psycopg.connect(test_dsn) as other:
-            other.execute("SELECT FROM leasequeue_job WHERE seq = %s FOR UPDATE", [held])
+            other.execute("SELECT FROM leasequeue_deadletter WHERE seq = %s FOR UPDATE", [held])
             done = engine.run(act("retry", [held, free]))
         assert (done.done, done.conflicts) == (1, [(held, "busy")])
 
@@ -427,7 +437,7 @@ class TestStart:
 @pytest.mark.django_db
 class TestEdit:
     def edit(self, seq: int, data, **options):
-        dead_at = Job.objects.get(pk=seq).dead_at
+        dead_at = LiveJob.objects.get(pk=seq).dead_at
         return engine.run(edit_and_retry(options.pop("queue", "work"), seq, data=data, dead_at=dead_at, **options))
 
     def test_a_new_job_takes_its_place(self) -> None:
@@ -435,17 +445,15 @@ class TestEdit:
         (old,) = bury(1, key="order-1", tag="eu", meta={"timeout": 5}, data={"args": [1]})
         done = self.edit(old, {"args": [2]})
         assert done.queue == "work"
-        new = Job.objects.get(pk=done.seq)
+        new = LiveJob.objects.get(pk=done.seq)
         assert (new.data, new.key, new.tag, new.name, new.meta) == (
             {"args": [2]}, "order-1", "eu", "shop.tasks.charge", {"timeout": 5},
         )  # fmt: skip
-        assert (new.source_seq, new.deliveries, len(new.errors)) == (old, 0, 1)
-        kept = JobResult.objects.get(seq=old)
-        assert (kept.data, kept.result, kept.get_state_display()) == (
-            {"args": [1]},
-            {"edited_into": done.seq},
-            "cancelled",
-        )
+        assert (new.source_seq, new.deliveries, new.error_type) == (old, 0, "shop.Declined")
+        assert [Attempt.objects.filter(seq=seq).count() for seq in (old, done.seq)] == [1, 1]
+        kept, before = JobResult.objects.get(seq=old), Job.objects.get(pk=old)
+        assert (kept.result, kept.get_state_display()) == ({"edited_into": done.seq}, "cancelled")
+        assert (before.data, before.key) == ({"args": [1]}, None)
         assert last_event(old).detail == {"to": "work", "to_seq": done.seq, "edited": True}
         assert last_event(done.seq).detail == {"redriven_from": old, "edited": True}
         assert seqs(claim(2)) == [done.seq]
@@ -453,14 +461,14 @@ class TestEdit:
     def test_a_letter_of_a_dead_letter_topic_goes_home(self) -> None:
         graves(dead_letter="letters")
         bury(1, data=1)
-        letter = Job.objects.get(queue__name="letters")
+        letter = LiveJob.objects.get(queue__name="letters")
         done = self.edit(letter.pk, 2, queue="letters")
         assert (done.queue, Job.objects.get(pk=done.seq).data) == ("work", 2)
 
     def test_another_death_is_a_conflict(self) -> None:
         graves()
         (seq,) = bury(1)
-        dead_at = Job.objects.get(pk=seq).dead_at
+        dead_at = LiveJob.objects.get(pk=seq).dead_at
         engine.run(act("retry", [seq]))
         die([seq])
         assert engine.run(edit_and_retry("work", seq, data=1, dead_at=dead_at)).conflict == "gone"
@@ -469,7 +477,7 @@ class TestEdit:
     def test_a_home_that_is_gone_and_a_key_that_is_taken(self) -> None:
         graves(dead_letter="letters")
         bury(1, key="k")
-        letter = Job.objects.get(queue__name="letters")
+        letter = LiveJob.objects.get(queue__name="letters")
         enqueue(NewJob(key="k"))
         assert self.edit(letter.pk, 2, queue="letters").conflict == "key_taken"
         engine.run(engine.delete("work"))

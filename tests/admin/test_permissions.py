@@ -14,7 +14,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import clock
 from django_leasequeue.models import Job, OperatorAction, Queue, Worker
 from tests.admin.people import VIEWS, signed_in
-from tests.engine.helpers import make, put
+from tests.engine.helpers import make, put, state
 
 pytestmark = pytest.mark.django_db
 
@@ -85,7 +85,7 @@ ACTS = [
     ),
     Act(
         "leasequeue_job_act", lambda p: [p.leased], lambda p: {"action": "release", "claim": p.claim}, ("view_job",),
-        "release_job", lambda p: Job.objects.get(pk=p.leased).state == 0, "release",
+        "release_job", lambda p: state(p.leased) == "ready", "release",
     ),
     Act(
         "leasequeue_worker_stop", lambda p: [p.worker], lambda p: {}, ("view_worker",), "stop_worker",

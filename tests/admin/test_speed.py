@@ -1,6 +1,6 @@
 """How long each page takes over large tables: printed, not asserted.
 
-ADMIN_SPEED=1 pytest tests/admin/test_speed.py -s        (1,000,000 dead letters, 10,000,000 events; some minutes)
+ADMIN_SPEED=1 pytest tests/admin/test_speed.py -s        (1,000,000 dead letters, 10,000,000 events; minutes)
 ADMIN_SPEED=0.01 pytest tests/admin/test_speed.py -s     (a hundredth of it)
 """
 
@@ -25,6 +25,8 @@ from tests.engine.helpers import make
 SCALE = float(os.environ.get("ADMIN_SPEED") or 0)
 #: Runs of a page: the first finds caches cold.
 RUNS = 5
+#: Jobs of one row of the log.
+PER_EVENT = 20
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,23 +34,32 @@ pytestmark = [
 ]
 
 EVENTS = """
-INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, seq, kind, node, deliveries, claim, enqueued_at, name)
-SELECT 1000 + g / 60, o.at, %(queues)s[1 + CASE WHEN s %% 10 < 6 THEN 0 ELSE s %% 60 END], s,
-    (ARRAY[1, 2, 5])[1 + g %% 3], 'host.' || s %% 20, 1, s / 10, o.at - (s %% 1000) * interval '10 ms', 'app.task'
+INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, node, claim, name, seqs, waited, ran)
+SELECT 1000 + g, o.at, %(queues)s[1 + CASE WHEN g %% 10 < 6 THEN 0 ELSE g %% 60 END], s * 20 + 1, s * 20 + 20,
+    (ARRAY[1, 2, 5])[1 + g %% 3], 'host.' || s %% 20, s, 'app.task', q.seqs, CASE WHEN g %% 3 = 1 THEN q.waits END,
+    CASE WHEN g %% 3 = 2 THEN q.waits END
 FROM generate_series(%(low)s::bigint, %(high)s::bigint - 1) AS g CROSS JOIN LATERAL (
-    SELECT g / 3 + 1 AS s, CASE WHEN g < %(half)s
+    SELECT g / 3 AS s, CASE WHEN g < %(half)s
         THEN clock_timestamp() - interval '7 days' + g::float8 * (interval '167 hours' / %(half)s)
         ELSE clock_timestamp() - interval '1 hour' + (g - %(half)s)::float8 * (interval '1 hour' / %(half)s)
         END AS at) o
+CROSS JOIN LATERAL (
+    SELECT array_agg(s * 20 + n) AS seqs, array_agg((s %% 1000 * 10 + 0 * n)::int) AS waits
+    FROM generate_series(1, 20) AS n) q
 """
 
 LETTERS = """
-INSERT INTO leasequeue_job (queue_id, position, state, created_at, dead_at, deliveries, rank, name, data, error_type,
-    error, fingerprint, errors, seq)
-SELECT %(queue)s, n, 3, now() - interval '20 days', now() - n * interval '1 s', 5, 0, 'app.task',
-    jsonb_build_object('n', n), 'ValueError', 'boom ' || n, 'print-' || n %% 200,
-    jsonb_build_array(jsonb_build_object('at', now(), 'node', 'x', 'type', 'ValueError', 'message', 'boom',
-        'traceback', repeat('a line of code ' || n, 40))), n
+WITH j AS (
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, rank, name, data)
+    SELECT n, %(queue)s, now() - interval '20 days', 0, 'app.task', json_build_object('n', n)
+    FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
+), d AS (
+    INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, deliveries, in_place, error_type, error, fingerprint)
+    SELECT n, %(queue)s, now() - n * interval '1 ms', 5, true, 'ValueError', 'boom ' || n, 'print-' || n %% 200
+    FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
+)
+INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
+SELECT n, %(queue)s, now(), 1, 'x', 'ValueError', 'boom ' || n, repeat('a line of code ' || n, 40), 'print-' || n %% 200
 FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
 """
 
@@ -56,7 +67,7 @@ FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
 @pytest.fixture
 def large(transactional_db: None, settings: Any) -> Iterator[tuple[list[int], int]]:
     """Queue ids and the number of a dead letter."""
-    events, letters, first = int(10_000_000 * SCALE), int(1_000_000 * SCALE), 100_000_000
+    events, letters, first = int(10_000_000 * SCALE / PER_EVENT), int(1_000_000 * SCALE), 100_000_000
     settings.LEASEQUEUE = {"EVENT_PARTITIONS_AHEAD": 8}
     queues = [make(f"q{number:02}", preset="django") for number in range(60)]
     with connect("default") as other:
@@ -65,11 +76,11 @@ def large(transactional_db: None, settings: Any) -> Iterator[tuple[list[int], in
             high = min(low + 500_000, events)
             other.execute(EVENTS, {"queues": queues, "low": low, "high": high, "half": max(events // 2, 1)})
         other.execute(LETTERS, {"queue": queues[0], "count": letters, "first": first})
-        other.execute("VACUUM ANALYZE leasequeue_leaseevent, leasequeue_job")
+        other.execute("VACUUM ANALYZE leasequeue_leaseevent, leasequeue_job, leasequeue_deadletter, leasequeue_attempt")
     engine.run(engine.sample())
     yield queues, first + letters // 2
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE leasequeue_leaseevent, leasequeue_job")
+        cursor.execute("TRUNCATE leasequeue_leaseevent, leasequeue_job, leasequeue_deadletter, leasequeue_attempt")
 
 
 def test_how_long_each_page_takes(large: tuple[list[int], int], capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,4 +105,4 @@ def test_how_long_each_page_takes(large: tuple[list[int], int], capsys: pytest.C
             took.append((time.perf_counter() - began) * 1000)
         lines.append(f"{name:20} {query!s:45} first {took[0]:7.0f} ms, then {sorted(took[1:])[len(took) // 2]:6.0f} ms")
     with capsys.disabled():
-        print(f"\n{SCALE * 1_000_000:,.0f} dead letters, {SCALE * 10_000_000:,.0f} events", *lines, sep="\n")
+        print(f"\n{SCALE * 1_000_000:,.0f} dead letters, {SCALE * 10_000_000:,.0f} events of jobs", *lines, sep="\n")

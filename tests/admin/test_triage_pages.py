@@ -17,7 +17,7 @@ from django.urls import reverse
 from django_leasequeue import engine
 from django_leasequeue.admin import deadaction
 from django_leasequeue.engine.bulkoperation import run_batch
-from django_leasequeue.models import BulkOperation, Job, OperatorAction, SavedFilter
+from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
 from tests.admin.letters import bury, failure, graves, start, states
 from tests.engine.helpers import make
 
@@ -309,7 +309,7 @@ class TestEdit:
             {"data": data, "confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"},
         )
         assert done.status_code == 302
-        new = Job.objects.get()
+        new = LiveJob.objects.get()
         assert (new.source_seq, new.data["args"], new.name) == (seq, [1, 3], "shop.tasks.charge")
         line = OperatorAction.objects.get()
         assert (line.action, line.seqs, line.reason) == ("edit", [seq, new.pk], "typo")
@@ -341,7 +341,10 @@ class TestEdit:
         shown["kwargs"]["customer"] = 2
         answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(shown), "confirmed": "1"})
         assert answer.status_code == 302
-        assert Job.objects.get().data == {"args": [{"password": "s3cret"}], "kwargs": {"api_key": "k3y", "customer": 2}}
+        assert LiveJob.objects.get().data == {
+            "args": [{"password": "s3cret"}],
+            "kwargs": {"api_key": "k3y", "customer": 2},
+        }
         assert "s3cret" not in json.dumps(OperatorAction.objects.get().detail)
 
     def test_hidden_values_cannot_be_moved(self, boss: Client) -> None:

@@ -70,7 +70,9 @@ def emptied(servers: list[Server], django_db_blocker: DjangoDbBlocker) -> Iterat
     """Empties the tables when the tests of a module, which commit, are done."""
     yield
     tables = ", ".join(
-        connection.ops.quote_name(model._meta.db_table) for model in apps.get_app_config("leasequeue").get_models()
+        connection.ops.quote_name(model._meta.db_table)
+        for model in apps.get_app_config("leasequeue").get_models()
+        if model._meta.managed
     )
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {tables}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.models import Job, Queue
+from django_leasequeue.models import Job, LiveJob, Queue
 from tests.api.client import Api
 
 LEASE = 30
@@ -245,7 +245,7 @@ def test_a3_a_stale_token_leaves_the_present_lease_alone(api: Api, clock: engine
     for token in (old["lease_id"], other["lease_id"], "lease_7f3a9c", "lease_" + "f" * 32):
         body = {"node": "w1", "seqs": [first], "lease_ids": [token], "lease_ms": 60_000}
         assert api.post(f"topics/jobs/{word}", body, status=200)["skipped"] == [first]
-    assert Job.objects.get(seq=first).deadline == Job.objects.get(seq=second).deadline
+    assert LiveJob.objects.get(seq=first).deadline == LiveJob.objects.get(seq=second).deadline
     body = {"node": "w1", "seqs": [first], "lease_ids": [present["lease_id"]], "lease_ms": 60_000}
     assert api.post(f"topics/jobs/{word}", body, status=200)["skipped"] == []
 
@@ -443,7 +443,7 @@ def test_d3_the_counters_add_up(api: Api, clock: engine_clock.Clock) -> None:
     api.post("topics/jobs/extend", {"node": "w1", "seqs": seqs(jobs[2:3]), "lease_ms": 90_000}, status=200)
     clock.advance(seconds=LEASE, milliseconds=1)
     add_up(8, 1)  # an expired lease counts as ready before any sweep ran
-    assert Job.objects.filter(state=2).count() == 2
+    assert LiveJob.objects.filter(state=2).count() == 2
 
 
 def test_d3_every_answer_tells_the_counters(api: Api) -> None:

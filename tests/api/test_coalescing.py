@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.models import ClaimWaiter, Job, LeaseEvent
+from django_leasequeue.models import ClaimWaiter, JobEvent, LiveJob
 from tests.api.servers import EventSource, Server, eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
@@ -97,8 +97,8 @@ def test_c6_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topi
     gone.close()
     (mine,) = together(servers[:1], topic, [6])
     assert sorted(job["$seq"] for job in mine) == seqs
-    assert not Job.objects.filter(node="gone").exists()
-    assert not LeaseEvent.objects.filter(seq__in=seqs, node="gone").exists()
+    assert not LiveJob.objects.filter(node="gone").exists()
+    assert not JobEvent.objects.filter(seq__in=seqs, node="gone").exists()
 
 
 def test_c6_the_window_follows_the_configuration(servers: list[Server], topic: str) -> None:
@@ -127,5 +127,5 @@ def test_c5_workers_drain_every_job_once(servers: list[Server], topic: str) -> N
     with ThreadPoolExecutor(8) as pool:
         drained = [seq for done in pool.map(drain, range(8)) for seq in done]
     assert sorted(drained) == seqs
-    claims = Counter(LeaseEvent.objects.filter(seq__in=seqs, kind=2).values_list("seq", flat=True))
+    claims = Counter(JobEvent.objects.filter(seq__in=seqs, kind=2).values_list("seq", flat=True))
     assert set(claims.values()) == {1}

@@ -8,7 +8,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.cohort import Claimer, deal, deal_cohort, join, leave, take
 from django_leasequeue.engine.topics import look
-from django_leasequeue.models import Claim, ClaimWaiter, Job, LeaseEvent
+from django_leasequeue.models import Claim, ClaimWaiter, JobEvent, LiveJob
 from tests.engine.helpers import claim, make, put, seqs
 
 
@@ -54,15 +54,15 @@ def test_c6_a_deal_is_a_claim_for_each() -> None:
     make("work", preset="topics")
     put(4)
     first, second = engine.run(deal("work", [Claimer("w1", 2, 5_000, "channel:7"), Claimer("w2", 2)]))
-    rows = {row.id: row for row in Claim.objects.all()}
+    rows = {row.token: row for row in Claim.objects.all()}
     assert len(rows) == 2
     assert {job.claim for job in first} == {first[0].claim}
     mine = rows[first[0].claim]
     assert (mine.node, mine.ttl_ms, mine.connection, mine.seqs) == ("w1", 5_000, "channel:7", seqs(first))
     assert (first[0].deadline - first[0].claimed_at).total_seconds() == 5
     assert (second[0].deadline - second[0].claimed_at).total_seconds() == 30
-    assert Job.objects.get(seq=second[0].seq).node == "w2"
-    assert LeaseEvent.objects.filter(kind=2).count() == 4
+    assert LiveJob.objects.get(seq=second[0].seq).node == "w2"
+    assert JobEvent.objects.filter(kind=2).count() == 4
     assert engine.run(engine.ack(seqs(first), "w1", claims=[first[0].claim] * 2)).ok == seqs(first)
 
 
@@ -113,7 +113,7 @@ def test_c6_a_cohort_is_dealt_to_once(clock: engine_clock.Clock) -> None:
     assert {waiter: seqs(jobs) for waiter, jobs in mine.items()} == {first.waiters[0]: [numbers[0], numbers[2]]}
     theirs = engine.run(take(second.waiters))
     assert [len(theirs[waiter]) for waiter in second.waiters] == [7, 0]
-    assert {job.node for job in Job.objects.filter(seq__in=seqs(theirs[second.waiters[0]]))} == {"w2"}
+    assert {job.node for job in LiveJob.objects.filter(seq__in=seqs(theirs[second.waiters[0]]))} == {"w2"}
     assert not ClaimWaiter.objects.exists()
     # Whoever comes to deal after somebody else did finds what it was dealt.
     third = engine.run(join(queue, 100, [Claimer("w1", 2)]))

@@ -15,7 +15,7 @@ import pytest
 from django.db import connection
 
 from django_leasequeue.api.options import ApiOptions
-from django_leasequeue.models import Claim, Job, LeaseEvent
+from django_leasequeue.models import Claim, JobEvent, LiveJob
 from tests.api.client import Api
 from tests.api.servers import Event, EventSource, Server, eventually, serving
 from tests.conftest import child_environment
@@ -132,7 +132,7 @@ def test_s2_a_job(server: Server, queue: str) -> None:
         assert (job.name, job.id) == ("job", str(seq))
         assert set(job) == {"topic", "$seq", "lease_id", "deadline", "$ts", "$tag", "deliveries", "data", "meta"}
         assert (job["topic"], job["$seq"], job["deliveries"], job["data"]) == (queue, seq, 1, {"n": 1})
-        row = Job.objects.get(seq=seq)
+        row = LiveJob.objects.get(seq=seq)
         assert row.node == "w1"
         assert row.deadline is not None
         assert row.claimed_at is not None
@@ -226,7 +226,7 @@ def test_s3_a_closed_connection_gives_everything_back(server: Server, queue: str
         assert counters(server, queue) == (1, 2)
         getattr(stream, way)()
         eventually(lambda: counters(server, queue) == (3, 0))
-        events = LeaseEvent.objects.filter(seq__in=seqs, kind=4)
+        events = JobEvent.objects.filter(seq__in=seqs, kind=4)
         assert sorted(events.values_list("seq", flat=True)) == seqs[:2]
         server.post(f"topics/{queue}/delete", {"before_seq": seqs[-1] + 1})
 
@@ -348,7 +348,7 @@ def test_a_client_that_does_not_read_blocks_nobody(server: Server, queue: str) -
         seen = 0
         while seen < 5:
             seen += fast.event()["data"] == "small"
-        held = Job.objects.filter(node="slow", state=2).count()
+        held = LiveJob.objects.filter(node="slow", state=2).count()
         assert held < 40
 
 

@@ -70,6 +70,9 @@ def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
     api.queue("q")
     api.write("q", *values)
     assert [job["data"] for job in api.claim("q", max=100)] == values
+    numbers = [1e300, -1e-300, 1.0, 0.1, 12_345_678_901_234_567_890, 10**300, 1.7976931348623157e308]
+    api.write("q", *numbers)
+    assert [repr(job["data"]) for job in api.claim("q", max=100)] == [repr(number) for number in numbers]
     meta = {"long": 2**70, "ü": -(10**30)}
     api.post("topics/q", {"records": [{"data": 0, "meta": meta}]}, status=200)
     assert api.claim("q")[0]["meta"] == meta

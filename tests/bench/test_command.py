@@ -39,7 +39,7 @@ def debug(settings: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--modes", "claim,fly"], "fly is not a mode; the modes are enqueue, claim"),
+        (["--modes", "claim,fly"], "fly is not a mode; the modes are enqueue, single"),
         (["--modes", ","], "nothing is not a mode"),
         (["--size", "99"], "from 100 to 1,000,000; it is 99"),
         (["--size", "many"], "'many' is not a whole number"),
@@ -71,7 +71,7 @@ def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "claim and ack, batches of 200, jobs/s" in shown.out
     assert "beside: UPDATE .. SKIP LOCKED, DELETE" in shown.out
     assert "a job costs:" in shown.out
-    assert "2 targets reached" in shown.out
+    assert "4 targets reached" in shown.out
     report = json.loads(file.read_text())
     assert report["format"] == 1
     assert report["errors"] == {}

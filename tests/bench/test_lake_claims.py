@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_leasequeue.bench.lake_claims import Claims
 from django_leasequeue.bench.options import PROJECT
-from django_leasequeue.models import Job, JobResult, LeaseEvent, Queue
+from django_leasequeue.models import JobEvent, JobResult, LiveJob, Queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,9 +32,9 @@ def test_each_round_claims_and_finishes_what_it_enqueued(claims: Claims) -> None
     assert claims.rate(three_times) > 0
     assert looks == sorted(looks)
     queue = Queue.objects.get(project=PROJECT)
-    assert not Job.objects.filter(queue=queue).exists()
+    assert not LiveJob.objects.filter(queue=queue).exists()
     assert JobResult.objects.filter(queue=queue).count() == 3 * 200
-    assert LeaseEvent.objects.filter(queue_id=queue.pk).count() == 3 * 3 * 200
+    assert JobEvent.objects.filter(queue_id=queue.pk).count() == 3 * 3 * 200
     claims.vacuum()
 
 

@@ -12,12 +12,29 @@ from django_leasequeue.bench import runner
 from django_leasequeue.bench.modes import MODES
 from django_leasequeue.bench.options import PROJECT, BenchOptions
 from django_leasequeue.bench.progress import Progress
-from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, Worker
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    Job,
+    JobResult,
+    LeaseEvent,
+    Queue,
+    QueueFloor,
+    QueueRank,
+    Ready,
+    Record,
+    TopicState,
+    Worker,
+)
 
 #: Which figures a mode must give: words of their names.
 EXPECTED = {
-    "enqueue": ["one at a time", "8 threads", "in bulk", "ready-made text"],
-    "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept"],
+    "enqueue": ["one at a time", "8 threads", "in bulk", "the rate alone", "ready-made text"],
+    "single": ["into empty tables", "last fifth"],
+    "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept", "WAL of a job"],
+    "log": ["lease log of a job"],
     "drain": [
         "1 process, start-up included",
         "1 process, steady",
@@ -29,7 +46,8 @@ EXPECTED = {
     ],
     "latency": ["half of the jobs", "99 of 100 jobs", "jobs later than"],
     "snapshot": ["runworker and a producer", "last fifth", "runworker drains", "in turn", "bare SQL"],
-    "backlog": ["200 waiting", "5,000 waiting", "share of the ceiling"],
+    "crowd": ["4 workers beside a snapshot", "last fifth"],
+    "backlog": ["200 waiting", "5,000 waiting", "share of the ceiling", "runworker"],
     "scheduled": ["0 scheduled", "5,000 scheduled", "share of the ceiling"],
     "memory": ["memory of runworker"],
     "duplicate": ["the key is taken"],
@@ -54,7 +72,7 @@ def test_every_mode_is_tested() -> None:
 
 
 #: These start about ten processes each.
-SLOW = {"drain", "http", "snapshot"}
+SLOW = {"backlog", "crowd", "drain", "http", "snapshot"}
 
 
 @pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.slow if mode in SLOW else ()) for mode in MODES])
@@ -80,6 +98,7 @@ def test_mode(mode: str) -> None:
 def assert_nothing_left() -> None:
     assert not Queue.objects.filter(project=PROJECT).exists()
     assert not Worker.objects.filter(project=PROJECT).exists()
-    for model in (Job, Claim, JobResult, LeaseEvent, QueueFloor):
+    places = (Ready, Delayed, Claim, DeadLetter, Record, JobResult)
+    for model in (Job, *places, Attempt, LeaseEvent, QueueFloor, QueueRank, TopicState):
         assert not model.objects.exists()
     assert [name for name in connection.introspection.table_names() if name.startswith("leasequeue_bench")] == []

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from django.db import connection as django_connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, LeasedJob, NewJob
+from django_leasequeue.engine.floor import Proposals
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import EventKind, Job, JobResult, JobState, LeaseEvent, Queue, QueueFloor
+from django_leasequeue.models import (
+    EventKind,
+    Job,
+    JobEvent,
+    JobResult,
+    JobState,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    Ready,
+)
 
 NODE = "worker-1"
 OTHER = "worker-2"
@@ -54,23 +67,41 @@ def outcomes(settled: engine.Settled) -> list[str]:
 
 def state(seq: int) -> str | None:
     """Where a job is now: a job state, or how it ended, or None when nothing is known of it."""
-    job = Job.objects.filter(pk=seq).first()
+    job = LiveJob.objects.filter(pk=seq).first()
     if job is not None:
         return JobState(job.state).label
     result = JobResult.objects.filter(pk=seq).first()
     return None if result is None else result.get_state_display()
 
 
+def result_of(key: str, queue: str = "work") -> JobResult:
+    """How the finished job that has this key ended."""
+    return JobResult.objects.get(pk=Job.objects.get(key=key, queue__name=queue).pk)
+
+
+def errors_of(seq: int) -> Any:
+    """The failed attempts of a job, oldest first."""
+    with django_connection.cursor() as cursor:
+        cursor.execute("SELECT leasequeue_errors(%s)::text", [seq])
+        (text,) = cursor.fetchone()
+    return text and json.loads(text)
+
+
+def delivered(times: int, *seqs: int) -> None:
+    """Let ready jobs (all, by default) have been delivered so often already."""
+    rows = Ready.objects.filter(seq__in=seqs) if seqs else Ready.objects.all()
+    rows.update(deliveries=times)
+
+
 def kinds(seq: int) -> list[str]:
     """The words of a job's events, oldest first."""
     return [
-        EventKind(kind).label
-        for kind in LeaseEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
+        EventKind(kind).label for kind in JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
     ]
 
 
-def last_event(seq: int) -> LeaseEvent:
-    return LeaseEvent.objects.filter(seq=seq).latest("id")
+def last_event(seq: int) -> JobEvent:
+    return JobEvent.objects.filter(seq=seq).latest("id")
 
 
 def fetch(name: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -87,8 +118,17 @@ def counts(queue: str = "work", project: str = "") -> dict[str, Any]:
     }
 
 
-def floors(queue_id: int) -> dict[tuple[int, int], QueueFloor]:
-    return {(floor.kind, floor.rank): floor for floor in QueueFloor.objects.filter(queue_id=queue_id)}
+def floors(queue_id: int) -> dict[tuple[int, int], int]:
+    """The floors of a queue by kind and rank."""
+    rows = QueueFloor.objects.filter(queue_id=queue_id).order_by("value").values_list("kind", "rank", "value")
+    return {(kind, rank): value for kind, rank, value in rows}
+
+
+def raise_floors(*queue_ids: int, run: Any = engine.run) -> None:
+    """Propose floors and raise them, as the reaper does in some turns."""
+    proposals = Proposals()
+    for _ in range(3):
+        run(engine.advance_floors(proposals, list(queue_ids) or None))
 
 
 @contextmanager

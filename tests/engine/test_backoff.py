@@ -8,9 +8,9 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Release
-from django_leasequeue.models import Job
+from django_leasequeue.models import Delayed, LiveJob
 
-from .helpers import NODE, claim, make, one, put
+from .helpers import NODE, claim, delivered, make, one, put
 
 BASE, TOP = 1_000, 60_000
 
@@ -21,7 +21,8 @@ def queue_with(backoff: str, base: int = BASE, top: int = TOP, **options: Any) -
 
 def delay_after(clock, deliveries: int, **release: Any) -> float:
     """Deliver the job for the n-th time, release it and return its delay in ms."""
-    Job.objects.filter(queue__name="work").update(deliveries=deliveries - 1)
+    delivered(deliveries - 1)
+    Delayed.objects.update(deliveries=deliveries - 1)
     job = one()
     assert job.deliveries == deliveries
     settled = engine.run(engine.release([Release(job.seq, job.claim, **release)], NODE))
@@ -52,7 +53,8 @@ def test_jitter_stays_in_its_range_and_uses_it(db, clock, backoff: str, low: flo
     queue_with(backoff)
     put(400)
     for deliveries, cap in ((1, 2_000), (3, 8_000), (40, TOP)):
-        Job.objects.update(deliveries=deliveries - 1)
+        delivered(deliveries - 1)
+        Delayed.objects.update(deliveries=deliveries - 1)
         jobs = claim(400)
         settled = engine.run(engine.release([Release(job.seq, job.claim) for job in jobs], NODE))
         delays = [
@@ -91,8 +93,10 @@ def test_a_named_delay_wins(db, clock) -> None:
 def test_nack_means_no_delay_and_none_the_backoff(db, clock) -> None:
     queue_with("fixed")
     put()
-    assert engine.run(engine.nack([one().seq], NODE)).released[Job.objects.get().pk].state == "ready"
-    assert engine.run(engine.nack([one().seq], NODE, delay_ms=None)).released[Job.objects.get().pk].state == "delayed"
+    assert engine.run(engine.nack([one().seq], NODE)).released[LiveJob.objects.get().pk].state == "ready"
+    assert (
+        engine.run(engine.nack([one().seq], NODE, delay_ms=None)).released[LiveJob.objects.get().pk].state == "delayed"
+    )
 
 
 def test_an_expired_lease_comes_back_without_delay(db, clock) -> None:

@@ -11,6 +11,7 @@ from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_token
+from django_leasequeue.engine.floor import Proposals
 from django_leasequeue.exceptions import (
     BatchTooLarge,
     InvalidOption,
@@ -20,9 +21,9 @@ from django_leasequeue.exceptions import (
     QueueConflict,
     QueueNotFound,
 )
-from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue
+from django_leasequeue.models import Attempt, Claim, Delayed, Job, JobResult, LeaseEvent, LiveJob, Queue, Ready
 
-from .helpers import NODE, claim, enqueue, make, one, put, state
+from .helpers import NODE, claim, enqueue, errors_of, make, one, put, state
 
 LONE = "a\ud800b"
 NUL = "a\x00b"
@@ -40,10 +41,12 @@ BAD_TIMES = [True, 1.0, "1000", float("nan"), timedelta(seconds=1)]
 
 Refused = Callable[..., None]
 
+TABLES = (Queue, Job, Ready, Delayed, Claim, JobResult, Attempt, LeaseEvent)
+
 
 def snapshot() -> list[Any]:
     """Everything that a refused call must not change."""
-    return [list(model.objects.order_by("pk").values()) for model in (Queue, Job, Claim, JobResult, LeaseEvent)]
+    return [list(model.objects.order_by("pk").values()) for model in TABLES]
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ class TestEnqueue:
     def test_a_priority_beyond_any_integer_is_clamped(self, queue: int) -> None:
         for size in (1, 150):
             enqueue(*[NewJob(priority=10**30), NewJob(priority=-(10**30))] * size)
-        assert {job.rank for job in Job.objects.all()} == {-9, 0}
+        assert {job.rank for job in LiveJob.objects.all()} == {-9, 0}
 
     def test_text_at_its_bound_is_taken(self, queue: int) -> None:
         enqueue(NewJob(key="k" * 1024, tag="t" * 256, reply_to="c" * 63, name="n" * 200))
@@ -181,7 +184,7 @@ class TestClaim:
     def test_grace_out_of_range_is_clamped(self, queue: int, clock, bad: int) -> None:
         enqueue(NewJob(ttl_ms=1_000))
         job = one(grace_ms=bad)
-        expires = Job.objects.get(pk=job.seq).expires_at
+        expires = LiveJob.objects.get(pk=job.seq).expires_at
         assert timedelta() <= expires - job.deadline <= timedelta(days=1)
 
     def test_texts(self, refused: Refused) -> None:
@@ -282,10 +285,11 @@ class TestSettleOptions:
         failure = Failure(f"app.{NUL}{LONE}" * 100, NUL + LONE * 2_000, f"{NUL}{LONE}trace" * 5_000, LONE + NUL)
         settled = engine.run(engine.release([Release(leased.seq, leased.claim, 0, failure)], NODE))
         assert settled.ok == [leased.seq]
-        job = Job.objects.get(pk=leased.seq)
+        job = LiveJob.objects.get(pk=leased.seq)
         assert "\x00" not in job.error
-        assert len(job.errors[0]["traceback"]) <= 16_384
-        assert len(job.errors[0]["message"]) <= 1_024
+        (error,) = errors_of(job.pk)
+        assert len(error["traceback"]) <= 16_384
+        assert len(error["message"]) <= 1_024
 
 
 class TestTakingOut:
@@ -411,7 +415,7 @@ class TestQueues:
             for call in (engine.sweep, engine.promote, engine.expire):
                 refused(call, bad, says="queue")
             if bad is not None:
-                refused(engine.advance_floors, bad, says="queue")
+                refused(engine.advance_floors, Proposals(), bad, says="queue")
 
 
 def test_tokens() -> None:

@@ -10,7 +10,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, make_token, parse_token
 from django_leasequeue.engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from django_leasequeue.exceptions import InvalidOption, NotAQueue, QueueNotFound
-from django_leasequeue.models import Claim, Job, JobState, Queue, QueueFloor
+from django_leasequeue.models import Claim, JobState, LiveJob, Queue, QueueRank
 
 from .helpers import NODE, OTHER, claim, enqueue, kinds, make, one, put, seqs, state
 
@@ -50,7 +50,7 @@ def test_a_job_carries_what_was_enqueued(clock) -> None:
     assert (job.deliveries, job.errors, job.progress) == (1, [], None)
     assert job.created_at == job.claimed_at == job.first_claimed_at == clock.now
     assert job.deadline == clock.now + timedelta(seconds=5)
-    assert Job.objects.get(pk=job.seq).origin == "producer-1"
+    assert LiveJob.objects.get(pk=job.seq).origin == "producer-1"
 
 
 def test_a_job_without_payload_has_none() -> None:
@@ -74,7 +74,7 @@ def test_one_claim_row_holds_the_batch(clock) -> None:
     numbers = put(3)
     job = claim(3, connection="stream-7")[0]
     row = Claim.objects.get()
-    assert (row.pk, row.node, row.connection, row.ttl_ms) == (job.claim, NODE, "stream-7", 30_000)
+    assert (row.token, row.node, row.connection, row.ttl_ms) == (job.claim, NODE, "stream-7", 30_000)
     assert sorted(row.seqs) == numbers
     assert row.deadline == job.deadline == clock.now + timedelta(seconds=30)
 
@@ -162,7 +162,7 @@ class TestExpiry:
         clock.advance(seconds=31)
         again = claim(5, node=OTHER)
         assert seqs(again) == numbers
-        assert list(Claim.objects.values_list("id", flat=True)) == [again[0].claim]
+        assert list(Claim.objects.values_list("token", flat=True)) == [again[0].claim]
 
     def test_the_queue_of_another_project_is_not_swept_into_this_one(self, clock) -> None:
         make("work", project="acme")
@@ -294,10 +294,10 @@ def test_projects_never_see_each_other() -> None:
     assert engine.run(engine.ack(numbers, NODE, project="acme")).ok == numbers
 
 
-def test_a_queue_has_floors_for_the_ranks_in_use(queue: int) -> None:
+def test_a_queue_knows_the_ranks_in_use(queue: int) -> None:
     enqueue(NewJob(priority=3), NewJob(priority=9), NewJob(priority=3), NewJob())
-    ranks = QueueFloor.objects.filter(queue_id=queue, kind=0).values_list("rank", flat=True)
-    assert sorted(ranks) == [-9, -3, 0]
+    ranks = QueueRank.objects.filter(queue_id=queue).values_list("rank", flat=True)
+    assert set(ranks) == {-9, -3, 0}
 
 
 def test_one_claimer_does_not_wait_until_all_that_is_due_is_ready(clock, queue: int) -> None:
@@ -308,6 +308,6 @@ def test_one_claimer_does_not_wait_until_all_that_is_due_is_ready(clock, queue: 
     clock.advance(seconds=1)
     first = claim(3)
     assert len(first) == 3
-    assert Job.objects.filter(state=JobState.DELAYED).count() == total - 10_000
+    assert LiveJob.objects.filter(state=JobState.DELAYED).count() == total - 10_000
     assert len(claim(1_000)) == 1_000
-    assert not Job.objects.filter(state=JobState.DELAYED).exists()
+    assert not LiveJob.objects.filter(state=JobState.DELAYED).exists()

@@ -18,7 +18,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
 from django_leasequeue.engine.verify import snapshot, verify
-from django_leasequeue.models import EventKind, Job, LeaseEvent
+from django_leasequeue.models import EventKind, JobEvent, LeaseEvent, LiveJob
 
 from .helpers import make, own_connection, put
 
@@ -30,7 +30,7 @@ KIND = {int(kind): kind.label for kind in EventKind}
 def histories() -> dict[int, list[LeaseEvent]]:
     """The events of each job, in the order in which they happened."""
     found: dict[int, list[LeaseEvent]] = defaultdict(list)
-    for event in LeaseEvent.objects.order_by("id"):
+    for event in JobEvent.objects.order_by("id"):
         found[event.seq].append(event)
     return found
 
@@ -102,7 +102,7 @@ def test_each_job_is_done_exactly_once_when_no_lease_expires() -> None:
 
     crowd(6, work)
     assert done == Counter(numbers)
-    assert not Job.objects.exists()
+    assert not LiveJob.objects.exists()
     for events in check_everything().values():
         assert [KIND[event.kind] for event in events] == ["enqueued", "claimed", "acked"]
         assert events[1].node == events[2].node

@@ -8,8 +8,23 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.models import Job, JobState, LeaseEvent, Queue
+from django_leasequeue.engine import Ending, Failure, NewJob, Release, codec
+from django_leasequeue.engine.deadletter import retire_steps
+from django_leasequeue.engine.triage import dead_rows
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    EventKind,
+    JobEvent,
+    JobFlag,
+    JobState,
+    LeaseEvent,
+    LiveJob,
+    Queue,
+    Ready,
+)
 
 from .helpers import (
     NODE,
@@ -41,8 +56,19 @@ def wear_out(times: int, queue: str = "work", failure: Failure | None = None) ->
     return job
 
 
-def letters(topic: str = "graveyard") -> list[Job]:
-    return list(Job.objects.filter(queue__name=topic).order_by("seq"))
+def letters(topic: str = "graveyard") -> list[LiveJob]:
+    return list(LiveJob.objects.filter(queue__name=topic).order_by("seq"))
+
+
+def failures(job: LiveJob) -> list[str]:
+    """The types of a job's failed attempts, oldest first."""
+    return list(Attempt.objects.filter(seq=job.seq).order_by("id").values_list("error_type", flat=True))
+
+
+def deliver(*numbers: int, times: int = 2) -> None:
+    """Say of waiting jobs (of all) that they were delivered so often."""
+    found = Ready.objects.filter(seq__in=numbers) if numbers else Ready.objects.all()
+    found.update(deliveries=times)
 
 
 class TestWithoutALimit:
@@ -113,7 +139,7 @@ class TestAtTheClaim:
         assert claim() == []
         assert len(letters()) == 1
         assert letters()[0].error_type == "LEASE_EXPIRED"
-        assert [error["type"] for error in letters()[0].errors] == ["LEASE_EXPIRED"] * 2
+        assert failures(letters()[0]) == ["LEASE_EXPIRED"] * 2
         assert kinds(number) == [
             "enqueued",
             "claimed",
@@ -129,11 +155,11 @@ class TestAtTheClaim:
         claim()
         (letter,) = letters()
         assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
-        assert len(letter.errors) == 2
+        assert failures(letter) == ["app.Broken"] * 2
 
     def test_a_batch_stays_full(self) -> None:
         poison = put(100)
-        Job.objects.filter(pk__in=poison).update(deliveries=2)
+        deliver(*poison)
         good = put(50)
         assert seqs(claim(50)) == good
         assert len(letters()) == 100
@@ -141,14 +167,14 @@ class TestAtTheClaim:
 
     def test_even_for_one_job_behind_thousands(self) -> None:
         put(2_500)
-        Job.objects.update(deliveries=2)
+        deliver()
         good = put()
         assert seqs(claim(1)) == good
         assert len(letters()) == 2_500
 
     def test_poison_between_the_good_ones(self) -> None:
         numbers = put(20)
-        Job.objects.filter(pk__in=numbers[::2]).update(deliveries=2)
+        deliver(*numbers[::2])
         assert seqs(claim(8)) == numbers[1:16:2]
         assert seqs(claim(8)) == numbers[17::2]
         assert len(letters()) == 10
@@ -157,7 +183,7 @@ class TestAtTheClaim:
         """Poison far behind the head of the queue must not stand in the way of those who ask for its tag."""
         put(1_200, tag="red")
         poison = put(10, tag="blue")
-        Job.objects.filter(pk__in=poison).update(deliveries=2)
+        deliver(*poison)
         good = put(3, tag="blue")
         assert seqs(claim(5, tag="blue")) == good
         assert len(letters()) == 10
@@ -166,14 +192,14 @@ class TestAtTheClaim:
         make("second", max_deliveries=1, dead_letter="graveyard2")
         put(3)
         put(3, "second")
-        Job.objects.update(deliveries=2)
+        deliver()
         good, other = put()[0], put(queue="second")[0]
         assert seqs(claim(5, ["work", "second"])) == [good, other]
         assert (len(letters()), len(letters("graveyard2"))) == (3, 3)
 
     def test_in_each_priority(self) -> None:
         enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)] * 2)
-        Job.objects.update(deliveries=2)
+        deliver()
         good = enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)])
         assert seqs(claim(9)) == [answer.seq for answer in good][::-1]
         assert len(letters()) == 6
@@ -220,12 +246,11 @@ class TestAtTheClaim:
         claim()
         assert letters()[0].expires_at == clock.now + timedelta(seconds=5)
 
-    def test_a_move_that_fails_loses_nothing(self, settings) -> None:
+    def test_a_move_that_fails_loses_nothing(self) -> None:
         (number,) = put()
         wear_out(2)
-        Job.objects.filter(pk=number).update(data="x" * 10)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("django_leasequeue.engine.deadletter.make", explode)
+            patch.setattr("django_leasequeue.engine.deadletter.make_defined", explode)
             with pytest.raises(ZeroDivisionError):
                 claim()
         assert state(number) == "ready"
@@ -237,9 +262,9 @@ class TestAtTheClaim:
         poison, good = put(2)
         wear_out(2, failure=BROKEN)
         assert seqs(claim(2)) == [good]
-        job = Job.objects.get(pk=poison)
+        job = LiveJob.objects.get(pk=poison)
         assert (job.state, job.dead_at, job.expires_at) == (JobState.DEAD, clock.now, clock.now + timedelta(seconds=5))
-        assert (job.error_type, job.fingerprint, len(job.errors)) == ("app.Broken", "broken-7", 2)
+        assert (job.error_type, job.fingerprint, failures(job)) == ("app.Broken", "broken-7", ["app.Broken"] * 2)
         assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
         assert kinds(poison)[-1] == "dead_lettered"
 
@@ -263,13 +288,13 @@ class TestAtTheRelease:
             assert job.deliveries == delivery
             settled = engine.run(engine.release([Release(number, job.claim, 60_000, BROKEN)], NODE))
             if delivery < 3:
-                Job.objects.update(available_at="2020-01-01T00:00Z")
+                Delayed.objects.update(available_at="2020-01-01T00:00Z")
         assert settled.released[number] == ("dead", None, 3)
         assert claim() == []
-        dead = Job.objects.get()
+        dead = LiveJob.objects.get()
         assert (dead.state, dead.node, dead.claim, dead.deadline) == (JobState.DEAD, None, None, None)
         assert (dead.error_type, dead.error, dead.fingerprint) == ("app.Broken", "it broke", "broken-7")
-        assert len(dead.errors) == 3
+        assert failures(dead) == ["app.Broken"] * 3
         assert (dead.available_at, dead.expires_at) == (None, None)
         assert kinds(number)[-2:] == ["released", "dead_lettered"]
         assert last_event(number).detail["fingerprint"] == "broken-7"
@@ -278,7 +303,7 @@ class TestAtTheRelease:
     def test_without_a_reason(self) -> None:
         put()
         wear_out(3)
-        assert (Job.objects.get().error_type, Job.objects.get().fingerprint) == ("MAX_ATTEMPTS", "")
+        assert (LiveJob.objects.get().error_type, LiveJob.objects.get().fingerprint) == ("MAX_ATTEMPTS", "")
 
     def test_expiry_ends_the_last_one_too(self, clock) -> None:
         (number,) = put()
@@ -286,7 +311,7 @@ class TestAtTheRelease:
             one()
             clock.advance(seconds=31)
         assert claim() == []
-        dead = Job.objects.get()
+        dead = LiveJob.objects.get()
         assert (dead.state, dead.error_type, dead.fingerprint) == (JobState.DEAD, "LEASE_EXPIRED", "lease_expired")
         assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
 
@@ -303,9 +328,9 @@ class TestAtTheRelease:
         )
         (number,) = put(ttl_ms=3_600_000)
         wear_out(1)
-        assert Job.objects.get().expires_at == clock.now + timedelta(seconds=9)
+        assert LiveJob.objects.get().expires_at == clock.now + timedelta(seconds=9)
         clock.advance(seconds=9)
-        claim()
+        assert engine.run(engine.expire([Queue.objects.get(name="work").pk])) == 1
         assert state(number) is None
         assert kinds(number)[-1] == "cancelled"
         assert last_event(number).detail == {"reason": "ttl"}
@@ -318,7 +343,7 @@ class TestAtTheRelease:
 
     def test_several_in_one_call(self) -> None:
         numbers = put(4)
-        Job.objects.filter(pk__in=numbers[:2]).update(deliveries=2)
+        deliver(*numbers[:2])
         settled = engine.run(engine.nack(seqs(claim(4)), NODE))
         assert [settled.released[number].state for number in numbers] == ["dead", "dead", "ready", "ready"]
         assert counts()["dead_lettered"] == 2
@@ -338,10 +363,10 @@ class TestAtTheReleaseToAnotherTopic:
         assert outcomes(settled) == ["ok"]
         (letter,) = letters()
         assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
-        assert [error["type"] for error in letter.errors] == ["app.First", "app.Broken"]
+        assert failures(letter) == ["app.First", "app.Broken"]
         assert kinds(number)[-3:] == ["claimed", "released", "dead_lettered"]
         assert last_event(number).detail["error_type"] == "app.Broken"
-        released = LeaseEvent.objects.filter(seq=number).order_by("-id")[1]
+        released = JobEvent.objects.filter(seq=number).order_by("-id")[1]
         assert (released.node, released.claim, released.deliveries) == (NODE, job.claim, 2)
         assert counts()["dead_lettered"] == 1
 
@@ -353,7 +378,7 @@ class TestAtTheReleaseToAnotherTopic:
         assert claim() == []
         (letter,) = letters()
         assert (letter.error_type, letter.fingerprint) == ("LEASE_EXPIRED", "lease_expired")
-        assert [error["type"] for error in letter.errors] == ["LEASE_EXPIRED"] * 2
+        assert failures(letter) == ["LEASE_EXPIRED"] * 2
         assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
 
     def test_without_a_reason(self) -> None:
@@ -363,7 +388,7 @@ class TestAtTheReleaseToAnotherTopic:
 
     def test_the_claim_of_a_sweep_is_gone_afterwards(self, clock) -> None:
         put(3)
-        Job.objects.update(deliveries=1)
+        deliver(times=1)
         claim(3)
         clock.advance(seconds=31)
         assert claim(9) == []
@@ -376,7 +401,7 @@ class TestAtTheReleaseToAnotherTopic:
     def test_more_than_one_round(self, clock) -> None:
         for _ in range(3):
             put(1_000)
-        Job.objects.update(deliveries=1)
+        deliver(times=1)
         for _ in range(3):
             claim(1_000)
         clock.advance(seconds=31)
@@ -388,11 +413,129 @@ class TestAtTheReleaseToAnotherTopic:
 def test_claimers_that_meet_the_same_poison_bury_it_once() -> None:
     make("work", max_deliveries=1, dead_letter="graveyard")
     put(300)
-    Job.objects.update(deliveries=1)
+    deliver(times=1)
     good = put(20)
     with own_connection() as a, own_connection() as b:
         got = [job.seq for executor in (a, b) for job in executor.run(engine.claim("work", "n", 10))]
     assert sorted(got) == good
     assert len(letters()) == 300
     assert counts()["dead_lettered"] == 300
-    assert LeaseEvent.objects.filter(kind=8).count() == 300
+    assert JobEvent.objects.filter(kind=8).count() == 300
+
+
+class TestWhatStaysInTheClaim:
+    """Jobs leave the middle of a claim; the others stay leased, each with its own count of deliveries."""
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, db: None) -> None:
+        make("work", max_deliveries=3, exhaust_at="release", dead_letter="graveyard")
+
+    def leased(self) -> list[engine.LeasedJob]:
+        numbers = put(5)
+        for times, number in enumerate(numbers):
+            deliver(number, times=times % 3)
+        return claim(5)
+
+    def test_when_one_is_released(self) -> None:
+        jobs = self.leased()
+        assert [job.deliveries for job in jobs] == [1, 2, 3, 1, 2]
+        settled = engine.run(engine.release([Release(jobs[2].seq, jobs[2].claim, 0, BROKEN)], NODE))
+        assert settled.released[jobs[2].seq].state == "dead"
+        row = Claim.objects.get()
+        assert (row.seqs, row.deliveries) == ([jobs[n].seq for n in (0, 1, 3, 4)], [1, 2, 1, 2])
+        assert state(jobs[2].seq) is None
+        rest = [job.seq for job in jobs if job is not jobs[2]]
+        assert engine.run(engine.ack(rest, NODE, claims=[jobs[0].claim] * 4)).ok == rest
+        assert not Claim.objects.exists()
+
+    def test_when_all_expire(self, clock) -> None:
+        jobs = self.leased()
+        clock.advance(seconds=31)
+        assert seqs(claim(5, node=OTHER)) == [job.seq for job in jobs if job is not jobs[2]]
+        assert [(letter.source_seq, failures(letter)) for letter in letters()] == [(jobs[2].seq, ["LEASE_EXPIRED"])]
+        assert not Claim.objects.filter(node=NODE).exists()
+
+    def test_a_claim_that_was_extended_meanwhile_is_left_alone(self, clock) -> None:
+        """The sweep has said that a job is used up; before it is moved its holder extends the lease."""
+        job = self.leased()[2]
+        clock.advance(seconds=31)
+        Claim.objects.update(deadline=clock.now + timedelta(seconds=5))
+        queue = Queue.objects.get(name="work")
+        assert retire(queue.pk, [job.seq]) == []
+        assert (state(job.seq), letters()) == ("leased", [])
+
+
+def retire(queue_id: int, numbers: list[int]) -> list[int]:
+    return engine.run(engine.Operation(lambda: retire_steps(queue_id, "", "graveyard", numbers)))
+
+
+class TestALetterInAQueue:
+    """A dead-letter topic whose letters are leased again."""
+
+    @pytest.fixture(autouse=True)
+    def _queues(self, db: None) -> None:
+        make("work", max_deliveries=1, exhaust_at="release", dead_letter="graveyard")
+
+    def arrive(self, **options: Any) -> int:
+        make("graveyard", **options)
+        put(name="app.task")
+        wear_out(1, failure=BROKEN)
+        (letter,) = letters()
+        return letter.seq
+
+    def test_it_is_listed_while_it_is_leased(self) -> None:
+        number = self.arrive()
+        for expected in ("ready", "leased"):
+            (row,) = engine.run(dead_rows([number], payload=True))
+            assert (row.state, row.home, row.deliveries, row.error_type) == (expected, "work", 1, "app.Broken")
+            assert [error["type"] for error in codec.loads(row.errors_json or "")] == ["app.Broken"]
+            claim(queue="graveyard")
+        (job,) = Claim.objects.values_list("flags", flat=True)
+        assert job == JobFlag.LETTER | JobFlag.FAILED
+
+    @pytest.mark.parametrize("keeps", [0, 60_000])
+    def test_it_ends_like_any_job(self, keeps: int) -> None:
+        number = self.arrive(result_ttl_ms=keeps)
+        job = one("graveyard")
+        assert [error["type"] for error in job.errors] == ["app.Broken"]
+        assert engine.run(engine.ack([number], NODE, claims=[job.claim])).ok == [number]
+        assert not DeadLetter.objects.exists()
+        assert state(number) == ("completed" if keeps else None)
+
+    @pytest.mark.parametrize("exhaust_at", ["claim", "release"])
+    def test_it_dies_again_in_place(self, exhaust_at: str, clock) -> None:
+        number = self.arrive(max_deliveries=1, exhaust_at=exhaust_at, dead_letter="self")
+        clock.advance(seconds=5)
+        wear_out(1, "graveyard", Failure("app.Second", "again", "", "second"))
+        assert claim(queue="graveyard") == []
+        letter = DeadLetter.objects.get()
+        assert (letter.seq, letter.in_place, letter.dead_at) == (number, True, clock.now)
+        assert (letter.error_type, letter.fingerprint, state(number)) == ("app.Second", "second", "dead")
+
+    def test_it_moves_on(self) -> None:
+        number = self.arrive(max_deliveries=1, exhaust_at="release", dead_letter="third")
+        wear_out(1, "graveyard", Failure("app.Second", "again"))
+        assert state(number) is None
+        (letter,) = letters("third")
+        assert failures(letter) == ["app.Broken", "app.Second"]
+        assert letter.meta == {
+            "$dead_letter_from": "graveyard",
+            "$dead_letter_deliveries": 1,
+            "$dead_letter_src_seq": number,
+        }
+        assert list(DeadLetter.objects.values_list("seq", flat=True)) == [letter.seq]
+        assert not Attempt.objects.exclude(seq=letter.seq).exists()
+
+
+def test_events_of_a_burial_are_one_row_a_name_and_cause(db: None) -> None:
+    make("work", max_deliveries=1, dead_letter="self")
+    for name in ("app.one", "app.two"):
+        put(20, name=name)
+    deliver(times=1)
+    assert claim() == []
+    rows = LeaseEvent.objects.filter(kind=EventKind.DEAD_LETTERED).order_by("name")
+    assert [(row.name, len(row.seqs), row.deliveries) for row in rows] == [
+        ("app.one", 20, [1] * 20),
+        ("app.two", 20, [1] * 20),
+    ]
+    assert (rows[0].low, rows[0].high) == (min(rows[0].seqs), max(rows[0].seqs))

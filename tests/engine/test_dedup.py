@@ -13,9 +13,9 @@ from django.db import IntegrityError
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob
-from django_leasequeue.models import Job, JobResult
+from django_leasequeue.models import LiveJob
 
-from .helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, own_connection, put, state
+from .helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, own_connection, put, result_of, state
 
 pytestmark = pytest.mark.django_db
 
@@ -45,7 +45,7 @@ def end(job: engine.LeasedJob, failure: Failure | None = None, **ending) -> None
 
 
 def job_node(job: engine.LeasedJob) -> str:
-    return Job.objects.get(pk=job.seq).node
+    return LiveJob.objects.get(pk=job.seq).node
 
 
 class TestWhileTheJobLives:
@@ -53,7 +53,7 @@ class TestWhileTheJobLives:
         first, status, where = ask()
         assert (status, where) == ("queued", "ready")
         assert ask(data="ignored") == (first, "duplicate", "ready")
-        assert Job.objects.get().data is None
+        assert LiveJob.objects.get().data is None
         job = one()
         assert ask() == (first, "duplicate", "leased")
         engine.run(engine.nack([first], NODE, delay_ms=5_000, claims=[job.claim]))
@@ -88,13 +88,13 @@ class TestWhileTheJobLives:
         answers = enqueue(*[NewJob(key=key) for key in ("new", "k2", "k0", "k2", "k1")], origin="here")
         assert [answer.status.value for answer in answers] == ["queued", "queued", "queued", "duplicate", "queued"]
         assert answers[3].seq == answers[1].seq
-        assert set(Job.objects.values_list("origin", flat=True)) == {"here"}
+        assert set(LiveJob.objects.values_list("origin", flat=True)) == {"here"}
 
     def test_a_key_twice_in_one_call(self, queue: int) -> None:
         answers = enqueue(NewJob(key="k", data=1), NewJob(data=2), NewJob(key="k", data=3))
         assert [answer.status.value for answer in answers] == ["queued", "queued", "duplicate"]
         assert answers[2].seq == answers[0].seq
-        assert sorted(Job.objects.values_list("data", flat=True)) == [1, 2]
+        assert sorted(LiveJob.objects.values_list("data", flat=True)) == [1, 2]
 
     def test_old_and_new_keys_in_one_call_keep_their_order(self, queue: int) -> None:
         taken, *_ = ask("k5")
@@ -132,7 +132,7 @@ class TestUntilTerminal:
         for number in range(2):
             assert ask()[1] == "queued"
             end(one(), result=number)
-        assert JobResult.objects.get(key="k").result == 1
+        assert result_of("k").result == 1
 
 
 class TestUntilClaimed:
@@ -157,8 +157,8 @@ class TestUntilItsResultExpires:
         end(one(), result={"answer": 42})
         clock.advance(seconds=59)
         assert ask() == (first, "completed", "completed")
-        assert JobResult.objects.get(key="k").result == {"answer": 42}
-        assert not Job.objects.exists()
+        assert result_of("k").result == {"answer": 42}
+        assert not LiveJob.objects.exists()
 
     def test_a_failed_one_is_a_duplicate(self, clock) -> None:
         first, *_ = ask()
@@ -172,7 +172,7 @@ class TestUntilItsResultExpires:
         second, status, _ = ask()
         assert (status, second != first) == ("queued", True)
         end(one(), result="second")
-        assert JobResult.objects.get(key="k").seq == second
+        assert result_of("k").seq == second
 
     def test_a_job_with_its_own_retention(self, clock) -> None:
         ask(result_ttl_ms=5_000)
@@ -195,10 +195,10 @@ class TestUntilItsResultExpires:
 
 def test_bulk_refuses_a_batch_with_a_taken_key_as_a_whole(queue: int) -> None:
     ask("k7")
-    before = Job.objects.count()
+    before = LiveJob.objects.count()
     with pytest.raises(IntegrityError, match="leasequeue_job_key"):
         enqueue(*[NewJob(key=f"k{number}") for number in range(150)], fresh=True)
-    assert Job.objects.count() == before
+    assert LiveJob.objects.count() == before
 
 
 @pytest.mark.django_db(transaction=True)
@@ -228,7 +228,7 @@ class TestRaces:
         for together in zip(*answers, strict=True):
             assert sorted(answer.status.value for answer in together) == ["duplicate", "duplicate", "queued"]
             assert len({answer.seq for answer in together}) == 1
-        assert Job.objects.count() == rounds
+        assert LiveJob.objects.count() == rounds
 
     def wait_until_blocked(self, executor: engine.ConnectionExecutor, watcher: engine.ConnectionExecutor) -> None:
         pid = executor.connection.info.backend_pid
@@ -249,13 +249,13 @@ class TestRaces:
                 (got,) = answer.result(10)
         assert got.status.value == ("duplicate" if commits else "queued")
         assert (got.seq == twin.seq) is commits
-        assert Job.objects.get().origin == "producer"
+        assert LiveJob.objects.get().origin == "producer"
 
     def lose_the_race(self, between: Callable[[], object]) -> tuple[engine.Enqueued, engine.Enqueued]:
         """Let a twin win; do ``between`` before the loser looks again; return both answers."""
         with open_transaction() as first, own_connection() as second, own_connection() as watcher:
             (twin,) = self.enqueue(first, "k")
-            loser = Interrupted(second, find_keys=between)
+            loser = Interrupted(second, key_taken=between)
             with ThreadPoolExecutor(1) as threads:
                 answer = threads.submit(self.enqueue, loser, "k")
                 self.wait_until_blocked(second, watcher)
@@ -269,7 +269,7 @@ class TestRaces:
         with own_connection() as other:
             twin, got = self.lose_the_race(lambda: other.run(engine.cancel("work", keys=["k"])))
         assert (got.status.value, got.seq != twin.seq) == ("queued", True)
-        assert Job.objects.get().origin == "producer"
+        assert LiveJob.objects.get().origin == "producer"
 
     def test_a_twin_that_is_finished_while_the_call_runs(self) -> None:
         engine.run(engine.configure("work", dedup_until="result_ttl", result_ttl_ms=600_000))
@@ -311,4 +311,4 @@ class TestRaces:
                 start.abort()
                 raise
         assert sum(status == "queued" for statuses in answers for status in statuses) == 5 * 2_000
-        assert Job.objects.count() == 5 * 2_000
+        assert LiveJob.objects.count() == 5 * 2_000

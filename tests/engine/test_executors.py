@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from django_leasequeue import engine, sql
 from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob
 from django_leasequeue.engine.pool import close_pools, connection_parameters
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
-from django_leasequeue.models import Job, JobResult, LeaseEvent
+from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob
 from django_leasequeue.sql import names, statement
 
 from .helpers import NODE, claim, make, outcomes, own_connection, put, seqs
@@ -69,8 +70,8 @@ EXPECTED = [
 def check(told: list[Any]) -> None:
     assert told == EXPECTED
     assert JobResult.objects.count() == 2
-    assert Job.objects.count() == 19
-    kinds = list(LeaseEvent.objects.order_by("kind").values_list("kind", flat=True))
+    assert LiveJob.objects.count() == 19
+    kinds = list(JobEvent.objects.order_by("kind").values_list("kind", flat=True))
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {1: 122, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 10: 101}
 
 
@@ -202,7 +203,7 @@ def test_nothing_reaches_the_database_before_the_arguments_are_checked(django_as
             engine.run(operation)
 
 
-@pytest.mark.parametrize("name", ["claim", "enqueue", "finish", "extend"])
+@pytest.mark.parametrize("name", ["claim", "enqueue", "enqueue_one", "finish_one", "finish_some", "extend"])
 def test_the_hot_statements_fit_the_drivers_cache(name: str) -> None:
     assert len(statement(name)) < 4_096
 
@@ -211,5 +212,6 @@ def test_the_hot_statements_fit_the_drivers_cache(name: str) -> None:
 def test_every_statement_says_what_it_is_for(name: str) -> None:
     text = (Path(sql.__file__).parent / f"{name}.sql").read_text(encoding="utf-8")
     assert text.startswith("-- Purpose: ")
-    assert "\n-- Index: " in text
+    if not name.startswith("ddl/") and re.search(r"\b(FROM|JOIN|INTO|UPDATE) leasequeue_", text):
+        assert "\n-- Index: " in text
     assert "--" not in statement(name).replace("'--", "")

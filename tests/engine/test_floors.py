@@ -1,28 +1,32 @@
-"""Floors: they advance only when nothing can appear below them, and a wrong one heals; no job is lost by them."""
+"""Floors: they only rise, and only when nothing can appear below them; no job is lost by them."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.models import FloorKind, Job, QueueFloor
+from django_leasequeue.engine.floor import Proposals
+from django_leasequeue.models import FloorKind, Job, Lane, LiveJob, QueueFloor, QueueRank, Ready
 
-from .helpers import NODE, OTHER, claim, enqueue, floors, make, one, open_transaction, own_connection, put, seqs
+from .helpers import (
+    NODE,
+    OTHER,
+    claim,
+    enqueue,
+    floors,
+    make,
+    one,
+    open_transaction,
+    own_connection,
+    put,
+    raise_floors,
+    seqs,
+)
 
 READY, DELAYED, CLAIM = (int(FloorKind.READY), 0), (int(FloorKind.DELAYED), 0), (int(FloorKind.CLAIM), 0)
-
-#: Calls a second apart after which a floor has moved, when nothing holds it.
-STEPS = 3
-
-
-def advance(clock, times: int = STEPS, executor: engine.ConnectionExecutor | None = None) -> None:
-    for _ in range(times):
-        clock.advance(seconds=1.1)
-        (executor.run if executor else engine.run)(engine.advance_floors())
 
 
 def drain(count: int) -> list[int]:
@@ -35,186 +39,232 @@ def micros(moment) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
+def pass_time(clock) -> None:
+    """Let some seconds pass, in which floors are raised."""
+    for _ in range(3):
+        clock.advance(seconds=3)
+        raise_floors()
+
+
 @pytest.mark.django_db(transaction=True)
 class TestReady:
     @pytest.fixture(autouse=True)
     def _queue(self, transactional_db: None, clock) -> None:
         self.queue = make("work")
 
-    def floor(self) -> QueueFloor:
-        return floors(self.queue)[READY]
+    @property
+    def floor(self) -> int:
+        return floors(self.queue).get(READY, 0)
 
-    def test_moves_to_the_lowest_job_that_waits(self, clock) -> None:
+    def test_moves_to_the_lowest_job_that_waits(self) -> None:
         drain(10)
         waiting = put(3)
-        advance(clock)
-        assert self.floor().value == waiting[0]
+        raise_floors()
+        assert self.floor == waiting[0]
         assert seqs(claim(9)) == waiting
 
-    def test_moves_behind_everything_when_nothing_waits(self, clock) -> None:
+    def test_moves_behind_everything_when_nothing_waits(self) -> None:
         done = drain(10)
-        advance(clock)
-        assert self.floor().value > done[-1]
+        raise_floors()
+        assert self.floor > done[-1]
         fresh = put()
-        assert fresh[0] >= self.floor().value
+        assert fresh[0] >= self.floor
         assert seqs(claim(9)) == fresh
 
-    def test_not_at_once(self, clock) -> None:
+    def test_one_look_only_proposes(self) -> None:
         drain(10)
-        before = self.floor().value
-        engine.run(engine.advance_floors())
-        engine.run(engine.advance_floors())
-        engine.run(engine.advance_floors())
-        assert self.floor().value == before
+        for _ in range(3):
+            engine.run(engine.advance_floors(Proposals()))
+        assert self.floor == 0
 
-    def test_waits_for_every_writing_transaction_that_was_open(self, clock) -> None:
-        """A slow transaction drew its number before the candidate was noted: its job is not to end up below."""
+    def test_waits_for_every_writing_transaction_that_was_open(self) -> None:
+        """A slow transaction drew its number before the floor was proposed: its job is not to end up below."""
         drain(5)
         with open_transaction() as slow:
             (early,) = slow.run(engine.enqueue("work", [NewJob(data="slow")]))
             drain(5)
-            for _ in range(10):
-                advance(clock)
-                assert self.floor().value <= early.seq
+            for _ in range(3):
+                raise_floors()
+                assert self.floor <= early.seq
             slow.connection.commit()
         assert seqs(claim(9)) == [early.seq]
         engine.run(engine.ack([early.seq], NODE))
-        advance(clock)
-        assert self.floor().value > early.seq
+        raise_floors()
+        assert self.floor > early.seq
 
-    def test_a_reader_does_not_hold_it(self, clock) -> None:
+    def test_a_number_drawn_while_the_floor_was_proposed_is_not_passed(self) -> None:
+        """Nothing waits: the floor may go to the next number, but not to one read after the snapshot it rests on."""
+        drain(5)
+        proposals = Proposals()
+        engine.run(engine.advance_floors(proposals))
+        with open_transaction() as slow:
+            (early,) = slow.run(engine.enqueue("work", [NewJob()]))
+            (seen,) = [floor for floor in engine.run(engine.advance_floors(proposals)) if floor.kind == FloorKind.READY]
+            # As if that transaction had begun between the snapshot and the reading of the sequence.
+            assert seen.head > early.seq
+            assert seen.low <= early.seq
+
+    def test_an_open_transaction_of_before_holds_only_what_came_after(self) -> None:
+        done = drain(5)
+        proposals = Proposals()
+        for _ in range(2):
+            engine.run(engine.advance_floors(proposals))
+        with open_transaction() as slow:
+            slow.run(engine.enqueue("work", [NewJob()]))
+            drain(5)
+            engine.run(engine.advance_floors(proposals))
+            assert self.floor == done[-1] + 1
+
+    def test_a_reader_does_not_hold_it(self) -> None:
         with open_transaction() as reader:
             reader.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             reader.connection.execute("SELECT count(*) FROM leasequeue_job")
             done = drain(10)
-            advance(clock)
-            assert self.floor().value > done[-1]
+            raise_floors()
+            assert self.floor > done[-1]
 
-    def test_a_release_below_it_lowers_it(self, clock) -> None:
+    def test_a_release_below_it_leaves_it_and_is_found_at_once(self) -> None:
         first, *others = put(5)
         claim(5)
-        advance(clock, executor=None)
-        assert self.floor().value > others[-1]
+        raise_floors()
+        assert self.floor > others[-1]
         engine.run(engine.nack([first], NODE))
-        assert self.floor().value == first
-        assert seqs(claim(node=OTHER)) == [first]
+        assert self.floor > others[-1]
+        assert Ready.objects.get().lane == Lane.AGAIN
+        later = put(1)
+        assert seqs(claim(2, node=OTHER)) == [first, *later]
 
-    def test_a_release_lowers_a_candidate_before_it_is_applied(self, clock) -> None:
-        first = put(5)[0]
-        claim(5)
-        advance(clock, 2)
-        candidate = self.floor()
-        assert candidate.candidate > first
-        assert candidate.value <= first
-        engine.run(engine.nack([first], NODE))
-        advance(clock)
-        assert self.floor().value == first
-        assert seqs(claim(node=OTHER)) == [first]
+    def test_it_goes_on_rising_under_steady_nacks(self) -> None:
+        """A job that is given back again and again stands in its old place, far below the floor."""
+        proposals = Proposals()
+        first = put()[0]
+        before = -1
+        for _ in range(10):
+            assert one().seq == first
+            engine.run(engine.nack([first], NODE))
+            done = put(5)
+            jobs = claim(6)
+            assert seqs(jobs) == [first, *done]
+            engine.run(engine.ack(done, NODE))
+            engine.run(engine.nack([first], NODE))
+            for _ in range(2):
+                engine.run(engine.advance_floors(proposals))
+            assert self.floor > before
+            before = self.floor
+        assert before > first + 40
+        assert one().seq == first
 
-    def test_an_uncommitted_release_is_not_overtaken(self, clock) -> None:
+    def test_an_uncommitted_release_is_not_overtaken(self) -> None:
         numbers = put(5)
         claim(5)
         with open_transaction() as slow, ThreadPoolExecutor(1) as threads, own_connection() as reaper:
             slow.run(engine.nack(numbers[:1], NODE))
-            done = threads.submit(advance, clock, 4, reaper)
-            done.result(20)
+            threads.submit(raise_floors, run=reaper.run).result(20)
             slow.connection.commit()
         assert seqs(claim(9, node=OTHER)) == numbers[:1]
 
-    def test_expired_and_promoted_jobs_lower_it(self, clock) -> None:
+    def test_expired_and_promoted_jobs_are_found_below_it(self, clock) -> None:
         expiring = put()[0]
         one()
         delayed = put()[0]
         one()
         engine.run(engine.nack([delayed], NODE, delay_ms=20_000))
         drain(5)
-        advance(clock)
-        assert self.floor().value > delayed
+        raise_floors()
+        assert self.floor > delayed
         clock.advance(seconds=40)
         assert seqs(claim(9, node=OTHER)) == [expiring, delayed]
 
-    def test_a_redriven_job_lies_above_it(self, clock) -> None:
+    @pytest.mark.parametrize("how", ["nack", "expiry", "promotion"])
+    def test_what_goes_to_the_back_lies_above_it(self, clock, how: str) -> None:
+        engine.run(engine.configure("work", requeue="back"))
+        (first,) = put()
+        one()
+        drain(5)
+        if how == "promotion":
+            engine.run(engine.nack([first], NODE, delay_ms=1_000))
+        raise_floors()
+        if how == "nack":
+            engine.run(engine.nack([first], NODE))
+        clock.advance(seconds=60)
+        engine.run(engine.sweep([self.queue]))
+        engine.run(engine.promote([self.queue]))
+        place = LiveJob.objects.get()
+        assert (place.lane, place.position >= self.floor) == (Lane.FRESH, True)
+        assert one().seq == first
+
+    def test_a_redriven_job_lies_above_it(self) -> None:
         engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self"))
         dead = put()
         engine.run(engine.nack([one().seq], NODE))
         drain(5)
-        advance(clock)
+        raise_floors()
         engine.run(engine.redrive("work", dead))
         assert seqs(claim()) == dead
 
-    def test_a_wrong_floor_heals_within_a_minute(self, clock) -> None:
-        numbers = put(3)
-        advance(clock, 1)
-        QueueFloor.objects.filter(queue_id=self.queue, kind=FloorKind.READY).update(
-            value=10**15, candidate=None, mark=None
-        )
-        assert claim(9) == []
-        advance(clock, 1)
-        assert claim(9) == []
-        clock.advance(seconds=60)
-        advance(clock, 1)
-        assert seqs(claim(9)) == numbers
-
-    def test_a_wrong_candidate_is_looked_at_once_more(self, clock) -> None:
-        numbers = put(3)
-        advance(clock, 1)
-        QueueFloor.objects.filter(queue_id=self.queue, kind=FloorKind.READY).update(
-            value=0, candidate=10**15, candidate_at=clock.now, mark=1
-        )
-        advance(clock, 1)
-        assert self.floor().value <= numbers[0]
-        assert seqs(claim(9)) == numbers
-
-    def test_every_rank_has_its_own(self, clock) -> None:
+    def test_every_rank_has_its_own(self) -> None:
         low, high = enqueue(NewJob(priority=0), NewJob(priority=9))
         assert one().seq == high.seq
-        advance(clock)
-        assert floors(self.queue)[0, -9].value > high.seq
-        assert floors(self.queue)[0, 0].value <= low.seq
+        raise_floors()
+        assert floors(self.queue)[0, -9] > high.seq
+        assert floors(self.queue)[READY] <= low.seq
         engine.run(engine.nack([high.seq], NODE))
         assert seqs(claim(9)) == [high.seq, low.seq]
 
-    def test_only_the_queues_asked_for(self, clock) -> None:
+    def test_only_the_queues_asked_for(self) -> None:
         other = make("other")
         put(queue="other")
         drain(5)
-        for _ in range(STEPS):
-            clock.advance(seconds=1.1)
-            engine.run(engine.advance_floors([other]))
-        assert self.floor().value == 0
+        raise_floors(other)
+        assert self.floor == 0
+        assert floors(other)[READY] > 0
 
-    def test_it_does_not_wait_for_a_transaction_that_holds_one(self, clock) -> None:
-        """The reaper passes over a floor that a slow transaction has lowered; it must not stand still for all."""
-        other = make("other")
-        numbers = put(1)
-        claim()
-        drain(3)
-        put(1, "other")
-        engine.run(engine.ack(seqs(claim(1, "other")), NODE))
-        advance(clock, 1)
-        with open_transaction() as slow, own_connection() as reaper:
-            slow.run(engine.nack(numbers, NODE))
-            reaper.connection.execute("SET statement_timeout = '2s'")
-            advance(clock, executor=reaper)
-        advance(clock)
-        assert floors(other)[READY].value > 0
-        assert claim(9) == []
-        clock.advance(seconds=31)
-        assert seqs(claim(9)) == numbers
+    def test_its_rows_are_added_and_never_changed_and_those_that_were_passed_go(self) -> None:
+        proposals, known = Proposals(), {}
+        for _ in range(30):
+            drain(2)
+            engine.run(engine.advance_floors(proposals))
+            for row in QueueFloor.objects.all():
+                assert known.setdefault(row.pk, (row.kind, row.value)) == (row.kind, row.value)
+        assert QueueFloor.objects.filter(kind=FloorKind.READY).count() < 5 < len(known)
 
-    def test_while_many_come_and_go_nothing_is_lost(self, clock) -> None:
-        """Producers, claimers that give back and the reaper, each on its own connection."""
+    def test_two_who_raise_it_agree(self) -> None:
+        """Each has its own proposals; whoever is behind neither lowers the floor nor waits for the other."""
+        mine, theirs = Proposals(), Proposals()
+        before = 0
+        with own_connection() as a, own_connection() as b:
+            for number in range(12):
+                drain(3)
+                a.run(engine.advance_floors(mine))
+                if number % 3 == 0:
+                    b.run(engine.advance_floors(theirs))
+                assert self.floor >= before
+                before = self.floor
+        assert before > 0
+        waiting = put(2)
+        assert seqs(claim(9)) == waiting
+
+    def test_while_many_come_and_go_nothing_is_lost(self) -> None:
+        """Producers, claimers that give back and two that raise floors, each on its own connection."""
         total, given_back = 600, set()
         with (
             own_connection() as producer,
+            own_connection() as slow_producer,
             own_connection() as worker,
             own_connection() as reaper,
-            ThreadPoolExecutor(3) as threads,
+            own_connection() as second,
+            ThreadPoolExecutor(5) as threads,
         ):
 
-            def produce() -> None:
-                for _ in range(total // 20):
-                    producer.run(engine.enqueue("work", [NewJob(data=1)] * 20))
+            def produce(executor: engine.ConnectionExecutor) -> None:
+                slow = executor is slow_producer
+                for _ in range(total // 40):
+                    if slow:
+                        with executor.connection.transaction():
+                            executor.run(engine.enqueue("work", [NewJob(data=1)] * 10))
+                            executor.run(engine.enqueue("work", [NewJob(data=1)] * 10))
+                    else:
+                        executor.run(engine.enqueue("work", [NewJob(data=1)] * 20))
 
             def work() -> int:
                 done = 0
@@ -229,20 +279,82 @@ class TestReady:
                         done += len(worker.run(engine.ack(rest, NODE)).ok)
                 return done
 
-            def reap() -> None:
+            def reap(executor: engine.ConnectionExecutor) -> None:
+                proposals = Proposals()
                 while not working.done():
-                    clock.advance(seconds=0.3)
-                    reaper.run(engine.advance_floors())
+                    executor.run(engine.advance_floors(proposals))
 
-            producing, working = threads.submit(produce), threads.submit(work)
-            reaping = threads.submit(reap)
-            producing.result(60)
+            producing = [threads.submit(produce, executor) for executor in (producer, slow_producer)]
+            working = threads.submit(work)
+            reaping = [threads.submit(reap, executor) for executor in (reaper, second)]
+            for part in producing:
+                part.result(60)
             assert working.result(60) == total
-            reaping.result(60)
+            for part in reaping:
+                part.result(60)
         assert not Job.objects.exists()
         assert given_back
-        advance(clock)
-        assert self.floor().value > 0
+        raise_floors()
+        assert self.floor > 0
+
+
+@pytest.mark.django_db(transaction=True)
+class TestOpenTransactions:
+    """Nobody waits for a floor or a rank: what a slow transaction has done to one stops no claim and no producer."""
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, transactional_db: None) -> None:
+        self.queue = make("work")
+
+    def others_go_on(self, executor: engine.ConnectionExecutor) -> list[int]:
+        """Produce, claim, settle and raise floors beside an open transaction; a wait for a lock is an error."""
+        executor.connection.execute("SET lock_timeout = '20ms'")
+        new = executor.run(engine.enqueue("work", [NewJob(), NewJob(priority=7)]))
+        executor.run(engine.enqueue("work", [NewJob()] * 150))
+        jobs = executor.run(engine.claim("work", OTHER, 200))
+        assert {answer.seq for answer in new} < set(seqs(jobs))
+        executor.run(engine.nack([jobs[-1].seq], OTHER))
+        executor.run(engine.ack(seqs(jobs[:-1]), OTHER))
+        raise_floors(run=executor.run)
+        (last,) = executor.run(engine.claim("work", OTHER, 5))
+        executor.run(engine.ack([last.seq], OTHER))
+        return seqs(jobs)
+
+    def test_a_nack(self) -> None:
+        numbers = put(3)
+        claim(3)
+        raise_floors()
+        with open_transaction() as slow, own_connection() as other:
+            slow.run(engine.nack(numbers[:1], NODE))
+            for _ in range(2):
+                assert not set(self.others_go_on(other)) & set(numbers)
+            slow.connection.commit()
+            assert seqs(claim(9, node=OTHER)) == numbers[:1]
+
+    @pytest.mark.parametrize("size", [1, 2, 150])
+    def test_the_first_use_of_a_priority(self, size: int) -> None:
+        with open_transaction() as slow, own_connection() as other:
+            slow.connection.execute("SELECT 1")
+            slow.run(engine.enqueue("work", [NewJob(priority=7)] * size))
+            self.others_go_on(other)
+            slow.connection.commit()
+        assert {job.rank for job in claim(200)} == {-7}
+        assert set(QueueRank.objects.filter(queue_id=self.queue).values_list("rank", flat=True)) == {0, -7}
+
+    def test_the_first_job_of_all(self) -> None:
+        make("fresh")
+        with open_transaction() as slow, own_connection() as other:
+            slow.run(engine.enqueue("fresh", [NewJob()]))
+            other.connection.execute("SET lock_timeout = '20ms'")
+            (second,) = other.run(engine.enqueue("fresh", [NewJob()]))
+            assert seqs(other.run(engine.claim("fresh", OTHER, 5))) == [second.seq]
+
+    def test_a_claim(self) -> None:
+        put(5)
+        with open_transaction() as slow, own_connection() as other:
+            taken = slow.run(engine.claim("work", NODE, 5))
+            assert len(taken) == 5
+            self.others_go_on(other)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -255,36 +367,36 @@ class TestTimes:
 
     def test_of_delayed_jobs_never_pass_now(self, clock) -> None:
         enqueue(NewJob(delay_ms=3_600_000))
-        advance(clock)
-        assert 0 < floors(self.queue)[DELAYED].value <= micros(clock.now)
+        pass_time(clock)
+        assert 0 < floors(self.queue)[DELAYED] <= micros(clock.now)
         soon = enqueue(NewJob(delay_ms=1))[0].seq
         clock.advance(seconds=1)
         assert seqs(claim(9)) == [soon]
 
     def test_of_delayed_jobs_stay_at_what_is_due(self, clock) -> None:
         (due,) = enqueue(NewJob(delay_ms=1_000))
-        available = Job.objects.get().available_at
-        advance(clock, 6)
-        assert floors(self.queue)[DELAYED].value == micros(available)
+        available = LiveJob.objects.get().available_at
+        pass_time(clock)
+        assert floors(self.queue)[DELAYED] == micros(available)
         assert seqs(claim(9)) == [due.seq]
 
     def test_a_scheduled_job_of_a_slow_transaction_is_found(self, clock) -> None:
         with open_transaction() as slow:
             (scheduled,) = slow.run(engine.enqueue("work", [NewJob(delay_ms=500)]))
-            advance(clock, 8)
+            pass_time(clock)
             slow.connection.commit()
         assert seqs(claim(9)) == [scheduled.seq]
 
     def test_of_claims_never_pass_now(self, clock) -> None:
         put(2)
         job = one(lease_ms=2_000)
-        advance(clock)
-        assert 0 < floors(self.queue)[CLAIM].value <= micros(clock.now)
+        pass_time(clock)
+        assert 0 < floors(self.queue)[CLAIM] <= micros(clock.now)
         assert one(node=OTHER).seq == job.seq
 
     def test_a_short_lease_after_it_moved_expires_in_time(self, clock) -> None:
         put()
-        advance(clock)
+        pass_time(clock)
         job = one(lease_ms=100)
         clock.advance(seconds=0.2)
         assert one(node=OTHER).seq == job.seq
@@ -292,7 +404,7 @@ class TestTimes:
     def test_a_lease_that_is_shortened_expires_in_time(self, clock) -> None:
         put()
         job = one(lease_ms=600_000)
-        advance(clock)
+        pass_time(clock)
         engine.run(engine.extend([job.seq], NODE, 100))
         clock.advance(seconds=0.2)
         assert one(node=OTHER).seq == job.seq
@@ -301,19 +413,6 @@ class TestTimes:
         put()
         with open_transaction() as slow:
             (job,) = slow.run(engine.claim("work", NODE, lease_ms=500))
-            advance(clock, 8)
+            pass_time(clock)
             slow.connection.commit()
         assert one(node=OTHER).seq == job.seq
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_floor_answers_at_once_though_a_claim_is_open(clock) -> None:
-    make("work")
-    put(5)
-    with open_transaction() as slow, own_connection() as reaper:
-        slow.run(engine.claim("work", NODE, 5))
-        reaper.connection.execute("SET statement_timeout = '3s'")
-        try:
-            advance(clock, executor=reaper)
-        except psycopg.errors.QueryCanceled:
-            pytest.fail("the reaper waited for a claim")

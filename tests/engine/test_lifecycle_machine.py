@@ -23,9 +23,9 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.clock import Clock, hold
 from django_leasequeue.engine.verify import snapshot, verify
-from django_leasequeue.models import Claim, Job, JobState, QueueFloor
+from django_leasequeue.models import Claim, FloorKind, JobState, Lane, LiveJob, Ready
 
-from .helpers import own_connection
+from .helpers import floors, own_connection, raise_floors
 
 NODES = st.sampled_from(["alice", "bob"])
 SIZES = st.integers(1, 4)
@@ -48,6 +48,7 @@ class Modelled:
     deliveries: int = 0
     available_at: datetime | None = None
     expires_at: datetime | None = None
+    ttl_until: datetime | None = None
     node: str | None = None
     claim: int | None = None
     deadline: datetime | None = None
@@ -124,7 +125,7 @@ class LifeCycle(RuleBasedStateMachine):
         if self.options["requeue"] != "back":
             return
         last = max((job.position for job in self.jobs.values()), default=0)
-        found = dict(Job.objects.filter(pk__in=[job.seq for job in jobs]).values_list("seq", "position"))
+        found = dict(LiveJob.objects.filter(pk__in=[job.seq for job in jobs]).values_list("seq", "position"))
         for job in jobs:
             if job.seq in found:  # else it was over, too, and went at once
                 assert found[job.seq] > last
@@ -197,6 +198,7 @@ class LifeCycle(RuleBasedStateMachine):
                 available_at=self.now + timedelta(milliseconds=delay) if delay else None,
                 expires_at=None if ttl is None else self.now + timedelta(milliseconds=ttl),
             )
+            self.jobs[answer.seq].ttl_until = self.jobs[answer.seq].expires_at
 
     @rule(node=NODES, size=SIZES, lease=st.none() | LEASES, grace=st.sampled_from([None, 2_000]))
     def claim(self, node: str, size: int, lease: int | None, grace: int | None) -> None:
@@ -207,7 +209,7 @@ class LifeCycle(RuleBasedStateMachine):
         self.sweep_model()
         self.promote_model()
         over = self.expire_model()
-        if over and Job.objects.filter(pk__in=over).exists():
+        if over and LiveJob.objects.filter(pk__in=over).exists():
             self.run(engine.expire([self.queue_id]))  # what was leased until now goes at the next look
         ready = self.waiting("ready")
         if any(self.used_up(job, "claim") for job in ready[:size]):
@@ -224,8 +226,8 @@ class LifeCycle(RuleBasedStateMachine):
             assert (job.deliveries, job.deadline, job.rank) == (mine.deliveries, mine.deadline, mine.rank)
             assert (node, job.claim) not in mine.tokens
             mine.tokens.append((node, job.claim))
-            if mine.expires_at is not None:
-                mine.expires_at = max(mine.expires_at, mine.deadline + timedelta(milliseconds=grace or 0))
+            if mine.ttl_until is not None:
+                mine.expires_at = max(mine.ttl_until, mine.deadline + timedelta(milliseconds=grace or 0))
             if self.options["dedup_until"] == "claimed":
                 mine.key = None
 
@@ -292,9 +294,9 @@ class LifeCycle(RuleBasedStateMachine):
 
     def extend_model(self, job: Modelled, *, lease: int, **_: int) -> None:
         job.deadline = self.now + timedelta(milliseconds=lease)
-        if job.expires_at is not None:
-            grace = timedelta(milliseconds=Claim.objects.get(pk=job.claim).grace_ms)
-            job.expires_at = max(job.expires_at, job.deadline + grace)
+        if job.ttl_until is not None:
+            grace = timedelta(milliseconds=Claim.objects.get(token=job.claim, seqs__contains=[job.seq]).grace_ms)
+            job.expires_at = max(job.ttl_until, job.deadline + grace)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
@@ -315,7 +317,7 @@ class LifeCycle(RuleBasedStateMachine):
         for job in dead:
             self.release(job, delay=delay, dies=False)
             job.deliveries = 0
-            job.position = Job.objects.get(pk=job.seq).position
+            job.position = LiveJob.objects.get(pk=job.seq).position
             assert job.position > last
 
     @rule(ms=st.sampled_from([1, 100, 1_000, 2_001, 70_000]))
@@ -332,9 +334,8 @@ class LifeCycle(RuleBasedStateMachine):
         elif duty == "expire":
             assert self.run(engine.expire([self.queue_id])) == len(self.expire_model())
         else:
-            for _ in range(3):
-                self.clock.advance(seconds=1.1)
-                self.run(engine.advance_floors([self.queue_id]))
+            self.clock.advance(seconds=1.1)
+            raise_floors(self.queue_id)
 
     @rule(paused=st.sampled_from([False, False, True]))
     def pause(self, paused: bool) -> None:
@@ -357,24 +358,26 @@ class LifeCycle(RuleBasedStateMachine):
                 STATES[job.state], job.rank, job.position, job.deliveries, job.available_at, job.expires_at, job.node,
                 job.claim, job.deadline,
             )
-            for job in Job.objects.filter(queue__name=self.queue)
+            for job in LiveJob.objects.filter(queue__name=self.queue)
         }  # fmt: skip
         assert found == {seq: job.facts() for seq, job in self.jobs.items()}
 
     @invariant()
     def no_ready_job_lies_below_its_floor(self) -> None:
-        floors = dict(QueueFloor.objects.filter(queue__name=self.queue, kind=0).values_list("rank", "value"))
-        for job in self.waiting("ready"):
-            assert job.position >= floors[job.rank]
+        found = floors(self.queue_id) if self.jobs else {}
+        fresh = Ready.objects.filter(queue_id=self.queue_id, lane=Lane.FRESH)
+        for rank, position in fresh.values_list("rank", "position"):
+            assert position >= found.get((FloorKind.READY, rank), 0)
 
     @invariant()
     def the_sweep_can_find_every_lease(self) -> None:
-        claims = {claim.pk: claim for claim in Claim.objects.filter(queue__name=self.queue)}
-        for job in self.waiting("leased"):
-            claim = claims[job.claim]
-            assert job.seq in claim.seqs
-            assert claim.deadline <= job.deadline
-            assert claim.node == job.node
+        rows = Claim.objects.filter(queue_id=self.queue_id)
+        claims = {(claim.token, seq): claim for claim in rows for seq in claim.seqs}
+        leased = self.waiting("leased")
+        assert len(claims) == len(leased)
+        for job in leased:
+            claim = claims[job.claim, job.seq]
+            assert (claim.deadline, claim.node) == (job.deadline, job.node)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -15,10 +15,10 @@ from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LeaseEvent
 
-from .helpers import make, open_transaction, put
+from .helpers import enqueue, make, open_transaction
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
-FIRST = (0, 2_000_000, 4_000_000)
+FIRST = (0, 500_000, 1_000_000)
 
 
 def run(text: str) -> None:
@@ -47,17 +47,17 @@ def _put_back() -> None:
         for low in FIRST:
             own.execute(
                 f"CREATE TABLE IF NOT EXISTS leasequeue_leaseevent_p{low} PARTITION OF leasequeue_leaseevent"
-                f" FOR VALUES FROM ({low}) TO ({low + 2_000_000})"
+                f" FOR VALUES FROM ({low}) TO ({low + 500_000}) WITH (toast_tuple_target = 8160)"
             )
     run("SELECT setval('leasequeue_leaseevent_id_seq', 1)")
 
 
 @pytest.fixture
 def log(settings) -> Iterator[partitions.Connection]:
-    """A connection of the log's keeper; partitions of 100 numbers from 6,000,000 on, the numbers stand before them."""
+    """A connection of the log's keeper; partitions of 100 numbers from 1,500,000 on, the numbers stand before them."""
     settings.LEASEQUEUE = {"EVENT_PARTITION_ROWS": 100, "EVENT_PARTITIONS_AHEAD": 3, "EVENT_RETENTION_DAYS": 7}
     make("work")
-    drawn(5_999_990)
+    drawn(1_499_990)
     with connect("default") as own, engine_clock.hold(engine_clock.Clock(NOW)):
         yield own
 
@@ -72,9 +72,9 @@ def lows(own: partitions.Connection) -> list[int]:
 
 
 def write(count: int, days_ago: float = 0) -> None:
-    """Write events of that age."""
+    """Write rows of that age: one a task name."""
     with engine_clock.hold(engine_clock.Clock(NOW - timedelta(days=days_ago))):
-        put(count)
+        enqueue(*[engine.NewJob(name=f"task-{n}") for n in range(count)])
 
 
 def in_default() -> int:
@@ -85,26 +85,26 @@ def in_default() -> int:
 def test_the_migration_makes_three_and_a_default() -> None:
     with connect("default") as own:
         layout = partitions.read_layout(own)
-    assert [(item.low, item.high) for item in layout.partitions] == [(low, low + 2_000_000) for low in FIRST]
+    assert [(item.low, item.high) for item in layout.partitions] == [(low, low + 500_000) for low in FIRST]
     assert [item.name for item in layout.partitions] == [f"leasequeue_leaseevent_p{low}" for low in FIRST]
     assert not layout.default_used
 
 
 def test_partitions_are_made_ahead_and_take_the_events(log) -> None:
     done = partitions.maintain(log)
-    assert done.made == [f"leasequeue_leaseevent_p{low}" for low in (6_000_000, 6_000_100, 6_000_200)]
+    assert done.made == [f"leasequeue_leaseevent_p{low}" for low in (1_500_000, 1_500_100, 1_500_200)]
     assert partitions.maintain(log).made == []
     write(150)
-    assert partitions.maintain(log).made == ["leasequeue_leaseevent_p6000300", "leasequeue_leaseevent_p6000400"]
+    assert partitions.maintain(log).made == ["leasequeue_leaseevent_p1500300", "leasequeue_leaseevent_p1500400"]
     assert in_default() == 0
-    assert LeaseEvent.objects.filter(id__gte=6_000_100).count() == 41
+    assert LeaseEvent.objects.filter(id__gte=1_500_100).count() == 41
 
 
 def test_events_in_new_partitions_cannot_be_changed(log) -> None:
     partitions.maintain(log)
     write(20)
     event = LeaseEvent.objects.latest("id")
-    assert event.id >= 6_000_000
+    assert event.id >= 1_500_000
     with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
         LeaseEvent.objects.filter(id=event.id).delete()
 
@@ -113,10 +113,13 @@ def test_new_partitions_have_the_indexes_of_the_log(log) -> None:
     made = partitions.maintain(log).made[0]
     found = log.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [made]).fetchall()
     assert sorted(text.split("USING ")[1].split(" WITH")[0] for (text,) in found) == [
+        "brin (low, high)",
         "brin (occurred_at)",
-        "brin (seq int8_minmax_multi_ops)",
         "brin (txid)",
     ]
+    assert all("pages_per_range='8'" in text for (text,) in found)
+    stored = log.execute("SELECT reloptions FROM pg_class WHERE relname = %s", [made]).fetchone()
+    assert stored == (["toast_tuple_target=8160"],)
 
 
 def test_numbers_that_outran_the_partitions_are_kept_in_the_default_one(log, caplog) -> None:
@@ -124,25 +127,25 @@ def test_numbers_that_outran_the_partitions_are_kept_in_the_default_one(log, cap
     assert in_default() == 36
     done = partitions.maintain(log)
     assert done.default_used
-    assert done.made == [f"leasequeue_leaseevent_p{low}" for low in (6_000_100, 6_000_200, 6_000_300)]
+    assert done.made == [f"leasequeue_leaseevent_p{low}" for low in (1_500_100, 1_500_200, 1_500_300)]
     write(100)
     assert in_default() == 100, "the rest of the range stays where it began"
     assert LeaseEvent.objects.count() == 145
-    assert partitions.maintain(log).made == ["leasequeue_leaseevent_p6000400"]
+    assert partitions.maintain(log).made == ["leasequeue_leaseevent_p1500400"]
 
 
 def test_a_new_range_does_not_begin_right_before_the_numbers_reach_it(log) -> None:
-    drawn(6_000_095)
-    assert partitions.maintain(log).made[0] == "leasequeue_leaseevent_p6000200"
+    drawn(1_500_095)
+    assert partitions.maintain(log).made[0] == "leasequeue_leaseevent_p1500200"
 
 
 def test_a_range_with_events_in_the_default_partition_is_tried_again(log) -> None:
     write(45)
     layout = partitions.read_layout(log)
     busy: list[str] = []
-    assert partitions._make_ahead(log, layout._replace(head=5_999_999), busy) == []
-    assert busy == ["leasequeue_leaseevent_p6000000"]
-    assert partitions.maintain(log).made[0] == "leasequeue_leaseevent_p6000100"
+    assert partitions._make_ahead(log, layout._replace(head=1_499_999), busy) == []
+    assert busy == ["leasequeue_leaseevent_p1500000"]
+    assert partitions.maintain(log).made[0] == "leasequeue_leaseevent_p1500100"
 
 
 def test_old_closed_partitions_go_oldest_first(log) -> None:
@@ -151,11 +154,11 @@ def test_old_closed_partitions_go_oldest_first(log) -> None:
     write(100, days_ago=20)
     write(100, days_ago=3)
     partitions.maintain(log)
-    assert lows(log)[0] == 6_000_100
+    assert lows(log)[0] == 1_500_100
     assert LeaseEvent.objects.count() == 100
     with engine_clock.hold(engine_clock.Clock(NOW + timedelta(days=10))):
         write(5, days_ago=-10)
-        assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p6000100"]
+        assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p1500100"]
     assert LeaseEvent.objects.count() == 5
 
 
@@ -163,16 +166,16 @@ def test_the_partition_that_is_written_to_stays_however_old_it_is(log) -> None:
     partitions.maintain(log)
     write(30, days_ago=30)
     partitions.maintain(log)
-    assert 6_000_000 in lows(log)
+    assert 1_500_000 in lows(log)
     assert LeaseEvent.objects.count() >= 20
 
 
 def test_one_young_event_keeps_its_partition_and_all_behind_it(log) -> None:
     write(3)
-    assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p0", "leasequeue_leaseevent_p2000000"], "empty"
+    assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p0", "leasequeue_leaseevent_p500000"], "empty"
     write(200, days_ago=30)
     assert partitions.maintain(log).dropped == []
-    assert lows(log)[0] == 4_000_000
+    assert lows(log)[0] == 1_000_000
 
 
 def test_no_retention_keeps_everything(log, settings) -> None:
@@ -201,11 +204,11 @@ def test_a_reader_holds_back_what_it_has_not_read(log, caplog) -> None:
     need: list[int | None] = [0]
     partitions.hold_back("lake", lambda own: need[0])
     done = partitions.maintain(log)
-    assert (done.dropped, done.held) == ([], {"leasequeue_leaseevent_p4000000": "lake"})
+    assert (done.dropped, done.held) == ([], {"leasequeue_leaseevent_p1000000": "lake"})
     need[0] = txid
-    assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p4000000"]
+    assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p1000000"]
     need[0] = txid + 1
-    assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p6000000"]
+    assert partitions.maintain(log).dropped == ["leasequeue_leaseevent_p1500000"]
     assert partitions.maintain(log).held == {}
 
 
@@ -216,10 +219,10 @@ def test_a_reader_that_cannot_say_what_it_needs_keeps_everything(log, caplog) ->
     partitions.maintain(log)
     write(109, days_ago=30)
     partitions.hold_back("lake", broken)
-    assert partitions.maintain(log).held == {"leasequeue_leaseevent_p4000000": "lake"}
+    assert partitions.maintain(log).held == {"leasequeue_leaseevent_p1000000": "lake"}
     assert "Reader lake of the lease log cannot say what it needs" in caplog.text
     partitions.let_go("lake")
-    assert "leasequeue_leaseevent_p4000000" in partitions.maintain(log).dropped
+    assert "leasequeue_leaseevent_p1000000" in partitions.maintain(log).dropped
 
 
 def test_a_writer_in_the_way_is_not_waited_for(log) -> None:
@@ -232,16 +235,16 @@ def test_a_writer_in_the_way_is_not_waited_for(log) -> None:
         assert done.dropped == []
         # And whoever writes meanwhile is not stopped.
         write(1)
-    assert "leasequeue_leaseevent_p4000000" in partitions.maintain(log).dropped
+    assert "leasequeue_leaseevent_p1000000" in partitions.maintain(log).dropped
 
 
 def test_a_reader_of_the_whole_log_delays_new_partitions_only(log) -> None:
     with open_transaction() as other:
         other.connection.execute("SELECT count(*) FROM leasequeue_leaseevent")
-        assert partitions.maintain(log).busy[0] == "leasequeue_leaseevent_p6000000"
+        assert partitions.maintain(log).busy[0] == "leasequeue_leaseevent_p1500000"
         write(20)
     assert partitions.maintain(log).made == [
-        f"leasequeue_leaseevent_p{low}" for low in (6_000_100, 6_000_200, 6_000_300)
+        f"leasequeue_leaseevent_p{low}" for low in (1_500_100, 1_500_200, 1_500_300)
     ]
     assert LeaseEvent.objects.count() == 20
 
@@ -255,13 +258,13 @@ def test_two_keepers_do_not_get_in_each_others_way(log) -> None:
 
 def test_what_an_interrupted_round_left_is_dropped_and_nothing_else(log) -> None:
     partitions.maintain(log)
-    for low in (6_000_000, 6_000_100):
+    for low in (1_500_000, 1_500_100):
         log.execute(f"ALTER TABLE leasequeue_leaseevent DETACH PARTITION leasequeue_leaseevent_p{low}")
-    log.execute(f"COMMENT ON TABLE leasequeue_leaseevent_p6000000 IS '{partitions.MARK}'")
-    assert "leasequeue_leaseevent_p6000000" in partitions.maintain(log).dropped
+    log.execute(f"COMMENT ON TABLE leasequeue_leaseevent_p1500000 IS '{partitions.MARK}'")
+    assert "leasequeue_leaseevent_p1500000" in partitions.maintain(log).dropped
     # An operator detached this one to keep it.
-    assert log.execute("SELECT to_regclass('leasequeue_leaseevent_p6000100') IS NOT NULL").fetchone() == (True,)
-    log.execute("DROP TABLE leasequeue_leaseevent_p6000100")
+    assert log.execute("SELECT to_regclass('leasequeue_leaseevent_p1500100') IS NOT NULL").fetchone() == (True,)
+    log.execute("DROP TABLE leasequeue_leaseevent_p1500100")
 
 
 def test_a_late_writer_saves_its_partition(log, monkeypatch) -> None:
@@ -271,12 +274,12 @@ def test_a_late_writer_saves_its_partition(log, monkeypatch) -> None:
     lock = partitions._lock
 
     def after_a_late_writer(own: partitions.Connection) -> bool:
-        LeaseEvent.objects.create(id=5_999_999, txid=1, occurred_at=NOW, queue_id=1, seq=1, kind=1)
+        LeaseEvent.objects.create(id=1_499_999, txid=1, occurred_at=NOW, queue_id=1, low=1, high=1, seqs=[1], kind=1)
         return lock(own)
 
     monkeypatch.setattr(partitions, "_lock", after_a_late_writer)
     assert partitions.maintain(log).dropped == []
-    assert lows(log)[0] == 4_000_000
+    assert lows(log)[0] == 1_000_000
     assert LeaseEvent.objects.filter(txid=1).exists()
 
 

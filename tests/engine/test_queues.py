@@ -1,15 +1,35 @@
-"""Queues themselves: make, read, change, list, pause; presets; projects."""
+"""Queues themselves: make, read, change, list, pause, delete; presets; projects."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
-from django_leasequeue.models import Job, Queue, QueueFloor
+from django_leasequeue.engine import NewJob, queues
+from django_leasequeue.exceptions import InvalidOption, QueueNotFound
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    Job,
+    JobResult,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    QueueRank,
+    Ready,
+    Record,
+    TopicState,
+)
 from django_leasequeue.presets import DEFAULTS, PRESETS
 
-from .helpers import claim, enqueue, make, own_connection, put, seqs
+from .helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs
 
 pytestmark = pytest.mark.django_db
 
@@ -51,7 +71,7 @@ def test_making_it_again_changes_nothing() -> None:
     engine.run(engine.create("work", lease_ms=5_000))
     assert engine.run(engine.create("work", lease_ms=9_000)) is False
     assert config()["lease_ms"] == 5_000
-    assert QueueFloor.objects.count() == 3
+    assert list(QueueRank.objects.values_list("rank", flat=True)) == [0]
 
 
 @pytest.mark.parametrize(("given", "kept"), [(1, 100), (-5, 100), (10**12, 86_400_000)])
@@ -151,4 +171,152 @@ def test_two_that_make_one_queue_at_once() -> None:
     with own_connection() as a, own_connection() as b:
         made = [executor.run(engine.create("work", lease_ms=1_000 * number)) for number, executor in ((1, a), (2, b))]
     assert sorted(made) == [False, True]
-    assert QueueFloor.objects.count() == 3
+    assert list(QueueRank.objects.values_list("rank", flat=True)) == [0]
+
+
+PLACES = (Ready, Delayed, Claim, DeadLetter, Record, JobResult, Attempt, Job, QueueFloor, QueueRank, TopicState)
+
+
+def fill(name: str) -> None:
+    """A queue with a job in every place."""
+    make(name, result_ttl_ms=60_000, max_deliveries=1, exhaust_at="release", dead_letter="self")
+    put(2, queue=name)
+    engine.run(engine.ack(seqs(claim(1, name)), NODE))
+    engine.run(engine.nack(seqs(claim(1, name)), NODE))
+    put(2, queue=name, delay_ms=60_000)
+    put(3, queue=name, priority=2)
+    one(name, lease_ms=60_000)
+
+
+def test_deleting_leaves_nothing_of_the_queue_and_all_of_others() -> None:
+    for name in ("work", "keep"):
+        fill(name)
+        make(f"{name}-log", type="log")
+        put(2, queue=f"{name}-log")
+    before = {model: model.objects.count() for model in PLACES}
+    assert all(before[model] for model in PLACES if model not in (QueueFloor, Attempt))
+    assert engine.run(engine.delete("work")) is True
+    assert engine.run(engine.delete("work-log")) is True
+    assert engine.run(engine.delete("work")) is False
+    after = {model: model.objects.count() for model in PLACES}
+    assert {model: 2 * count for model, count in after.items()} == before
+    assert {job.queue.name for job in Job.objects.select_related("queue")} == {"keep", "keep-log"}
+
+
+def leased() -> None:
+    put(1)
+    one()
+
+
+def dead() -> None:
+    engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self"))
+    put(1)
+    engine.run(engine.nack(seqs(claim(1)), NODE))
+
+
+@pytest.mark.parametrize("fill", [lambda: put(1), lambda: put(1, delay_ms=60_000), leased, dead])
+def test_a_queue_with_jobs_is_not_deleted_if_it_has_to_be_empty(fill: Callable[[], object]) -> None:
+    make("work")
+    fill()
+    with pytest.raises(InvalidOption, match="'work' is not empty"):
+        engine.run(engine.delete("work", if_empty=True))
+    assert LiveJob.objects.count() == 1
+
+
+def test_a_log_with_records_is_not_empty() -> None:
+    make("work", type="log")
+    put(1)
+    with pytest.raises(InvalidOption, match="'work' is not empty"):
+        engine.run(engine.delete("work", if_empty=True))
+
+
+def test_a_queue_that_only_remembers_results_is_empty() -> None:
+    make("work", result_ttl_ms=60_000)
+    put(1)
+    engine.run(engine.ack(seqs(claim(1)), NODE))
+    assert engine.run(engine.delete("work", if_empty=True)) is True
+    assert engine.run(engine.delete("work", if_empty=True)) is False
+    assert Job.objects.count() == JobResult.objects.count() == 0
+
+
+@contextmanager
+def meanwhile(call: Callable[[engine.ConnectionExecutor], Any]) -> Iterator[list[Any]]:
+    """Run ``call`` in a thread of its own while the block runs: its answer, or what it raised, is there afterwards."""
+    answers: list[Any] = []
+
+    def body() -> None:
+        with own_connection() as executor:
+            try:
+                answers.append(call(executor))
+            except Exception as error:  # noqa: BLE001  (told to the test)
+                answers.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    try:
+        thread.join(0.3)
+        yield answers
+    finally:
+        thread.join(20)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestDeletingAnEmptyQueueWhileSomebodyWrites:
+    """A write that was answered is never lost to a deletion that was to happen only without jobs."""
+
+    @pytest.fixture(autouse=True)
+    def _queues(self, transactional_db: None) -> None:
+        make("work")
+        make("other")
+
+    @pytest.mark.parametrize("size", [1, 2, 300])
+    def test_a_write_that_is_not_committed_yet_keeps_the_queue(self, size: int) -> None:
+        with open_transaction() as writer:
+            writer.connection.execute("SELECT 1")
+            writer.run(engine.enqueue("work", [NewJob() for _ in range(size)]))
+            with meanwhile(lambda executor: executor.run(engine.delete("work", if_empty=True))) as answers:
+                assert answers == [] or size == 300, "it waits, but for a bulk of jobs, whose end is not to be foreseen"
+                writer.connection.commit()
+        assert isinstance(answers[0], InvalidOption)
+        assert LiveJob.objects.count() == size
+
+    def test_a_write_that_is_undone_does_not(self) -> None:
+        with open_transaction() as writer:
+            writer.run(engine.enqueue("work", [NewJob()]))
+            with meanwhile(lambda executor: executor.run(engine.delete("work", if_empty=True))) as answers:
+                writer.connection.rollback()
+        assert answers == [True]
+
+    def test_writers_that_stay_open_are_not_waited_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(queues, "LOOKS", 5)
+        with open_transaction() as writer:
+            writer.run(engine.enqueue("other", [NewJob()]))
+            with pytest.raises(InvalidOption, match="about to get jobs"):
+                engine.run(engine.delete("work", if_empty=True))
+        assert engine.run(engine.delete("work", if_empty=True)) is True
+
+    @pytest.mark.parametrize("size", [1, 2, 300])
+    @pytest.mark.parametrize("create", [True, False])
+    def test_a_write_that_comes_later_waits_and_finds_it_gone(self, size: int, create: bool) -> None:
+        with open_transaction() as deleter:
+            deleter.run(engine.delete("work", if_empty=True))
+            write = engine.enqueue("work", [NewJob() for _ in range(size)], create=create)
+            with meanwhile(lambda executor: executor.run(write)) as answers:
+                assert answers == [], "it waits"
+                deleter.connection.commit()
+        if create:
+            assert len(answers[0]) == size
+            assert LiveJob.objects.filter(queue__name="work").count() == size
+        else:
+            assert isinstance(answers[0], QueueNotFound)
+            assert not Job.objects.exists()
+
+    @pytest.mark.parametrize("size", [1, 2, 300])
+    def test_a_write_that_comes_later_goes_on_when_the_queue_stays(self, size: int) -> None:
+        with open_transaction() as deleter:
+            deleter.run(engine.delete("work", if_empty=True))
+            write = engine.enqueue("work", [NewJob() for _ in range(size)])
+            with meanwhile(lambda executor: executor.run(write)) as answers:
+                deleter.connection.rollback()
+        assert len(answers[0]) == size
+        assert LiveJob.objects.filter(queue__name="work").count() == size

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Redriven, Release
+from django_leasequeue.engine.deadaction import act, edit_and_retry
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.models import Job, JobState, LeaseEvent, Queue
+from django_leasequeue.models import Attempt, DeadLetter, FloorKind, Job, JobEvent, JobState, LiveJob, Queue, QueueFloor
 
-from .helpers import NODE, claim, counts, enqueue, kinds, last_event, make, one, put, seqs, state
+from .helpers import (
+    NODE,
+    claim,
+    counts,
+    enqueue,
+    kinds,
+    last_event,
+    make,
+    one,
+    open_transaction,
+    own_connection,
+    put,
+    seqs,
+    state,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -51,7 +69,7 @@ class TestInPlace:
         dead = put()
         kill()
         redrive(dead)
-        row = Job.objects.get()
+        row = LiveJob.objects.get()
         assert (row.expires_at, row.dead_at, row.state) == (None, None, JobState.READY)
         clock.advance(seconds=61)
         assert seqs(claim()) == dead
@@ -68,7 +86,7 @@ class TestInPlace:
         dead = put(2)
         kill()
         assert {answer.state for answer in redrive(dead, delay_ms=5_000)} == {"delayed"}
-        assert Job.objects.values_list("available_at", flat=True)[0] == clock.now + timedelta(seconds=5)
+        assert LiveJob.objects.values_list("available_at", flat=True)[0] == clock.now + timedelta(seconds=5)
         assert claim() == []
         clock.advance(seconds=5)
         assert seqs(claim(5)) == dead
@@ -87,7 +105,7 @@ class TestInPlace:
         dead = put()
         kill()
         redrive(dead, delay_ms=10**15)
-        assert Job.objects.get().available_at == clock.now + timedelta(days=1)
+        assert LiveJob.objects.get().available_at == clock.now + timedelta(days=1)
 
     def test_what_is_not_dead_is_not_found(self) -> None:
         dead = put()
@@ -130,7 +148,7 @@ class TestInPlace:
         assert state(dead.seq) is None
         assert kinds(dead.seq)[-1] == "redriven"
         assert last_event(dead.seq).detail == {"to": "repair", "to_seq": answer.new_seq}
-        assert LeaseEvent.objects.get(seq=answer.new_seq, kind=1).detail == {"redriven_from": dead.seq}
+        assert JobEvent.objects.get(seq=answer.new_seq, kind=1).detail == {"redriven_from": dead.seq}
 
     def test_a_key_that_is_taken_there_is_a_conflict(self) -> None:
         make("repair")
@@ -142,6 +160,40 @@ class TestInPlace:
         assert [answer.state for answer in answers] == ["conflict", "ready"]
         assert (state(dead.seq), state(free.seq)) == ("dead", None)
 
+    @pytest.mark.parametrize("options", [{"result_ttl_ms": 60_000}, {"dedup_until": "claimed"}], ids=str)
+    def test_a_key_that_is_not_kept_any_more_is_no_conflict(self, options: dict[str, Any]) -> None:
+        """The job that had it has ended, or was claimed where that is enough."""
+        make("repair", **options)
+        enqueue(NewJob(key="k"), queue="repair")
+        job = one("repair")
+        if "result_ttl_ms" in options:
+            engine.run(engine.ack([job.seq], NODE))
+        (dead,) = enqueue(NewJob(key="k"))
+        kill()
+        (answer,) = redrive([dead.seq], to="repair")
+        assert answer.state == "ready"
+        assert one("repair").key == "k"
+
+    def test_a_key_that_a_result_keeps_is_a_conflict(self) -> None:
+        make("repair", result_ttl_ms=60_000, dedup_until="result_ttl")
+        enqueue(NewJob(key="k"), queue="repair")
+        engine.run(engine.ack([one("repair").seq], NODE))
+        (dead,) = enqueue(NewJob(key="k"))
+        kill()
+        assert [answer.state for answer in redrive([dead.seq], to="repair")] == ["conflict"]
+        assert state(dead.seq) == "dead"
+
+    def test_what_a_redriven_job_has_left_behind(self) -> None:
+        """Nothing stays in the old queue, and the numbers of what went are remembered."""
+        make("repair")
+        (dead,) = put()
+        kill()
+        (answer,) = redrive([dead], to="repair")
+        assert not Job.objects.filter(pk=dead).exists()
+        assert not DeadLetter.objects.exists()
+        assert set(Attempt.objects.values_list("seq", "queue__name")) == {(answer.new_seq, "repair")}
+        assert QueueFloor.objects.get(queue__name="work", kind=FloorKind.HEAD).value == dead
+
 
 class TestFromATopic:
     @pytest.fixture(autouse=True)
@@ -150,7 +202,7 @@ class TestFromATopic:
         make("other", max_deliveries=1, dead_letter="graveyard")
 
     def letters(self) -> list[int]:
-        return list(Job.objects.filter(queue__name="graveyard").order_by("seq").values_list("seq", flat=True))
+        return list(LiveJob.objects.filter(queue__name="graveyard").order_by("seq").values_list("seq", flat=True))
 
     def test_home(self) -> None:
         enqueue(NewJob(data="w", key="k", meta={"trace": 1}))
@@ -180,7 +232,7 @@ class TestFromATopic:
             engine.run(engine.nack([one().seq], NODE))
         assert claim() == []
         engine.run(engine.redrive_home("graveyard", self.letters()))
-        row = Job.objects.get(queue__name="work")
+        row = LiveJob.objects.get(queue__name="work")
         assert (row.max_deliveries, row.result_ttl_ms) == (3, 9_000)
 
     def test_to_a_named_queue(self) -> None:
@@ -251,3 +303,91 @@ def test_a_thousand_at_once(db: None) -> None:
     kill()
     assert {answer.state for answer in redrive(dead)} == {"ready"}
     assert seqs(claim(1_000)) == dead
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAnEqualKeyAtTheSameTime:
+    """Real connections: the twin's transaction is open while the letter arrives."""
+
+    @pytest.fixture(autouse=True)
+    def _queues(self, transactional_db: None) -> None:
+        make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+        make("repair")
+
+    def meet(self, work: Callable[[engine.ConnectionExecutor], Any], *, commits: bool, queue: str = "repair") -> Any:
+        """Enqueue the twin, run ``work`` until it waits for it, end the twin's transaction; return what work gave."""
+        with open_transaction() as twin, own_connection() as executor, own_connection() as watcher:
+            twin.run(engine.enqueue(queue, [NewJob(data="twin", key="k")]))
+            with ThreadPoolExecutor(1) as threads:
+                answer = threads.submit(work, executor)
+                pid = executor.connection.info.backend_pid
+                for _ in range(1_000):
+                    if watcher.connection.execute("SELECT cardinality(pg_blocking_pids(%s))", [pid]).fetchone() != (0,):
+                        break
+                else:
+                    pytest.fail("it never waited")
+                twin.connection.commit() if commits else twin.connection.rollback()
+                return answer.result(10)
+
+    @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+    def test_redrive(self, commits: bool) -> None:
+        dead, other = seqs_of(enqueue(NewJob(data="letter", key="k"), NewJob(key="other")))
+        kill()
+        answers = self.meet(lambda own: own.run(engine.redrive("work", [dead, other], to="repair")), commits=commits)
+        assert [answer.state for answer in answers] == ["conflict" if commits else "ready", "ready"]
+        assert state(dead) == ("dead" if commits else None)
+        assert LiveJob.objects.get(key="k", queue__name="repair").data == ("twin" if commits else "letter")
+
+    def test_redrive_as_a_bulk_operation_does_it(self) -> None:
+        (dead,) = seqs_of(enqueue(NewJob(key="k")))
+        kill()
+        done = self.meet(lambda own: own.run(act("redrive", [dead], to="repair")), commits=True)
+        assert (done.done, done.conflicts) == (0, [(dead, "key_taken")])
+
+    @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+    @pytest.mark.parametrize("kind", ["log", "queue"])
+    def test_move_at_the_release(self, kind: str, commits: bool) -> None:
+        make("graveyard", type=kind)
+        engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="graveyard"))
+        numbers = seqs_of(enqueue(NewJob(data="letter", key="k"), NewJob(data="other")))
+        jobs = claim(2)
+
+        def release(own: engine.ConnectionExecutor) -> engine.Settled:
+            return own.run(engine.release([Release(job.seq, job.claim) for job in jobs], NODE))
+
+        settled = self.meet(release, commits=commits, queue="graveyard")
+        assert [settled.released[number].state for number in numbers] == ["dead", "dead"]
+        there = LiveJob.objects.filter(queue__name="graveyard", source_seq__in=numbers).order_by("source_seq")
+        assert [(letter.data, letter.key) for letter in there] == [
+            ("letter", None if commits else "k"),
+            ("other", None),
+        ]
+        assert counts()["dead_lettered"] == 2
+        assert [state(number) for number in numbers] == [None, None]
+
+    def test_move_at_the_claim(self) -> None:
+        make("graveyard")
+        engine.run(engine.configure("work", max_deliveries=1, exhaust_at="claim", dead_letter="graveyard"))
+        enqueue(NewJob(data="letter", key="k"), NewJob(data="good"))
+        engine.run(engine.nack([one().seq], NODE))
+        jobs = self.meet(lambda own: own.run(engine.claim("work", NODE)), commits=True, queue="graveyard")
+        assert [job.data for job in jobs] == ["good"]
+        assert [(job.data, job.key) for job in claim(5, "graveyard")] == [("twin", "k"), ("letter", None)]
+
+    def test_edit(self) -> None:
+        make("letters", type="log")
+        engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="letters"))
+        enqueue(NewJob(data="letter", key="k"))
+        kill()
+        letter = LiveJob.objects.get(queue__name="letters")
+        done = self.meet(
+            lambda own: own.run(edit_and_retry("letters", letter.seq, data=2, dead_at=letter.dead_at)),
+            commits=True,
+            queue="work",
+        )
+        assert done.conflict == "key_taken"
+        assert (state(letter.seq), LiveJob.objects.get(pk=letter.seq).key) == ("record", "k")
+
+
+def seqs_of(answers: list[engine.Enqueued]) -> list[int]:
+    return [answer.seq for answer in answers]

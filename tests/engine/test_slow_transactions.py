@@ -11,7 +11,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob
 
-from .helpers import NODE, OTHER, claim, enqueue, make, one, open_transaction, own_connection, put
+from .helpers import NODE, OTHER, claim, enqueue, make, one, open_transaction, own_connection, put, raise_floors
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,7 +31,8 @@ class Scene:
         one()
         (self.dead,) = put(1, max_deliveries=1)
         engine.run(engine.nack([one().seq], NODE))
-        self.held = [job.seq for job in self.lease(6)]
+        # Each in a claim of its own: calls that settle jobs of one claim take turns.
+        self.held = [job.seq for _ in range(6) for job in self.lease(1)]
         self.expiring = [job.seq for job in self.lease(4, node=OTHER, lease_ms=1_000)]
         enqueue(*[NewJob(delay_ms=1_000)] * 3)
         enqueue(*[NewJob(ttl_ms=1_000)] * 3)
@@ -69,7 +70,7 @@ OTHERS: dict[str, Callable[[Scene, Run], None]] = {
     "ack": lambda s, run: run(engine.ack(s.held[3:4], NODE)),
     "nack": lambda s, run: run(engine.nack(s.held[4:5], NODE)),
     "extend": lambda s, run: run(engine.extend(s.held[5:6], NODE, 30_000)),
-    "floors": lambda s, run: [(s.clock.advance(seconds=1.1), run(engine.advance_floors())) for _ in range(3)],
+    "floors": lambda s, run: raise_floors(run=run),
     "sweep": lambda s, run: (s.clock.advance(seconds=5), run(engine.sweep([s.queue]))),
     "promote": lambda s, run: (s.clock.advance(seconds=5), run(engine.promote([s.queue]))),
     "expire": lambda s, run: (s.clock.advance(seconds=5), run(engine.expire([s.queue]))),

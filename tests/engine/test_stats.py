@@ -9,7 +9,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, stats
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.models import Job, Queue, QueueStat
+from django_leasequeue.models import FloorKind, Queue, QueueFloor, QueueStat
 from django_leasequeue.sql import statement
 
 from .helpers import NODE, claim, enqueue, fetch, make, put
@@ -129,15 +129,18 @@ def test_behind_the_cap_a_count_says_so_and_uses_the_newest_sample(settings, clo
     assert count().in_flight == 18
 
 
-def test_many_claimed_jobs_that_are_done_do_not_make_a_count_wrong(settings, clock) -> None:
+def test_claims_behind_the_cap_are_estimated_and_all_jobs_of_a_claim_count(settings, clock) -> None:
     settings.LEASEQUEUE = {"COUNT_CAP": 5}
     put(40)
     jobs = claim(30)
-    clock.advance(seconds=1)
-    claim(2)
-    engine.run(engine.ack([job.seq for job in jobs], NODE))
-    assert count().in_flight == 2
-    assert not count().exact
+    assert count().in_flight == 30
+    engine.run(engine.ack([job.seq for job in jobs[:20]], NODE))
+    for _ in range(8):
+        clock.advance(seconds=1)
+        claim(1)
+    assert (count().in_flight, count().exact) == (6, False), "of the newest claims, as many as the cap allows"
+    sample()
+    assert (count().in_flight, count().ready, count().exact) == (18, 2, False)
 
 
 def test_dead_letters_kept_in_a_queue_do_not_count_as_dead(settings) -> None:
@@ -184,9 +187,9 @@ def test_large_tables_are_estimated_from_some_of_their_pages(settings, monkeypat
     for _ in range(3):
         enqueue(*[NewJob(data="x" * 200) for _ in range(4_000)])
     put(3, queue="work", delay_ms=60_000)
-    monkeypatch.setattr(stats, "SAMPLE_PAGES", 60)
+    monkeypatch.setattr(stats, "SAMPLE_PAGES", 20)
     sample()
-    # 60 of about 500 pages at random: a wrong formula is off by the factor 8, chance by some ten percent.
+    # 20 of about 140 pages at random: a wrong formula is off by the factor 7, chance by some twenty percent.
     assert 5_000 < count().ready < 25_000
     assert count().delayed == 3, "small figures are counted, not estimated"
 
@@ -208,19 +211,16 @@ def test_totals_sum_the_samples_of_a_project(clock) -> None:
     assert engine.run(engine.totals(after="", size=1))[0].project == "b"
 
 
-def test_nothing_is_walked_below_the_floor(clock) -> None:
-    seqs = put(3)
-    claim(3)
+def test_nothing_is_walked_below_a_floor(clock) -> None:
+    seqs = put(4)
+    put(2, delay_ms=1_000)
+    claim(1, lease_ms=1_000)
     queue = Queue.objects.get().pk
-    for _ in range(4):
-        clock.advance(seconds=2)
-        engine.run(engine.advance_floors())
-    # A job that only a wrong floor can hide: the count must not have looked there.
-    Job.objects.filter(pk=seqs[0]).update(state=0, node=None, claim=None, deadline=None)
-    assert count().ready == 0
-    clock.advance(seconds=61)
-    engine.run(engine.advance_floors([queue]))
-    assert count().ready == 3 - 2 + 2, "the minute's look from zero found it; the other two are over"
+    assert (count().ready, count().delayed, count().in_flight) == (3, 2, 1)
+    above = round(clock.now.timestamp() * 1_000_000) + 2_000_000
+    for kind, value in ((FloorKind.READY, seqs[3]), (FloorKind.DELAYED, above), (FloorKind.CLAIM, above)):
+        QueueFloor.objects.create(queue_id=queue, kind=kind, value=value, made_at=clock.now)
+    assert (count().ready, count().delayed, count().in_flight) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["queue_counts", "stat_pages", "stat_insert", "stat_totals", "queue_page"])

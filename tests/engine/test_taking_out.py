@@ -10,7 +10,19 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Claim, Job, JobResult, JobState, LeaseEvent, Queue, QueueFloor, QueueStat
+from django_leasequeue.models import (
+    Claim,
+    Job,
+    JobEvent,
+    JobResult,
+    JobState,
+    LeaseEvent,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    QueueStat,
+    Ready,
+)
 
 from .helpers import (
     NODE,
@@ -121,8 +133,8 @@ def test_cancel_and_claim_at_once_never_both() -> None:
         assert kinds(number) == ["enqueued", "claimed"]
     for number in gone:
         assert kinds(number) == ["enqueued", "cancelled"]
-    assert Job.objects.filter(state=JobState.LEASED).count() == len(taken)
-    assert Job.objects.filter(state=JobState.READY).count() == rounds * 3 - len(taken) - len(gone)
+    assert LiveJob.objects.filter(state=JobState.LEASED).count() == len(taken)
+    assert LiveJob.objects.filter(state=JobState.READY).count() == rounds * 3 - len(taken) - len(gone)
 
 
 class TestPurge:
@@ -187,7 +199,7 @@ class TestPurge:
         for number in numbers:
             assert kinds(number) == ["enqueued", "cancelled"]
             assert last_event(number).detail == {"reason": "purged"}
-        assert not LeaseEvent.objects.filter(seq__in=records).exists()
+        assert not JobEvent.objects.filter(seq__in=records).exists()
 
     def test_another_queue_and_project_stay(self) -> None:
         make("other")
@@ -211,7 +223,7 @@ class TestDelete:
         other = put()
         events = LeaseEvent.objects.count()
         assert engine.run(engine.delete("kept")) is True
-        for model in (Job, JobResult, Claim, QueueFloor, QueueStat):
+        for model in (Job, Ready, JobResult, Claim, QueueFloor, QueueStat):
             assert not model.objects.filter(queue_id=queue).exists(), model
         assert not Queue.objects.filter(pk=queue).exists()
         assert LeaseEvent.objects.count() == events

@@ -10,9 +10,8 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
 from django_leasequeue.engine.trail import Trail
-from django_leasequeue.models import Job
 
-from .helpers import NODE, OTHER, enqueue, make, own_connection, put, seqs
+from .helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,8 +52,9 @@ def test_a_full_claim_lays_it_and_one_statement_is_enough(claimer: Claimer) -> N
     numbers = put(6)
     for start in (0, 2, 4):
         assert seqs(claimer.claim()) == numbers[start : start + 2]
-        assert claimer.executor.sent == ["claim"]
-    assert claimer.trail.parameters()["trail"] == f"{{{numbers[5]}}}"
+        assert claimer.executor.sent == (["claim"] if start else ["claim_look", "claim"])
+    (look,) = claimer.trail.looks(["work"])
+    assert look.lows == [numbers[5] + 1]
 
 
 def test_what_is_given_back_below_it_is_found_when_jobs_run_short(claimer: Claimer) -> None:
@@ -71,6 +71,17 @@ def test_and_when_it_is_old(claimer: Claimer) -> None:
     assert seqs(claimer.claim()) == numbers[2:4]
     claimer.time = 0.6
     assert seqs(claimer.claim()) == [numbers[0], numbers[4]]
+
+
+def test_what_is_committed_late_below_it_is_found_when_it_is_old(claimer: Claimer) -> None:
+    with open_transaction() as slow:
+        (late,) = slow.run(engine.enqueue("work", [NewJob()]))
+        numbers = put(8)
+        claimer.claim()
+        slow.connection.commit()
+    assert seqs(claimer.claim()) == numbers[2:4]
+    claimer.time = 0.6
+    assert seqs(claimer.claim()) == [late.seq, numbers[4]]
 
 
 def test_what_comes_due_waits_no_longer(clock, claimer: Claimer) -> None:
@@ -101,14 +112,30 @@ def test_claims_of_finished_jobs_cost_a_busy_claimer_nothing(clock, claimer: Cla
 def test_it_is_forgotten_when_a_claim_is_not_full(claimer: Claimer) -> None:
     put(1)
     claimer.claim()
-    assert claimer.trail.parameters() == {}
+    assert claimer.trail.looks(["work"]) == []
 
 
 def test_a_higher_priority_is_not_behind_it(claimer: Claimer) -> None:
+    (first,) = enqueue(NewJob(priority=9))
+    numbers = put(4)
+    assert seqs(claimer.claim()) == [first.seq, numbers[0]]
+    (urgent,) = enqueue(NewJob(priority=9))
+    assert seqs(claimer.claim()) == [urgent.seq, numbers[1]]
+
+
+def test_a_priority_that_the_queue_never_had_is_seen_when_it_is_old(claimer: Claimer) -> None:
     put(4)
     claimer.claim()
     (urgent,) = enqueue(NewJob(priority=9))
+    claimer.time = 0.6
     assert seqs(claimer.claim())[0] == urgent.seq
+
+
+def test_it_is_of_these_queues_alone(claimer: Claimer) -> None:
+    make("second")
+    first, second = put(4), put(2, "second")
+    claimer.claim()
+    assert seqs(claimer.claim(4, ["second", "work"])) == [*second, *first[2:]]
 
 
 def test_each_queue_has_its_own(claimer: Claimer) -> None:
@@ -125,5 +152,5 @@ def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
     (poison,) = put(1)
     good = put(2)
     claimer.claim()
-    Job.objects.filter(pk=poison).update(deliveries=1)
+    delivered(1, poison)
     assert seqs(claimer.claim()) == good

@@ -8,7 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, NewJob
-from django_leasequeue.models import Job, JobResult
+from django_leasequeue.models import Job, JobResult, LiveJob
 
 from .helpers import NODE, OTHER, claim, counts, enqueue, kinds, last_event, make, one, put, seqs, state
 
@@ -26,12 +26,12 @@ class TestMessages:
     @pytest.mark.parametrize(("own", "lives_ms"), [(None, 60_000), (5_000, 5_000), (600_000, 600_000)])
     def test_the_jobs_own_wins_over_the_queues(self, clock, own: int | None, lives_ms: int) -> None:
         enqueue(NewJob(ttl_ms=own))
-        assert Job.objects.get().expires_at == clock.now + timedelta(milliseconds=lives_ms)
+        assert LiveJob.objects.get().expires_at == clock.now + timedelta(milliseconds=lives_ms)
 
     def test_no_ttl_is_for_ever(self, clock) -> None:
         make("endless")
         numbers = put(queue="endless")
-        assert Job.objects.get().expires_at is None
+        assert LiveJob.objects.get().expires_at is None
         clock.advance(days=10_000)
         assert seqs(claim(1, "endless")) == numbers
 
@@ -87,15 +87,15 @@ class TestMessages:
 
     def test_a_claim_never_shortens_a_life(self, clock) -> None:
         enqueue(NewJob(ttl_ms=600_000))
-        before = Job.objects.get().expires_at
+        before = LiveJob.objects.get().expires_at
         one(lease_ms=1_000, grace_ms=1_000)
-        assert Job.objects.get().expires_at == before
+        assert LiveJob.objects.get().expires_at == before
 
     def test_and_grace_outlives_the_claim(self, clock) -> None:
         put()
         clock.advance(seconds=50)
         job = one(lease_ms=30_000, grace_ms=20_000)
-        assert Job.objects.get().expires_at == job.deadline + timedelta(seconds=20)
+        assert LiveJob.objects.get().expires_at == job.deadline + timedelta(seconds=20)
         clock.now = job.deadline + timedelta(seconds=19)
         again = one(node=OTHER, lease_ms=100)
         assert again.seq == job.seq
@@ -129,14 +129,14 @@ class TestMessages:
         job = one(lease_ms=50_000, grace_ms=25_000)
         clock.advance(seconds=40)
         engine.run(engine.extend([job.seq], NODE, 60_000))
-        assert Job.objects.get().expires_at == clock.now + timedelta(seconds=85)
+        assert LiveJob.objects.get().expires_at == clock.now + timedelta(seconds=85)
 
     def test_a_message_without_ttl_gets_none_from_a_claim(self) -> None:
         make("endless")
         put(queue="endless")
         job = one("endless", grace_ms=1_000)
         engine.run(engine.extend([job.seq], NODE, 1_000))
-        assert Job.objects.get().expires_at is None
+        assert LiveJob.objects.get().expires_at is None
 
     def test_a_released_message_keeps_the_life_its_claim_gave_it(self, clock) -> None:
         put()

@@ -10,14 +10,27 @@ from typing import Any
 import pgtrigger
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, Release
 from django_leasequeue.engine.operation import Rows
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.verify import MEANINGS, Verification, snapshot, verify
-from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    Job,
+    JobEvent,
+    LeaseEvent,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    QueueRank,
+    Ready,
+    Record,
+)
 
 from .helpers import NODE, OTHER, claim, make, one, open_transaction, put
 
@@ -37,10 +50,11 @@ def found() -> list[tuple[str, int]]:
     return [(item.difference, item.seq) for item in check().differences]
 
 
-def change(seq: int, **fields: Any) -> None:
-    """Change a job behind the engine's back."""
-    with pgtrigger.ignore("leasequeue.Job:state_moves"):
-        Job.objects.filter(pk=seq).update(**fields)
+def vanish(*seqs: int) -> None:
+    """Remove jobs and their places behind the engine's back."""
+    for model in (Ready, Delayed, DeadLetter, Record, Job):
+        model.objects.filter(seq__in=seqs).delete()
+    Claim.objects.filter(seqs__overlap=list(seqs)).delete()
 
 
 def everything_that_happens_to_jobs(clock) -> None:
@@ -62,7 +76,7 @@ def everything_that_happens_to_jobs(clock) -> None:
         put(3, queue=queue)
         engine.run(engine.release([Release(job.seq, delay_ms=0) for job in claim(3, queue=queue)], NODE))
     claim(1, queue="moving")
-    engine.run(engine.redrive("mortal", [Job.objects.filter(queue__name="mortal").earliest("seq").seq]))
+    engine.run(engine.redrive("mortal", [LiveJob.objects.filter(queue__name="mortal", state=3).earliest("seq").seq]))
     engine.run(engine.redrive_home("letters", [Job.objects.filter(queue__name="letters").earliest("seq").seq]))
     claim(1, queue="quiet", node=OTHER)
     clock.advance(seconds=40)
@@ -75,37 +89,27 @@ def test_nothing_is_wrong_after_everything_that_can_happen(clock) -> None:
     outcome = check()
     assert outcome.differences == []
     assert (outcome.total, outcome.unknown) == (0, 0)
-    assert outcome.leases == Job.objects.filter(state=2).count() > 3
+    assert outcome.leases == LiveJob.objects.filter(state=2).count() > 3
     assert outcome.jobs_with_events > 20
 
 
 def test_a_lease_that_the_log_does_not_know() -> None:
     seqs = put(2)
-    job = one()
-    change(seqs[1], state=2, node="x", claim=job.claim, deadline=job.deadline, claimed_at=job.claimed_at)
-    outcome = check()
-    assert [item[0] for item in outcome.differences if item.seq == seqs[1]] == [
-        "other_place",
-        "not_in_claim",
-        "claim_of_another",
-    ][:2]
-    first = outcome.differences[0]
-    assert (first.queue, first.project, first.expected["place"], first.found["place"]) == (
-        "work",
-        "",
-        "waiting",
-        "leased",
-    )
+    one()
+    Ready.objects.filter(seq=seqs[1]).delete()
+    Claim.objects.update(seqs=seqs)
+    (first,) = check().differences
+    assert (first.difference, first.seq, first.queue, first.project) == ("other_place", seqs[1], "work", "")
+    assert (first.expected["place"], first.found["place"]) == ("waiting", "leased")
 
 
 def test_a_lease_without_any_event() -> None:
     make("quiet", log_enqueued=False)
     (seq,) = put(1, queue="quiet")
-    job = one("quiet")
+    one("quiet")
     with pgtrigger.ignore("leasequeue.LeaseEvent:append_only"):
-        LeaseEvent.objects.filter(seq=seq).delete()
+        LeaseEvent.objects.filter(seqs__contains=[seq]).delete()
         put(1)
-    Job.objects.filter(pk=seq).update(claimed_at=job.claimed_at)
     assert found() == [("lease_without_event", seq)]
 
 
@@ -122,86 +126,159 @@ def test_leases_older_than_the_log_are_unknown(clock) -> None:
 def test_jobs_that_vanished() -> None:
     seqs = put(3)
     claim(1)
-    Job.objects.filter(pk__in=seqs[:2]).delete()
+    vanish(*seqs[:2])
     assert found() == [("lease_without_job", seqs[0]), ("lost_job", seqs[1])]
 
 
 def test_a_job_that_came_back_from_the_dead() -> None:
     (seq,) = put(1)
-    job = one()
-    before = Job.objects.get(pk=seq)
+    row = Ready.objects.get(seq=seq)
+    one()
     engine.run(engine.ack([seq], NODE))
-    before.state, before.node, before.claim, before.deadline = 0, None, None, None
-    before.save(force_insert=True)
-    assert found() == [("ended_job", seq), ("live_and_ended", seq)]
-    assert job.seq == seq
+    Ready.objects.bulk_create([row])
+    assert found() == [("ended_job", seq), ("two_places", seq)]
+    assert check().differences[1].found == {"place": "ready, result"}
 
 
 @pytest.mark.parametrize(
-    "fields", [{"node": "thief"}, {"claim": 10**9}, {"deliveries": 7}, {"deadline": "2030-01-01T13:00:00Z"}]
+    "fields", [{"node": "thief"}, {"token": 10**9}, {"deliveries": [7]}, {"deadline": "2030-01-01T13:00:00Z"}]
 )
 def test_another_holder_than_the_log_says(fields) -> None:
     (seq,) = put(1)
     one()
-    change(seq, **fields)
-    assert ("other_holder", seq) in found()
+    Claim.objects.update(**fields)
+    assert found() == [("other_holder", seq)]
 
 
-def test_leases_that_the_sweep_would_not_find() -> None:
-    seqs = put(4)
-    jobs = [one() for _ in range(4)]
-    Claim.objects.filter(pk=jobs[0].claim).delete()
-    Claim.objects.filter(pk=jobs[1].claim).update(seqs=[])
-    Claim.objects.filter(pk=jobs[2].claim).update(deadline="2031-01-01T00:00:00Z")
-    Claim.objects.filter(pk=jobs[3].claim).update(node="x")
-    assert found() == [
-        ("lease_without_claim", seqs[0]),
-        ("not_in_claim", seqs[1]),
-        ("claim_too_late", seqs[2]),
-        ("claim_of_another", seqs[3]),
-    ]
+def test_claims_that_cannot_be() -> None:
+    seqs = put(6)
+    jobs = [*claim(1), *claim(1), *claim(2), *claim(1), *claim(1)]
+    Claim.objects.filter(token=jobs[0].claim).update(seqs=[])
+    Claim.objects.filter(token=jobs[1].claim).update(deliveries=[1, 1])
+    Claim.objects.filter(token=jobs[2].claim).update(seqs=[seqs[2], seqs[3], seqs[2]])
+    Claim.objects.filter(token=jobs[4].claim).update(name="app.other")
+    outcome = check()
+    assert {(item.difference, item.seq) for item in outcome.differences} == {
+        ("lease_without_job", seqs[0]),
+        ("no_place", seqs[0]),
+        ("empty_claim", 0),
+        ("other_length", seqs[1]),
+        ("twice_in_claim", seqs[2]),
+        ("other_name", seqs[4]),
+    }
+    told = next(item for item in outcome.differences if item.difference == "other_length")
+    assert (told.expected["claim"], told.found) == (jobs[1].claim, {"jobs": 1, "deliveries": 2})
+
+
+def floor(kind: int, value: int, rank: int = 0) -> None:
+    queue = Queue.objects.get(name="work")
+    QueueFloor.objects.create(queue=queue, kind=kind, rank=rank, value=value, made_at=queue.created_at)
 
 
 def test_floors_that_hide_jobs() -> None:
     ready = put(2)
     (delayed,) = put(1, delay_ms=1_000)
-    put(1, queue="work", priority=5)
+    (urgent, again) = put(2, queue="work", priority=5)
     leased = one()
-    QueueFloor.objects.filter(kind=0, rank=0).update(value=ready[1])
-    QueueFloor.objects.filter(kind=1).update(value=2**60)
-    QueueFloor.objects.filter(kind=2).update(value=2**60)
+    engine.run(engine.nack([one().seq], NODE))
+    floor(0, ready[1])
+    floor(0, 5)
+    floor(0, 2**60, rank=-5)
+    floor(1, 2**60)
+    floor(2, 2**60)
+    floor(3, 2**60)
     outcome = check()
     assert [(item.difference, item.seq) for item in outcome.differences] == [
         ("below_floor", ready[0]),
         ("below_floor", delayed),
         ("below_floor", leased.seq),
-    ]
+    ], "jobs that were given back are not bounded by a floor"
     assert outcome.differences[0].expected == {"kind": "ready", "rank": 0, "value": ready[1]}
     assert outcome.differences[0].found == {"jobs": 1, "lowest": ready[0]}
+    assert leased.seq == urgent
     QueueFloor.objects.all().delete()
-    assert {item.difference for item in check().differences} == {"no_floor"}
+    QueueRank.objects.filter(rank=-5).delete()
+    assert found() == [("no_rank", again)]
 
 
-def test_impossible_jobs() -> None:
-    make("log", type="log")
+def test_jobs_that_stand_nowhere_or_twice() -> None:
+    seqs = put(5)
+    (delayed,) = put(1, delay_ms=1_000)
+    leased = one()
+    Ready.objects.filter(seq=seqs[1]).delete()
+    Claim.objects.update(seqs=[leased.seq, seqs[2]])
+    queue = Queue.objects.get()
+    Ready.objects.create(queue=queue, rank=0, lane=2, position=delayed, seq=delayed, ready_at=queue.created_at)
+    Job.objects.filter(pk=seqs[3]).delete()
+    wanted = ("no_place", "two_places", "place_without_job")
+    jobs = {item.seq: item for item in check().differences if item.difference in wanted}
+    assert {seq: (item.difference, item.found) for seq, item in jobs.items()} == {
+        seqs[1]: ("no_place", {"place": "nowhere"}),
+        seqs[2]: ("two_places", {"place": "leased, ready"}),
+        seqs[3]: ("place_without_job", {"place": "ready"}),
+        delayed: ("two_places", {"place": "delayed, ready"}),
+    }
+
+
+def test_places_of_another_kind_or_queue() -> None:
+    queue, log = make("other"), make("log", type="log")
     seqs = put(3)
     (record,) = put(1, queue="log")
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE leasequeue_job DROP CONSTRAINT leasequeue_job_delay_complete")
-    try:
-        change(seqs[0], state=1, available_at=None)
-        change(seqs[1], queue_id=10**9)
-        change(record, state=0)
-        kinds = {(item.difference, item.seq): item for item in check().differences}
-        assert {("delayed_without_time", seqs[0]), ("no_queue", seqs[1]), ("wrong_type", record)} <= set(kinds)
-        assert kinds["no_queue", seqs[1]].queue is None
-    finally:
-        Job.objects.all().delete()
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "ALTER TABLE leasequeue_job ADD CONSTRAINT leasequeue_job_delay_complete"
-                " CHECK (NOT (state = 1) OR available_at IS NOT NULL)"
-            )
+    Record.objects.create(queue_id=Queue.objects.get(name="work").pk, seq=seqs[0])
+    Ready.objects.filter(seq=seqs[0]).delete()
+    Ready.objects.filter(seq=seqs[1]).update(queue_id=queue)
+    with pgtrigger.ignore("leasequeue.Job:written_once"):
+        Job.objects.filter(pk=seqs[2]).update(queue_id=10**9)
+    Ready.objects.filter(seq=seqs[2]).update(queue_id=10**9)
+    Record.objects.filter(seq=record).delete()
+    Delayed.objects.create(seq=record, queue_id=log, rank=0, available_at=Queue.objects.get(pk=log).created_at)
+    told = {(item.difference, item.seq): item for item in check().differences}
+    assert {
+        ("wrong_type", seqs[0]),
+        ("other_queue", seqs[1]),
+        ("no_queue", seqs[2]),
+        ("wrong_type", record),
+    } <= set(told)
+    assert told["no_queue", seqs[2]].queue is None
+    assert told["wrong_type", record].expected == {"type": "log"}
+    assert told["wrong_type", record].found == {"place": "delayed"}
+
+
+def test_what_a_place_repeats_of_its_job() -> None:
+    plain = put(5)
+    (answered,) = put(1, reply_to="channel")
+    (delayed,) = put(1, delay_ms=1_000, tag="a", max_deliveries=3)
+    (failed,) = put(1, priority=9)
+    engine.run(engine.release([Release(one().seq, failure=Failure("E"))], NODE))
+    assert found() == []
+    Ready.objects.filter(seq=plain[0]).update(tag="x")
+    Ready.objects.filter(seq=plain[1]).update(max_deliveries=9)
+    Ready.objects.filter(seq=plain[2]).update(flags=32)
+    Ready.objects.filter(seq=plain[3]).update(flags=4)
+    Ready.objects.filter(seq=plain[4]).update(rank=1)
+    Ready.objects.filter(seq__in=[answered, failed]).update(flags=0)
+    Delayed.objects.filter(seq=delayed).update(tag="b")
+    QueueRank.objects.create(queue=Queue.objects.get(), rank=1)
+    told = {item.seq: item for item in check().differences}
+    assert {item.difference for item in told.values()} == {"other_copy"}
+    assert set(told) == {plain[0], plain[1], plain[3], plain[4], answered, failed, delayed}, "a suspect is none"
+    assert (told[answered].expected["flags"], told[answered].found["flags"]) == (1, 0)
+    assert (told[failed].expected["flags"], told[failed].found["flags"]) == (8, 0)
+    assert (told[delayed].expected["tag"], told[delayed].found["tag"]) == ("a", "b")
+
+
+def test_letters_without_a_row_and_rows_without_a_letter() -> None:
+    make("moving", max_deliveries=1, exhaust_at="release", dead_letter="letters")
+    make("letters")
+    put(2, queue="moving")
+    engine.run(engine.release([Release(job.seq) for job in claim(2, queue="moving")], NODE))
+    first, second = Job.objects.filter(queue__name="letters").order_by("seq")
+    assert found() == []
+    DeadLetter.objects.filter(seq=first.seq).delete()
+    Ready.objects.filter(seq=second.seq).delete()
+    Attempt.objects.filter(seq=second.seq).delete()
+    Job.objects.filter(pk=second.seq).delete()
+    assert found() == [("other_copy", first.seq), ("place_without_job", second.seq)]
 
 
 def test_the_order_of_events_is_that_of_the_row_lock_not_of_the_transaction_number() -> None:
@@ -213,7 +290,7 @@ def test_the_order_of_events_is_that_of_the_row_lock_not_of_the_transaction_numb
         engine.run(engine.nack([seq], NODE))
         (job,) = [job for job in early.run(engine.claim("work", OTHER, 2)) if job.seq == seq]
         early.connection.commit()
-    events = list(LeaseEvent.objects.filter(seq=seq).order_by("id").values_list("kind", "txid"))
+    events = list(JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", "txid"))
     assert events[-1][1] < events[-2][1]
     assert job.deliveries == 2
     assert found() == []
@@ -227,8 +304,7 @@ def test_events_of_deleted_queues_are_no_differences() -> None:
 
 
 def test_differences_are_counted_beyond_the_limit() -> None:
-    put(5)
-    Job.objects.all().delete()
+    vanish(*put(5))
     outcome = check(size=2)
     assert (outcome.total, len(outcome.differences)) == (5, 2)
 
@@ -248,7 +324,7 @@ def test_the_check_sees_one_instant_and_changes_nothing() -> None:
     with connect("default") as own, snapshot(own) as executor:
         executor.fetch = while_the_world_goes_on(executor.fetch)
         assert executor.run(verify()).total == 0
-        assert Job.objects.count() == 0
+        assert LiveJob.objects.count() == 0
         with pytest.raises(Exception, match="read-only"):
             executor.run(engine.sweep([Queue.objects.get().pk]))
 
@@ -256,10 +332,8 @@ def test_the_check_sees_one_instant_and_changes_nothing() -> None:
 def test_every_difference_has_a_meaning() -> None:
     assert all(MEANINGS.values())
     (seq,) = put(1)
-    JobResult.objects.all().delete()
-    Job.objects.all().delete()
+    vanish(seq)
     assert check().differences[0].meaning == MEANINGS["lost_job"]
-    assert seq
 
 
 def command(*arguments: str) -> tuple[str, str | None]:
@@ -283,7 +357,7 @@ def test_the_command_is_content(clock) -> None:
 
 def test_the_command_prints_differences_and_fails() -> None:
     (seq,) = put(1)
-    Job.objects.all().delete()
+    vanish(seq)
     text, error = command()
     assert error == "1 differences between the lease log and the tables"
     assert f"lost_job: job {seq} of /work: the log says that the job waits" in text
@@ -294,10 +368,9 @@ def test_the_command_prints_differences_and_fails() -> None:
 
 
 def test_the_command_looks_back_as_far_as_it_is_told(clock) -> None:
-    put(1)
+    seqs = put(1)
     clock.advance(hours=2)
-    put(1)
-    Job.objects.all().delete()
+    vanish(*seqs, *put(1))
     assert command("--since", "1h")[1] == "1 differences between the lease log and the tables"
     assert command("--since", "3h")[1] == "2 differences between the lease log and the tables"
     assert command("--since", clock.now.isoformat())[1] == "1 differences between the lease log and the tables"

@@ -94,14 +94,30 @@ class TestStatus:
         assert found is not None
         assert (found.state, found.exhausted) == ("failed", False)
 
-    def test_a_live_job_comes_before_an_old_result_of_its_key(self) -> None:
+    def test_a_key_stands_for_the_last_job_that_has_it(self) -> None:
         make(dedup_until="terminal")
         first = put()
         job = claim()
         engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
         second = put()
         found = engine.run(results.status("work", keys=["a"]))
-        assert [line.seq for line in found] == [second.seq, first.seq]
+        assert [line.seq for line in found] == [second.seq]
+        found = engine.run(results.status("work", keys=["a"], seqs=[first.seq]))
+        assert [(line.seq, line.state) for line in found] == [(second.seq, "queued"), (first.seq, "completed")]
+
+    def test_a_key_is_unknown_from_the_claim_on_where_the_queue_says_so(self) -> None:
+        make(dedup_until="claimed")
+        seq = put().seq
+        assert state() == "queued"
+        job = claim()
+        assert (state(), engine.run(engine.find(["a"]))) == (None, {})
+        engine.run(engine.nack([seq], NODE, delay_ms=60_000))
+        assert state() is None
+        assert engine.run(results.update_result_ttl("work", 1_000, key="a")) is None
+        (found,) = engine.run(results.status("work", seqs=[job.seq]))
+        assert found.state == "queued"
+        again = put()
+        assert (again.seq != seq, state()) == (True, "queued")
 
     def test_by_number_and_only_of_this_queue(self) -> None:
         make()
@@ -235,6 +251,22 @@ class TestReplies:
         assert engine.run(replies.join(seq, "two")) is True
         assert engine.run(replies.join(seq, "one")) is True
         assert Job.objects.get(pk=seq).reply_to == "one two"
+
+    @pytest.mark.parametrize("place", ["ready", "delayed", "leased", "given back"])
+    def test_the_end_is_told_to_who_joined_wherever_the_job_stood(self, place: str, clock: clock.Clock) -> None:
+        make(result_ttl_ms=0)
+        seq = engine.run(engine.enqueue("work", [NewJob(delay_ms=1_000 if place == "delayed" else None)]))[0].seq
+        if place in ("leased", "given back"):
+            job = claim()
+        if place == "given back":
+            engine.run(engine.nack([seq], NODE))
+        assert engine.run(replies.join(seq, "one")) is True
+        clock.advance(seconds=1)
+        if place != "leased":
+            job = claim()
+        engine.run(engine.finish([Ending(seq, job.claim, result=1)], NODE))
+        (found,) = engine.run(results.status("work", seqs=[seq], inline=100))
+        assert (found.state, found.result_json) == ("completed", "1"), "kept for a minute, for who waits"
 
     def test_nobody_can_join_a_job_that_has_ended(self) -> None:
         make()

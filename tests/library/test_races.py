@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from django_leasequeue import Queue, engine
+from django_leasequeue.engine import replies, results
 from django_leasequeue.enums import EventKind
-from django_leasequeue.models import LeaseEvent
+from django_leasequeue.models import JobEvent
 from django_leasequeue.producing import CancelStatus
 
 ROUNDS = 1_000
@@ -112,9 +113,71 @@ def test_p3_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> 
     # Both won now and then: the two did meet.
     assert min(seen.values()) > 0, seen
     assert len(seen) == 2
-    kinds = Counter(LeaseEvent.objects.values_list("seq", "kind"))
+    kinds = Counter(JobEvent.objects.values_list("seq", "kind"))
     assert set(kinds.values()) == {1}
     claimed = {seq for seq, kind in kinds if kind == EventKind.CLAIMED}
     cancelled = {seq for seq, kind in kinds if kind == EventKind.CANCELLED}
     assert len(claimed) + len(cancelled) == ROUNDS
     assert not claimed & cancelled
+
+
+@pytest.mark.parametrize("unusual", [False, True])
+def test_who_joins_while_the_job_ends_is_told_or_too_late(test_dsn: str, unusual: bool) -> None:
+    """An ending that waits for the lock of a join tells its channel; a join that waits for an ending finds nothing."""
+    engine.run(engine.create("joined", preset="jobqueue", result_ttl_ms=0))
+    with psycopg.connect(test_dsn, autocommit=True) as listener, psycopg.connect(test_dsn) as first:
+        listener.execute("LISTEN late")
+        executor = engine.ConnectionExecutor(first)
+        for joins in (True, False):
+            job = _held(unusual)
+            ending = engine.finish([engine.Ending(job.seq, job.claim)], "worker")
+            joining = replies.join(job.seq, "late")
+            executor.run(joining if joins else ending)
+            with Rival(test_dsn, lambda one=ending if joins else joining: one) as rival:
+                rival.begin()
+                _wait_for_lock(listener)
+                first.commit()
+                answer = rival.end()
+            if joins:
+                assert answer.ok == [job.seq]
+                assert [told.payload.split(":")[0] for told in listener.notifies(timeout=5, stop_after=1)] == [
+                    str(job.seq)
+                ]
+                assert [found.state for found in engine.run(results.status("joined", seqs=[job.seq]))] == ["completed"]
+            else:
+                assert answer is None
+
+
+def test_a_ttl_that_is_set_while_the_job_ends_counts(test_dsn: str) -> None:
+    engine.run(engine.create("kept", preset="jobqueue", result_ttl_ms=1_000))
+    with psycopg.connect(test_dsn, autocommit=True) as watcher, psycopg.connect(test_dsn) as first:
+        executor = engine.ConnectionExecutor(first)
+        for sets in (True, False):
+            job = _held(True, "kept")
+            ending = engine.finish([engine.Ending(job.seq, job.claim)], "worker")
+            setting = results.update_result_ttl("kept", 3_600_000, seq=job.seq)
+            executor.run(setting if sets else ending)
+            with Rival(test_dsn, lambda one=ending if sets else setting: one) as rival:
+                rival.begin()
+                _wait_for_lock(watcher)
+                first.commit()
+                answer = rival.end()
+            assert answer.ok == [job.seq] if sets else answer == (job.seq, True)
+            (found,) = engine.run(results.status("kept", seqs=[job.seq]))
+            assert (found.expires_at - found.finished_at).total_seconds() > 3_000
+
+
+def _held(unusual: bool, queue: str = "joined") -> engine.LeasedJob:
+    """Claim a new job; an unusual one is settled by the statement that looks at the job."""
+    options = {"result_ttl_ms": 2_000} if unusual else {}
+    engine.run(engine.enqueue(queue, [engine.NewJob(**options)]))
+    return engine.run(engine.claim(queue, "worker"))[0]
+
+
+def _wait_for_lock(connection: psycopg.Connection) -> None:
+    for _ in range(3_000):
+        row = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+        if row and row[0]:
+            return
+        time.sleep(0.01)
+    raise AssertionError("nobody waits")

@@ -11,12 +11,27 @@ from django.apps import apps
 from django.db import IntegrityError, connection, models, transaction
 from django.utils import timezone
 
-from django_leasequeue.models import Claim, Job, JobResult, JobState, LeaseEvent, Queue, QueueFloor, QueueStat
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    Job,
+    JobResult,
+    LeaseEvent,
+    Queue,
+    QueueFloor,
+    QueueRank,
+    QueueStat,
+    Ready,
+    Record,
+)
 from tests.engine.helpers import make, put
 
 pytestmark = pytest.mark.django_db
 
 NOW = timezone.now()
+HOT = (Attempt, Claim, DeadLetter, Delayed, Job, JobResult, LeaseEvent, QueueFloor, QueueRank, QueueStat, Ready, Record)
 
 
 def refused(constraint: str, act: Callable[[], Any]) -> None:
@@ -59,7 +74,7 @@ def test_a_key_once_a_queue() -> None:
     queue, other = make("work"), make("other")
 
     def job(queue_id: int, key: str | None) -> Job:
-        return Job.objects.create(queue_id=queue_id, position=1, created_at=NOW, key=key)
+        return Job.objects.create(queue_id=queue_id, created_at=NOW, key=key)
 
     job(queue, "k")
     job(other, "k")
@@ -68,35 +83,26 @@ def test_a_key_once_a_queue() -> None:
     refused("leasequeue_job_key", lambda: job(queue, "k"))
 
 
-def test_a_lease_is_complete() -> None:
-    make("work")
-    put()
-    for missing in ("node", "claim", "deadline"):
-        fields = {"state": JobState.LEASED, "node": "n", "claim": 1, "deadline": NOW, missing: None}
-        refused("leasequeue_job_lease_complete", lambda fields=fields: Job.objects.update(**fields))
+def test_a_place_once_a_job() -> None:
+    queue = make("work")
+    (seq,) = put()
+    (late,) = put(delay_ms=1_000)
+    at = {"queue_id": queue, "rank": 0}
+    refused("leasequeue_ready_pkey", lambda: Ready.objects.create(**at, lane=2, position=seq, seq=seq, ready_at=NOW))
+    refused("leasequeue_delayed_pkey", lambda: Delayed(**at, seq=late, available_at=NOW).save(force_insert=True))
+    Record.objects.create(queue_id=queue, seq=1)
+    refused("leasequeue_record_pkey", lambda: Record.objects.create(queue_id=queue, seq=1))
+    claim = {"queue_id": queue, "token": 1, "deadline": NOW, "created_at": NOW, "ttl_ms": 1, "node": "n", "seqs": [1]}
+    Claim.objects.create(**claim)
+    Claim.objects.create(**claim, part=1)
+    refused("leasequeue_claim_pkey", lambda: Claim.objects.create(**claim))
 
 
-def test_a_delay_has_a_time() -> None:
-    make("work")
-    put()
-    refused("leasequeue_job_delay_complete", lambda: Job.objects.update(state=JobState.DELAYED))
-
-
-def test_a_result_once_a_key() -> None:
-    def result(seq: int, key: str | None) -> JobResult:
-        return JobResult.objects.create(
-            seq=seq, queue_id=1, key=key, created_at=NOW, finished_at=NOW, expires_at=NOW, deliveries=1, state=1
-        )
-
-    result(1, "k")
-    result(2, None)
-    result(3, None)
-    refused("leasequeue_result_key", lambda: result(4, "k"))
-
-
-def test_floors_and_samples_once_each() -> None:
-    QueueFloor.objects.create(queue_id=1, kind=0, rank=0)
-    refused("leasequeue_floor_place", lambda: QueueFloor.objects.create(queue_id=1, kind=0, rank=0))
+def test_floors_and_ranks_need_not_be_unique() -> None:
+    """Nobody who adds one waits for another who does; samples are taken by one alone."""
+    for _ in range(2):
+        QueueFloor.objects.create(queue_id=1, kind=0, rank=0, value=5, made_at=NOW)
+        QueueRank.objects.create(queue_id=1, rank=0)
     QueueStat.objects.create(queue_id=1, sampled_at=NOW, ready=0, delayed=0, leased=0, dead=0)
     refused(
         "leasequeue_stat_sample",
@@ -111,17 +117,26 @@ def test_every_constraint_and_index_has_a_name_of_ours() -> None:
             assert item.name.startswith("leasequeue_"), f"{model.__name__}: {item.name}"
 
 
-def test_there_is_no_index_on_the_jobs_deadline() -> None:
-    """Leases change all the time: what expires is found through its claim (DESIGN section 4)."""
+INDEXES = {
+    # What is enqueued is written once: each index here is paid for by every job.
+    "job": {"job_pkey", "job_key"},
+    "ready": {"ready_pkey", "ready_tag", "ready_expires", "ready_moved"},
+    "delayed": {"delayed_pkey", "delayed_due", "delayed_expires", "delayed_tag"},
+    "claim": {"claim_pkey", "claim_deadline", "claim_node"},
+    "deadletter": {"deadletter_pkey", "dead_cause", "dead_died", "dead_expires"},
+    "record": {"record_pkey", "record_expires", "record_tag"},
+    "jobresult": {"jobresult_pkey", "result_expires"},
+    "attempt": {"attempt_pkey", "attempt_job"},
+    "queuefloor": {"queuefloor_pkey", "floor_place"},
+    "queuerank": {"queuerank_pkey", "rank_place"},
+}
+
+
+@pytest.mark.parametrize("table", INDEXES)
+def test_the_indexes_of_a_table(table: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'leasequeue_job'")
-        indexes = dict(cursor.fetchall())
-    assert set(indexes) == {
-        "leasequeue_job_pkey",
-        *(f"leasequeue_job_{name}" for name in ("ready", "delayed", "dead", "died", "tag", "expires", "record", "key")),
-    }
-    assert not [name for name, definition in indexes.items() if "deadline" in definition]
-    assert "WHERE (state = 0)" in indexes["leasequeue_job_ready"]
+        cursor.execute("SELECT indexname FROM pg_indexes WHERE tablename = %s", [f"leasequeue_{table}"])
+        assert {name for (name,) in cursor.fetchall()} == {f"leasequeue_{name}" for name in INDEXES[table]}
 
 
 def test_the_database_has_no_foreign_keys_on_the_hot_tables() -> None:
@@ -131,7 +146,7 @@ def test_the_database_has_no_foreign_keys_on_the_hot_tables() -> None:
             " WHERE contype = 'f' AND conrelid::regclass::text LIKE 'leasequeue%'"
         )
         tables = {table for (table,) in cursor.fetchall()}
-    hot = {model._meta.db_table for model in (Job, Claim, LeaseEvent, JobResult, QueueFloor, QueueStat)}
+    hot = {model._meta.db_table for model in HOT}
     assert not tables & hot
 
 
@@ -139,18 +154,18 @@ def test_the_hot_tables_leave_room_and_are_vacuumed_by_count() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT relname, reloptions FROM pg_class WHERE reloptions IS NOT NULL AND relkind = 'r'")
         options = {name: set(values) for name, values in cursor.fetchall()}
-    assert "fillfactor=80" in options["leasequeue_job"]
-    assert "autovacuum_vacuum_scale_factor=0.02" in options["leasequeue_job"]
-    assert "fillfactor=40" in options["leasequeue_queuefloor"]
-    assert "autovacuum_vacuum_scale_factor=0.02" in options["leasequeue_claim"]
+    for table in ("ready", "delayed", "claim"):
+        assert "autovacuum_vacuum_scale_factor=0.02" in options[f"leasequeue_{table}"]
+    assert "fillfactor=50" in options["leasequeue_claim"]
+    assert "autovacuum_vacuum_scale_factor=0" in options["leasequeue_queuefloor"]
 
 
 class TestPartitions:
     def place(self, number: int) -> str:
         with connection.cursor() as cursor:
             cursor.execute(
-                "INSERT INTO leasequeue_leaseevent (id, occurred_at, queue_id, seq, kind) VALUES (%s, now(), 1, 1, 1)"
-                " RETURNING tableoid::regclass::text, txid",
+                "INSERT INTO leasequeue_leaseevent (id, occurred_at, queue_id, low, high, seqs, kind)"
+                " VALUES (%s, now(), 1, 1, 1, '{1}', 1) RETURNING tableoid::regclass::text, txid",
                 [number],
             )
             table, txid = cursor.fetchone()
@@ -159,16 +174,16 @@ class TestPartitions:
 
     @pytest.mark.parametrize(
         ("number", "partition"),
-        [(0, "p0"), (1_999_999, "p0"), (2_000_000, "p2000000"), (5_999_999, "p4000000"), (10**15, "default")],
+        [(0, "p0"), (499_999, "p0"), (500_000, "p500000"), (1_499_999, "p1000000"), (10**15, "default")],
     )
     def test_an_event_goes_where_its_number_says(self, number: int, partition: str) -> None:
         assert self.place(number) == f"leasequeue_leaseevent_{partition}"
 
     def test_a_search_by_number_reads_one_partition(self) -> None:
         with connection.cursor() as cursor:
-            cursor.execute("EXPLAIN SELECT * FROM leasequeue_leaseevent WHERE id = 2500000")
+            cursor.execute("EXPLAIN SELECT * FROM leasequeue_leaseevent WHERE id = 750000")
             plan = "\n".join(line for (line,) in cursor.fetchall())
-        assert "leasequeue_leaseevent_p2000000" in plan
+        assert "leasequeue_leaseevent_p500000" in plan
         assert "leasequeue_leaseevent_p0" not in plan
 
     def test_the_log_has_brin_indexes_only(self) -> None:
@@ -177,13 +192,12 @@ class TestPartitions:
             definitions = [definition for (definition,) in cursor.fetchall()]
         assert len(definitions) == 3
         assert all("USING brin" in definition for definition in definitions)
-        assert any("int8_minmax_multi_ops" in definition for definition in definitions)
 
     def test_a_partition_can_be_dropped(self) -> None:
-        put_in = self.place(4_000_000)
+        put_in = self.place(1_000_000)
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE {put_in}")
-        assert not LeaseEvent.objects.filter(id=4_000_000).exists()
+        assert not LeaseEvent.objects.filter(id=1_000_000).exists()
 
 
 def test_every_model_reads_and_prints() -> None:

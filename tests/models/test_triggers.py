@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pgtrigger
@@ -12,15 +13,25 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from django_leasequeue import engine
-from django_leasequeue.models import Job, JobState, LeaseEvent, Queue
-from django_leasequeue.models.job import LEGAL_MOVES
+from django_leasequeue.models import Job, LeaseEvent, Queue
+from django_leasequeue.models.job import FROZEN
 from tests.engine.helpers import NODE, claim, make, one, put
 
 pytestmark = pytest.mark.django_db
 
-MOVES = [(old, new) for old in JobState for new in JobState if old != new]
-LEGAL = [(old, new) for old, new in MOVES if new in LEGAL_MOVES.get(old, ())]
-ILLEGAL = [(old, new) for old, new in MOVES if (old, new) not in LEGAL]
+#: Another value for each column that enqueue writes once.
+OTHERS = {
+    "seq": 99_000_000,
+    "queue_id": 99_000_000,
+    "rank": -9,
+    "name": "app.other",
+    "tag": "other",
+    "data": {"n": "other"},
+    "meta": {"m": 1},
+    "body": b"other",
+    "origin": "elsewhere",
+    "created_at": timezone.now() + timedelta(days=1),
+}
 
 
 def refused(constraint: str, act: Callable[[], Any]) -> str:
@@ -37,7 +48,8 @@ class TestTheLog:
     @pytest.fixture(autouse=True)
     def _events(self, db: None) -> None:
         make("work")
-        put(3)
+        for _ in range(3):
+            put(2)
 
     def test_refuses_updates(self) -> None:
         message = refused("leasequeue_event_append_only", lambda: LeaseEvent.objects.update(node="x"))
@@ -61,7 +73,7 @@ class TestTheLog:
 
     def test_takes_inserts(self, django_assert_num_queries) -> None:
         with django_assert_num_queries(1):
-            LeaseEvent.objects.create(txid=1, occurred_at=timezone.now(), queue_id=1, seq=1, kind=1)
+            LeaseEvent.objects.create(txid=1, occurred_at=timezone.now(), queue_id=1, low=1, high=1, seqs=[1], kind=1)
 
     def test_lets_maintenance_through(self) -> None:
         with pgtrigger.ignore("leasequeue.LeaseEvent:append_only"):
@@ -71,7 +83,7 @@ class TestTheLog:
         refused("leasequeue_event_append_only", lambda: LeaseEvent.objects.update(node="x"))
 
     def test_an_update_of_nothing_passes(self) -> None:
-        assert LeaseEvent.objects.filter(seq=-1).update(node="x") == 0
+        assert LeaseEvent.objects.filter(low=-1).update(node="x") == 0
 
 
 class TestTheTypeOfAQueue:
@@ -95,73 +107,56 @@ class TestTheTypeOfAQueue:
             assert Queue.objects.update(type="log") == 1
 
 
-class TestTheStatesOfAJob:
-    #: What a job needs to be in a state (the check constraints).
-    FIELDS = {
-        JobState.DELAYED: {"available_at": timezone.now()},
-        JobState.LEASED: {"node": "n", "claim": 1, "deadline": timezone.now()},
-    }
+class TestWhatWasEnqueued:
+    @pytest.fixture(autouse=True)
+    def _jobs(self, db: None) -> None:
+        make("work")
+        put(3, name="app.task", meta={"m": 0})
 
-    def job(self, state: JobState) -> Job:
-        queue = make("work")
-        return Job.objects.create(
-            queue_id=queue, position=1, state=state, created_at=timezone.now(), **self.FIELDS.get(state, {})
+    @pytest.mark.parametrize("column", FROZEN)
+    def test_cannot_change(self, column: str) -> None:
+        first = Job.objects.earliest("seq")
+        before = Job.objects.values().get(seq=first.seq)
+        message = refused(
+            "leasequeue_job_written_once", lambda: Job.objects.filter(pk=first.pk).update(**{column: OTHERS[column]})
         )
+        assert "edit its dead letter" in message
+        assert Job.objects.values().get(seq=first.seq) == before
 
-    def move(self, job: Job, state: JobState) -> int:
-        return Job.objects.filter(pk=job.pk).update(state=state, **self.FIELDS.get(state, {}))
+    def test_one_row_of_a_bulk_update_counts(self) -> None:
+        first = Job.objects.earliest("seq")
+        refused("leasequeue_job_written_once", lambda: Job.objects.update(data=first.data))
 
-    @pytest.mark.parametrize(("old", "new"), LEGAL, ids=lambda state: state.label)
-    def test_legal_moves(self, old: JobState, new: JobState) -> None:
-        assert self.move(self.job(old), new) == 1
+    def test_everything_else_can(self) -> None:
+        now = timezone.now()
+        assert Job.objects.update(position=5, first_claimed_at=now, expires_at=now, progress={"done": 1}, key=None) == 3
+        job = Job.objects.earliest("seq")
+        job.max_deliveries = 7
+        job.save(update_fields=["max_deliveries"])
+        assert Job.objects.get(pk=job.pk).max_deliveries == 7
 
-    @pytest.mark.parametrize(("old", "new"), ILLEGAL, ids=lambda state: state.label)
-    def test_illegal_moves(self, old: JobState, new: JobState) -> None:
-        job = self.job(old)
-        message = refused("leasequeue_job_state_moves", lambda: self.move(job, new))
-        assert "use the engine" in message
-        assert Job.objects.get().state == old
-
-    def test_the_table_of_moves_is_complete(self) -> None:
-        assert len(LEGAL) == 9
-        assert len(ILLEGAL) == 11
-        assert not [move for move in LEGAL if JobState.RECORD in move]
-
-    def test_every_row_of_a_bulk_update_counts(self) -> None:
-        make("work")
-        first, *_ = put(3)
-        Job.objects.filter(pk=first).update(state=JobState.DEAD)
-        lease = self.FIELDS[JobState.LEASED]
-        refused("leasequeue_job_state_moves", lambda: Job.objects.update(state=JobState.LEASED, **lease))
-        assert Job.objects.filter(state=JobState.READY).count() == 2
-
-    def test_a_bulk_update_of_unchanged_states_passes(self) -> None:
-        make("work")
-        put(500)
-        assert Job.objects.update(state=JobState.READY, name="renamed") == 500
-        assert Job.objects.update(tag="t") == 500
+    def test_the_same_values_pass(self) -> None:
+        assert Job.objects.update(name="app.task", rank=0) == 3
 
     def test_unchanged_rows_call_no_function(self) -> None:
-        """The condition is the trigger's own: what does not change a state costs no call."""
-        make("work")
-        put(50)
+        """The condition is the trigger's own: what changes nothing of it costs no call."""
         with connection.cursor() as cursor:
-            cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) UPDATE leasequeue_job SET state = state, name = 'x'")
-            (plan,) = cursor.fetchone()[0]
-        assert [trigger for trigger in plan["Triggers"] if trigger["Calls"]] == []
+            for text in ("position = seq", "name = name, data = data"):
+                cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) UPDATE leasequeue_job SET {text}")
+                (plan,) = cursor.fetchone()[0]
+                assert [trigger for trigger in plan["Triggers"] if trigger["Calls"]] == []
 
     def test_maintenance_passes(self) -> None:
-        job = self.job(JobState.READY)
-        with pgtrigger.ignore("leasequeue.Job:state_moves"):
-            assert self.move(job, JobState.RECORD) == 1
+        with pgtrigger.ignore("leasequeue.Job:written_once"):
+            assert Job.objects.update(name="app.renamed") == 3
 
-    def test_the_engine_makes_legal_moves_only(self) -> None:
-        make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
-        put(2)
-        job = one()
+    def test_the_engine_changes_nothing_of_it(self) -> None:
+        make("fragile", max_deliveries=1, exhaust_at="release", dead_letter="self")
+        put(2, queue="fragile")
+        job = one(queue="fragile")
         engine.run(engine.nack([job.seq], NODE))
-        engine.run(engine.redrive("work", [job.seq], delay_ms=60_000))
-        assert len(claim(5)) == 1
+        engine.run(engine.redrive("fragile", [job.seq], delay_ms=60_000))
+        assert len(claim(5, queue="fragile")) == 1
 
 
 def test_no_trigger_stands_in_the_way_of_a_truncate() -> None:

@@ -15,7 +15,7 @@ from django_leasequeue.engine import ConnectionExecutor, clock
 from django_leasequeue.sql import statement
 
 #: Tables that grow with the backlog: nothing may read one as a whole.
-LARGE = re.compile(r"leasequeue_(job|claim|jobresult|leaseevent\w*)\Z")
+LARGE = re.compile(r"leasequeue_(job|ready|delayed|claim|deadletter|record|attempt|jobresult|leaseevent\w*)\Z")
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 

@@ -6,85 +6,119 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from django.core.management import call_command
+from django.db import connection as django_connection
+from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
+from django_leasequeue.engine import clock
+from django_leasequeue.engine.floor import Proposals
 from django_leasequeue.engine.pool import connect
 
-from .conftest import NOW, Tables
-from .explain import Explaining, Plan
+from .explain import Explaining
+from .filling import IDS, NOW, fill_queues
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
 DEAD = 30_000
+QUEUE = IDS["other"]
+
+JOBS = """
+INSERT INTO leasequeue_job (seq, queue_id, created_at, rank, data)
+SELECT n, %(queue)s, %(now)s, 0, '{}' FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
+"""
+READY = """
+INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at)
+SELECT queue_id, rank, 2, seq, seq, 0, 0, %(now)s FROM leasequeue_job
+WHERE seq >= %(first)s AND seq < %(first)s + %(count)s
+"""
+DELAYED = """
+INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags)
+SELECT n, %(queue)s, %(now)s::timestamptz - interval '1 minute' - n * interval '1 us', 0, 0, 0
+FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
+"""
+CLAIMS = """
+INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, seqs)
+SELECT n, 0, %(queue)s, %(now)s::timestamptz - interval '1 minute' - n * interval '1 us', %(now)s, 1, 0, 0, 'n',
+    ARRAY[n]
+FROM generate_series(1, %(count)s) AS n
+"""
+FLOORS = """
+INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
+SELECT %(queue)s, kind, 0, CASE kind WHEN 0 THEN %(first)s::bigint
+    ELSE (extract(epoch FROM %(now)s::timestamptz - interval '10 s') * 1000000)::bigint END, %(now)s
+FROM (VALUES (0), (1), (2)) AS k(kind)
+"""
 
 
 @pytest.fixture(scope="module")
-def drained(tables: Tables, django_db_blocker) -> Iterator[Tables]:
+def drained(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """A queue whose first 30,000 jobs were done while a report was running; 500 new ones wait behind them."""
-    with django_db_blocker.unblock(), connect("default") as report:
-        tables.queue("drained")
-        tables.fill("drained", DEAD)
-        tables.fill("drained", DEAD, 1, due=True)
-        first = tables.start["drained-0-1 hour"]
+    with django_db_blocker.unblock(), connect("default") as connection, connect("default") as report:
+        call_command("flush", verbosity=0, interactive=False)
+        fill_queues(connection)
+        cursor = psycopg.ClientCursor(connection)
+        given = {"queue": QUEUE, "now": NOW, "first": 1, "count": DEAD}
+        for text in (JOBS, READY, DELAYED, CLAIMS):
+            cursor.execute(text, given)
+        connection.execute("INSERT INTO leasequeue_queuerank (queue_id, rank) VALUES (%s, 0)", [QUEUE])
         report.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         report.autocommit = False
         report.execute("SELECT count(*) FROM leasequeue_job")
-        tables.connection.execute("DELETE FROM leasequeue_job WHERE seq >= %s AND seq < %s", [first, first + 2 * DEAD])
-        tables.fill("drained", 500)
-        # Claims that were over and swept.
-        tables.connection.execute(
-            "INSERT INTO leasequeue_claim (id, queue_id, deadline, created_at, ttl_ms, grace_ms, node, seqs)"
-            " SELECT 20000000 + n, %s, %s::timestamptz - n * interval '1 ms', %s, 1, 0, 'n', '{1}'"
-            " FROM generate_series(1, 20000) AS n",
-            [tables.ids["drained"], NOW, NOW],
-        )
-        tables.connection.execute("DELETE FROM leasequeue_claim WHERE queue_id = %s", [tables.ids["drained"]])
-        tables.connection.execute("ANALYZE leasequeue_job")
-        yield tables
+        for table in ("job", "ready", "delayed", "claim"):
+            connection.execute(f"DELETE FROM leasequeue_{table}")
+        for text in (JOBS, READY):
+            cursor.execute(text, {**given, "first": DEAD + 1, "count": 500})
+        connection.execute("ANALYZE")
+        yield
         report.rollback()
+        call_command("flush", verbosity=0, interactive=False)
+        django_connection.close()
 
 
-def claims(tables: Tables, size: int, *, floors: bool) -> Plan:
-    with connect("default") as connection, connection.transaction(force_rollback=True):
-        if floors:
-            connection.execute(
-                "UPDATE leasequeue_queuefloor f SET value = CASE f.kind"
-                " WHEN 0 THEN (SELECT min(position) FROM leasequeue_job WHERE queue_id = f.queue_id AND state = 0)"
-                " ELSE extract(epoch FROM %s::timestamptz) * 1000000 END WHERE queue_id = %s",
-                [NOW, tables.ids["drained"]],
-            )
-        executor = Explaining(connection)
-        assert len(executor.run(engine.claim("drained", "n", size))) == size
-        return executor.plan("claim")
+@pytest.fixture
+def explaining(drained: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Explaining]:
+    """An executor that explains; its transaction is rolled back."""
+    with django_db_blocker.unblock(), clock.hold(clock.Clock(NOW)), connect("default") as connection:
+        with connection.transaction(force_rollback=True):
+            yield Explaining(connection)
+
+
+def raise_floors(explaining: Explaining) -> None:
+    psycopg.ClientCursor(explaining.connection).execute(FLOORS, {"queue": QUEUE, "now": NOW, "first": DEAD + 1})
+    explaining.plans.clear()
+
+
+def blocks(explaining: Explaining, *names: str) -> int:
+    return sum(plan.blocks for plan in explaining.plans if plan.name in names)
 
 
 @pytest.mark.parametrize("size", [1, 200])
-def test_a_claim_with_floors_does_not_walk_over_them(drained: Tables, size: int) -> None:
-    without, with_floors = claims(drained, size, floors=False), claims(drained, size, floors=True)
-    own = 40 * size + 100  # what taking and writing the batch itself needs
-    assert without.blocks > 400
-    assert with_floors.blocks < own
-    assert without.blocks - with_floors.blocks > 300, f"{without.blocks} {with_floors.blocks}"
+def test_a_claim_with_floors_does_not_walk_over_them(explaining: Explaining, size: int) -> None:
+    def read() -> int:
+        explaining.plans.clear()
+        with explaining.connection.transaction(force_rollback=True):
+            jobs = explaining.run(engine.claim("other", "n", size))
+        assert [job.seq for job in jobs] == list(range(DEAD + 1, DEAD + 1 + size))
+        return blocks(explaining, "claim_look", "claim")
+
+    without = read()
+    raise_floors(explaining)
+    # What taking and writing the batch itself needs.
+    assert read() < 20 * size + 100
+    assert without - read() > 300
 
 
-def test_neither_do_sweep_promote_and_the_reaper(drained: Tables) -> None:
-    queue = drained.ids["drained"]
-    with connect("default") as connection, connection.transaction(force_rollback=True):
-        executor = Explaining(connection)
-        executor.run(engine.sweep([queue]))
-        executor.run(engine.promote([queue]))
-        slow = {name: executor.plan(name).blocks for name in ("sweep", "promote")}
-        connection.execute(
-            "UPDATE leasequeue_queuefloor f SET rechecked_at = %s, value = CASE f.kind"
-            " WHEN 0 THEN (SELECT min(position) FROM leasequeue_job WHERE queue_id = f.queue_id AND state = 0)"
-            " ELSE extract(epoch FROM %s::timestamptz) * 1000000 END WHERE queue_id = %s",
-            [NOW, NOW, queue],
-        )
-        executor.plans.clear()
-        executor.run(engine.sweep([queue]))
-        executor.run(engine.promote([queue]))
-        executor.run(engine.advance_floors([queue]))
-        plans = {name: executor.plan(name) for name in ("sweep", "promote", "floor")}
-    assert min(slow.values()) > 100
-    for name, plan in plans.items():
-        assert plan.blocks < 60, f"{name} {plan.blocks}\n{plan.text()}"
+def test_neither_do_sweep_promote_and_the_reaper(explaining: Explaining) -> None:
+    def look() -> dict[str, int]:
+        explaining.plans.clear()
+        explaining.run(engine.sweep([QUEUE]))
+        explaining.run(engine.promote([QUEUE]))
+        explaining.run(engine.advance_floors(Proposals(), [QUEUE]))
+        return {name: blocks(explaining, name) for name in ("sweep", "promote", "floor")}
+
+    slow = look()
+    raise_floors(explaining)
+    fast = look()
+    assert min(slow.values()) > 100, slow
+    assert max(fast.values()) < 60, fast

@@ -11,8 +11,22 @@ import pytest
 from django.db import connection
 
 from django_leasequeue import engine, signals
-from django_leasequeue.engine import Ending, NewJob, stats
-from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent, Queue, QueueFloor, QueueStat, Worker
+from django_leasequeue.engine import Ending, Failure, NewJob, Release, stats
+from django_leasequeue.models import (
+    Attempt,
+    Claim,
+    Job,
+    JobEvent,
+    JobResult,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    QueueRank,
+    QueueStat,
+    Ready,
+    TopicState,
+    Worker,
+)
 from django_leasequeue.reaper import Reaper, duty
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
 
@@ -50,14 +64,14 @@ def test_expired_leases_come_back_in_every_queue(reaper, clock) -> None:
     one("c", lease_ms=600_000)
     clock.advance(seconds=29)
     reaper.tick()
-    assert Job.objects.filter(state=2).count() == 7
+    assert LiveJob.objects.filter(state=2).count() == 7
     clock.advance(seconds=2)
     assert "sweep" in reaper.tick()
-    assert Job.objects.filter(state=2).count() == 1
+    assert LiveJob.objects.filter(state=2).count() == 1
     assert Claim.objects.count() == 1
     clock.advance(seconds=1)
     reaper.tick()
-    assert LeaseEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
+    assert JobEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
 
 
 def test_due_jobs_become_ready(reaper, clock) -> None:
@@ -85,7 +99,7 @@ def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
     assert kinds(first)[-1] == "cancelled"
     # One that comes in behind what was looked at (its transaction was slow) is seen at the next full look.
     (slow,) = put(1, ttl_ms=1_000)
-    Job.objects.filter(pk=slow).update(expires_at=clock.now - timedelta(seconds=2))
+    Ready.objects.filter(seq=slow).update(expires_at=clock.now - timedelta(seconds=2))
     clock.advance(seconds=2)
     reaper.tick()
     assert state(slow) == "ready"
@@ -123,6 +137,26 @@ def test_results_go_after_their_retention(reaper, clock) -> None:
     clock.advance(seconds=10)
     reaper.tick()
     assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[2:]
+    assert list(Job.objects.values_list("seq", flat=True)) == numbers[2:]
+    assert QueueFloor.objects.get(kind=3).value == numbers[1], "the highest number that went"
+
+
+def test_results_that_somebody_holds_wait(reaper, clock) -> None:
+    make("kept", result_ttl_ms=60_000)
+    numbers = put(2, queue="kept")
+    engine.run(
+        engine.release([Release(job.seq, delay_ms=0, failure=Failure("E")) for job in claim(2, queue="kept")], NODE)
+    )
+    engine.run(engine.ack(seqs(claim(2, queue="kept")), NODE))
+    assert Attempt.objects.count() == 2
+    clock.advance(seconds=61)
+    with open_transaction() as other:
+        other.connection.execute("SELECT FROM leasequeue_job WHERE seq = %s FOR NO KEY UPDATE", [numbers[0]])
+        reaper.tick()
+        assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[:1]
+    clock.advance(seconds=5)
+    reaper.tick()
+    assert not any(model.objects.exists() for model in (Job, JobResult, Attempt))
 
 
 def test_floors_move_up_behind_what_is_done(reaper, clock) -> None:
@@ -132,7 +166,7 @@ def test_floors_move_up_behind_what_is_done(reaper, clock) -> None:
     for _ in range(10):
         clock.advance(seconds=1)
         reaper.tick()
-    assert QueueFloor.objects.get(queue=queue, kind=0).value == numbers[8]
+    assert QueueFloor.objects.filter(queue=queue, kind=0).latest("value").value == numbers[8]
     assert seqs(claim(5)) == numbers[8:]
 
 
@@ -190,23 +224,25 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
         put(1, queue=f"lost{number}", delay_ms=90_000)
         engine.run(engine.nack([one(f"lost{number}").seq], NODE))
         one(f"lost{number}", lease_ms=7_200_000)
+        put(1, queue=f"lost{number}")
+        engine.run(engine.finish([Ending(one(f"lost{number}", node="x").seq, result_ttl_ms=90_000_000)], "x"))
     lost.append(make("log", type="log"))
     put(2, queue="log")
     reaper.tick()
     # As if each deletion had been interrupted after its first statement.
     Queue.objects.filter(pk__in=lost).delete()
-    assert Job.objects.filter(queue_id__in=lost).count() == 11
+    assert Job.objects.filter(queue_id__in=lost).count() == 14
+    assert JobResult.objects.count() == 3
     clock.advance(hours=1)
     reaper.tick()
     clock.advance(hours=1)
     reaper.tick()
-    assert Job.objects.exclude(queue_id=keep).count() == 0
-    for model in (Claim, QueueFloor, QueueStat):
-        assert not model.objects.exclude(queue_id=keep).exists()
-    assert Job.objects.filter(queue_id=keep).count() == 1
+    assert list(Job.objects.values_list("queue_id", flat=True)) == [keep]
+    for model in (Claim, JobResult, Attempt, QueueFloor, QueueRank, QueueStat, TopicState):
+        assert not model.objects.exclude(queue_id=keep).exists(), model
 
 
-def test_leased_jobs_of_a_queue_that_is_gone_are_found_by_the_samples(reaper, clock) -> None:
+def test_leased_jobs_of_a_queue_that_is_gone_go(reaper, clock) -> None:
     make("keep")
     lost = make("lost")
     put(1, queue="lost")
@@ -215,9 +251,24 @@ def test_leased_jobs_of_a_queue_that_is_gone_are_found_by_the_samples(reaper, cl
     Queue.objects.filter(pk=lost).delete()
     clock.advance(hours=1)
     reaper.tick()
-    clock.advance(hours=1)
+    assert Job.objects.count() == Claim.objects.count() == 0
+
+
+def test_floors_that_others_followed_and_ranks_that_are_there_twice_go(reaper, clock) -> None:
+    queue = make("work")
+    put(1)
+    put(1, priority=5)
     reaper.tick()
-    assert Job.objects.count() == 0
+    for value in (1, 2, 3, 3):
+        for kind, rank in ((0, 0), (0, -5), (3, 0)):
+            QueueFloor.objects.create(queue_id=queue, kind=kind, rank=rank, value=value, made_at=clock.now)
+    QueueRank.objects.create(queue_id=queue, rank=0)
+    clock.advance(seconds=31)
+    reaper.tick()
+    places = list(QueueFloor.objects.values_list("queue_id", "kind", "rank"))
+    assert len(places) == len(set(places))
+    assert QueueFloor.objects.get(kind=3).value == 3
+    assert sorted(QueueRank.objects.values_list("rank", flat=True)) == [-5, 0]
 
 
 def test_a_large_backlog_of_one_queue_does_not_keep_the_others_waiting(reaper, clock, monkeypatch) -> None:
@@ -232,10 +283,10 @@ def test_a_large_backlog_of_one_queue_does_not_keep_the_others_waiting(reaper, c
     clock.advance(seconds=2)
     short_turns(monkeypatch, 2)
     rounds = 0
-    while Job.objects.filter(state=1).exists():
+    while LiveJob.objects.filter(state=1).exists():
         assert {"sweep", "promote"} <= set(reaper.tick()) or rounds
         rounds += 1
-        assert not Job.objects.filter(state=2).exists(), "the sweep had its turn in between"
+        assert not LiveJob.objects.filter(state=2).exists(), "the sweep had its turn in between"
     assert 2 < rounds < 20
 
 
@@ -247,20 +298,17 @@ def test_a_queue_that_somebody_keeps_locked_stops_no_other(reaper, clock, caplog
     reaper.tick()
     clock.advance(seconds=31)
     with open_transaction() as other:
-        # As a transaction does that released a job of this queue and is still open: the sweep must lower the floor too.
-        other.connection.execute(
-            "UPDATE leasequeue_queuefloor SET value = 10 ^ 15, candidate = NULL WHERE queue_id = %s AND kind = 0",
-            [queues[2]],
-        )
+        # As a transaction does that extends or settles a job of this queue and is still open.
+        other.connection.execute("SELECT FROM leasequeue_claim WHERE queue_id = %s FOR NO KEY UPDATE", [queues[2]])
         for _ in range(8):
             reaper.tick()
-            if Job.objects.filter(state=0).count() == 3:
+            if LiveJob.objects.filter(state=0).count() == 3:
                 break
-        assert set(Job.objects.filter(state=2).values_list("queue", flat=True)) <= {queues[2]}
+        assert set(LiveJob.objects.filter(state=2).values_list("queue", flat=True)) <= {queues[2]}
     for _ in range(3):
         clock.advance(seconds=5)
         reaper.tick()
-    assert not Job.objects.filter(state=2).exists()
+    assert not LiveJob.objects.filter(state=2).exists()
 
 
 def test_signals_of_a_turn_that_ran_out_of_time_are_sent(reaper, clock, monkeypatch) -> None:
@@ -296,7 +344,9 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
         assert "sweep" in first
         assert "samples" not in first
         assert made.tick() == []
-        clock.advance(seconds=0.5)
+        clock.advance(seconds=0.2)
+        assert set(made.tick()) == {"floors"}
+        clock.advance(seconds=0.3)
         assert set(made.tick()) == {"promote", "floors", "operations"}
         clock.advance(seconds=0.5)
         assert set(made.tick()) == {"promote", "floors", "operations", "expire", "recurring"}
@@ -338,11 +388,20 @@ def unknown_events() -> int:
         return int(cursor.fetchone()[0])
 
 
+def write_events() -> None:
+    """Some hundred pages of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, seqs)"
+            " SELECT 1, now(), 1, n, n, 1, ARRAY[n] FROM generate_series(1, 5000) AS n"
+        )
+
+
 def test_the_indexes_of_the_log_know_of_what_was_written(reaper, clock) -> None:
     make()
-    put(5_000)
+    write_events()
     assert unknown_events() > 0
-    put(5_000)
+    write_events()
     clock.advance(minutes=2)
     reaper.tick()
     assert unknown_events() == 0
@@ -351,7 +410,7 @@ def test_the_indexes_of_the_log_know_of_what_was_written(reaper, clock) -> None:
 def test_they_wait_while_somebody_else_is_at_the_log(reaper, clock, test_dsn: str) -> None:
     make()
     reaper.tick()
-    put(5_000)
+    write_events()
     with psycopg.connect(test_dsn) as other:
         other.execute("LOCK TABLE leasequeue_leaseevent IN SHARE UPDATE EXCLUSIVE MODE")
         clock.advance(minutes=2)

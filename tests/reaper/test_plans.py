@@ -15,7 +15,7 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duty import Duty
-from django_leasequeue.reaper.upkeep import floors
+from django_leasequeue.reaper.upkeep import Floors
 from django_leasequeue.sql import statement
 from tests.engine.helpers import NODE, make, open_transaction, put
 
@@ -28,33 +28,39 @@ ROWS = 100_000
 def own(transactional_db: None, clock: Clock) -> Iterator[psycopg.Connection]:
     """A connection as the reaper has it; 100,000 jobs have gone all the way, and a snapshot still sees them all."""
     make("work")
+    make("later")
     make("mortal")
     with open_transaction() as reader, connect("default") as connection:
         reader.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        reader.connection.execute("SELECT count(*) FROM leasequeue_job")
+        reader.connection.execute("SELECT count(*) FROM pg_class")
         executor = engine.ConnectionExecutor(connection)
         ids = [row[0] for row in executor.fetch("queue_page", {"after": 0, "size": 10})]
         for _ in range(ROWS // 10_000):
-            executor.run(engine.enqueue("work", [NewJob(delay_ms=1_000)] * 10_000))
+            executor.run(engine.enqueue("work", [NewJob()] * 10_000))
+        for _ in range(2):
+            executor.run(engine.enqueue("later", [NewJob(delay_ms=1_000)] * 10_000))
         for _ in range(2):
             executor.run(engine.enqueue("mortal", [NewJob(ttl_ms=1_000)] * 10_000))
         clock.advance(seconds=2)
         executor.run(engine.promote(ids))
         executor.run(engine.expire(ids))
-        while jobs := executor.run(engine.claim("work", NODE, 1_000)):
-            executor.run(engine.ack([job.seq for job in jobs], NODE, claims=[job.claim for job in jobs]))
+        for queue in ("work", "later"):
+            while jobs := executor.run(engine.claim(queue, NODE, 1_000)):
+                executor.run(engine.ack([job.seq for job in jobs], NODE, claims=[job.claim for job in jobs]))
         clock.advance(seconds=60)
         executor.run(engine.sweep(ids))
         put(500)
-        put(500, delay_ms=3_600_000)
+        put(500, queue="later", delay_ms=3_600_000)
         executor.run(engine.claim("work", NODE, 200))
-        reaper = Reaper(duties=[Duty("floors", floors, 0.5)])
+        reaper = Reaper(duties=[Duty("floors", Floors(), 0.2)])
         assert reaper.lead()
         for _ in range(6):
             clock.advance(seconds=1)
             reaper.tick()
         reaper.resign()
-        connection.execute("ANALYZE leasequeue_job, leasequeue_claim, leasequeue_queuefloor, leasequeue_queue")
+        connection.execute(
+            "ANALYZE leasequeue_job, leasequeue_ready, leasequeue_delayed, leasequeue_claim, leasequeue_queuefloor"
+        )
         yield connection
 
 
@@ -70,7 +76,8 @@ def blocks(connection: psycopg.Connection, name: str, **params: Any) -> int:
         ((plan,),) = cursor.fetchall()
     root = plan[0]["Plan"]
     scans = [node for node in _nodes(root) if node["Node Type"] == "Seq Scan"]
-    assert not [node for node in scans if node.get("Relation Name") in ("leasequeue_job", "leasequeue_claim")], name
+    large = {f"leasequeue_{table}" for table in ("job", "ready", "delayed", "claim")}
+    assert not [node for node in scans if node.get("Relation Name") in large], name
     return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
 
 
@@ -88,16 +95,31 @@ def test_what_a_look_costs(own, clock) -> None:
         "queue_counts": {"project": "", "names": ["work"], "ids": [], "cap": 10_000},
         "queue_state": {"project": "", "queue": "work", "size": 100},
         "list_ready": {"project": "", "queue": "work", "size": 100, "rank": None, "position": None},
-        "list_delayed": {"project": "", "queue": "work", "size": 100, "at": None, "seq": None},
-        "list_leased": {"project": "", "queue": "work", "size": 100, "deadline": None, "claim": None, "seq": None},
+        "list_delayed": {"project": "", "queue": "later", "size": 100, "at": None, "seq": None},
+        "list_leased": {
+            "project": "",
+            "queue": "work",
+            "size": 100,
+            "deadline": None,
+            "claim": None,
+            "part": None,
+            "seq": None,
+        },
         "orphan_queues": {"size": 10},
     }
     cost = {name: blocks(own, name, **params) for name, params in everything.items()}
     # PostgreSQL 15 goes down the index anew for each of the 200 leased jobs. A walk over what is dead is thousands.
-    assert {name: number for name, number in cost.items() if number > 1_500} == {}
+    assert {name: number for name, number in cost.items() if number > 1_000} == {}
 
 
 def test_floors_are_what_makes_it_cheap(own) -> None:
     """The same looks without floors: this test would notice if the rows were not in the way at all."""
-    own.execute("UPDATE leasequeue_queuefloor SET value = 0")
-    assert blocks(own, "list_ready", project="", queue="work", size=100, rank=None, position=None) > 2_000
+    own.execute("DELETE FROM leasequeue_queuefloor")
+    assert blocks(own, "list_ready", project="", queue="work", size=100, rank=None, position=None) > 1_000
+
+
+@pytest.mark.xfail(
+    strict=True, reason="no floor bounds the lane of jobs that came back to an old place, promoted ones too"
+)
+def test_jobs_that_were_promoted_are_in_nobodys_way(own) -> None:
+    assert blocks(own, "list_ready", project="", queue="later", size=100, rank=None, position=None) < 100

@@ -19,7 +19,7 @@ from django.core.management import CommandError, call_command
 
 from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import Job
+from django_leasequeue.models import LiveJob
 from django_leasequeue.reaper import Duty, Reaper, Turn, leader, register
 from tests.engine.helpers import claim, make, put
 
@@ -132,7 +132,7 @@ def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
         first.wait(10)
         wait_for(lambda: leaders() not in ([], [pid]))
         claim(2, lease_ms=100)
-        wait_for(lambda: Job.objects.filter(state=0).count() == 2)
+        wait_for(lambda: LiveJob.objects.filter(state=0).count() == 2)
         second.send_signal(signal.SIGTERM)
         assert second.wait(10) == 0
         assert leaders() == []
@@ -294,7 +294,7 @@ def test_the_command_does_one_round() -> None:
     out = StringIO()
     call_command("runreaper", "--once", stdout=out)
     assert out.getvalue().startswith("Done: sweep, promote, floors")
-    assert Job.objects.get().state == 0
+    assert LiveJob.objects.get().state == 0
 
 
 def test_the_command_leaves_the_work_to_a_leader() -> None:

@@ -14,10 +14,6 @@ from django_leasequeue.models import EventKind
 from tests.engine.helpers import make
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-COLUMNS = (
-    "id", "txid", "occurred_at", "queue_id", "seq", "claim", "enqueued_at", "deadline", "deliveries", "kind", "node",
-    "name", "detail",
-)  # fmt: skip
 
 
 def at(seconds: float) -> datetime:
@@ -25,9 +21,18 @@ def at(seconds: float) -> datetime:
 
 
 def event(connection: psycopg.Connection[Any], **fields: Any) -> None:
-    """Write one event; what is not named gets a plain default."""
+    """Write one event of one job; what is not named gets a plain default."""
     row = {"occurred_at": NOON, "queue_id": 1, "seq": 1, "kind": EventKind.ENQUEUED, **fields}
-    row["kind"] = int(row["kind"])
+    seq = row.pop("seq")
+    row |= {"kind": int(row["kind"]), "low": seq, "high": seq, "seqs": [seq]}
+    for name in ("deliveries", "waited", "ran"):
+        if row.get(name) is not None:
+            row[name] = [row[name]]
+    batch(connection, **row)
+
+
+def batch(connection: psycopg.Connection[Any], **row: Any) -> None:
+    """Write one row of the lease log."""
     if row.get("detail") is not None:
         row["detail"] = json.dumps(row["detail"])
     names = ", ".join(row)
@@ -35,13 +40,16 @@ def event(connection: psycopg.Connection[Any], **fields: Any) -> None:
     connection.execute(f"INSERT INTO leasequeue_leaseevent ({names}) VALUES ({marks})", row)
 
 
-def many(connection: psycopg.Connection[Any], count: int, **fields: Any) -> None:
-    """Write many events in one transaction, seq 1 to ``count``."""
+def many(connection: psycopg.Connection[Any], count: int, *, jobs: int = 50, **fields: Any) -> None:
+    """Write many events in one transaction, seq 1 to ``count``, in rows of so many jobs."""
     row = {"occurred_at": NOON, "queue_id": 1, "kind": int(EventKind.ENQUEUED), **fields}
     names = ", ".join(row)
     marks = ", ".join(f"%({name})s" for name in row)
     connection.execute(
-        f"INSERT INTO leasequeue_leaseevent (seq, {names}) SELECT n, {marks} FROM generate_series(1, {count}) n", row
+        f"INSERT INTO leasequeue_leaseevent (low, high, seqs, {names})"
+        f" SELECT min(n), max(n), array_agg(n ORDER BY n), {marks} FROM generate_series(1::bigint, {count}) n"
+        f" GROUP BY (n - 1) / {jobs} ORDER BY 1",
+        row,
     )
 
 

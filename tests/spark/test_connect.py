@@ -16,7 +16,7 @@ import pyspark
 import pytest
 from django.conf import settings
 
-from django_leasequeue.models import Job, LeaseEvent
+from django_leasequeue.models import Job, JobEvent
 from django_leasequeue.spark.session import java
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
@@ -109,7 +109,7 @@ def test_the_pipeline_and_the_sink_through_a_server(
 ) -> None:
     work()
     make("back")
-    before = LeaseEvent.objects.count()
+    before = JobEvent.objects.count()
     done = subprocess.run(
         [sys.executable, "-c", _CLIENT, remote, str(tmp_path / "lake"), json.dumps(source.options)],
         env=subprocess_env, capture_output=True, text=True, timeout=240, check=False,

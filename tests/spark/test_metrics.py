@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
-    "id bigint, txid bigint, occurred_at timestamp, queue string, project string, seq bigint, enqueued_at timestamp,"
+    "id bigint, txid bigint, occurred_at timestamp, queue string, project string, seq bigint, waited int,"
     " deadline timestamp, deliveries int, event string, node string, name string, detail string"
 )
 
@@ -42,7 +42,7 @@ class History:
                 self.queue,
                 "",
                 seq,
-                fields.get("enqueued_at"),
+                None if (waited := fields.get("waited")) is None else int(waited * 1000),
                 at(second + self.lease) if event in {"claimed", "extended"} else None,
                 None,
                 event,
@@ -57,10 +57,12 @@ class History:
     ) -> int:
         """One job: (node, claimed, ended, outcome) a try."""
         seq = next(self._seqs)
-        common = {"enqueued_at": at(enqueued), "task": task}
+        common = {"task": task}
         self.event(seq, "enqueued", enqueued, **common)
+        ready = enqueued
         for node, claimed, ended, outcome in tries:
-            self.event(seq, "claimed", claimed, node=node, **common)
+            self.event(seq, "claimed", claimed, node=node, waited=claimed - ready, **common)
+            ready = ended
             if outcome == "running":
                 continue
             detail = None
@@ -107,10 +109,18 @@ def test_repeated_and_disordered_events_change_nothing(spark: SparkSession) -> N
 def test_a_retry_that_was_to_wait_is_not_waiting_before(spark: SparkSession) -> None:
     history = History()
     seq = history.job(0, ("a", 1, 2, "running"))
-    history.event(seq, "released", 2, detail={"available_at": at(62).isoformat()}, node="a", enqueued_at=at(0))
-    history.event(seq, "claimed", 65, node="a", enqueued_at=at(0))
+    history.event(seq, "released", 2, node="a")
+    history.event(seq, "claimed", 65, node="a", waited=3)
     found = metrics.attempts(history.frame(spark)).orderBy("attempt")
     assert rows(found, "waited", "outcome") == [(1.0, "released"), (3.0, "running")]
+
+
+def test_a_job_whose_enqueue_is_not_told_began_when_it_was_ready(spark: SparkSession) -> None:
+    history = History()
+    history.event(1, "claimed", 65, node="a", waited=5)
+    history.event(1, "acked", 66, node="a")
+    (job,) = metrics.jobs(history.frame(spark)).collect()
+    assert (job.enqueued_at, job.total) == (at(60).replace(tzinfo=None), 6.0)
 
 
 def test_states_of_jobs(spark: SparkSession) -> None:
@@ -120,9 +130,9 @@ def test_states_of_jobs(spark: SparkSession) -> None:
     history.job(0, ("a", 1, 2, "running"))
     history.job(0)
     alive = history.job(0, ("a", 1, 2, "dead_lettered"))
-    history.event(alive, "redriven", 5, enqueued_at=at(0))
+    history.event(alive, "redriven", 5)
     cancelled = history.job(0)
-    history.event(cancelled, "cancelled", 9, enqueued_at=at(0))
+    history.event(cancelled, "cancelled", 9)
 
     found = metrics.jobs(history.frame(spark)).orderBy("seq")
 

@@ -15,12 +15,12 @@ from django.core.management import CommandError, call_command
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import EventKind, Job, JobState, LakeFigure, LakeSlice, LeaseEvent
+from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
 from django_leasequeue.spark import archive, compact, figures, pipeline, replay, report, status
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
-from tests.spark.helpers import at, event, many, work
+from tests.spark.helpers import at, batch, event, many, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,7 +40,7 @@ def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> 
     work()
     ran = pipeline.run(lake, source.options)
 
-    assert ran.events == LeaseEvent.objects.count()
+    assert ran.events == JobEvent.objects.count()
     states = [state for (state,) in rows(lake, lake.silver("jobs"), "state")]
     assert sorted(states) == ["completed"] * 8 + ["dead", "open"]
     gold = lake.read(lake.gold("throughput")).groupBy().sum("enqueued", "completed", "failed").first()
@@ -72,8 +72,8 @@ def test_a_second_run_and_repeated_and_late_events(
     # The same events once more, as from a restored database: other transactions, the same numbers.
     database.execute("SELECT pg_current_xact_id()")
     database.execute(
-        "INSERT INTO leasequeue_leaseevent SELECT id, pg_current_xact_id()::text::bigint, occurred_at, queue_id, seq,"
-        " claim, enqueued_at, deadline, deliveries, kind, node, name, detail FROM leasequeue_leaseevent"
+        "INSERT INTO leasequeue_leaseevent SELECT id, pg_current_xact_id()::text::bigint, occurred_at, queue_id, claim,"
+        " deadline, low, high, kind, node, name, seqs, deliveries, waited, ran, detail FROM leasequeue_leaseevent"
     )
     assert pipeline.run(lake, source.options).days == 1
     assert {name: rows(lake, lake.gold(name), "*") for name in tables} == tables
@@ -83,6 +83,27 @@ def test_a_second_run_and_repeated_and_late_events(
     engine.run(engine.ack([job.seq], "b", claims=[job.claim]))
     pipeline.run(lake, source.options)
     assert [level for (level,) in rows(lake, lake.gold("backlog"), "level")][-1] == 0
+
+
+def test_a_job_is_in_silver_once_whatever_comes_late(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    """Its enqueue may be read after its claim, and belong to the day before."""
+    event(database, seq=1, kind=2, node="a", occurred_at=at(12 * 3_600 + 5), waited=0)
+    event(database, seq=2, occurred_at=at(12 * 3_600 + 6))
+    pipeline.ingest(lake, source.options)
+    assert pipeline.refine(lake) == 1
+    assert rows(lake, lake.silver("jobs"), "seq", "deliveries") == [(1, 1), (2, 0)]
+    event(database, seq=1, occurred_at=at(12 * 3_600 - 1))
+    event(database, seq=3, occurred_at=at(12 * 3_600 - 1))
+    pipeline.ingest(lake, source.options)
+    assert pipeline.refine(lake) == 2
+    assert rows(lake, lake.silver("jobs"), "seq", "deliveries") == [(1, 1), (2, 0), (3, 0)]
+    # A new event of one job leaves the others of its day as they are.
+    event(database, seq=2, kind=10, occurred_at=at(36 * 3_600))
+    pipeline.ingest(lake, source.options)
+    assert pipeline.refine(lake) == 1
+    assert rows(lake, lake.silver("jobs"), "seq", "state") == [(1, "open"), (2, "cancelled"), (3, "open")]
 
 
 def test_compacted_days_are_read_without_spark(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
@@ -105,10 +126,11 @@ def test_compacted_days_are_read_without_spark(lake: Lake, source: Source, datab
 
 
 def closed_partition(database: psycopg.Connection[Any]) -> int:
-    """Fill the first partition's end: everything below 2,000,000 is closed. Returns its number of events."""
-    for number in range(40):
-        event(database, id=1_000 + number, seq=number, occurred_at=OLD, node=f"n{number % 3}", detail={"n": number})
-    database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 2100000)")
+    """Fill the first partition's end: everything below 500,000 is closed. Returns its number of events."""
+    for number in range(20):
+        row = {"low": number, "high": number + 100, "seqs": [number + 100, number], "node": f"n{number % 3}"}
+        batch(database, id=1_000 + number, occurred_at=OLD, queue_id=1, kind=2, detail={"n": number}, **row)
+    database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 510000)")
     event(database, seq=99)
     return 40
 
@@ -132,7 +154,7 @@ def test_the_archive_survives_a_crash_before_each_step(
     archive.archive(lake, source.options)
 
     found = LakeSlice.objects.get()
-    assert (found.state, found.rows, found.low, found.high) == ("verified", count, 0, 2_000_000)
+    assert (found.state, found.rows, found.low, found.high) == ("verified", count, 0, 500_000)
     manifest = duckdb.execute(f"SELECT file FROM read_json('{lake.root}/archive/manifest/*.json')").fetchall()
     files = [f"{lake.root}/{name}" for (name,) in manifest]
     counted = duckdb.execute("SELECT count(*), count(DISTINCT id) FROM read_parquet(?)", [files]).fetchone()
@@ -158,7 +180,8 @@ def test_retention_waits_for_the_archive_and_a_verified_slice_is_never_rewritten
     assert LakeSlice.objects.get().state == "pruned"
     assert archive.read(lake).count() == count
     database.execute(
-        "CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (2000000)"
+        "CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (500000)"
+        " WITH (toast_tuple_target = 8160)"
     )
 
 
@@ -187,7 +210,7 @@ def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, sou
         moved.append(replay.replay(letters, source.options, rate=0.01))
     assert moved == [3, 0]
 
-    jobs = {job.key: job for job in Job.objects.all()}
+    jobs = {job.key: job for job in LiveJob.objects.all()}
     assert len(jobs) == 4
     assert jobs["k3"].state == JobState.DEAD
     assert [jobs[f"k{n}"].state for n in range(3)].count(JobState.DELAYED) >= 2
@@ -195,7 +218,7 @@ def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, sou
     assert gap.total_seconds() == pytest.approx(100)
     assert jobs["k1"].meta["m"] == "x"
     assert jobs["k1"].meta["$replayed_from"] == "work"
-    assert LeaseEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 3
+    assert JobEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 3
 
 
 def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

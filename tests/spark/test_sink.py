@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.models import EventKind, Job, JobState, LakeStage, LakeWrite, LeaseEvent
+from django_leasequeue.models import EventKind, Job, JobEvent, JobState, LakeStage, LakeWrite, LiveJob
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 
@@ -46,12 +46,12 @@ def test_columns_become_jobs_that_can_be_claimed(source: Source) -> None:
     )
     write(source, frame)
 
-    jobs = {job.data["n"]: job for job in Job.objects.all()}
+    jobs = {job.data["n"]: job for job in LiveJob.objects.all()}
     assert jobs[1].data == {"text": "a 'quote'\t\\ \n", "n": 1}
     assert (jobs[1].key, jobs[1].tag, jobs[1].rank) == ("k1", "t", -5)
     assert (jobs[2].state, jobs[2].available_at) == (JobState.DELAYED, later)
     assert jobs[3].data == {"text": None, "n": 3}
-    assert LeaseEvent.objects.filter(kind=EventKind.ENQUEUED).count() == 3
+    assert JobEvent.objects.filter(kind=EventKind.ENQUEUED).count() == 3
     assert not LakeStage.objects.exists()
     claimed = engine.run(engine.claim("work", "n1", 10))
     assert [job.data["n"] for job in claimed] == [1, 3]
@@ -63,7 +63,7 @@ def test_data_as_json_text_and_queues_by_column(source: Source) -> None:
         f.to_json(f.struct("id")).alias("data"), f.when(f.col("id") % 2 == 0, "work").otherwise("other").alias("queue")
     )
     write(source, frame, queue=None)
-    assert sorted(Job.objects.values_list("queue__name", "data__id")) == [
+    assert sorted((job.queue.name, job.data["id"]) for job in Job.objects.select_related("queue")) == [
         ("other", 1), ("other", 3), ("work", 0), ("work", 2),
     ]  # fmt: skip
 
@@ -107,6 +107,29 @@ def test_keys_that_are_taken_add_nothing(source: Source) -> None:
     assert Job.objects.get(key="k1").data == "there"
 
 
+def test_a_key_whose_job_has_ended_is_free_again(source: Source) -> None:
+    make("work", preset="topics")
+    engine.run(engine.enqueue("work", [NewJob(data="done", key="k1"), NewJob(data="held", key="k2")]))
+    job = engine.run(engine.claim("work", "n1", 1))[0]
+    engine.run(engine.finish([engine.Ending(job.seq, job.claim, result_ttl_ms=60_000)], "n1"))
+    frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k1", 3)], "key string, n int")
+    write(source, frame)
+    live = {job.key: job.data for job in LiveJob.objects.all()}
+    assert live == {"k1": {"n": 1}, "k2": "held"}
+
+
+def test_caps_and_reply_channels_are_the_engines(source: Source) -> None:
+    make("small", type="log", cap_records=3)
+    make("full", cap_records=3, discard="reject")
+    frame = source.session.range(0, 5, 1, 1).withColumn("reply_to", f.lit("channel"))
+    write(source, frame, queue="small")
+    assert sorted(job.data["id"] for job in Job.objects.all()) == [2, 3, 4]
+    assert set(Job.objects.values_list("reply_to", flat=True)) == {"channel"}
+    with pytest.raises(PySparkException, match="is full"):
+        write(source, frame, queue="full")
+    assert not LiveJob.objects.filter(state=JobState.READY).exists()
+
+
 def test_a_replayed_stream_batch_adds_nothing(source: Source, tmp_path: Path) -> None:
     inputs, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     inputs.mkdir()
@@ -134,19 +157,19 @@ def test_dead_letters_are_replayed_once(source: Source) -> None:
     engine.run(engine.enqueue("dead", [NewJob(data={"n": n}, key=f"k{n}") for n in range(3)]))
     for job in engine.run(engine.claim("dead", "n1", 3)):
         engine.run(engine.release([engine.Release(job.seq, job.claim)], "n1"))
-    assert Job.objects.filter(state=JobState.DEAD).count() == 3
+    assert LiveJob.objects.filter(state=JobState.DEAD).count() == 3
     dead = source.read("jobs", numPartitions=1).where("state = 'dead' and key <> 'k2'")
     letters = dead.select("key", "data", f.col("seq").alias("source_seq")).localCheckpoint()
 
     write(source, letters, queue="dead", replay="jobs", writeId="r1")
     write(source, letters, queue="dead", replay="jobs", writeId="r2")
 
-    assert sorted(Job.objects.values_list("key", "state")) == [
+    assert sorted(LiveJob.objects.values_list("key", "state")) == [
         ("k0", JobState.READY), ("k1", JobState.READY), ("k2", JobState.DEAD),
     ]  # fmt: skip
-    assert LeaseEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2
-    job = Job.objects.get(key="k0")
-    assert LeaseEvent.objects.get(seq=job.seq, kind=EventKind.ENQUEUED).detail == {"redriven_from": job.source_seq}
+    replayed = {event.seq: event.detail for event in JobEvent.objects.filter(kind=EventKind.REDRIVEN)}
+    sources = Job.objects.exclude(key="k2").values_list("source_seq", flat=True)
+    assert replayed == {source: {"by": "spark"} for source in sources}
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from django.utils import timezone
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
+from django_leasequeue.models import JobState, LiveJob
+from tests.engine.helpers import make, put
 from tests.spark.conftest import Source
-from tests.spark.helpers import NOON, at, event, many
+from tests.spark.helpers import NOON, at, batch, event, many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,12 +54,38 @@ def test_a_single_column_of_nulls_keeps_its_rows(source: Source, database: psyco
 
 def test_times_are_instants(source: Source, database: psycopg.Connection[Any]) -> None:
     database.execute("SET TimeZone = 'Asia/Kolkata'")
-    event(database, occurred_at=at(0.000001), enqueued_at=NOON)
+    event(database, occurred_at=at(0.000001), deadline=NOON)
 
-    table = source.read(schema="occurred_at timestamp, enqueued_at timestamp").toArrow()
+    table = source.read(schema="occurred_at timestamp, deadline timestamp").toArrow()
 
     assert table.column("occurred_at").to_pylist() == [at(0.000001)]
-    assert table.column("enqueued_at").to_pylist() == [NOON]
+    assert table.column("deadline").to_pylist() == [NOON]
+
+
+def test_a_row_of_the_log_is_an_event_a_job(source: Source, database: psycopg.Connection[Any]) -> None:
+    jobs = {"occurred_at": NOON, "queue_id": 1, "low": 4, "high": 9}
+    batch(database, id=7, kind=2, seqs=[4, 9], deliveries=[3, 1], waited=[10, 20], **jobs)
+    batch(database, id=8, kind=5, seqs=[9, 4], ran=[None, 5], **jobs)
+    batch(database, id=9, kind=1, seqs=[4, 9], **jobs)
+
+    rows = source.read(schema="id bigint, seq bigint, deliveries int, waited int, ran int").orderBy("id").collect()
+
+    assert [tuple(row) for row in rows] == [
+        (7_168, 4, 3, 10, None),
+        (7_169, 9, 1, 20, None),
+        (8_192, 9, 1, None, None),
+        (8_193, 4, 1, None, 5),
+        (9_216, 4, None, None, None),
+        (9_217, 9, None, None, None),
+    ]
+    view = database.execute("SELECT id, seq, deliveries, waited, ran FROM leasequeue_jobevent ORDER BY id").fetchall()
+    assert view == [tuple(row) for row in rows]
+    stored = source.read(batches=True).orderBy("id").collect()
+    assert [(row.id, row.seqs, row.deliveries, row.waited, row.ran) for row in stored] == [
+        (7, [4, 9], [3, 1], [10, 20], None),
+        (8, [9, 4], None, None, [None, 5]),
+        (9, [4, 9], None, None, None),
+    ]
 
 
 def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
@@ -68,8 +99,48 @@ def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
 
     assert [(row.queue, row.state, row.body) for row in live] == [("work", "ready", None)]
     assert [(row.key, row.state, row.result, bytes(row.body)) for row in done] == [
-        ("k", "completed", '{"ok": true}', b"\x00\xff")
+        ("k", "completed", '{"ok":true}', b"\x00\xff")
     ]
+
+
+def test_jobs_in_every_place(source: Source) -> None:
+    letters = {"max_deliveries": 1, "exhaust_at": "release"}
+    make("work", **letters, dead_letter="self")
+    make("letters", type="log")
+    make("again")
+    make("to-log", **letters, dead_letter="letters")
+    make("to-queue", **letters, dead_letter="again")
+    hour = timedelta(hours=1)
+    for queue in ("work", "to-log", "to-queue"):
+        fields = {"key": f"k-{queue}", "meta": {"m": 1}, "tag": "t", "reply_to": "c", "ttl_ms": 3_600_000}
+        put(1, queue, name="app.task", **fields)
+        (job,) = engine.run(engine.claim(queue, "n1"))
+        failure = engine.Failure("app.Boom", "boom", "", "f1")
+        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "n1"))
+    put(1, run_at=timezone.now() + hour, priority=3)
+    put(3, ttl_ms=3_600_000)
+    put(1, "letters")
+    engine.run(engine.claim("work", "n2", 2, grace_ms=5_000))
+
+    rows = {row.seq: row.asDict() for row in source.read("jobs").collect()}
+
+    columns = [name for name in next(iter(rows.values())) if name not in {"queue", "project", "errors", "data", "meta"}]
+    live = {job.seq: job for job in LiveJob.objects.all()}
+    assert sorted(job.state for job in live.values()) == [0, 0, 1, 2, 2, 3, 4, 4]
+    assert {row["state"] for row in rows.values()} == {"ready", "delayed", "leased", "dead", "record"}
+    for seq, job in live.items():
+        expected = {name: getattr(job, name) for name in columns}
+        expected["state"] = JobState(job.state).label
+        told = {name: _aware(rows[seq][name]) for name in columns}
+        assert told == expected
+        errors = json.loads(rows[seq]["errors"] or "null")
+        assert (errors is None) == (job.error is None)
+        assert (rows[seq]["queue"], json.loads(rows[seq]["data"] or "null")) == (job.queue.name, job.data)
+    assert rows.keys() == live.keys()
+
+
+def _aware(value: Any) -> Any:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
 def test_many_slices_hold_every_row_once(source: Source, database: psycopg.Connection[Any]) -> None:

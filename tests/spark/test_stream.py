@@ -97,7 +97,7 @@ def test_a_transaction_id_that_gains_a_digit(lake: Lake, database: psycopg.Conne
 @needs_limits
 def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, database: psycopg.Connection[Any]) -> None:
     for _ in range(3):
-        many(database, 1_000)  # one transaction of many events is cut as well
+        many(database, 1_000)  # one transaction of many rows is cut as well
     batches = lake.drain(maxRowsPerTrigger=700)
 
     assert [batch["numInputRows"] for batch in batches if batch["numInputRows"]] == [700, 700, 700, 700, 200]
@@ -105,18 +105,29 @@ def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, data
     assert frame.agg(f.count("id"), f.countDistinct("id")).first() == (3_000, 3_000)
 
 
+@needs_limits
+def test_a_row_of_many_jobs_is_never_parted(lake: Lake, database: psycopg.Connection[Any]) -> None:
+    many(database, 1_000, jobs=400)
+    batches = lake.drain(maxRowsPerTrigger=500)
+
+    assert [batch["numInputRows"] for batch in batches if batch["numInputRows"]] == [400, 400, 200]
+    lake.drain(maxRowsPerTrigger=1)
+    many(database, 10, jobs=5)
+    assert [batch["numInputRows"] for batch in lake.drain(maxRowsPerTrigger=1) if batch["numInputRows"]] == [5, 5]
+
+
 def test_large_batches_end_at_a_place_that_is_known(
     lake: Lake, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(12):
-        many(database, 2_000)
+        many(database, 2_000, jobs=10)
     database.execute("ANALYZE leasequeue_leaseevent")
     monkeypatch.setattr(stream, "COUNTED", 5_000)
     reader = stream.EventStream(Options(lake.source.options, STREAM, "stream"), lake.stream().schema)
     start = reader.initialOffset()
     end = reader._latest(start, 5_000)
     until = (end["txid"], end["id"])
-    row = database.execute("SELECT count(*) FROM leasequeue_leaseevent WHERE (txid, id) <= (%s, %s)", until).fetchone()
+    row = database.execute("SELECT count(*) FROM leasequeue_jobevent WHERE (txid, event) <= (%s, %s)", until).fetchone()
     assert row is not None
     # A page holds fewer than a tenth of that.
     assert 4_500 <= row[0] < 5_000
@@ -169,7 +180,7 @@ def test_writers_at_work_lose_nothing(lake: Lake, test_dsn: str, database: psyco
             thread.join()
     lake.drain()
 
-    in_database = database.execute("SELECT count(*), sum(id) FROM leasequeue_leaseevent").fetchone()
+    in_database = database.execute("SELECT count(*), sum(id) FROM leasequeue_jobevent").fetchone()
     assert lake.read().agg(f.count("id"), f.sum("id")).first() == in_database
     assert lake.read().agg(f.countDistinct("id")).first()[0] == in_database[0]
 
@@ -217,7 +228,7 @@ def test_the_consumer_is_seen_and_holds_retention(lake: Lake, database: psycopg.
     first = consumer.moved_at
 
     event(database, seq=2, id=20, occurred_at=at(-10 * 365 * 86_400))
-    database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 2100000)")
+    database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 510000)")
     database.execute("UPDATE leasequeue_lakeconsumer SET txid = %s - 1", [txid[0]])
     connection = connect("default")
     try:
@@ -314,6 +325,6 @@ def test_a_kill_in_mid_batch_loses_and_repeats_nothing(
     if not LIMITS:
         lake.drain()  # the first run ends with the batch that was broken off
 
-    in_database = database.execute("SELECT count(*), sum(id) FROM leasequeue_leaseevent").fetchone()
+    in_database = database.execute("SELECT count(*), sum(id) FROM leasequeue_jobevent").fetchone()
     assert lake.read().agg(f.count("id"), f.sum("id")).first() == in_database
     assert lake.read().agg(f.countDistinct("id")).first() == (20_001,)

@@ -6,7 +6,7 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.declarations import make_queues, on_database, on_migrate
+from django_leasequeue.declarations import make_queues, on_migrate
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Queue
 from django_leasequeue.presets import PRESETS
@@ -48,7 +48,7 @@ def test_what_is_declared_is_made_once() -> None:
     on_migrate("default")
     assert rows() == {
         ("", "default"): ("queue", PRESETS["django"]["lease_ms"]),
-        ("", "mail"): ("queue", 5_000),
+        ("", "mail"): ("queue", 9_000),
         ("", "feed"): ("log", 30_000),
         ("", "plain"): ("queue", PRESETS["django"]["lease_ms"]),
         ("tenant-1", "default"): ("queue", PRESETS["codeq"]["lease_ms"]),
@@ -94,7 +94,7 @@ def test_migrate_makes_them() -> None:
 @pytest.mark.usefixtures("_declared")
 def test_a_worker_that_comes_before_migrate_makes_a_queue_as_it_is_declared(settings, auto_create: bool) -> None:
     settings.LEASEQUEUE = {**LEASEQUEUE, "AUTO_CREATE": auto_create}
-    engine.run(statements.make_queues("", ["mail", "plain", "unknown"], on_database("default", "")))
+    engine.run(statements.make_queues("", ["mail", "plain", "unknown"], "default"))
     made = {name: lease_ms for (_, name), (_, lease_ms) in rows().items()}
     assert made.pop("unknown", None) == (PRESETS["django"]["lease_ms"] if auto_create else None)
-    assert made == {"mail": 5_000, "plain": PRESETS["django"]["lease_ms"]}
+    assert made == {"mail": 9_000, "plain": PRESETS["django"]["lease_ms"]}

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone
 
 from django_leasequeue import engine
 from django_leasequeue.engine.pool import close_pools, connect
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge, QueueNotFound
-from django_leasequeue.models import Job, JobState, Queue
+from django_leasequeue.models import Job, JobState, LiveJob, Queue
 from django_leasequeue.presets import PRESETS
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
+from django_leasequeue.tasks.ids import new_end
 from tests.tasks import samples
 
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
@@ -31,8 +32,8 @@ def backend(alias: str = "default") -> LeaseQueueBackend:
     return found
 
 
-def the_job() -> Job:
-    return Job.objects.get()
+def the_job() -> LiveJob:
+    return LiveJob.objects.get()
 
 
 class InTestCase(TestCase):
@@ -42,7 +43,7 @@ class InTestCase(TestCase):
         result = samples.add.enqueue(1, second=2)
         job = the_job()
         assert job.key == result.id
-        assert uuid.UUID(result.id).version == 7
+        assert uuid.UUID(result.id).version == 8
         assert job.name == "tests.tasks.samples.add"
         assert job.data == {"args": [1], "kwargs": {"second": 2}}
         assert (job.state, job.rank, job.meta, job.max_deliveries) == (JobState.READY, 0, None, None)
@@ -234,11 +235,10 @@ class TestMany:
 
     @pytest.mark.django_db(transaction=True)
     def test_all_or_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        samples.echo.enqueue("taken")
-        taken = the_job().key
-        ids = iter([*(f"fresh-{number}" for number in range(250)), *([taken] * 250)])
-        monkeypatch.setattr(backend_module, "new_id", lambda: next(ids))
-        with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(IntegrityError):
+        samples.echo.enqueue("first")
+        ends = iter([*(new_end() for _ in range(250)), *(["refused"] * 250)])
+        monkeypatch.setattr(backend_module, "new_end", lambda: next(ends))
+        with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(InvalidOption, match="id_end"):
             samples.echo.enqueue_many((number,) for number in range(400))
         assert Job.objects.count() == 1
 
@@ -325,7 +325,7 @@ def test_queues_are_made_as_they_are_declared() -> None:
     rows = {queue.name: (queue.lease_ms, queue.priority_order, queue.requeue) for queue in Queue.objects.all()}
     assert rows == {
         "default": (PRESETS["codeq"]["lease_ms"], "desc", "back"),
-        "mail": (5_000, "desc", "original"),
+        "mail": (1_000, "desc", "original"),
         "reports": (2_000, "asc", "original"),
     }
 
@@ -376,5 +376,5 @@ def test_without_time_zones_times_are_naive_in_the_hosts_zone() -> None:
             result = samples.add.using(run_after=at).enqueue(1)
     assert result.enqueued_at is not None
     assert result.enqueued_at.tzinfo is None
-    stored = Job.objects.values_list("available_at", flat=True).get()
+    stored = LiveJob.objects.values_list("available_at", flat=True).get()
     assert stored is not None

@@ -1,30 +1,56 @@
 from __future__ import annotations
 
-import time
 import uuid
 
-from django_leasequeue.tasks.ids import new_id
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import Job
+from django_leasequeue.tasks.ids import new_end
 
 
-def test_an_id_is_a_version_7_uuid_of_now() -> None:
-    before = time.time_ns() // 1_000_000
-    text = new_id()
-    after = time.time_ns() // 1_000_000
+def test_an_id_is_a_version_8_uuid_that_begins_with_its_number() -> None:
+    text = engine.make_id(0x123456789ABCDE, new_end())
     parsed = uuid.UUID(text)
     assert str(parsed) == text
-    assert parsed.version == 7
+    assert parsed.version == 8
     assert parsed.variant == uuid.RFC_4122
-    assert before <= parsed.int >> 80 <= after
+    assert text.startswith("01234567-89ab-8cde-")
 
 
 def test_ids_differ_and_their_random_bits_are_all_used() -> None:
-    ids = [uuid.UUID(new_id()).int for _ in range(20_000)]
+    ids = [uuid.UUID(engine.make_id(1, new_end())).int for _ in range(20_000)]
     assert len(set(ids)) == len(ids)
-    fixed = (0b1111 << 76) | (0b11 << 62)
     ones = zeros = 0
     for value in ids:
         ones |= value
         zeros |= ~value
-    random_bits = ((1 << 80) - 1) & ~fixed
+    random_bits = (1 << 62) - 1
     assert ones & random_bits == random_bits
     assert zeros & random_bits == random_bits
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("count", [1, 2, 150])
+def test_the_engine_makes_the_id_of_the_number(count: int) -> None:
+    ends = [new_end() for _ in range(count)]
+    answers = engine.run(engine.enqueue("work", [NewJob(id_end=end) for end in ends]))
+    ids = [engine.make_id(answer.seq, end) for answer, end in zip(answers, ends, strict=True)]
+    rows = Job.objects.order_by("seq").values_list("key", "generated")
+    assert list(rows) == [(key, True) for key in ids]
+    found = engine.run(engine.find(ids))
+    assert [found[key].seq for key in ids] == [answer.seq for answer in answers]
+
+
+@pytest.mark.django_db
+def test_an_id_with_another_end_leads_nowhere() -> None:
+    (answer,) = engine.run(engine.enqueue("work", [NewJob(id_end=new_end())]))
+    assert engine.run(engine.find([engine.make_id(answer.seq, new_end())])) == {}
+
+
+@pytest.mark.parametrize("job", [NewJob(id_end="x"), NewJob(id_end=new_end(), key="k")])
+def test_an_end_that_is_none_is_refused(job: NewJob) -> None:
+    with pytest.raises(InvalidOption, match="id_end"):
+        engine.run(engine.enqueue("work", [job]))

@@ -12,7 +12,7 @@ from django.test import TestCase
 
 from django_leasequeue import signals as job_signals
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.models import Job
+from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend
 from django_leasequeue.tasks import announcing as announcing_module
 from django_leasequeue.tasks.api import TASKS_LOGGER, TaskResultStatus, task_signals
@@ -131,7 +131,7 @@ def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> No
     finally:
         for signal in signals:
             signal.disconnect(raise_it)
-    assert not Job.objects.exists()
+    assert not LiveJob.objects.exists()
     assert "a broken receiver" in caplog.text
 
 

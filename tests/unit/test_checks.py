@@ -271,7 +271,9 @@ def test_a_server_that_is_too_old(monkeypatch) -> None:
 
 @pytest.mark.django_db
 def test_events_in_the_default_partition() -> None:
-    LeaseEvent.objects.create(id=10**12, txid=1, occurred_at="2030-01-01T00:00:00Z", queue_id=1, seq=1, kind=1)
+    LeaseEvent.objects.create(
+        id=10**12, txid=1, occurred_at="2030-01-01T00:00:00Z", queue_id=1, low=1, high=1, seqs=[1], kind=1
+    )
     message = only(asked())
     assert message.id == "leasequeue.W017"
     assert "EVENT_PARTITIONS_AHEAD" in str(message.hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from datetime import datetime
@@ -62,6 +63,10 @@ class ScriptHandler:
                 raise ValueError(data.get("message", "asked to"))
             case "return":
                 return str(data["json"])
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                os._exit(3)
             case "progress":
                 control.set_progress(data["value"])
                 control.event.wait(data["seconds"])
@@ -74,6 +79,8 @@ class ScriptHandler:
         match data.get("do"):
             case "sleep":
                 await asyncio.sleep(data["seconds"])
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
             case "wait":
                 note(job, await control.wait_aborted())
                 control.raise_if_aborted()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.db import connection
+
 from django_leasequeue import engine
-from django_leasequeue.models import Job, JobResult
+from django_leasequeue.models import Job, JobResult, LiveJob
 from django_leasequeue.worker import ExitCode, Handler, Worker, load_options
 from tests.worker.handlers import ScriptHandler
 
@@ -77,9 +80,18 @@ def eventually(check: Callable[[], Any], what: str, seconds: float = 30) -> Any:
 
 def ready(queue: str = "work") -> int:
     """How many jobs are ready."""
-    return Job.objects.filter(queue__name=queue, state=0).count()
+    return LiveJob.objects.filter(queue__name=queue, state=0).count()
+
+
+def errors_of(job: LiveJob) -> list[dict[str, Any]] | None:
+    """The failed attempts of a job, oldest first."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT leasequeue_errors(%s)::text", [job.seq])
+        (text,) = cursor.fetchone()
+    return json.loads(text) if text else None
 
 
 def results() -> dict[str, int]:
     """Key -> state of the results."""
-    return dict(JobResult.objects.values_list("key", "state"))
+    keys = dict(Job.objects.values_list("pk", "key"))
+    return {str(keys[seq]): state for seq, state in JobResult.objects.values_list("seq", "state")}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
 from django.db.models import F
 
 from django_leasequeue import engine
-from django_leasequeue.models import Claim, Job, JobResult, LeaseEvent
+from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, LiveJob, Queue, QueueFloor
 from django_leasequeue.worker import JobControl
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import Threaded, burst, enqueue, eventually, ready, results, working
+from tests.worker.support import Threaded, burst, enqueue, errors_of, eventually, ready, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -31,24 +32,26 @@ def test_running_and_waiting_jobs_outlive_their_lease() -> None:
     assert done.state.figures.completed == 6
     assert done.state.figures.lost == 0
     assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}
-    assert LeaseEvent.objects.filter(kind=EXTENDED).exists()
-    assert not LeaseEvent.objects.filter(kind=EXPIRED).exists()
+    assert JobEvent.objects.filter(kind=EXTENDED).exists()
+    assert not JobEvent.objects.filter(kind=EXPIRED).exists()
 
 
 def test_short_jobs_of_long_leases_are_not_renewed() -> None:
     enqueue(*({} for _ in range(500)))
     burst()
-    assert not LeaseEvent.objects.filter(kind=EXTENDED).exists()
+    assert not JobEvent.objects.filter(kind=EXTENDED).exists()
 
 
 def take_away(seq: int) -> engine.LeasedJob:
     """Let a lease expire and lease the job to somebody else."""
     # In one transaction: in between, the worker under test could take it again.
     with transaction.atomic():
-        job = Job.objects.select_for_update().get(seq=seq)
-        past = F("deadline") - (job.deadline - job.claimed_at) * 2
-        Claim.objects.filter(id=job.claim).update(deadline=past)
-        Job.objects.filter(seq=seq).update(deadline=past)
+        job = LiveJob.objects.get(seq=seq)
+        assert job.node is not None and job.claim is not None  # noqa: PT018
+        # A part of the claim of its own.
+        engine.run(engine.extend([seq], job.node, claims=[job.claim]))
+        past = F("deadline") - timedelta(milliseconds=1_200)
+        assert Claim.objects.filter(token=job.claim, seqs=[seq]).update(deadline=past) == 1
         engine.run(engine.sweep([job.queue_id]))
         (taken,) = engine.run(engine.claim("work", "another"))
     return taken
@@ -95,13 +98,13 @@ def test_a_waiting_job_whose_lease_is_lost_does_not_start() -> None:
     with working(gate, concurrency=1, prefetch=10) as threaded:
         gate.started.wait(10)
         eventually(lambda: len(threaded.state.held) == 2, "the second is claimed ahead")
-        second = Job.objects.get(key="1")
+        second = LiveJob.objects.get(key="1")
         taken = take_away(second.seq)
         eventually(lambda: second.seq not in threaded.state.held, "the worker knows")
         gate.open.set()
         eventually(lambda: results() == {"0": 1}, "the first is done")
         assert gate.ran == ["0"]
-    assert Job.objects.get().claim == taken.claim
+    assert LiveJob.objects.get().claim == taken.claim
 
 
 class Gate(ScriptHandler):
@@ -148,9 +151,27 @@ def test_jobs_claimed_when_jobs_were_short_are_given_back_when_they_are_not(monk
     with working(concurrency=2):
         eventually(lambda: len(results()) >= 3_000, "the short ones are done")
         eventually(lambda: ready() >= 900, "others could have the long ones")
-    returned = LeaseEvent.objects.filter(kind=RELEASED, detail__unstarted=True).count()
+    returned = JobEvent.objects.filter(kind=RELEASED, detail__unstarted=True).count()
     assert returned >= 100
-    assert set(Job.objects.filter(state=0).values_list("deliveries", flat=True)) <= {0, 1}
+    assert set(LiveJob.objects.filter(state=0).values_list("deliveries", flat=True)) <= {0, 1}
+
+
+def test_a_worker_raises_the_floors_of_its_queues_while_it_is_busy() -> None:
+    """Without any reaper; and it leaves them alone when it has nothing to do."""
+    queue = Queue.objects.get(name="work").pk
+    other = engine.run(engine.create("other")) and Queue.objects.get(name="other").pk
+    floors = QueueFloor.objects.filter(kind=FloorKind.READY)
+    seqs = enqueue(*({"do": "sleep", "seconds": 0.005} for _ in range(600)))
+    with working(concurrency=2):
+        eventually(lambda: floors.filter(queue_id=queue, value__gt=seqs[0]).exists(), "it rises while jobs run")
+        assert len(results()) < 600
+        eventually(lambda: len(results()) == 600, "all are done")
+        eventually(lambda: floors.filter(queue_id=queue, value__gt=seqs[-200]).exists(), "it follows")
+        time.sleep(1.5)
+        before = list(QueueFloor.objects.values_list("pk", flat=True))
+        time.sleep(1)
+        assert list(QueueFloor.objects.values_list("pk", flat=True)) == before
+    assert not floors.filter(queue_id=other).exists()
 
 
 def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +197,7 @@ def test_a_stop_gives_back_what_has_not_started_and_waits_for_what_has() -> None
         gate.open.set()
         assert threaded.join() == 0
     assert set(results()) == {"0", "1"}
-    left = Job.objects.order_by("seq")
+    left = LiveJob.objects.order_by("seq")
     assert [job.seq for job in left] == seqs[2:]
     assert {job.deliveries for job in left} == {0}, "what never started does not count as a delivery"
 
@@ -201,7 +222,7 @@ def test_a_stop_ends_at_its_deadline_and_tells_running_jobs(work: str) -> None:
         threaded.state.ask_stop("the test")
         assert threaded.join() == 3
     # They raised when they were told: that is no failure, but it was a delivery.
-    assert [(job.state, job.deliveries, job.errors) for job in Job.objects.all()] == [(0, 1, None)] * 2
+    assert [(job.state, job.deliveries, errors_of(job)) for job in LiveJob.objects.all()] == [(0, 1, None)] * 2
 
 
 def test_a_job_that_does_not_listen_is_given_back_all_the_same() -> None:

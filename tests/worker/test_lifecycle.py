@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.models import Job, JobResult, Worker
+from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.worker import ExitCode, JobControl
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import Threaded, burst, enqueue, eventually, results, working
@@ -99,7 +99,7 @@ def test_max_jobs_are_run_and_no_more() -> None:
     threaded.start()
     assert threaded.join() is ExitCode.OK
     assert len(results()) == 30
-    assert Job.objects.filter(state=0).count() == 70
+    assert LiveJob.objects.filter(state=0).count() == 70
 
 
 def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_lost_connections_cost_no_job(test_dsn: str) -> None:
             assert threaded.worker.healthy
     assert ended >= 3
     assert set(results().values()) == {1}
-    assert Job.objects.filter(state=0).count() == 0
+    assert LiveJob.objects.filter(state=0).count() == 0
     # An answer lost with its connection is not a job run twice.
     assert threaded.state.figures.completed == 3_000
     assert len(handler.told) == 3_000

@@ -22,7 +22,7 @@ from django.db import connections
 
 from django_leasequeue import engine
 from django_leasequeue.devdb import TemporaryServer
-from django_leasequeue.models import Job, JobResult, LeaseEvent, Worker
+from django_leasequeue.models import JobEvent, JobResult, LiveJob, Worker
 from tests.conftest import child_environment
 from tests.worker.handlers import lines
 from tests.worker.processes import Start, WorkerProcess, alive, children_of, starting
@@ -68,7 +68,7 @@ def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> N
     assert began == ended, "what had started has ended"
     assert len(results()) == ended < 40
     assert ready() == 40 - ended
-    assert set(Job.objects.values_list("deliveries", flat=True)) == {0}
+    assert set(LiveJob.objects.values_list("deliveries", flat=True)) == {0}
 
 
 def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
     worker.send(signal.SIGTERM)
     assert worker.wait(15) == 3
     assert ready() == 3
-    assert Counter(Job.objects.values_list("deliveries", flat=True)) == {1: 2, 0: 1}
+    assert Counter(LiveJob.objects.values_list("deliveries", flat=True)) == {1: 2, 0: 1}
 
 
 def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> None:
@@ -97,9 +97,9 @@ def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> Non
     second.send(signal.SIGTERM)
     assert second.wait() == 0
     assert set(results().values()) == {1}
-    assert LeaseEvent.objects.filter(kind=7).count() >= 3
+    assert JobEvent.objects.filter(kind=7).count() >= 3
     # Each was finished by exactly one: the killed one's runs left no result.
-    assert LeaseEvent.objects.filter(kind=5).count() == 30
+    assert JobEvent.objects.filter(kind=5).count() == 30
 
 
 def test_two_processes_share_the_work_and_end_together(start: Start, notes: Path) -> None:
@@ -171,10 +171,10 @@ def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
     worker = start("--concurrency", "2", *arguments)
     eventually(lambda: words(notes, "start") == 1, "it hangs")
     enqueue(*({"do": "sleep", "seconds": 0.5, "file": str(notes)} for _ in range(2)), queue="other")
-    job = eventually(lambda: Job.objects.filter(seq=stuck, state=1).first(), "it is given back with a failure")
+    job = eventually(lambda: LiveJob.objects.filter(seq=stuck, state=1).first(), "it is given back with a failure")
     assert "did not end at its hard timeout" in job.error
     assert job.error_type == "django_leasequeue.worker.worker.HardTimeout"
-    assert job.available_at > job.claimed_at + timedelta(minutes=50), "the handler said when to try again"
+    assert job.available_at > job.first_claimed_at + timedelta(minutes=50), "the handler said when to try again"
     eventually(lambda: JobResult.objects.count() == 2, "the others are done")
     assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}
     # The next process takes what comes.
@@ -202,7 +202,7 @@ def test_postgresql_restarts_underneath(private_server: TemporaryServer, notes: 
             private_server.start()
         with private_server.connect() as after:
             eventually(lambda: count(after, "leasequeue_jobresult") == 600, "all are done", 60)
-            assert count(after, "leasequeue_job") == 0
+            assert count(after, "leasequeue_livejob") == 0
         # An idle worker whose connection was lost hears of new jobs again.
         private_server.stop("fast")
         private_server.start()

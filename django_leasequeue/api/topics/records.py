@@ -74,8 +74,8 @@ class TopicAddressView(TopicItemView):
         options = to_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
         written, fsync_ms = await self.run_durably(topic, operation)
-        if written.created and options is not None:
-            self.note_durability(topic, options["durability"])
+        if written.durability is not None:
+            self.note_durability(topic, written.durability)
         added = 0 if written.deduped else len(written.seqs)
         figures = await self.figures(topic, ready=added, count=added)
         answer: dict[str, Any] = {

@@ -36,12 +36,12 @@ class Settler:
 
     async def _run(self) -> None:
         step = FIRST_LOOK
+        sealed = self._seals.sealed
         try:
             while self._waiting:
                 await asyncio.sleep(step)
                 step = min(step * 2, LAST_LOOK)
-                before = self._seals.sealed
-                sealed = await self._runner.run(seal(self._seals))
+                before, sealed = sealed, await self._runner.run(seal(self._seals))
                 if sealed > before:
                     step = FIRST_LOOK
                 while self._waiting and (self._waiting[0][0] <= sealed or self._waiting[0][2].done()):

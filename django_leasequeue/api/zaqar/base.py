@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 from ... import conf, engine
 from ...engine.queues import QueueInfo
 from ...exceptions import InvalidOption
+from .. import payload
 from ..access import ADMIN, DELETE, READ, WRITE, Access
 from ..auth import ApiKeyAuthentication, authenticate, require
 from ..errors import ApiError
@@ -32,13 +33,21 @@ READS, WRITES, DELETES, ADMINS = (frozenset({scope}) for scope in (READ, WRITE, 
 _TRUE = {"true": True, "false": False}
 
 
+class JsonRenderer(JSONRenderer):
+    """Answers as JSON; what is stored as JSON goes out as it was written."""
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        """Return the body of an answer."""
+        return b"" if data is None else payload.dumps(data)
+
+
 class ZaqarView(APIView):
     """Base of the views: bodies are JSON whatever their Content-Type, errors are ``{"title", "description"}``."""
 
     authentication_classes = [ApiKeyAuthentication]
     permission_classes = []
     throttle_classes = []
-    renderer_classes = [JSONRenderer]
+    renderer_classes = [JsonRenderer]
     #: Method -> the scopes that it needs.
     required_scopes: ClassVar[Mapping[str, frozenset[str]]] = {}
     #: Whether the Client-ID header must be there (all message operations, seed 001 "Messages").

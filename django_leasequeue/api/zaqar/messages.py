@@ -13,6 +13,7 @@ from ...engine import Ending, NewJob, Outcome
 from ...engine import messages as store
 from ...engine.messages import Message
 from ...engine.queues import QueueInfo
+from .. import payload
 from ..auth import require
 from .base import DELETES, READS, WRITES, ZaqarView
 from .errors import bad, forbidden, missing
@@ -31,7 +32,7 @@ def show(message: Message, queue: QueueInfo, limits: Limits, *, claim: int | Non
         "href": message_path(queue.name, queue.id, message.seq, claim),
         "ttl": ttl,
         "age": message.age,
-        "body": message.data,
+        "body": payload.raw(message.data_json),
     }
 
 

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from ... import engine
 from ...engine import messages
-from ...engine.queues import set_metadata
+from ...engine.queues import ensure, set_metadata
 from .base import ADMINS, DELETES, READS, ZaqarView
 from .errors import bad
 from .links import message_path, next_link, queue_path
@@ -61,7 +61,7 @@ class QueueView(ZaqarView):
     @described("create_queue", "Create a queue.", answers={201: None, 204: None})
     def put(self, request: Request, queue: str) -> Response:
         """Create a queue; one that is there stays as it is."""
-        created = engine.run(engine.create(queue, project=self.project, preset="zaqar"))
+        created = engine.run(ensure(queue, project=self.project, preset="zaqar"))
         if not created:
             self.queue(queue)
         return Response(status=201 if created else 204, headers={"Location": queue_path(queue)})

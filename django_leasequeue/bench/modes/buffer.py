@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 from ...buffer import BufferedQueue
 from ...job import Job
 from ...queue import Queue
-from ...tasks.ids import new_id
 from ..bench import Bench, Measurement, close_connections
 from ..figures import Sample, Target
 from ..options import PROJECT
@@ -32,7 +32,7 @@ def run(bench: Bench) -> None:
     bench.compare(
         f"enqueue, {CALLERS} callers of BufferedQueue",
         _measurement(lambda jobs: _buffered_enqueues(handle, jobs * _MORE)),
-        _measurement(lambda jobs: _gather(jobs, lambda number: handle.aenqueue({"args": [number]}, key=new_id()))),
+        _measurement(lambda jobs: _gather(jobs, lambda number: handle.aenqueue({"args": [number]}, key=str(uuid4())))),
         singles,
         label="the same callers, one transaction a call",
         target=Target("ratio", at_least=10),
@@ -74,7 +74,7 @@ async def _gather(jobs: int, work: _Work) -> Sample:
 
 async def _buffered_enqueues(handle: Queue, jobs: int) -> Sample:
     async with BufferedQueue(handle) as buffer:
-        return await _gather(jobs, lambda number: buffer.aenqueue({"args": [number]}, key=new_id()))
+        return await _gather(jobs, lambda number: buffer.aenqueue({"args": [number]}, key=str(uuid4())))
 
 
 async def _buffered_rounds(handle: Queue, jobs: int) -> Sample:
@@ -83,7 +83,7 @@ async def _buffered_rounds(handle: Queue, jobs: int) -> Sample:
 
 
 async def _round(queue: Queue | BufferedQueue, number: int) -> None:
-    await queue.aenqueue({"args": [number]}, key=new_id())
+    await queue.aenqueue({"args": [number]}, key=str(uuid4()))
     found: list[Job] = await queue.aclaim()
     for job in found:
         await queue.aack(job)

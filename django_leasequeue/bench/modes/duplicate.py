@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from ... import engine
-from ...tasks.ids import new_id
 from ..bench import Bench, Measurement
 from ..figures import Sample, Target
 from ..options import PROJECT
@@ -14,7 +15,7 @@ SUMMARY = "enqueue of a key that is taken costs no more than of a fresh one"
 def run(bench: Bench) -> None:
     """Add the figure."""
     queue = bench.queue()
-    taken = new_id()
+    taken = str(uuid4())
     bench.enqueue(queue, [engine.NewJob(key=taken, data={"args": [0]})])
     bench.compare(
         "one at a time, the key is taken",
@@ -28,7 +29,7 @@ def run(bench: Bench) -> None:
 
 def _singles(bench: Bench, queue: str, key: str | None) -> Measurement:
     def measure(jobs: int) -> Sample:
-        new = [engine.NewJob(key=key or new_id(), data={"args": [number]}) for number in range(jobs)]
+        new = [engine.NewJob(key=key or str(uuid4()), data={"args": [number]}) for number in range(jobs)]
         with bench.meter.measure(jobs) as sample:
             for job in new:
                 bench.executor.run(engine.enqueue(queue, [job], project=PROJECT, create=False))

@@ -10,7 +10,7 @@ from statistics import quantiles
 
 from ... import engine
 from ...engine import NewJob
-from ...tasks.ids import new_id
+from ...tasks.ids import new_end
 from .. import bare_worker, children, stamps
 from ..bench import Bench
 from ..figures import Figure, Target
@@ -100,18 +100,18 @@ def run(bench: Bench) -> None:
 
 
 def _enqueue(bench: Bench, queue: str, number: int) -> None:
-    job = NewJob(key=new_id(), name=STAMP, data={"args": [number]})
+    job = NewJob(id_end=new_end(), name=STAMP, data={"args": [number]})
     bench.executor.run(engine.enqueue(queue, [job], project=PROJECT, create=False))
 
 
 def _insert(bench: Bench, number: int) -> None:
-    bench.bare.enqueue_told(NewJob(key=new_id(), name=STAMP, data={"args": [number]}), bare_worker.CHANNEL)
+    bench.bare.enqueue_told(NewJob(key=new_end(), name=STAMP, data={"args": [number]}), bare_worker.CHANNEL)
 
 
 def _add_waits(bench: Bench, ours: list[float], bare: list[float]) -> None:
-    label = "INSERT, NOTIFY, the barest loop that listens"
+    label = "INSERT, NOTIFY, the barest loop that listens and deletes"
     hundredths, bare_hundredths = _hundredths(ours), _hundredths(bare)
-    for name, place, most in (("half of the jobs", 50, 5.0), ("99 of 100 jobs", 99, 20.0)):
+    for name, place, most in (("half of the jobs", 50, 1.5), ("99 of 100 jobs", 99, 2.0)):
         bench.add(
             Figure(
                 bench.mode,
@@ -120,7 +120,7 @@ def _add_waits(bench: Bench, ours: list[float], bare: list[float]) -> None:
                 [hundredths[place - 1]],
                 [bare_hundredths[place - 1]],
                 label,
-                Target("value", at_most=most),
+                Target("ratio", at_most=most),
                 details={"tries": len(ours), "slowest_ms": round(max(ours), 3)},
             )
         )

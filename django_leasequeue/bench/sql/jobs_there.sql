@@ -1,4 +1,4 @@
--- Purpose: how many jobs a queue holds, counted.
+-- Purpose: how many jobs of a queue are ready, counted.
 -- Parameters: project, queue.
-SELECT count(*) FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id
+SELECT count(*) FROM leasequeue_ready r JOIN leasequeue_queue q ON q.id = r.queue_id
 WHERE q.project = %(project)s AND q.name = %(queue)s

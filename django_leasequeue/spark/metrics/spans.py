@@ -28,7 +28,7 @@ OUTCOMES = {
 #: Events after which a job is not waiting for a worker any more -> its state.
 STATES = {"acked": "completed", "failed": "failed", "dead_lettered": "dead", "cancelled": "cancelled"}
 #: Columns that :func:`fold` reads.
-NEEDED = ("id", "occurred_at", "project", "queue", "seq", "enqueued_at", "deadline", "event", "node", "name", "detail")
+NEEDED = ("id", "occurred_at", "project", "queue", "seq", "deadline", "waited", "event", "node", "name", "detail")
 #: Words are numbers (places in this list, from 1) while events are sorted and walked over: that is most of the work.
 _KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended")
 _NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
@@ -37,6 +37,18 @@ _NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
 def seconds(later: Column, earlier: Column) -> Column:
     """Return the seconds between two timestamps, exact to the microsecond."""
     return (f.unix_micros(later) - f.unix_micros(earlier)) / f.lit(1e6)
+
+
+def begun() -> Column:
+    """When a job of which this is the first event began to be there: of a claim whose enqueue is not told, when it was
+    ready.
+    """
+    return f.coalesce(_before(), f.col("occurred_at"))
+
+
+def _before() -> Column:
+    """When a job that is claimed was ready; null for all other events."""
+    return f.timestamp_micros(f.unix_micros("occurred_at") - f.col("waited").cast("bigint") * 1_000)
 
 
 def fold(events: DataFrame) -> DataFrame:
@@ -68,7 +80,7 @@ def fold(events: DataFrame) -> DataFrame:
             "occurred_at",
             "id",
             _number(f.col("event")).alias("kind"),
-            f.coalesce("enqueued_at", "occurred_at").alias("enqueued_at"),
+            _before().alias("ready_at"),
             "deadline",
             "project",
             "queue",
@@ -81,7 +93,7 @@ def fold(events: DataFrame) -> DataFrame:
     )
     first = once.select(
         *("seq", "occurred_at", "id", "kind", "project", "queue", "task", "detail"),
-        f.min("enqueued_at").over(so_far).alias("enqueued_at"),
+        f.first(f.coalesce("ready_at", "occurred_at")).over(so_far).alias("enqueued_at"),
         last(f.col("node"), claim).alias("node"),
         last(f.col("occurred_at"), claim).alias("claimed_at"),
         last(f.col("deadline"), _is("claimed", "extended")).alias("granted"),
@@ -92,15 +104,13 @@ def fold(events: DataFrame) -> DataFrame:
         count(_is("released")).alias("releases"),
         # An attempt ends with the first end after its claim.
         (end & f.last(f.when(claim | end, claim), ignorenulls=True).over(before)).alias("is_end"),
-        f.lag(_ready_at()).over(by_job).alias("was_ready_at"),
+        last(f.coalesce("ready_at", f.col("occurred_at")), claim).alias("ready_at"),
         f.lead("kind").over(by_job).alias("next_kind"),
         last(f.struct("kind", "occurred_at", "detail"), _is(*STATES, "redriven", "claimed", "enqueued")).alias("last"),
     )
     folded = first.select(
         *("seq", "project", "queue", "task", "enqueued_at", "node", "claimed_at", "granted", "first_claimed_at"),
-        *("attempt", "expiries", "releases", "next_kind", "last"),
-        # Of the event before the claim: enqueued, released, expired, redriven.
-        last(f.coalesce("was_ready_at", "enqueued_at"), claim).alias("ready_at"),
+        *("ready_at", "attempt", "expiries", "releases", "next_kind", "last"),
         (f.col("extended") - last(f.col("extended"), claim)).alias("extensions"),
         last(f.struct("attempt", "kind", "occurred_at", "detail"), f.col("is_end")).alias("end"),
         last(f.struct("attempt", "detail"), dead).alias("death"),
@@ -124,7 +134,7 @@ def attempts(events: DataFrame) -> DataFrame:
     """Return one row per attempt.
 
     Args:
-        events: id, occurred_at, queue, project, seq, enqueued_at, deadline, event, node, name, detail.
+        events: with the columns ``NEEDED`` at least.
 
     Returns:
         project, queue, task, seq, attempt (1, 2, ...), node, enqueued_at, ready_at (when it could be claimed),
@@ -209,10 +219,3 @@ def _word(kind: Column, words: dict[str, str]) -> Column:
     for event, word in words.items():
         said = f.when(kind == _NUMBER[event], word).otherwise(said)
     return said
-
-
-def _ready_at() -> Column:
-    """When the job could be claimed after this event: later than the event when a delay was asked for."""
-    available = f.to_timestamp(f.get_json_object("detail", "$.available_at"))
-    waits = _is("enqueued", "released", "expired", "redriven")
-    return f.when(waits, f.coalesce(available, f.col("occurred_at")))

@@ -2,6 +2,8 @@
 --   table where a planner trusts a limit.
 -- Parameters: seqscan, bitmapscan ('off' and 'on', or what they were, to put them back).
 -- Index: none.
+-- Pages: none.
+-- Host: sets the planner for what follows.
 -- Returns: what they were.
 SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'),
     set_config('enable_seqscan', %(seqscan)s::text, true), set_config('enable_bitmapscan', %(bitmapscan)s::text, true)

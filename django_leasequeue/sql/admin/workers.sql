@@ -1,6 +1,7 @@
 -- Purpose: workers as they said of themselves last, with what they run.
 -- Parameters: size, nodes (text[]; null: all), now.
 -- Index: leasequeue_worker_seen, or the unique one on node.
+-- Pages: 20 + 0.1 a row
 -- Returns: id, node, host, pid, project, queues, concurrency, state, started_at, seen_at, seconds since it was seen, completed,
 --   failed, retried, lost, running (json), info (json), stop_requested_at.
 SELECT id, node, host, pid, project, queues, concurrency, state, started_at, seen_at,

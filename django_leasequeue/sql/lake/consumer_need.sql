@@ -2,6 +2,7 @@
 --   limit while there was something to read are marked as overtaken and waited for no longer.
 -- Parameters: seconds (the limit; null: none).
 -- Index: none: a handful of rows.
+-- Pages: whole tables: a handful of consumers.
 -- Returns: txid (null: nobody needs any), names of those that were given up now.
 WITH lost AS (
     UPDATE leasequeue_lakeconsumer SET overtaken_at = clock_timestamp()

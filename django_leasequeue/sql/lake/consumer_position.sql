@@ -1,5 +1,6 @@
 -- Purpose: where a named consumer of the lease log is.
 -- Parameters: name.
 -- Index: the unique index on name.
+-- Pages: 30
 -- Returns: txid, event.
 SELECT txid, event FROM leasequeue_lakeconsumer WHERE name = %(name)s::text

@@ -1,6 +1,7 @@
 -- Purpose: note where a consumer is; register it if it is new; learn (once) whether retention went over it.
 -- Parameters: name, txid, event, horizon.
 -- Index: the unique index on name.
+-- Pages: 40
 -- Returns: whether it was overtaken.
 WITH t AS MATERIALIZED (
     SELECT clock_timestamp() AS now

@@ -1,5 +1,11 @@
--- Purpose: up to where the lease log may be read, and which system this is (a restored copy is another one).
+-- Purpose: up to where the lease log may be read, and which system this is (a restored copy is another one). What is read must be
+--   on disk: a transaction that did not wait for it can be lost by a crash, and its number is given out again. The place in the
+--   WAL is taken after the snapshot, so that everything that ended before the snapshot lies before it.
 -- Parameters: none.
 -- Index: none.
--- Returns: the number below which every transaction has ended; the system's identifier.
-SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, (SELECT system_identifier::text FROM pg_control_system())
+-- Pages: none: catalogs.
+-- Returns: the number below which every transaction has ended; the system's identifier; the place up to which the WAL has to be
+--   flushed (null: it is; so on a standby, which gets nothing else).
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, (SELECT system_identifier::text FROM pg_control_system()),
+    CASE WHEN pg_is_in_recovery() THEN NULL
+        WHEN pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() THEN pg_current_wal_insert_lsn()::text END

@@ -1,6 +1,7 @@
 -- Purpose: the lowest transaction id among the events of a range of numbers.
 -- Parameters: low, high (exclusive).
 -- Index: none: reads the range's partition.
+-- Pages: whole tables: the partition that is asked for.
 -- Returns: txid (null: no events), the horizon.
 SELECT min(txid), pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 FROM leasequeue_leaseevent WHERE id >= %(low)s::bigint AND id < %(high)s::bigint

@@ -1,6 +1,7 @@
 -- Purpose: the queues that staged jobs name and that do not exist.
 -- Parameters: parts, project.
 -- Index: leasequeue_lakestage_part, leasequeue_queue_name.
+-- Pages: 410
 -- Returns: name.
 SELECT DISTINCT s.queue FROM leasequeue_lakestage s
 WHERE s.part = ANY (%(parts)s::uuid[]) AND NOT EXISTS (

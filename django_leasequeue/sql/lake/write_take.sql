@@ -1,6 +1,7 @@
 -- Purpose: take the name of a write; who comes later waits for this transaction and finds it taken.
 -- Parameters: write_id, batch, staged.
 -- Index: leasequeue_lakewrite_once.
+-- Pages: 40
 -- Returns: one row if it was free.
 INSERT INTO leasequeue_lakewrite (write_id, batch, committed_at, staged, enqueued)
 VALUES (%(write_id)s::text, %(batch)s::bigint, clock_timestamp(), %(staged)s::bigint, 0)

@@ -1,0 +1,64 @@
+"""Rows of the lease log, which hold the events of up to a thousand jobs, taken apart: one row a job.
+
+Done on Arrow's arrays where the rows are read: the database sends each row once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyarrow import compute as pc
+
+from .tables import Table
+
+#: The id of a job's event is that of its row times this, and its place in the row.
+PLACES = 1024
+#: Kinds of events that count no delivery: enqueued, redriven.
+_UNCLAIMED = pa.array([1, 9], pa.int16())
+_ARRAYS = {"deliveries": "array<int>", "waited": "array<int>", "ran": "array<int>"}
+
+
+def raw(table: Table, columns: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return what has to be read of each row for these columns: name, type, SQL."""
+    names = [name for name, _ in columns if name != "seq"]
+    if "deliveries" in names and "kind" not in names:
+        names.append("kind")
+    read = [("seqs", "array<bigint>", "r.seqs")]
+    return read + [(name, _ARRAYS.get(name, table.column(name).type), table.column(name).sql) for name in names]
+
+
+def events(rows: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> pa.RecordBatch:
+    """Return one row a job, from rows with the columns of :func:`raw`."""
+    seqs = rows.column("seqs")
+    parents = pc.list_parent_indices(seqs)
+    made = []
+    for name, _ in columns:
+        if name == "seq":
+            made.append(pc.list_flatten(seqs))
+        elif name == "id":
+            made.append(pc.add(pc.multiply(rows.column(name), PLACES).take(parents), _places(seqs, parents)))
+        elif name == "deliveries":
+            counted = pc.invert(pc.is_in(rows.column("kind"), value_set=_UNCLAIMED))
+            once = pc.if_else(counted, pa.scalar(1, pa.int32()), pa.scalar(None, pa.int32()))
+            made.append(_each(rows.column(name), parents, once.take(parents)))
+        elif name in _ARRAYS:
+            made.append(_each(rows.column(name), parents, pa.nulls(len(parents), pa.int32())))
+        else:
+            made.append(rows.column(name).take(parents))
+    return pa.RecordBatch.from_arrays(made, names=[name for name, _ in columns])
+
+
+def _places(seqs: pa.ListArray, parents: pa.Array) -> pa.Array:
+    """The place of each number in its row, from 0."""
+    ends = pc.cumulative_sum(pc.list_value_length(seqs).cast(pa.int64()))
+    starts = pc.subtract(ends, pc.list_value_length(seqs))
+    return pc.subtract(pc.subtract(pc.cumulative_sum(pa.repeat(1, len(parents))), 1), starts.take(parents))
+
+
+def _each(lists: pa.ListArray, parents: pa.Array, otherwise: pa.Array) -> pa.Array:
+    """The elements of the lists, and something else for rows that have none."""
+    values = pc.list_flatten(lists)
+    if not lists.null_count:
+        return values
+    return pc.replace_with_mask(otherwise, lists.is_valid().take(parents), values) if len(values) else otherwise

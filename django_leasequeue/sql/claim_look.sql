@@ -1,0 +1,41 @@
+-- Purpose: what a claimer has to know of its queues first: what is due, whether anything is ready, where to begin.
+-- Parameters: project, queues (names in order), jitter (queues whose claims gather in a longer window than so many ms give
+--   nothing), now.
+-- Index: leasequeue_queue_name, leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey (its fresh lane from the
+--   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires. The probes
+--   order their one row (EXISTS would drop the order): else a planner who expects many such rows reads the table from its
+--   beginning.
+-- Pages: 480
+-- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (0 unless it does, 1 expired leases, 2 due delayed jobs,
+--   4 expired messages), whether jobs came back to an old place, whether there are fresh ones, its ranks in order, the lowest
+--   position worth reading of each.
+WITH t AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+), q AS MATERIALIZED (
+    SELECT q.id, q.name, q.type, q.type = 'queue' AND q.paused_at IS NULL AND q.claim_jitter_ms <= %(jitter)s::int AS gives, u.ord,
+        'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+            WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS delayed,
+        'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
+            WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS leased
+    FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u(name, ord)
+    JOIN leasequeue_queue q ON q.project = %(project)s AND q.name = u.name
+)
+SELECT q.id, q.name, q.type, q.gives, CASE WHEN NOT q.gives THEN 0 ELSE
+    (EXISTS (SELECT FROM leasequeue_claim c WHERE c.queue_id = q.id AND c.deadline < (SELECT now FROM t)
+        AND c.deadline >= q.leased ORDER BY c.deadline LIMIT 1))::int
+    + 2 * (EXISTS (SELECT FROM leasequeue_delayed d WHERE d.queue_id = q.id AND d.available_at <= (SELECT now FROM t)
+        AND d.available_at >= q.delayed ORDER BY d.available_at LIMIT 1))::int
+    + 4 * ((SELECT true FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL
+        AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) IS NOT NULL)::int END,
+    COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}')
+FROM q CROSS JOIN LATERAL (
+    SELECT array_agg(k.rank) AS ranks, array_agg(v.low) AS lows,
+        bool_or(EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank AND r.lane = 1
+            ORDER BY r.position LIMIT 1)) AS again,
+        bool_or(EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank AND r.lane = 2
+            AND r.position >= v.low ORDER BY r.position LIMIT 1)) AS fresh
+    FROM (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id ORDER BY k.rank) k
+    CROSS JOIN LATERAL (SELECT COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0
+        AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) AS low OFFSET 0) v
+) x
+ORDER BY q.ord

@@ -1,0 +1,83 @@
+-- Purpose: claim.sql for the uncommon cases: jobs that came back to an old place, a tag, suspects, jobs that used up their
+--   deliveries, large payloads.
+-- Parameters: queue (id), ranks (in order), lows (lowest fresh position worth reading of each), tag (null: any), node, size,
+--   lease_ms (null: the queue's), grace_ms, connection (null or a stream's mark), alone (a suspect is given alone), bytes (of
+--   payloads together; the first job always fits), now, autocommit.
+-- Index: leasequeue_ready_pkey, the fresh lane from the floors on; leasequeue_ready_tag; leasequeue_job_pkey, leasequeue_queue_pkey.
+-- Pages: 20 + 15 a row
+-- Returns: on every row spent (jobs met that used up their deliveries: move them aside), cut (jobs were left for a suspect or for
+--   their size); then the job, or nulls.
+WITH q AS MATERIALIZED (
+    SELECT q.id, q.name, q.max_deliveries, COALESCE(%(lease_ms)s::bigint, q.lease_ms) AS ttl,
+        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+        CASE WHEN q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL THEN q.max_deliveries END AS max,
+        CASE WHEN %(autocommit)s::bool AND NOT q.leases_durable THEN set_config('synchronous_commit', 'off', true) END
+    FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL
+), p AS MATERIALIZED (
+    SELECT r.*, row_number() OVER () AS n FROM (
+        SELECT r.*, q.max IS NOT NULL AND COALESCE(r.max_deliveries, q.max) BETWEEN 1 AND r.deliveries AS spent
+        FROM q, unnest(%(ranks)s::smallint[], %(lows)s::bigint[]) AS f(rank, low) CROSS JOIN LATERAL (
+            SELECT * FROM (
+                SELECT r.ctid AS tid, r.* FROM leasequeue_ready r
+                WHERE %(tag)s::text IS NULL AND r.queue_id = %(queue)s::bigint AND r.rank = f.rank AND r.lane = 1
+                    AND (r.expires_at IS NULL OR r.expires_at > q.now)
+                ORDER BY r.position LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) a
+            UNION ALL
+            SELECT * FROM (
+                SELECT r.ctid AS tid, r.* FROM leasequeue_ready r
+                WHERE %(tag)s::text IS NULL AND r.queue_id = %(queue)s::bigint AND r.rank = f.rank AND r.lane = 2 AND r.position >= f.low
+                    AND (r.expires_at IS NULL OR r.expires_at > q.now)
+                ORDER BY r.position LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) b
+            UNION ALL
+            SELECT * FROM (
+                SELECT r.ctid AS tid, r.* FROM leasequeue_ready r
+                WHERE r.queue_id = %(queue)s::bigint AND r.tag = %(tag)s::text AND r.rank = f.rank
+                    AND (r.expires_at IS NULL OR r.expires_at > q.now)
+                ORDER BY r.position LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) c
+            ORDER BY position LIMIT %(size)s::int) r
+        LIMIT %(size)s::int) r
+), l AS MATERIALIZED (
+    SELECT p.*, p.deliveries + 1 AS delivery, j.created_at, j.key, j.name, j.data::text AS data, j.meta::text AS meta, j.body, j.reply_to,
+        j.first_claimed_at, j.progress::text AS progress,
+        sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
+            + COALESCE(octet_length(j.body), 0)) OVER (ORDER BY p.n ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM p CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = p.seq OFFSET 0) j
+    WHERE NOT p.spent AND (NOT %(alone)s::bool OR p.n = 1
+        OR p.n < COALESCE((SELECT min(s.n) FROM p s WHERE s.flags & 32 <> 0), 2147483647))
+), taken AS (
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(
+        SELECT l.tid FROM l WHERE l.bytes <= %(bytes)s::bigint OR l.n = (SELECT min(n) FROM l)))
+    RETURNING seq
+), g AS MATERIALIZED (
+    -- What went, not what was to go: a row that was changed since this statement began is left where it is.
+    SELECT l.* FROM taken JOIN l ON l.seq = taken.seq
+), c AS MATERIALIZED (
+    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags <> 0)::int AS token,
+        x.*, q.now + q.ttl * interval '1 ms' AS deadline
+    FROM q, (SELECT (bit_or(g.flags) & 47)::int
+                + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END AS flags,
+            min(g.name) AS name, array_agg(g.seq) AS seqs, CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries
+        FROM g) x
+    WHERE x.seqs IS NOT NULL
+), made AS (
+    INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name, connection,
+        seqs, deliveries)
+    SELECT c.token, 0, q.id, c.deadline, q.now, q.ttl, %(grace_ms)s::bigint, c.flags, %(node)s::text,
+        CASE WHEN c.flags & 16 = 0 THEN c.name END, %(connection)s::text, c.seqs, c.deliveries
+    FROM q, c
+), events AS (
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs, deliveries,
+        waited)
+    SELECT (SELECT pg_current_xact_id()::text::bigint), q.now, q.id, c.token, c.deadline, x.low, x.high, 2, %(node)s::text, x.name, x.seqs,
+        x.deliveries, x.waited
+    FROM q, c, (SELECT g.name, min(g.seq) AS low, max(g.seq) AS high, array_agg(g.seq) AS seqs,
+            CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries,
+            array_agg((extract(epoch FROM LEAST(GREATEST((SELECT now FROM q) - g.ready_at, interval '0'), interval '24 days')) * 1000)::int) AS waited
+        FROM g GROUP BY g.name) x
+)
+SELECT (SELECT count(*) FROM p WHERE spent), (SELECT count(*) FROM p WHERE NOT spent) > (SELECT count(*) FROM g),
+    g.seq, q.id, q.name, c.token, c.deadline, g.created_at, q.now, g.delivery, COALESCE(g.max_deliveries, q.max_deliveries), g.rank,
+    g.key, g.name, g.tag, g.data, g.meta, g.body, g.reply_to,
+    CASE WHEN g.flags & 8 <> 0 THEN leasequeue_errors(g.seq)::text END, COALESCE(g.first_claimed_at, q.now), g.progress, g.position,
+    g.flags::int
+FROM q LEFT JOIN (c CROSS JOIN g) ON true ORDER BY g.n

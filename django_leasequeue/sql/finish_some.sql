@@ -1,0 +1,56 @@
+-- Purpose: complete jobs with nothing unusual about them, of claims with nothing unusual: finish.sql for the common case.
+-- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their
+--   tokens), results, rans (ms); now, autocommit.
+-- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_floor_place; inserts.
+-- Pages: 180 + 10 a row
+-- Returns: the seqs that were ended; about those that are missing finish.sql knows more.
+WITH k AS MATERIALIZED (
+    SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now, q.result_ttl_ms AS keep,
+        c.seqs <@ %(seqs)s::bigint[] AS whole, q.durability
+    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n, leasequeue_claim c
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
+    WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text AND c.flags = 0
+        AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
+        AND (q.late_ack = 'accept' OR c.deadline >= n.now)
+    ORDER BY c.token, c.part FOR NO KEY UPDATE OF c
+), x AS MATERIALIZED (
+    SELECT * FROM (SELECT k.token, k.queue_id, k.created_at, k.name, k.now, k.keep, u.seq, COALESCE(u.deliveries, 1) AS deliveries,
+        i.seq IS NOT NULL AS done, i.result, i.ran
+    FROM k CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)
+    LEFT JOIN ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(claims)s::bigint[]), unnest(%(results)s::text[]), unnest(%(rans)s::int[]))
+        AS i(seq, claim, result, ran) ON i.seq = u.seq AND i.claim = k.token
+    OFFSET 0) y WHERE y.done
+), gone AS (
+    DELETE FROM leasequeue_claim c USING k WHERE k.whole AND c.token = k.token AND c.part = k.part
+        AND c.token = ANY (%(tokens)s::bigint[])
+), rest AS (
+    UPDATE leasequeue_claim c SET
+        seqs = ARRAY(SELECT u.seq FROM unnest(k.seqs) AS u(seq) WHERE u.seq <> ALL (%(seqs)s::bigint[])),
+        deliveries = CASE WHEN k.deliveries IS NOT NULL THEN ARRAY(SELECT u.deliveries
+            FROM unnest(k.seqs, k.deliveries) AS u(seq, deliveries) WHERE u.seq <> ALL (%(seqs)s::bigint[])) END
+    FROM k WHERE NOT k.whole AND c.token = k.token AND c.part = k.part AND c.token = ANY (%(tokens)s::bigint[])
+), kept AS (
+    INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result)
+    SELECT x.seq, x.queue_id, x.token, x.created_at, x.now, x.now + x.keep * interval '1 ms', x.deliveries, 1, %(node)s::text,
+        x.result::json
+    FROM x WHERE x.keep > 0
+), dropped AS (
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT x.seq FROM x WHERE x.keep = 0))
+), head AS (
+    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
+    SELECT h.queue_id, 3, 0, h.high, h.now
+    FROM (SELECT x.queue_id, x.now, max(x.seq) AS high FROM x WHERE x.keep = 0 GROUP BY x.queue_id, x.now) h
+    WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = h.queue_id AND f.kind = 3
+        AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+), events AS (
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran)
+    SELECT pg_current_xact_id()::text::bigint, x.now, x.queue_id, x.token, min(x.seq), max(x.seq), 5, %(node)s::text, x.name,
+        array_agg(x.seq), CASE WHEN max(x.deliveries) > 1 THEN array_agg(x.deliveries) END,
+        CASE WHEN count(x.ran) > 0 THEN array_agg(x.ran) END
+    FROM x GROUP BY x.now, x.queue_id, x.token, x.name
+)
+SELECT x.seq, (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
+        FROM k WHERE k.connection IS NOT NULL),
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(k.durability <> 'fsync')
+        THEN set_config('synchronous_commit', 'off', true) END FROM k)
+FROM x

@@ -1,0 +1,283 @@
+"""The journal of a worker: which jobs it has started, outside of its memory, for whoever comes after it.
+
+A process that is killed says nothing. What it had claimed and not started has done nothing: it is given back at once,
+and that delivery does not count. What it had started is a suspect: its lease is ended, and it runs alone when it comes
+again.
+The journal is a memory-mapped file: what is written to it survives the process, and writing costs no system call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import secrets
+import stat
+import struct
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from django.db import connections
+
+from ..engine import LeasedJob, Release, extend, release
+from ..engine.limits import MAX_BATCH, MIN_LEASE_MS
+from .link import Link
+from .options import WorkerOptions
+from .statements import read_strays
+
+try:
+    import fcntl
+except ImportError:  # no journals on this system: what a killed process held comes back when its leases expire
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+_HEADER = 1_024
+_SLOT = struct.Struct("<qq")
+#: In the place of a job's number: what follows is a claim.
+_CLAIM = -1
+#: Jobs of one process at most, for a look at what it held.
+MOST_HELD = 100_000
+#: Seconds after which a dead process is looked at once more: a statement of it may have been on its way.
+AGAIN = 2.0
+#: Seconds after which the journal of a dead process is of no use to anybody.
+STALE = 2 * 86_400
+
+#: Journals of this very process: its locks do not keep it from taking them for dead ones.
+_own: set[Path] = set()
+_own_lock = threading.Lock()
+
+
+def _directory() -> Path | None:
+    """Return the private directory of this user's journals, ``None`` if there is none to be trusted."""
+    path = Path(tempfile.gettempdir()) / f"leasequeue-{os.geteuid()}"
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return path if private else None
+
+
+def _place(options: WorkerOptions) -> list[str]:
+    """What tells the databases and projects apart whose workers share the directory."""
+    database = connections[options.database].settings_dict
+    return [*(str(database.get(name) or "") for name in ("HOST", "PORT", "NAME")), options.project]
+
+
+class Journal:
+    """Notes which jobs were started: a slot for each run that goes on, and a ring of those that ended of late; and the
+    last claims.
+
+    Without a place to write to it does nothing.
+
+    Args:
+        node: the worker's name; if the options name it, another process may have it later, or now.
+        options: its options; ``slots`` runs at once.
+        ended: how many jobs may have ended before the database knows of it.
+    """
+
+    def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
+        self._slots = slots
+        self._ring = 1 << max(ended - 1, 1).bit_length()
+        self._turn, self._claim_turn = count(), count()
+        self._free = deque(range(slots))
+        self._path: Path | None = None
+        self._descriptor = -1
+        #: Written to even where there is no file.
+        self._memory: mmap.mmap | bytearray = bytearray()
+        self._count = slots + 2 * self._ring
+        size = _HEADER + self._count * _SLOT.size
+        header = {"node": node, "own": not options.node, "place": _place(options), "slots": self._count}
+        try:
+            self._open(json.dumps(header), size)
+        except OSError as error:
+            logger.warning("No journal: leases of a killed process will have to expire", extra={"error": str(error)})
+            self._forget()
+        if self._path is None:
+            self._memory = bytearray(size)
+
+    def _open(self, header: str, size: int) -> None:
+        directory = _directory() if fcntl is not None and len(header.encode()) < _HEADER else None
+        if directory is None:
+            return
+        path = directory / f"{secrets.token_hex(16)}.journal"
+        with _own_lock:
+            _own.add(path)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self._path = path
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        # All of it now: a disk that is full later must not kill who writes to the memory.
+        os.posix_fallocate(self._descriptor, 0, size)
+        self._memory = mmap.mmap(self._descriptor, size)
+        self._memory[:_HEADER] = header.encode().ljust(_HEADER)
+
+    def slot(self) -> int:
+        """Take a slot, for one run after the other."""
+        return self._free.popleft()
+
+    def free(self, slot: int) -> None:
+        """Give a slot back."""
+        self._free.append(slot)
+
+    def started(self, slot: int, job: LeasedJob) -> None:
+        """Note that a job starts, before it does."""
+        _SLOT.pack_into(self._memory, _HEADER + slot * _SLOT.size, job.seq, job.claim)
+
+    def ended(self, job: LeasedJob) -> None:
+        """Note that a job has ended, before its slot is used again."""
+        at = self._slots + next(self._turn) % self._ring
+        _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, job.seq, job.claim)
+
+    def claimed(self, claim: int) -> None:
+        """Note a claim, before its jobs start."""
+        at = self._slots + self._ring + next(self._claim_turn) % self._ring
+        _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, _CLAIM, claim)
+
+    def close(self, *, told: bool) -> None:
+        """End the journal.
+
+        Args:
+            told: the database knows of everything; otherwise the file stays, for whoever comes next.
+        """
+        if told and self._path is not None:
+            self._path.unlink(missing_ok=True)
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+            with _own_lock:
+                _own.discard(self._path)
+        self._path, self._descriptor = None, -1
+
+
+class _Will(NamedTuple):
+    """What the journal of a dead process says."""
+
+    node: str
+    #: Whether the name was that process's alone: then everything that this node holds was.
+    own: bool
+    place: list[str]
+    #: (seq, claim)
+    started: set[tuple[int, int]]
+    claims: set[int]
+
+
+class Heir:
+    """Takes over what killed workers of this host, this database and this project have left.
+
+    Args:
+        options: of the worker that looks.
+        link: its connection.
+    """
+
+    def __init__(self, options: WorkerOptions, link: Link) -> None:
+        self._options = options
+        self._link = link
+        self._directory: Path | None = None
+        if fcntl is not None:
+            with suppress(OSError):
+                self._directory = _directory()
+        #: Taken over, to be looked at once more: (path, descriptor, what it says, when).
+        self._again: list[tuple[Path, int, _Will, float]] = []
+
+    def look(self) -> bool:
+        """Take over the journals of processes that are gone; return whether there were any."""
+        if self._directory is None:
+            return False
+        now, found_any = time.monotonic(), False
+        for entry in [entry for entry in self._again if entry[3] <= now]:
+            path, descriptor, will, _ = entry
+            self._settle(will)
+            self._again.remove(entry)
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+        for path, descriptor in self._dead():
+            read = _read(descriptor)
+            if read is not None and read.place == _place(self._options):
+                try:
+                    self._settle(read)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+                found_any = True
+                self._again.append((path, descriptor, read, time.monotonic() + AGAIN))
+                continue
+            if time.time() - os.fstat(descriptor).st_mtime > STALE:
+                path.unlink(missing_ok=True)
+            os.close(descriptor)
+        return found_any
+
+    def close(self) -> None:
+        """Leave what is not done to others."""
+        for _, descriptor, *_ in self._again:
+            os.close(descriptor)
+        self._again.clear()
+
+    def _dead(self) -> Iterator[tuple[Path, int]]:
+        assert self._directory is not None
+        mine = {entry[0] for entry in self._again}
+        for path in list(self._directory.glob("*.journal")):
+            with _own_lock:
+                # Opening and closing a file that this process has locked would unlock it.
+                if path in _own or path in mine:
+                    continue
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            except OSError:
+                continue
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # it lives
+                os.close(descriptor)
+                continue
+            yield path, descriptor
+
+    def _settle(self, will: _Will) -> None:
+        """Give back what a dead worker had not started, and end the leases of what it had."""
+        project, node = self._options.project, will.node
+        held = [
+            lease
+            for lease in self._link.run(read_strays(None, node, [], MOST_HELD))
+            if will.own or lease[1] in will.claims
+        ]
+        unstarted = [lease for lease in held if lease not in will.started]
+        broken = [lease for lease in held if lease in will.started]
+        for at in range(0, len(unstarted), MAX_BATCH):
+            releases = [Release(seq, claim, 0) for seq, claim in unstarted[at : at + MAX_BATCH]]
+            self._link.run(release(releases, node, project=project, unstarted=True))
+        for at in range(0, len(broken), MAX_BATCH):
+            seqs, claims = zip(*broken[at : at + MAX_BATCH], strict=True)
+            self._link.run(extend(seqs, node, MIN_LEASE_MS, claims=claims, project=project))
+        if held:
+            logger.warning(
+                "Jobs of a worker that is gone are free again",
+                extra={"gone": node, "not_started": len(unstarted), "started": len(broken)},
+            )
+
+
+def _read(descriptor: int) -> _Will | None:
+    """Return what a journal says; ``None`` if it is none."""
+    try:
+        content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        header = json.loads(content[:_HEADER])
+        notes = set(_SLOT.iter_unpack(content[_HEADER : _HEADER + header["slots"] * _SLOT.size]))
+        return _Will(
+            header["node"],
+            header["own"],
+            header["place"],
+            {note for note in notes if note[0] != _CLAIM},
+            {claim for _, claim in notes},
+        )
+    except (ValueError, KeyError, TypeError, struct.error):
+        return None

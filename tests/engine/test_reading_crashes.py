@@ -1,0 +1,173 @@
+"""Readers keep their place when the server crashes: what they were told is on disk, what comes then is not skipped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.devdb import TemporaryServer
+from django_leasequeue.engine import ConnectionExecutor, NewJob, log
+from django_leasequeue.engine.log import Sealer
+from tests.conftest import HOME, child_environment
+
+ROUNDS = 10
+TOPICS = {
+    "fast": {"type": "log", "durability": "disk"},
+    "sure": {"type": "log", "durability": "fsync"},
+    "jobs": {"type": "queue", "durability": "disk"},
+}
+
+
+class Crashing:
+    """A server that crashes, and a reader of its topics that lives on."""
+
+    def __init__(self, server: TemporaryServer) -> None:
+        self.server = server
+        self.seals = Sealer()
+        self.cursors = dict.fromkeys(TOPICS, 0)
+        self.read: dict[str, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
+        self.number = 0
+        #: What was written for sure: its commit waited for the disk.
+        self.sure: list[int] = []
+        self.connect()
+
+    def connect(self) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                connections = [psycopg.connect(self.server.url(), autocommit=True) for _ in range(3)]
+                break
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+        self.reader, self.writer, self.other = (ConnectionExecutor(connection) for connection in connections)
+
+    def write(self, executor: ConnectionExecutor, topic: str, count: int) -> None:
+        jobs = []
+        for _ in range(count):
+            self.number += 1
+            jobs.append(NewJob(data=self.number))
+        executor.run(engine.enqueue(topic, jobs, create=False))
+        if topic == "sure" and executor is self.writer:
+            self.sure += [job.data for job in jobs]
+
+    def look(self, topic: str, size: int = 256) -> bool:
+        """Read a page; say whether there was something."""
+        page = self.reader.run(log.read(topic, after=self.cursors[topic], size=size, seals=self.seals))
+        self.read[topic] += [(record.seq, record.data) for record in page.records]
+        assert page.cursor >= self.cursors[topic]
+        self.cursors[topic] = page.cursor
+        return bool(page.records)
+
+    def crash(self, way: str) -> None:
+        if way == "stop":
+            self.server.stop("immediate")
+            self.server.start()
+        else:
+            pid = self.other.connection.info.backend_pid
+            os.kill(pid, signal.SIGQUIT)
+            with pytest.raises(psycopg.OperationalError):
+                while True:
+                    self.reader.connection.execute("SELECT 1")
+                    time.sleep(0.001)
+        self.close()
+        self.connect()
+
+    def close(self) -> None:
+        for executor in (self.reader, self.writer, self.other):
+            executor.connection.close()
+
+    def there(self, topic: str) -> list[tuple[int, int]]:
+        rows = self.reader.connection.execute(
+            "SELECT j.seq, j.data::text::int FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id"
+            " WHERE q.name = %s ORDER BY j.seq",
+            [topic],
+        )
+        return rows.fetchall()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TemporaryServer]:
+    with TemporaryServer(HOME) as server:
+        migrate = [sys.executable, "-m", "django", "migrate", "--verbosity=0"]
+        subprocess.run(migrate, env=child_environment(server.url()), check=True)
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            # What a commit does not wait for stays in memory: a crash loses much.
+            for option, value in {"wal_writer_delay": "10s", "wal_buffers": "16MB"}.items():
+                connection.execute(f"ALTER SYSTEM SET {option} = '{value}'")
+        server.stop()
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def crashing(server: TemporaryServer) -> Iterator[Crashing]:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        for topic, options in TOPICS.items():
+            ConnectionExecutor(connection).run(engine.delete(topic))
+            ConnectionExecutor(connection).run(engine.create(topic, preset="topics", **options))
+    crashing = Crashing(server)
+    yield crashing
+    crashing.close()
+
+
+@pytest.mark.parametrize("way", ["stop", "quit"])
+def test_nothing_is_lost_and_nothing_comes_twice(crashing: Crashing, way: str) -> None:
+    dice = random.Random(way)
+    lost = 0
+    for number in range(ROUNDS):
+        # Numbers and transaction ids that were given out before the crash come again; one transaction is slow.
+        for _ in range(150):
+            crashing.writer.connection.execute("SELECT pg_current_xact_id()")
+        crashing.other.connection.autocommit = False
+        crashing.write(crashing.other, "fast", 5)
+        crashing.write(crashing.writer, "fast", 5)
+        crashing.look("fast")
+        crashing.other.connection.commit()
+        for topic in TOPICS:
+            crashing.write(crashing.writer, topic, dice.randint(1, 60))
+            if dice.random() < 0.7:
+                crashing.look(topic, dice.choice([5, 256]))
+        # A transaction that does not end before the crash, or just before: the numbers behind it wait for it.
+        crashing.write(crashing.other, "fast", dice.randint(1, 20))
+        for topic in dice.choices(list(TOPICS), k=4):
+            crashing.write(crashing.writer, topic, dice.randint(30, 90))
+            if dice.random() < 0.7:
+                crashing.look(dice.choice(list(TOPICS)))
+        if number % 2:
+            crashing.other.connection.rollback()
+            crashing.look("fast")
+            crashing.write(crashing.writer, "fast", 40)
+        before = sum(len(crashing.there(topic)) for topic in TOPICS)
+        crashing.crash(way)
+        lost += before - sum(len(crashing.there(topic)) for topic in TOPICS)
+        for topic in TOPICS:
+            # Nothing that was told has gone.
+            assert set(crashing.read[topic]) <= set(crashing.there(topic)), (number, topic)
+    for topic in TOPICS:
+        crashing.write(crashing.writer, topic, 3)
+        while crashing.look(topic):
+            pass
+        assert crashing.read[topic] == crashing.there(topic), topic
+    assert {data for _, data in crashing.there("sure")} >= set(crashing.sure)
+    assert lost > 100, "the crashes lost nothing: this test shows nothing"
+
+
+def test_what_is_read_without_a_transaction_of_its_own_was_on_disk_before(crashing: Crashing) -> None:
+    crashing.write(crashing.writer, "fast", 5)
+    with crashing.reader.connection.transaction():
+        assert not crashing.look("fast")
+    assert crashing.look("fast")
+    crashing.write(crashing.writer, "sure", 5)
+    with crashing.reader.connection.transaction():
+        assert crashing.look("sure")

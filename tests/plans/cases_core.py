@@ -1,0 +1,226 @@
+"""Standard parameters of the statements that jobs pass through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_leasequeue.engine import arrays
+
+from .filling import (
+    BATCH,
+    BATCHED,
+    DEAD,
+    DONE,
+    FRESH,
+    GRAVES,
+    IDLE,
+    IDS,
+    LATER,
+    LEASED,
+    NOW,
+    OVER,
+    RECORDS,
+    STALE,
+)
+from .regimes import Case
+
+BUSY, EVERY = IDS["busy"], arrays.integers(IDS.values())
+#: A claim as a whole, some of another, one job each of many.
+WHOLE = list(range(BATCHED, BATCHED + BATCH))
+PART = list(range(BATCHED + BATCH, BATCHED + BATCH + 20))
+SINGLES = list(range(LEASED, LEASED + 20_000, 2_000))
+
+
+def numbers(first: int, count: int, step: int = 1) -> str:
+    return arrays.integers(range(first, first + count * step, step))
+
+
+def keys(name: str, first: int, count: int) -> str:
+    """Keys of jobs that have one: every fourth."""
+    return arrays.texts(f"{name}-{first + 4 * n}" for n in range(count))
+
+
+def new_jobs(count: int, **given: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(
+        [
+            "keys",
+            "names",
+            "tags",
+            "priorities",
+            "datas",
+            "metas",
+            "bodies",
+            "run_at",
+            "delays",
+            "ttls",
+            "reply_to",
+            "result_ttls",
+            "max_deliveries",
+            "origins",
+            "id_ends",
+        ],
+        arrays.EMPTY,
+    )
+    return {
+        **empty,
+        "project": "",
+        "queue": "busy",
+        "numbers": numbers(1, count),
+        "locked": False,
+        "held": False,
+        **given,
+    }
+
+
+def settle(seqs: list[int], token: int | None, node: str, **given: Any) -> dict[str, Any]:
+    tokens = [token or seq for seq in seqs]
+    return {
+        "project": "",
+        "queue": None,
+        "node": node,
+        "tokens": arrays.integers(sorted(set(tokens))),
+        "seqs": arrays.integers(seqs),
+        "claims": arrays.integers(tokens),
+        **given,
+    }
+
+
+def settled_three_ways(name: str, each: str = "", value: str = "1", **given: Any) -> list[Case]:
+    """All of a claim; a tenth of it; jobs of several claims. ``each`` is a parameter with a value for each job."""
+
+    def case(seqs: list[int], token: int | None, node: str, asked: int) -> Case:
+        own = {each: arrays.texts([value] * len(seqs))} if each else {}
+        return Case(name, settle(seqs, token, node, **given, **own), asked)
+
+    return [
+        case(WHOLE, BATCHED, "holder-0", BATCH),
+        case(PART, BATCHED + BATCH, "holder-1", BATCH),
+        case(SINGLES, None, "n0", 10),
+    ]
+
+
+def removal(queue: str, first: int, count: int, state: int, **given: Any) -> Case:
+    params = {
+        "queue": IDS[queue],
+        "seqs": numbers(first, count),
+        "places": arrays.integers([state]),
+        "reason": "x",
+        "expired": False,
+        "gap": None,
+        **given,
+    }
+    return Case("remove", params, count)
+
+
+ENDING = {"bodies": "{}", "tracebacks": "{}"}
+FAILURE = {"error_types": "{}", "errors": "{}", "fingerprints": "{}", "rans": "{}"}
+CLAIM = {
+    "queue": BUSY,
+    "ranks": "{-2,-1,0}",
+    "lows": arrays.integers([FRESH] * 3),
+    "node": "n",
+    "size": 100,
+    "grace_ms": 0,
+}
+ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
+
+CASES = [
+    Case("enqueue_one", {**ONE, "key": "new"}, 1),
+    Case("enqueue_one", {**ONE, "key": f"busy-{FRESH}"}, 1),
+    Case("enqueue", new_jobs(1, names="{x}"), 1),
+    Case("enqueue", new_jobs(200, names=arrays.texts(["x"] * 200)), 200),
+    Case("enqueue", new_jobs(200, keys=keys("busy", FRESH, 200)), 200),
+    Case("enqueue", new_jobs(200, queue="letters"), 200),
+    Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
+    Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", DONE, 50)}, 50),
+    Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50)}, 50),
+    Case("bulk_open", {"project": "", "queue": "busy", "size": 200, "held": False}, 200),
+    Case(
+        "bulk_close",
+        {
+            "queue": BUSY,
+            "type": "queue",
+            "seqs": numbers(200_000_000, 200),
+            "ranks": "{}",
+            "dues": "{}",
+            "flags": "{}",
+            "limits": "{}",
+            "expires": "{}",
+            "tags": "{}",
+            "names": "{}",
+            "rank": 0,
+            "name": "x",
+            "log": True,
+            "wake": True,
+            "relax": False,
+            "at": NOW,
+        },
+        200,
+    ),
+    Case("claim_look", {"project": "", "queues": arrays.texts(IDS), "jitter": 5_000}, len(IDS)),
+    Case("claim", CLAIM, 100),
+    Case("claim", {**CLAIM, "size": 1}, 1),
+    Case("claim", {**CLAIM, "queue": IDS["empty"], "ranks": "{0}", "lows": "{0}"}),
+    Case("claim", {**CLAIM, "queue": IDS["other"], "ranks": "{0}", "lows": "{0}", "size": 1_000}, 1_000),
+    Case("claim_mixed", {**CLAIM, "alone": True, "bytes": 1 << 24}, 100),
+    Case("claim_mixed", {**CLAIM, "alone": True, "bytes": 1 << 24, "tag": "rare"}, 100),
+    Case("held", {"project": "", "queue": None, "node": "n7", "seqs": numbers(LEASED + 7, 5, 2_000)}, 10),
+    Case("held", {"project": "", "queue": None, "node": "holder-0", "seqs": arrays.integers(PART)}, BATCH),
+    *settled_three_ways("finish", "states", **ENDING, **FAILURE, results="{}", ttls="{}"),
+    *settled_three_ways("finish_some", results="{}", rans="{}"),
+    Case("finish_one", {**settle([LEASED], None, "n0"), "token": LEASED, "seq": LEASED}, 1),
+    Case("finish_one", {**settle([BATCHED], None, "holder-0"), "token": BATCHED, "seq": BATCHED}, 1),
+    *settled_three_ways("extend", lease_ms=5_000),
+    *settled_three_ways("progress", "values"),
+    *settled_three_ways("release", **FAILURE, delays="{}", tracebacks="{}", unstarted=False),
+    Case("settle_outcomes", {"project": "", "queue": None, "seqs": arrays.integers([*PART, DONE, FRESH, 7])}, 30),
+    Case("sweep", {"queues": EVERY, "size": 10, "jobs": 1_000}, 200),
+    Case("sweep", {"queues": arrays.integers([BUSY]), "size": 10, "jobs": 1_000}),
+    Case("promote", {"queues": EVERY, "size": 100}, 100),
+    Case("promote", {"queues": arrays.integers([IDS["later"]]), "size": 100}),
+    Case("due_leases", {}, len(IDS) + IDLE),
+    Case("due_delayed", {}, len(IDS) + IDLE),
+    Case("due_expired", {}, len(IDS) + IDLE),
+    Case("overdue", {"queue": BUSY, "idle": 10_000_000, "size": 10}, 10),
+    Case("expire", {"queues": EVERY, "size": 100}, 100),
+    Case("expire_results", {"size": 100}, 100),
+    Case("purge", {"queue": IDS["other"], "states": "{0}", "before": 10**9, "size": 100}, 100),
+    Case("purge", {"queue": BUSY, "states": "{0}", "tag": "rare", "before": 10**9, "size": 100}, 100),
+    Case("purge", {"queue": IDS["later"], "states": "{1}", "before": 10**9, "size": 100}, 100),
+    Case("purge", {"queue": IDS["morgue"], "states": "{3}", "before": 10**9, "size": 100}, 100),
+    Case("purge", {"queue": IDS["letters"], "states": "{4}", "before": 10**9, "size": 100}, 100),
+    removal("busy", FRESH, 100, 0),
+    removal("later", LATER, 100, 1),
+    removal("over", OVER, 100, 2),
+    removal("morgue", DEAD, 100, 3),
+    removal("letters", RECORDS, 100, 4),
+    removal("stale", STALE, 100, 0, expired=True),
+    Case("floor", {"ids": "{}", "kinds": "{}", "ranks": "{}", "lows": "{}", "marks": "{}"}, 3 * (len(IDS) + IDLE)),
+    Case(
+        "floor",
+        {
+            "queues": arrays.integers([BUSY]),
+            "ids": arrays.integers([BUSY]),
+            "kinds": "{0}",
+            "ranks": "{-1}",
+            "lows": arrays.integers([FRESH + 2]),
+            "marks": "{3}",
+        },
+        5,
+    ),
+    Case("spent", {"queues": arrays.integers([BUSY]), "size": 100}, 600),
+    Case("spent", {"queues": arrays.integers([BUSY]), "size": 100, "tag": "rare"}, 300),
+    Case("bury", {"queue": IDS["busy"], "seqs": numbers(FRESH, 100)}, 100),
+    Case(
+        "move",
+        {
+            "queue": IDS["graves"],
+            "target": IDS["letters"],
+            "seqs": numbers(GRAVES, 20),
+            "node": "grave-0",
+            "claims": arrays.integers([GRAVES]),
+            "keyed": False,
+        },
+        20,
+    ),
+]

@@ -1,0 +1,163 @@
+"""Standard parameters of the statements about queues, topics, messages and single jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django_leasequeue.engine import arrays
+from django_leasequeue.models import Queue
+
+from .cases_core import BUSY, EVERY, keys, numbers
+from .filling import BATCHED, CAPPED, DEAD, DONE, FRESH, IDLE, IDS, LATER, LEASED, OTHER, RECORDS
+from .regimes import Case
+
+MIXED = arrays.integers([FRESH + 3, LATER + 3, DEAD + 3, RECORDS + 3, DONE + 3, LEASED + 3, 7])
+SEALING = {"server": None, "known": 0, "sealed": 0, "heads": "{}", "marks": "{}", "ends": "{}"}
+
+
+def of(queue: str, **given: Any) -> dict[str, Any]:
+    return {"project": "", "queue": queue, **given}
+
+
+def named(name: str, **given: Any) -> dict[str, Any]:
+    return {"project": "", "name": name, **given}
+
+
+def read(topic: str, after: int, **given: Any) -> Case:
+    params = {
+        **SEALING,
+        "project": "",
+        "topic": topic,
+        "after": after,
+        "size": 100,
+        "take": 200,
+        "look": 200,
+        "nodes": "{}",
+        "bytes": 1 << 24,
+        **given,
+    }
+    return Case("topic_read", params, 100)
+
+
+#: Every option of a queue.
+CONFIG = json.dumps(
+    {
+        **{field.name: field.get_default() for field in Queue._meta.get_fields() if field.has_default()},
+        "type": "queue",
+        "dead_letter": None,
+    }
+)
+MESSAGES = {"queue": IDS["other"], "after": 0, "size": 20, "held": None, "upto": None, "look": 20, "origin": None}
+
+CASES = [
+    Case("queue_get", named("busy"), 1),
+    Case("queue_by_id", {"queue": BUSY}, 1),
+    Case("queue_names", {"queues": EVERY}, len(IDS)),
+    Case("queue_list", {"project": "", "after": "idle-1", "prefix": "", "type": None, "size": 50}, 50),
+    Case("queue_page", {"after": 0, "size": 50}, 50),
+    Case("queue_lock", named("busy"), 1),
+    Case("queue_hold", named("busy"), 1),
+    Case("queue_empty", named("busy"), 1),
+    Case("queue_pause", named("busy", paused=True), 1),
+    Case("queue_metadata", named("busy", metadata="{}"), 1),
+    Case("queue_create", named("new", config=CONFIG), 1),
+    Case("queue_update", named("busy", config=CONFIG), 1),
+    Case("queue_delete", named("idle-7"), 1),
+    Case("queue_counts", {"project": "", "names": arrays.texts(IDS), "ids": "{}", "cap": 1_000}, 10_000),
+    Case("queue_state", of("busy", size=100), 100),
+    Case("worker_queues", {"project": "", "names": None, "size": 10_000}, len(IDS) + IDLE),
+    Case("list_ready", of("busy", size=100), 100),
+    Case("list_ready", of("busy", size=100, rank=-1, position=FRESH + 20_000), 100),
+    Case("list_delayed", of("later", size=100), 100),
+    Case("list_leased", of("busy", size=100), 100),
+    Case("list_dead", of("morgue", size=100), 100),
+    Case("list_dead", of("morgue", size=100, fingerprint="print-7"), 100),
+    Case("list_record", of("letters", size=100, seq=RECORDS + 5_000), 100),
+    Case("jobs", of("busy", seqs=numbers(FRESH, 100), payload=True, states=None, bytes=1 << 20), 100),
+    Case("jobs", {"project": "", "queue": None, "seqs": MIXED, "payload": True, "states": None, "bytes": 1 << 20}, 7),
+    Case("results", of("busy", seqs=numbers(DONE + 5_000, 100), keys="{}"), 100),
+    Case("results", of("busy", seqs="{}", keys=keys("busy", DONE + 8_000, 100)), 100),
+    Case("result_json", {"seq": DONE + 5_000}, 1),
+    Case("result_slice", {"seq": DONE + 5_000, "start": 0, "size": 10}, 1),
+    Case("result_ttl", of("busy", seq=DONE + 5_000, ttl=1_000), 1),
+    Case("result_ttl", of("busy", seq=FRESH + 5, ttl=1_000), 1),
+    Case("result_ttl", of("busy", seq=LEASED + 5, ttl=1_000), 1),
+    Case("task_result", {"project": "", "key": f"busy-{DONE + 8_000}"}, 1),
+    Case("job_status", of("busy", seqs=MIXED, keys="{}", inline=1_000), 7),
+    Case("job_status", of("busy", seqs="{}", keys=keys("busy", FRESH, 50), inline=1_000), 50),
+    Case("find_keys", of("busy", keys=keys("busy", FRESH, 100)), 100),
+    Case("key_seqs", of("busy", keys=keys("busy", FRESH, 100)), 100),
+    Case("sources", of("letters", seqs=numbers(RECORDS, 100)), 100),
+    Case("reply_check", {"seqs": MIXED}, 7),
+    Case("reply_join", {"room": 1_000, "channel": "c", "seq": FRESH + 9}, 1),
+    Case("reply_join", {"room": 1_000, "channel": "c", "seq": LATER + 9}, 1),
+    Case("server_time", {}, 1),
+    Case("message_ends", {"queue": IDS["other"]}, 2),
+    Case("message_get", {"queue": IDS["other"], "seqs": numbers(OTHER, 20)}, 20),
+    Case("message_list", MESSAGES, 20),
+    Case("message_list", {**MESSAGES, "after": OTHER + 10_000}, 20),
+    Case("claim_get", {"queue": BUSY, "claim": BATCHED}, 200),
+    Case("claim_seqs", {"queue": BUSY, "claim": BATCHED}, 1),
+    Case("claim_renew", {"queue": BUSY, "claim": BATCHED, "ttl_ms": 60_000, "grace_ms": 1_000}, 1),
+    Case("work_due", {"queue": BUSY}, 1),
+    Case(
+        "work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED, LEASED + 1])}, 2
+    ),
+    Case("topic_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "size": 50}, 50),
+    Case("topic_look", {"project": "", "topic": "letters"}, 1),
+    Case("topic_names", {"project": "", "names": arrays.texts(IDS)}, len(IDS)),
+    Case("topic_seal", SEALING),
+    read("letters", RECORDS + 5_000),
+    read("letters", RECORDS + 5_000, nodes="{x}"),
+    read("other", OTHER + 5_000),
+    Case("topic_state", {"project": "", "topic": "letters", "cap": 1_000, "look": 1_000}, 1_000),
+    Case("topic_state", {"project": "", "topic": "other", "cap": 1_000, "look": 1_000}, 1_000),
+    Case("topic_drop_before", {"queue": IDS["letters"], "before": RECORDS + 5_000, "size": 100}, 100),
+    Case("topic_drop_before", {"queue": IDS["other"], "before": OTHER + 5_000, "size": 100}, 100),
+    Case("topic_drop_tag", {"queue": IDS["letters"], "low": "rare", "high": "rare", "before": 10**9, "size": 100}, 100),
+    Case("cap_lock", {"queue": IDS["capped"]}, 1),
+    Case("cap_note", {"queue": IDS["capped"], "seqs": numbers(CAPPED, 100)}, 100),
+    Case("cap_trim", {"queue": IDS["capped"], "records": 100, "bytes": 0, "size": 100}, 100),
+    Case("cap_count", {"queue": IDS["capped"]}, 5_000),
+    Case("idempotency_find", {"queue": BUSY, "key": "idem-77"}, 1),
+    Case("idempotency_keep", {"queue": BUSY, "key": "idem-77", "seqs": "{1}"}, 1),
+    Case("idempotency_take", {"queue": BUSY, "key": "idem-new", "window_ms": 1_000}, 1),
+    Case("apikey_find", {"prefix": "prefix77", "every": 60.0}, 1),
+    Case("apikey_used", {"id": 77, "every": 60.0}, 1),
+    Case(
+        "cohort_join",
+        {"queue": BUSY, "jitter_ms": 100, "nodes": "{a}", "sizes": "{10}", "leases": "{NULL}", "connections": "{NULL}"},
+        1,
+    ),
+    Case("cohort_open", {"queue": BUSY, "size": 10}, 10),
+    Case("cohort_lock", {"queue": BUSY}, 1),
+    Case("cohort_take", {"ids": numbers(1, 10)}, 10),
+    Case("cohort_leave", {"ids": numbers(1, 10)}, 10),
+    Case("cohort_mark", {"ids": numbers(1, 10), "claims": numbers(1, 10), "own": "{1}"}, 10),
+    Case(
+        "deal",
+        of(
+            "other",
+            nodes="{a,b}",
+            sizes="{50,50}",
+            leases="{NULL,NULL}",
+            connections="{NULL,NULL}",
+            shown="{t,t}",
+            force=True,
+            most=100,
+            bytes=1 << 24,
+            all_bytes=1 << 25,
+        ),
+        100,
+    ),
+    Case("admin/job", {"seq": FRESH + 7, "bytes": 1_000}, 1),
+    Case("admin/job", {"seq": DEAD + 7, "bytes": 1_000}, 1),
+    Case("admin/ended", {"seq": DONE + 7, "bytes": 1_000}, 1),
+    Case("admin/find_jobs", {"seq": FRESH + 7, "key": f"busy-{FRESH + 8}", "size": 10}, 10),
+    Case("admin/queues", {"project": None, "prefix": "", "size": 26}, 26),
+    Case("admin/queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
+    Case("admin/samples", {"queue": BUSY, "seconds": 3_600, "size": 100}, 100),
+    Case("admin/workers", {"nodes": None, "size": 100}, 100),
+    Case("admin/worker_stop", {"id": 7}, 1),
+]

@@ -1,0 +1,204 @@
+# ruff: noqa: E501 (SQL)
+"""200,000 jobs and 200,000 results, in every place that there is. All numbers are fixed, so that cases can name them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+#: Queues by name.
+IDS = {
+    name: 900_001 + number
+    for number, name in enumerate(
+        ("busy", "other", "later", "due", "over", "letters", "stale", "capped", "graves", "morgue", "annex", "empty")
+    )
+}
+#: Queues in which there is nothing.
+IDLE = 300
+RESULTS = 200_000
+
+#: First number of the jobs of a place, and how many there are.
+FRESH, AGAIN, OTHER, LATER, DUE, STALE = 1_000_000, 1_100_000, 1_200_000, 1_300_000, 1_400_000, 1_500_000
+LEASED, BATCHED, OVER, GRAVES = 2_000_000, 2_100_000, 2_200_000, 2_300_000
+DEAD, ANNEX, RECORDS, LETTERS, CAPPED, DONE = 3_000_000, 3_100_000, 3_200_000, 3_300_000, 3_400_000, 4_000_000
+COUNTS = {
+    FRESH: ("busy", 50_000), AGAIN: ("busy", 10_000), OTHER: ("other", 20_000), LATER: ("later", 20_000),
+    DUE: ("due", 10_000), STALE: ("stale", 2_000), LEASED: ("busy", 20_000), BATCHED: ("busy", 10_000),
+    OVER: ("over", 2_000), GRAVES: ("graves", 1_000), DEAD: ("morgue", 20_000), ANNEX: ("annex", 5_000),
+    RECORDS: ("letters", 20_000), LETTERS: ("letters", 5_000), CAPPED: ("capped", 5_000), DONE: ("busy", RESULTS),
+}  # fmt: skip
+assert sum(count for _, count in COUNTS.values()) >= 400_000
+#: Jobs of a claim, where they are leased in batches.
+BATCH = 200
+
+QUEUES = """
+INSERT INTO leasequeue_queue (id, project, name, type, requeue, priority_order, priority_min, priority_max, lease_ms,
+    late_ack, leases_durable, claim_jitter_ms, max_deliveries, exhaust_at, dead_letter, dead_ttl_ms, backoff,
+    backoff_base_ms, backoff_max_ms, result_ttl_ms, dedup_until, ttl_ms, cap_records, cap_bytes, discard, durability,
+    idempotency_window_ms, log_enqueued, serializer, metadata, dead_lettered, created_at, updated_at)
+SELECT u.id, '', u.name, CASE WHEN u.name IN ('letters', 'capped') THEN 'log' ELSE 'queue' END, 'original', 'desc', 0, 9,
+    30000, 'reject', false, 0, 3, CASE WHEN u.name IN ('graves', 'morgue', 'annex') THEN 'release' ELSE 'claim' END,
+    CASE u.name WHEN 'graves' THEN 'letters' WHEN 'empty' THEN NULL ELSE 'self' END, 0, 'none', 1000, 3600000,
+    CASE u.name WHEN 'busy' THEN 60000 ELSE 0 END, 'terminal', 0, CASE u.name WHEN 'capped' THEN 4000 ELSE 0 END, 0, 'old',
+    'disk', 120000, true, 'json', '{}', 0, %(now)s, %(now)s
+FROM (SELECT * FROM unnest(%(ids)s::bigint[], %(names)s::text[]) AS u(id, name)
+    UNION ALL SELECT 910000 + n, 'idle-' || n FROM generate_series(1, %(idle)s) AS n) u
+"""
+
+JOBS = """
+INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, key, name, tag, data, meta, first_claimed_at)
+SELECT n, %(queue)s, %(now)s::timestamptz - interval '1 hour', CASE WHEN %(stale)s THEN %(now)s::timestamptz - interval '1 s' END,
+    CASE WHEN %(ranks)s > 1 THEN -(n %% %(ranks)s) ELSE 0 END, CASE WHEN n %% 4 = 0 THEN %(name)s || '-' || n END,
+    'app.task_' || n %% 7, CASE WHEN n %% 100 = 0 THEN 'rare' ELSE 'tag-' || n %% 7 END,
+    json_build_object('n', n, 'kwargs', json_build_object('customer', n %% 1000)), NULL, NULL
+FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
+"""
+
+READY = """
+INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at, tag)
+SELECT queue_id, rank, %(lane)s, seq, seq, %(lane)s %% 2, CASE WHEN %(lane)s = 1 THEN 8 ELSE 0 END, %(now)s, NULL, expires_at, tag
+FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s ORDER BY seq
+"""
+
+DELAYED = """
+INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, expires_at, tag)
+SELECT seq, queue_id, %(now)s::timestamptz + %(step)s::interval * (seq - %(first)s + 1), 0, rank, 0, expires_at, tag
+FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s ORDER BY seq
+"""
+
+#: The token of a claim is the number of its first job.
+CLAIMS = """
+INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name, seqs, deliveries)
+SELECT min(seq), 0, queue_id, %(now)s::timestamptz + %(lease)s::interval + (seq - %(first)s) / %(size)s * interval '1 ms',
+    %(now)s::timestamptz - interval '1 minute', 30000, 0, %(flags)s, %(node)s || (seq - %(first)s) / %(size)s %% 2000,
+    'app.task', array_agg(seq ORDER BY seq), CASE WHEN %(deliveries)s > 1 THEN array_agg(%(deliveries)s::int) END
+FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s GROUP BY queue_id, (seq - %(first)s) / %(size)s
+"""
+
+DEAD_LETTERS = """
+INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, expires_at, deliveries, in_place, error_type, error, fingerprint)
+SELECT seq, queue_id, %(now)s::timestamptz - interval '1 s' * (seq - %(first)s),
+    CASE WHEN seq %% 10 = 0 THEN %(now)s::timestamptz + interval '1 day' END, 3, %(in_place)s, 'app.Error',
+    'error number ' || seq, 'print-' || seq %% %(prints)s
+FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s
+"""
+
+ATTEMPTS = """
+INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
+SELECT seq, queue_id, %(now)s, n, 'n', 'app.Error', 'error number ' || seq, 'Traceback', 'print'
+FROM leasequeue_job, generate_series(1, %(each)s) AS n WHERE seq >= %(first)s AND seq < %(first)s + %(count)s
+"""
+
+RECORD = """
+INSERT INTO leasequeue_record (queue_id, seq, expires_at, tag)
+SELECT queue_id, seq, CASE WHEN seq %% 10 = 0 THEN %(now)s::timestamptz + interval '1 day' END, tag
+FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s ORDER BY seq
+"""
+
+RESULT = """
+INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result)
+SELECT seq, queue_id, seq, %(now)s, %(now)s, %(now)s::timestamptz + interval '1 s' * (seq - %(first)s - 1000), 1, 1, 'n', '7'
+FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s
+"""
+
+#: 20,000 rows of ten jobs each: half of them of the last hour; twenty rows a transaction.
+EVENTS = """
+INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, node, name, seqs, deliveries, waited, ran)
+SELECT 1000 + n / 20, CASE WHEN n < 10000 THEN %(now)s::timestamptz - interval '7 days' + n * interval '1 minute'
+        ELSE %(now)s::timestamptz - interval '1 hour' + (n - 10000) * interval '0.36 s' END,
+    CASE WHEN n %% 3 = 0 THEN %(other)s ELSE %(busy)s END, s.low, s.low + 9, (ARRAY[1, 2, 5])[1 + n %% 3], 'n', 'app.task_' || n %% 7,
+    ARRAY(SELECT generate_series(s.low, s.low + 9)), NULL,
+    CASE WHEN n %% 3 = 1 THEN array_fill(5, ARRAY[10]) END, CASE WHEN n %% 3 = 2 THEN array_fill(7, ARRAY[10]) END
+FROM generate_series(0, 19999) AS n, LATERAL (SELECT 1000000::bigint + n * 3 AS low) s
+"""
+
+REST = (
+    """INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
+    SELECT q.id, 0, -(n % 3), 1000000 - 20 + n, %(now)s FROM leasequeue_queue q, generate_series(0, 5) AS n
+    UNION ALL SELECT q.id, k, 0, extract(epoch FROM %(now)s::timestamptz - interval '2 days')::bigint * 1000000 + n, %(now)s
+    FROM leasequeue_queue q, generate_series(1, 2) AS k, generate_series(0, 3) AS n
+    UNION ALL SELECT q.id, 3, 0, 1000 + n, %(now)s FROM leasequeue_queue q, generate_series(0, 3) AS n""",
+    """INSERT INTO leasequeue_queuerank (queue_id, rank)
+    SELECT q.id, r FROM leasequeue_queue q, generate_series(-2, 0) AS r WHERE q.type = 'queue' AND (r = 0 OR q.name = 'busy')""",
+    """INSERT INTO leasequeue_topicstate (queue_id, records, bytes) SELECT id, CASE WHEN cap_records > 0 THEN 5000 END,
+        CASE WHEN cap_records > 0 THEN 200000 END FROM leasequeue_queue""",
+    """INSERT INTO leasequeue_queuestat (queue_id, sampled_at, ready, delayed, leased, dead, records)
+    SELECT 900001 + n % 12, %(now)s::timestamptz - n / 12 * interval '1 minute', n, 0, 0, 0, 0 FROM generate_series(0, 19999) AS n""",
+    """INSERT INTO leasequeue_worker (node, host, pid, project, queues, concurrency, state, started_at, seen_at, completed, failed,
+        retried, lost, running, info) SELECT 'worker-' || n, 'h', n, '', '{busy}', 8, 'running', %(now)s,
+        %(now)s::timestamptz - n * interval '1 s', 0, 0, 0, 0, '[]', '{}' FROM generate_series(1, 2000) AS n""",
+    """INSERT INTO leasequeue_idempotencykey (queue_id, key, seqs, created_at, expires_at)
+    SELECT 900001, 'idem-' || n, ARRAY[n], %(now)s, %(now)s::timestamptz + interval '1 m' FROM generate_series(1, 10000) AS n""",
+    """INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)
+    SELECT 'k' || n, 'prefix' || n, 'digest', '{}', '{}', '', %(now)s FROM generate_series(1, 2000) AS n""",
+    """INSERT INTO leasequeue_bulkoperation (kind, state, project, queue, filters, frozen_at, jitter_ms, reason, user_id, username,
+        expected_capped, looked_at, done, conflicts, conflict_counts, conflict_sample, created_at, error)
+    SELECT 'discard', CASE WHEN n <= 1 THEN 'running' ELSE 'done' END, '', 'morgue', '', %(now)s, 0, 'r', 'u', 'u', false, 0, 0, 0, '{}',
+        '[]', %(now)s::timestamptz - n * interval '1 m', '' FROM generate_series(1, 2000) AS n""",
+    """INSERT INTO leasequeue_operatoraction (at, user_id, username, source, action, project, queue, seqs, filters, counts, reason,
+        detail) SELECT %(now)s, 'u', 'u', 's', 'discard', '', 'morgue', '{}', '', '{}', 'r', '{}' FROM generate_series(1, 5000) AS n""",
+    """INSERT INTO leasequeue_recurringtask (name, schedule, timezone, task, args, kwargs, backend, queue_name, enabled, from_settings,
+        next_tick_at, created_at) SELECT 't' || n, '* * * * *', 'UTC', 'x', '[]', '{}', 'default', 'busy', true, true,
+        %(now)s::timestamptz + n * interval '1 m', %(now)s FROM generate_series(1, 1000) AS n""",
+    """INSERT INTO leasequeue_claimwaiter (queue_id, node, size, joined_at, closes_at)
+    SELECT 900001, 'w' || n, 10, %(now)s, %(now)s::timestamptz + interval '1 s' FROM generate_series(1, 50) AS n""",
+    """INSERT INTO leasequeue_lakestage (part, staged_at, queue, key, data)
+    SELECT ('00000000-0000-0000-0000-' || lpad((n / 100)::text, 12, '0'))::uuid, %(now)s, 'busy', 'stage-' || n, '{}'
+    FROM generate_series(0, 19999) AS n""",
+    """INSERT INTO leasequeue_lakewrite (write_id, batch, committed_at, staged, enqueued)
+    SELECT 'w' || n % 20, n / 20, %(now)s, 1, 1 FROM generate_series(0, 5000) AS n""",
+    """INSERT INTO leasequeue_lakeconsumer (name, txid, event, horizon, registered_at, seen_at, moved_at)
+    SELECT 'c' || n, 1, 1, 1, %(now)s, %(now)s, %(now)s FROM generate_series(1, 20) AS n""",
+    "SELECT setval('leasequeue_job_seq_seq', 100000000)",
+    "SELECT setval('leasequeue_claim_token_seq', 100000000)",
+)
+
+
+def fill_queues(connection: psycopg.Connection[Any]) -> None:
+    """Make the queues, which are there before anything is in them."""
+    psycopg.ClientCursor(connection).execute(
+        QUEUES, {"now": NOW, "ids": list(IDS.values()), "names": list(IDS), "idle": IDLE}
+    )
+
+
+def fill(connection: psycopg.Connection[Any]) -> None:
+    """Fill the tables, which are empty but for the queues; nothing is analyzed."""
+
+    def run(text: str, first: int = 0, **params: Any) -> None:
+        name, count = COUNTS.get(first, ("busy", 0))
+        given = {"now": NOW, "first": first, "count": count, "name": name, "queue": IDS[name], **params}
+        psycopg.ClientCursor(connection).execute(text, given)
+
+    with connection.transaction():
+        for first in COUNTS:
+            run(JOBS, first, ranks=3 if first in (FRESH, AGAIN) else 1, stale=first == STALE)
+        for first in (FRESH, OTHER, STALE):
+            run(READY, first, lane=2)
+        run(READY, AGAIN, lane=1)
+        run(DELAYED, LATER, step="1 second")
+        run(DELAYED, DUE, step="-1 ms")
+        run(CLAIMS, LEASED, size=1, lease="1 hour", node="n", flags=0, deliveries=1)
+        run(CLAIMS, BATCHED, size=BATCH, lease="2 hours", node="holder-", flags=0, deliveries=1)
+        run(CLAIMS, OVER, size=20, lease="-1 hour", node="gone-", flags=0, deliveries=2)
+        run(CLAIMS, GRAVES, size=20, lease="1 hour", node="grave-", flags=8, deliveries=3)
+        run(DEAD_LETTERS, DEAD, in_place=True, prints=20)
+        run(DEAD_LETTERS, ANNEX, in_place=True, prints=200)
+        run(DEAD_LETTERS, LETTERS, in_place=False, prints=20)
+        run(ATTEMPTS, DEAD, each=3)
+        run(ATTEMPTS, AGAIN, each=1)
+        run(ATTEMPTS, GRAVES, each=2)
+        for first in (RECORDS, LETTERS, CAPPED):
+            run(RECORD, first)
+        run(RESULT, DONE)
+        run(EVENTS, busy=IDS["busy"], other=IDS["other"])
+        for text in REST:
+            run(text.replace(" % ", " %% "))
+    connection.execute(
+        "SELECT brin_summarize_new_values(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " JOIN pg_am a ON a.oid = c.relam JOIN pg_class t ON t.oid = i.indrelid"
+        " WHERE a.amname = 'brin' AND c.relkind = 'i' AND t.relname LIKE 'leasequeue_leaseevent%'"
+    )

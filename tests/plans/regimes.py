@@ -1,0 +1,194 @@
+"""Runs statements under every state that a planner can be in, and counts the pages that they touch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from django_leasequeue.engine.pool import connect, connection_parameters
+from django_leasequeue.engine.runner import STEADY, fetch_steadily
+from django_leasequeue.sql import bears_any_plan, statement
+
+from .explain import parameters, prepare
+from .filling import NOW, fill, fill_queues
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One statement with standard parameters. ``asked``: how many rows, jobs, queues it is asked for."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    asked: int = 0
+    #: Whether it is run as ``admin/plans`` and the lake set the planner: the log's BRIN indexes need bitmaps.
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What one run touched."""
+
+    case: Case
+    regime: str
+    rows: int = 0
+    pages: int = 0
+    where: str = ""
+    error: str = ""
+
+
+_OURS = "c.relname LIKE 'leasequeue%'"
+_FORGOTTEN = (
+    f"DELETE FROM pg_statistic s USING pg_class c WHERE s.starelid = c.oid AND {_OURS} AND c.relkind IN ('r', 'i')"
+)
+_COUNTED = f"UPDATE pg_class c SET reltuples = {{}}, relpages = {{}} WHERE {_OURS} AND c.relkind = '{{}}'"
+
+#: What the planner is told, by name. ``emptied``: of full tables, when vacuum found them empty and cut them off
+#: (indexes are not cut off); ``empty``: of new tables that vacuum has seen.
+STATISTICS: dict[str, tuple[str, ...]] = {
+    "full": (),
+    "emptied": (_COUNTED.format(0, 0, "r"), _COUNTED.format(0, "GREATEST(relpages, 1)", "i")),
+    "empty": (_FORGOTTEN, _COUNTED.format(0, 0, "r"), _COUNTED.format(0, 1, "i")),
+    "none": (_FORGOTTEN, _COUNTED.format(-1, 0, "r"), _COUNTED.format(-1, 0, "i")),
+}
+
+#: How a host's connection plans. ``generic`` is what a statement gets that is run often, ``custom`` what is run seldom.
+HOST = {
+    "generic": "SET LOCAL plan_cache_mode = force_generic_plan",
+    "custom": "SET LOCAL plan_cache_mode = force_custom_plan",
+}
+
+
+#: What the readers of the log set.
+LOG = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = on"
+
+
+def host_connection() -> psycopg.Connection[Any]:
+    """A connection as Django's is."""
+    connection = psycopg.connect(**connection_parameters("default"), autocommit=True, prepare_threshold=2)
+    # Compiling what a planner takes for expensive would only make the test slow.
+    connection.execute("SET jit = off")
+    return connection
+
+
+class Meter:
+    """Runs cases on one connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any], *, host: bool) -> None:
+        self.connection = connection
+        self.host = host
+        found = connection.execute(
+            "SELECT c.oid, c.relname FROM pg_class c LEFT JOIN pg_class o ON o.reltoastrelid = c.oid"
+            " WHERE (c.relname LIKE 'leasequeue%' OR o.relname LIKE 'leasequeue%') AND c.relkind IN ('r', 'i', 't')"
+        ).fetchall()
+        self._names = dict(found)
+        self._oids = list(self._names)
+
+    def pages(self) -> dict[int, int]:
+        rows = self.connection.execute(
+            "SELECT o, pg_stat_get_xact_blocks_fetched(o::oid) FROM unnest(%s::bigint[]) AS o", [self._oids]
+        )
+        return dict(rows.fetchall())
+
+    def _params(self, case: Case) -> dict[str, Any]:
+        names = _PARAMETER.findall(statement(case.name))
+        return {**dict.fromkeys(names), "now": NOW, "autocommit": False, **case.params}
+
+    def run(self, case: Case) -> list[tuple[Any, ...]]:
+        if self.host and not case.name.startswith("lake/"):
+            return fetch_steadily(self.connection, case.name, self._params(case), inside=True)
+        with psycopg.Cursor(self.connection) as cursor:
+            cursor.execute(statement(case.name), self._params(case), binary=True)
+            return cursor.fetchall() if cursor.description else []
+
+    def measure(self, case: Case, regime: str) -> Measure:
+        """Run a case and take back what it did."""
+        result = Measure(case, regime)
+        try:
+            with suppress(psycopg.Rollback), self.connection.transaction() as savepoint:
+                if case.log:
+                    self.connection.execute(LOG)
+                before = self.pages()
+                rows = len(self.run(case))
+                touched = {oid: now - before[oid] for oid, now in self.pages().items() if now != before[oid]}
+                where = sorted(touched.items(), key=lambda item: -item[1])[:4]
+                text = ", ".join(f"{self._names[oid].removeprefix('leasequeue_')} {count}" for oid, count in where)
+                result = Measure(case, regime, rows, sum(touched.values()), text)
+                raise psycopg.Rollback(savepoint)
+        except psycopg.Error as error:
+            result = Measure(case, regime, error=str(error))
+        return result
+
+
+class Keeper(Meter):
+    """Runs cases by the plans that it made when the tables were empty."""
+
+    def plan(self, case: Case) -> None:
+        """Make and keep a plan, as a connection does that has run the statement some times. It is not run."""
+        # What cannot be planned cannot be run either: measuring it tells.
+        with suppress(psycopg.Error), self.connection.transaction():
+            prepare(self.connection, case.name)
+            if self.host and not bears_any_plan(case.name):
+                self.connection.execute(STEADY)
+            if case.log:
+                self.connection.execute(LOG)
+            self._execute("EXPLAIN ", case)
+
+    def run(self, case: Case) -> list[tuple[Any, ...]]:
+        return self._execute("", case)
+
+    def _execute(self, how: str, case: Case) -> list[tuple[Any, ...]]:
+        params = self._params(case)
+        values = sql.SQL(", ").join(sql.Literal(params[name]) for name in parameters(case.name))
+        call = sql.SQL("({})").format(values) if parameters(case.name) else sql.SQL("")
+        text = sql.SQL("{}EXECUTE {} {}").format(sql.SQL(how), sql.Identifier(f"plan_{case.name}"), call)
+        cursor = psycopg.ClientCursor(self.connection).execute(text)
+        return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def keepers(cases: Iterable[Case]) -> Iterator[dict[str, Keeper]]:
+    """Connections that make their plans now."""
+    with connect("default") as own, host_connection() as host:
+        host.execute("SET plan_cache_mode = force_generic_plan")
+        # Else psycopg deallocates everything at a rollback.
+        own.prepare_threshold = host.prepare_threshold = None
+        found = {"own, kept": Keeper(own, host=False), "host, kept": Keeper(host, host=True)}
+        for keeper in found.values():
+            for case in cases:
+                keeper.plan(case)
+        yield found
+
+
+def measure_all(cases: list[Case]) -> Iterator[Measure]:
+    """Fill the empty tables and run every case under every regime.
+
+    The plans that are kept come first: an analyze would end them.
+    """
+    with connect("default") as filler:
+        fill_queues(filler)
+        filler.execute("VACUUM (ANALYZE)")
+        with keepers(cases) as found:
+            fill(filler)
+            for regime, keeper in found.items():
+                for case in cases:
+                    yield keeper.measure(case, regime)
+        filler.execute("VACUUM (ANALYZE)")
+    with connect("default") as own, host_connection() as host:
+        ways = {"own": (Meter(own, host=False), "SELECT")}
+        ways |= {f"host, {name}": (Meter(host, host=True), setting) for name, setting in HOST.items()}
+        for statistics, changes in STATISTICS.items():
+            for way, (meter, setting) in ways.items():
+                with meter.connection.transaction(force_rollback=True):
+                    for change in (*changes, setting):
+                        meter.connection.execute(change)
+                    for case in cases:
+                        if way != "host, custom" or bears_any_plan(case.name):
+                            yield meter.measure(case, f"{way}, {statistics}")
