@@ -16,7 +16,7 @@ from django.db import connection as django_connection
 from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.sql import header, names
+from django_leasequeue.sql import header, names, statement
 
 from .cases import CASES
 from .regimes import Measure, measure_all
@@ -26,6 +26,11 @@ pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 FORMULA = re.compile(r"(\d+)(?: \+ ([\d.]+) a row)?(, and the live claims)?\Z")
 #: Statements of other makings: templates, run now and then by the reaper.
 APART = "ddl/"
+#: PostgreSQL before 17 goes down an index anew for each key of an array: pages a row on top.
+DESCENTS = 12
+#: It may also read the rest of an index behind an array key in its middle (a job's row in ready is looked for in both
+#: lanes): what such a statement reads is not held there.
+BOTH_LANES = "lane IN(1,2)"
 #: Pages of the live claims of the queue that has most of them.
 LIVE_CLAIMS = 1_000
 
@@ -35,7 +40,13 @@ def bound(measure: Measure) -> float:
     found = FORMULA.match(header(measure.case.name)["Pages"])
     assert found is not None
     rows = max(measure.rows, measure.case.asked)
-    return int(found[1]) + float(found[2] or 0) * rows + (LIVE_CLAIMS if found[3] else 0)
+    more = 0 if array_keys_are_merged() else DESCENTS * rows
+    return int(found[1]) + float(found[2] or 0) * rows + more + (LIVE_CLAIMS if found[3] else 0)
+
+
+def array_keys_are_merged() -> bool:
+    """Whether this server reads an index once for all keys of an array."""
+    return bool(django_connection.pg_version >= 170_000)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +71,8 @@ def measures(
 def test_pages(measures: dict[str, list[Measure]], name: str) -> None:
     failed = [f"{each.regime}: {each.error}" for each in measures[name] if each.error]
     assert failed == []
+    if BOTH_LANES in statement(name) and not array_keys_are_merged():
+        pytest.skip("PostgreSQL before 17 may read on behind an array key: its pages are not held there")
     over = [
         f"{each.regime}: {each.pages} of {bound(each):.0f} pages, rows {each.rows} of {each.case.asked}: {each.where}"
         for each in measures[name]
