@@ -88,7 +88,7 @@ class JobFacts(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What one row of the lease log says of a job."""
+    """A job's part in one row of the lease log."""
 
     id: int
     occurred_at: datetime

@@ -29,7 +29,7 @@ _BACKSLASH, _ESCAPED = "\\", "\\\\"
 
 
 class _Place(NamedTuple):
-    """What the narrow row of a job holds beside its number."""
+    """The columns of a job's narrow row beside its number."""
 
     rank: int
     due: datetime | None

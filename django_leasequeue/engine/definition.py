@@ -1,4 +1,4 @@
-"""What a queue becomes that somebody needs and that is not there: one order of precedence, whoever comes first.
+"""The definition of a queue that is missing: one order of precedence, whoever comes first.
 
 1. ``LEASEQUEUE["QUEUES"][name]`` (of the empty project);
 2. a task backend of ``TASKS`` that lists the queue, in its ``QUEUES`` or in ``OPTIONS["queues"]``: the first that does;

@@ -27,7 +27,7 @@ class Floor(NamedTuple):
 
 
 class Proposals:
-    """What a caller of ``advance_floors`` proposed last: its next call raises the floors to that, if it still holds."""
+    """The last proposals of a caller of ``advance_floors``: the next call raises floors to them if they hold."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int], Floor] = {}

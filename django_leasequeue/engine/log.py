@@ -75,7 +75,7 @@ class Page(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a statement saw of sealed numbers: see ``topic_read``."""
+    """A statement's view of sealed numbers: see ``topic_read``."""
 
     server: str
     last: int

@@ -11,7 +11,7 @@ from .guard import Guard
 
 
 class Queue(models.Model):
-    """A topic of type queue or log, owned by a project (tenant). DESIGN section 5 explains each option."""
+    """A topic of type queue or log, owned by a project (tenant). docs/reference/queue-options.md explains them."""
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)

@@ -1,4 +1,4 @@
-"""What the lease log takes on the disk for a job that is enqueued, claimed and acknowledged in batches."""
+"""Bytes of the lease log on the disk for a job that is enqueued, claimed and acknowledged in batches."""
 
 from __future__ import annotations
 
