@@ -93,14 +93,13 @@ def test_a_job_that_kills_its_process_takes_nobody_with_it(
     assert set(results().values()) == {1}
     assert len(results()) == 199
     assert sum(key == "90" and word == "start" for key, word, _ in lines(notes)) == 5
-    extra = {}
+    extra = 0
     for key, (counted, started) in deliveries_of_innocents(notes, poison).items():
+        # What had ended when the process died, and of which the database did not know, runs again.
         assert started <= counted <= 2, key
-        if counted > 1:
-            extra[key] = counted - started
-    # Only what ran beside the poison was delivered again; one that died before its first line may be among them.
-    assert len(extra) <= 4 + 20
-    assert sum(extra.values()) <= 4
+        extra += counted - started
+    # A delivery that never started does not count; one that died before its first line may look like that.
+    assert extra <= 4
     assert journals(tmp_path) == []
 
 
