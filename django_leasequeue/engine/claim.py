@@ -119,7 +119,7 @@ def claim(
     place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
     if not size:
         return []
-    jobs, looks = yield from _claim(names, place, params, size, trail)
+    jobs, looks = yield from _claim(names, place, params, size, trail or Trail())
     if strict and not jobs and len(names) == 1:
         if not looks:
             raise QueueNotFound(names[0], project)
@@ -133,12 +133,12 @@ def _claim(
     place: Mapping[str, object],
     params: Mapping[str, object],
     size: int,
-    trail: Trail | None,
+    trail: Trail,
 ) -> Steps[tuple[list[LeasedJob], Sequence[Look]]]:
     """Claim where the trail says, and look for more where that gives too few; return the jobs and the last look."""
     found = _Round()
-    looks: Sequence[Look] = () if trail is None else trail.looks(names)
-    if trail is not None and not looks:
+    looks: Sequence[Look] = trail.looks(names)
+    if not looks:
         yield from _take(trail.hint(names), params, size, found)
         if found.jobs:
             trail.cut = True
@@ -146,21 +146,22 @@ def _claim(
     yield from _take(looks, params, size, found)
     short = len(found.jobs) < size and not found.cut
     if short:
-        looks = yield from _look(place)
+        looks = yield from _look(place, trail)
         due = any(look.due for look in looks)
         if not due:
             yield from _take(looks, params, size, found)
         if not found.cut and (found.spent or due):
-            yield from _clear_the_way(looks, place, params, size, found)
-    if trail is not None:
-        trail.cut = found.cut
-        trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
+            yield from _clear_the_way(looks, place, params, size, found, trail)
+    trail.cut = found.cut
+    trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     return found.jobs, looks
 
 
-def _look(place: Mapping[str, object]) -> Steps[list[Look]]:
-    rows = yield "claim_look", place
-    return [Look._make(row) for row in rows]
+def _look(place: Mapping[str, object], trail: Trail) -> Steps[list[Look]]:
+    rows = yield "claim_look", {**place, **trail.parameters()}
+    looks = [Look._make(row) for row in rows]
+    trail.looked(looks)
+    return looks
 
 
 def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found: _Round) -> Steps[None]:
@@ -197,6 +198,7 @@ def _clear_the_way(
     params: Mapping[str, Any],
     size: int,
     found: _Round,
+    trail: Trail,
 ) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
 
@@ -215,7 +217,7 @@ def _clear_the_way(
             yield from deadletter.spent_steps([look.queue_id for look in looks], params["tag"])
         if len(found.jobs) == size:
             return
-        looks = yield from _look(place)
+        looks = yield from _look(place, trail)
         before, found.spent = len(found.jobs), 0
         yield from _take(looks, params, size, found)
         if found.cut or len(found.jobs) == size or (not found.spent and len(found.jobs) == before):

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from asgiref.sync import sync_to_async
 from django.db import connections
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from .. import conf
 from .operation import Operation
@@ -42,11 +43,12 @@ def connect(using: str, *, dsn: str | None = None) -> psycopg.Connection[Any]:
     if not prepares(using) and not dsn:
         return psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=None)
     connection = (
-        psycopg.connect(dsn, autocommit=True, prepare_threshold=2)
+        psycopg.connect(dsn, autocommit=True, prepare_threshold=0)
         if dsn
-        else psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=2)
+        else psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=0)
     )
-    connection.execute(STEADY_PLANS)
+    _plain_integers(connection)
+    connection.execute(STEADY_PLANS, prepare=False)
     return connection
 
 
@@ -70,8 +72,15 @@ def in_thread() -> bool:
     return mode == "thread"
 
 
+def _plain_integers(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Send every integer as a bigint: by its size it would be one of four types, and a statement a plan for each."""
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+
+
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
-    await connection.execute(STEADY_PLANS)
+    _plain_integers(connection)
+    await connection.execute(STEADY_PLANS, prepare=False)
 
 
 async def pool(using: str) -> AsyncConnectionPool[Any]:
@@ -85,7 +94,7 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
             kwargs={
                 **connection_parameters(using),
                 "autocommit": True,
-                "prepare_threshold": 2 if prepares(using) else None,
+                "prepare_threshold": 0 if prepares(using) else None,
             },
             min_size=0,
             max_size=conf.settings.ASYNC_POOL_SIZE,

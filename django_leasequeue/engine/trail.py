@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from .floor import OwnFloors
 from .rows import LeasedJob
 
 
 class Look(NamedTuple):
-    """What claim_look.sql says of one queue. ``lows``: the lowest fresh position worth reading of each of ``ranks``."""
+    """What claim_look.sql says of one queue.
+
+    ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
+    each when no transaction before ``mark`` runs any more; none before ``oldest`` does. No number from ``head`` on was
+    drawn.
+    """
 
     queue_id: int
     name: str
@@ -21,6 +27,11 @@ class Look(NamedTuple):
     fresh: bool
     ranks: list[int]
     lows: list[int]
+    proposed: list[int]
+    oldest: int
+    mark: int
+    head: int
+    pid: int
 
 
 #: Queues that a claim tries without a look, at most: each is a statement.
@@ -44,6 +55,7 @@ class Trail:
         self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic, *, eager: bool = False
     ) -> None:
         self.max_age = max_age
+        self._floors = OwnFloors()
         self._eager = eager
         self._hint: list[Look] = []
         self._clock = clock
@@ -59,6 +71,20 @@ class Trail:
         if tuple(names) != self._names or self._clock() - self._since > self.max_age:
             self._looks = []
         return self._looks
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of claim_look.sql that are the claimer's."""
+        return self._floors.parameters()
+
+    def looked(self, looks: Sequence[Look]) -> None:
+        """Note the answer of claim_look.sql."""
+        for look in looks[:1]:
+            seen = {
+                (look.queue_id, rank): low
+                for look in looks
+                for rank, low in zip(look.ranks, look.proposed, strict=True)
+            }
+            self._floors.note(look.pid, look.head, look.oldest, look.mark, seen)
 
     def hint(self, names: Sequence[str]) -> list[Look]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""

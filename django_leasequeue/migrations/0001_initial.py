@@ -151,7 +151,7 @@ ALTER TABLE leasequeue_ready SET (autovacuum_vacuum_scale_factor = 0.02, autovac
     autovacuum_vacuum_cost_delay = 1);
 ALTER TABLE leasequeue_delayed SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 1);
-ALTER TABLE leasequeue_claim SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+ALTER TABLE leasequeue_claim SET (fillfactor = 50, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 ALTER TABLE leasequeue_queuefloor SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 ALTER TABLE leasequeue_jobresult SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.2);
 ALTER TABLE leasequeue_worker SET (fillfactor = 50);

@@ -49,7 +49,7 @@ WITH q AS MATERIALIZED (
         g.deliveries, g.waited
     FROM q, c, (SELECT l.name, min(l.seq) AS low, max(l.seq) AS high, array_agg(l.seq) AS seqs,
             CASE WHEN max(l.deliveries) > 1 THEN array_agg(l.deliveries) END AS deliveries,
-            array_agg((extract(epoch FROM LEAST(GREATEST((SELECT now FROM q) - l.ready_at, interval '0'), interval '24 days')) * 1000)::int) AS waited
+            array_agg(LEAST(GREATEST(date_part('epoch', (SELECT now FROM q) - l.ready_at) * 1000, 0), 2073600000)::int) AS waited
         FROM l GROUP BY l.name) g
 )
 SELECT EXISTS (SELECT FROM p WHERE odd), l.seq, q.id, q.name, c.token, c.deadline, l.created_at, q.now, l.deliveries,

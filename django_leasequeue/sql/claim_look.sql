@@ -1,6 +1,7 @@
 -- Purpose: what a claimer has to know of its queues first: what is due, whether anything is ready, where to begin.
 -- Parameters: project, queues (names in order), jitter (queues whose claims gather in a longer window than so many ms give
---   nothing), now.
+--   nothing), now; what the caller found for itself on this connection (pid; on another it counts for nothing): arrays of equal
+--   length ids, places (ranks), floors; head (the first number that had not been drawn when it looked last).
 -- Index: leasequeue_queue_name, leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey (its fresh lane from the
 --   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires. The probes
 --   order their one row (EXISTS would drop the order): else a planner who expects many such rows reads the table from its
@@ -8,9 +9,16 @@
 -- Pages: 480
 -- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (0 unless it does, 1 expired leases, 2 due delayed jobs,
 --   4 expired messages), whether jobs came back to an old place, whether there are fresh ones, its ranks in order, the lowest
---   position worth reading of each.
+--   position worth reading of each, what may become the caller's own floor of each; oldest running transaction, mark (the next
+--   transaction), head for the next call, pid.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+        pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
+        COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head
+), own AS MATERIALIZED (
+    SELECT o.* FROM ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(places)s::int[]), unnest(%(floors)s::bigint[]))
+        AS o(queue_id, rank, low)
+    WHERE pg_backend_pid() = %(pid)s::int
 ), q AS MATERIALIZED (
     SELECT q.id, q.name, q.type, q.type = 'queue' AND q.paused_at IS NULL AND q.claim_jitter_ms <= %(jitter)s::int AS gives, u.ord,
         'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
@@ -27,15 +35,18 @@ SELECT q.id, q.name, q.type, q.gives, CASE WHEN NOT q.gives THEN 0 ELSE
         AND d.available_at >= q.delayed ORDER BY d.available_at LIMIT 1))::int
     + 4 * ((SELECT true FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL
         AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) IS NOT NULL)::int END,
-    COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}')
-FROM q CROSS JOIN LATERAL (
-    SELECT array_agg(k.rank) AS ranks, array_agg(v.low) AS lows,
+    COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}'),
+    COALESCE(x.proposed, '{}'), t.xmin, t.xmax, t.head, pg_backend_pid()
+FROM t, q CROSS JOIN LATERAL (
+    SELECT array_agg(k.rank) AS ranks, array_agg(COALESCE(w.first, v.low)) AS lows,
+        array_agg(COALESCE(w.first, %(head)s::bigint)) AS proposed, bool_or(w.first IS NOT NULL) AS fresh,
         bool_or(EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank AND r.lane = 1
-            ORDER BY r.position LIMIT 1)) AS again,
-        bool_or(EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank AND r.lane = 2
-            AND r.position >= v.low ORDER BY r.position LIMIT 1)) AS fresh
+            ORDER BY r.position LIMIT 1)) AS again
     FROM (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id ORDER BY k.rank) k
-    CROSS JOIN LATERAL (SELECT COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0
-        AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) AS low OFFSET 0) v
+    CROSS JOIN LATERAL (SELECT GREATEST(COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0
+        AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0),
+        (SELECT max(o.low) FROM own o WHERE o.queue_id = q.id AND o.rank = k.rank)) AS low OFFSET 0) v
+    CROSS JOIN LATERAL (SELECT (SELECT r.position FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank
+        AND r.lane = 2 AND r.position >= v.low ORDER BY r.position LIMIT 1) AS first OFFSET 0) w
 ) x
 ORDER BY q.ord

@@ -72,7 +72,7 @@ WITH q AS MATERIALIZED (
         x.deliveries, x.waited
     FROM q, c, (SELECT g.name, min(g.seq) AS low, max(g.seq) AS high, array_agg(g.seq) AS seqs,
             CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries,
-            array_agg((extract(epoch FROM LEAST(GREATEST((SELECT now FROM q) - g.ready_at, interval '0'), interval '24 days')) * 1000)::int) AS waited
+            array_agg(LEAST(GREATEST(date_part('epoch', (SELECT now FROM q) - g.ready_at) * 1000, 0), 2073600000)::int) AS waited
         FROM g GROUP BY g.name) x
 )
 SELECT (SELECT count(*) FROM p WHERE spent), (SELECT count(*) FROM p WHERE NOT spent) > (SELECT count(*) FROM g),

@@ -6,32 +6,36 @@
 -- Returns: the seqs that were ended; about those that are missing finish.sql knows more.
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now, q.result_ttl_ms AS keep,
-        c.seqs <@ %(seqs)s::bigint[] AS whole, q.durability
+        n.now + q.result_ttl_ms * interval '1 ms' AS expires, q.durability
     FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n, leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text AND c.flags = 0
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= n.now)
     ORDER BY c.token, c.part FOR NO KEY UPDATE OF c
-), x AS MATERIALIZED (
-    SELECT * FROM (SELECT k.token, k.queue_id, k.created_at, k.name, k.now, k.keep, u.seq, COALESCE(u.deliveries, 1) AS deliveries,
-        i.seq IS NOT NULL AS done, i.result, i.ran
+), y AS MATERIALIZED (
+    SELECT k.token, k.part, u.seq, u.deliveries, i.seq IS NOT NULL AS done, i.result, i.ran
     FROM k CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)
     LEFT JOIN ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(claims)s::bigint[]), unnest(%(results)s::text[]), unnest(%(rans)s::int[]))
         AS i(seq, claim, result, ran) ON i.seq = u.seq AND i.claim = k.token
-    OFFSET 0) y WHERE y.done
+), x AS (
+    SELECT y.token, k.queue_id, k.created_at, k.name, k.now, k.keep, k.expires, y.seq, COALESCE(y.deliveries, 1) AS deliveries,
+        y.result, y.ran
+    FROM y JOIN k ON k.token = y.token AND k.part = y.part WHERE y.done
+), z AS MATERIALIZED (
+    -- What is left of each claim that loses jobs.
+    SELECT y.token, y.part, array_agg(y.seq) FILTER (WHERE NOT y.done) AS seqs,
+        array_agg(y.deliveries) FILTER (WHERE NOT y.done) AS deliveries, bool_or(y.done) AS some
+    FROM y GROUP BY y.token, y.part
 ), gone AS (
-    DELETE FROM leasequeue_claim c USING k WHERE k.whole AND c.token = k.token AND c.part = k.part
+    DELETE FROM leasequeue_claim c USING z WHERE z.seqs IS NULL AND c.token = z.token AND c.part = z.part
         AND c.token = ANY (%(tokens)s::bigint[])
 ), rest AS (
-    UPDATE leasequeue_claim c SET
-        seqs = ARRAY(SELECT u.seq FROM unnest(k.seqs) AS u(seq) WHERE u.seq <> ALL (%(seqs)s::bigint[])),
-        deliveries = CASE WHEN k.deliveries IS NOT NULL THEN ARRAY(SELECT u.deliveries
-            FROM unnest(k.seqs, k.deliveries) AS u(seq, deliveries) WHERE u.seq <> ALL (%(seqs)s::bigint[])) END
-    FROM k WHERE NOT k.whole AND c.token = k.token AND c.part = k.part AND c.token = ANY (%(tokens)s::bigint[])
+    UPDATE leasequeue_claim c SET seqs = z.seqs, deliveries = CASE WHEN c.deliveries IS NOT NULL THEN z.deliveries END
+    FROM z WHERE z.seqs IS NOT NULL AND z.some AND c.token = z.token AND c.part = z.part AND c.token = ANY (%(tokens)s::bigint[])
 ), kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result)
-    SELECT x.seq, x.queue_id, x.token, x.created_at, x.now, x.now + x.keep * interval '1 ms', x.deliveries, 1, %(node)s::text,
+    SELECT x.seq, x.queue_id, x.token, x.created_at, x.now, x.expires, x.deliveries, 1, %(node)s::text,
         x.result::json
     FROM x WHERE x.keep > 0
 ), dropped AS (

@@ -173,7 +173,7 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
         with own_connection() as executor:
             while jobs_left(executor) and len(lost) < 40:
                 victim = pids.get(dice.choice(victims), 0)
-                executor.connection.execute("SELECT pg_terminate_backend(%s)", [victim])
+                executor.connection.execute("SELECT pg_terminate_backend(%s::int)", [victim])
 
     with ThreadPoolExecutor(5) as threads:
         working = [threads.submit(work, number) for number in range(4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,10 +11,16 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
 from django_leasequeue.engine.trail import Trail
+from django_leasequeue.models import LiveJob
 
 from .helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def literal(array: str) -> list[int]:
+    """Return the integers of an array literal."""
+    return [int(value) for value in array.strip("{}").split(",") if value]
 
 
 class Counting(ConnectionExecutor):
@@ -154,3 +161,58 @@ def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
     claimer.claim()
     delivered(1, poison)
     assert seqs(claimer.claim()) == good
+
+
+class TestOwnFloors:
+    """What a claimer finds by its own looks, so that the next one begins there."""
+
+    @pytest.fixture
+    def claimer(self, claimer: Claimer) -> Claimer:
+        claimer.trail = Trail(max_age=0.0, clock=time.monotonic)
+        return claimer
+
+    def floor(self, claimer: Claimer) -> int:
+        (floor,) = literal(claimer.trail.parameters()["floors"]) or [0]
+        return floor
+
+    def test_they_rise_with_the_claims(self, claimer: Claimer) -> None:
+        numbers = put(8)
+        for _ in range(4):
+            claimer.claim()
+        assert numbers[2] <= self.floor(claimer) <= numbers[6]
+
+    def test_they_rise_when_nothing_is_ready(self, claimer: Claimer) -> None:
+        numbers = put(2)
+        for _ in range(5):
+            claimer.claim()
+        assert self.floor(claimer) > numbers[-1]
+
+    def test_they_wait_for_what_may_be_committed_below_them(self, claimer: Claimer) -> None:
+        with open_transaction() as slow:
+            (late,) = slow.run(engine.enqueue("work", [NewJob()]))
+            put(8)
+            for _ in range(6):
+                claimer.claim()
+            assert self.floor(claimer) <= late.seq
+            slow.connection.commit()
+        assert seqs(claimer.claim()) == [late.seq]
+
+    def test_they_do_not_outlive_the_connection(self, claimer: Claimer) -> None:
+        """After a crash of the server numbers may be drawn once more."""
+        put(8)
+        for _ in range(3):
+            claimer.claim()
+        assert self.floor(claimer)
+        with own_connection() as executor:
+            claimer.executor = Counting(executor)
+            claimer.claim()
+            assert claimer.trail.parameters()["floors"] == "{}"
+
+    def test_those_of_another_connection_count_for_nothing(self, claimer: Claimer) -> None:
+        (job,) = put(1)
+        queue_id = LiveJob.objects.get(seq=job).queue_id
+        high = {"ids": f"{{{queue_id}}}", "places": "{0}", "floors": f"{{{job + 9}}}"}
+        place = {"project": "", "queues": "{work}", "jitter": 0, "head": 0, **high}
+        pid = claimer.executor.connection.info.backend_pid
+        fresh = {given: claimer.executor.fetch("claim_look", {**place, "pid": given})[0][6] for given in (pid, pid + 1)}
+        assert fresh == {pid: False, pid + 1: True}

@@ -14,6 +14,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.floor import Proposals
 from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.trail import Trail
 
 from .explain import Explaining
 from .filling import IDS, NOW, fill_queues
@@ -107,6 +108,26 @@ def test_a_claim_with_floors_does_not_walk_over_them(explaining: Explaining, siz
     # What taking and writing the batch itself needs.
     assert read() < 20 * size + 100
     assert without - read() > 300
+
+
+def test_a_claimer_that_looked_before_does_not_walk_over_them(
+    drained: None, django_db_blocker: DjangoDbBlocker
+) -> None:
+    """Its own looks tell it where live jobs begin, before the floors that all share are raised."""
+    read = []
+    with django_db_blocker.unblock(), clock.hold(clock.Clock(NOW)), connect("default") as connection:
+        explaining = Explaining(connection)
+        raise_floors(explaining)
+        connection.execute("DELETE FROM leasequeue_queuefloor WHERE kind = 0")
+        trail = Trail(max_age=0.0)
+        for _ in range(4):
+            explaining.plans.clear()
+            with connection.transaction(force_rollback=True):
+                assert len(explaining.run(engine.claim("other", "n", 1, trail=trail))) == 1
+            read.append(blocks(explaining, "claim_look", "claim"))
+        connection.execute("DELETE FROM leasequeue_queuefloor")
+    assert read[0] - read[-1] > 300, read
+    assert read[-1] < 120, read
 
 
 def test_neither_do_sweep_promote_and_the_reaper(explaining: Explaining) -> None:

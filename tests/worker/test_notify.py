@@ -138,7 +138,7 @@ def test_a_lost_connection_comes_back_and_wakes_everybody(
         assert subscription.wait_ready(10)
         pids = [pid for pid in listeners(other) if pid not in others]
         assert len(pids) == 1, f"one connection for everything, not {described(other, pids)}"
-        other.execute("SELECT pg_terminate_backend(%s)", pids)
+        other.execute("SELECT pg_terminate_backend(%s::int)", pids)
         assert heard.get(timeout=10) is None
         assert waiter.wait(10)
         assert waiter._watch.live
