@@ -4,7 +4,7 @@
 #   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser demo serve lint format bench lake-demo clean
+.PHONY: help test test-browser demo serve lint format bench soak lake-demo clean
 
 export PYTHON
 PY := .venv/bin/python
@@ -21,8 +21,9 @@ help:  ## list the commands
 	@echo "make demo    real work on real files            (DEMO_PATH=directory, DEMO_EXIT=1 ends by itself)"
 	@echo "make serve   the demo's admin and HTTP doors    (PORT=8000)"
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
+	@echo "make soak    work under faults, and the verdict (ARGS='--minutes 5 --seed 7'; --help)"
 	@echo "make lake-demo  a week of made-up events through Spark, and the report   (EVENTS=1000000)"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff, mypy and bandit"
 	@echo "make format  let ruff format and sort"
 	@echo "make clean   stop the demo's PostgreSQL; delete its data, .venv, builds and caches"
 
@@ -55,6 +56,9 @@ serve: .venv/.installed-test
 bench: .venv/.installed-test
 	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py leasequeue_bench $(ARGS)'
 
+soak: .venv/.installed-test
+	@$(PY) -m tests.soak $(ARGS)
+
 .venv/.installed-spark: .venv/.installed-test
 	@scripts/make-venv .venv test,spark
 	@touch $@
@@ -68,6 +72,7 @@ lint: .venv/.installed-dev
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@$(PY) -m bandit --quiet --configfile pyproject.toml --recursive django_leasequeue
 
 format: .venv/.installed-dev
 	@$(PY) -m ruff check --fix .

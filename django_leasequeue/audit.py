@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from . import conf
 from .engine import clock
 from .models import BulkOperation, OperatorAction
 
 #: Job numbers that one line keeps.
 MAX_SEQS = 100
+
+
+class Actor(NamedTuple):
+    """Who does something, as a line of the audit says it; by default the host's own code."""
+
+    source: str = "code"
+    user_id: str = ""
+    username: str = ""
+
+
+#: The host's own code.
+CODE = Actor()
+
+
+def shell() -> Actor:
+    """Return whoever runs this command, by their login name; by their number where they have none."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # an account without an entry: containers have those
+        name = str(os.getuid())
+    return Actor("command", username=name)
 
 
 def write(
@@ -26,14 +50,15 @@ def write(
     reason: str = "",
     detail: Mapping[str, Any] | None = None,
     operation: BulkOperation | int | None = None,
+    using: str | None = None,
 ) -> OperatorAction:
-    """Write one line of the audit, of any door.
+    """Write one line of the audit, of any door: in the transaction of what was done.
 
     Args:
         action: a word for what was done, such as ``retry`` or ``pause``.
         user_id: the person's primary key as text.
         username: their name.
-        source: ``admin`` or ``command``.
+        source: ``admin``, ``command`` or ``code``.
         project: the tenant; empty for none or all.
         queue: name of the queue; empty for none or all.
         seqs: numbers of the jobs; the first hundred are kept.
@@ -42,8 +67,9 @@ def write(
         reason: why.
         detail: whatever else a reader wants to know; never a payload with secrets.
         operation: the bulk operation that it belongs to.
+        using: alias of the database; ``None`` for ours.
     """
-    return OperatorAction.objects.create(
+    return OperatorAction.objects.using(using or conf.settings.DATABASE).create(
         at=clock.now(),
         user_id=user_id[:64],
         username=username[:255],

@@ -9,10 +9,12 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import psycopg
+from django.db import Error as DjangoError
 from django.db import InterfaceError, OperationalError
 
 from . import engine
 from .exceptions import StorageError
+from .outage import passes
 
 
 class Runs(Protocol):
@@ -27,12 +29,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+_STORAGE = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
+
+
 @contextmanager
 def storage_errors() -> Iterator[None]:
     """Raise ``StorageError`` for what the database's connection or server does not let happen; the cause is kept."""
     try:
         yield
-    except (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError) as error:
+    except (DjangoError, psycopg.Error) as error:
+        if not (passes(error) or isinstance(error, _STORAGE)):
+            raise
         raise StorageError(f"The database could not do it: {error}", error) from error
 
 

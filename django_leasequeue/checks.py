@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.utils.module_loading import import_string
 
-from . import conf, presets
+from . import conf, presets, routing
 from .exceptions import InvalidOption
 
 APP = "leasequeue"
@@ -139,8 +139,6 @@ def _name(kind: type) -> str:
 
 
 def _aliases() -> Iterator[checks.CheckMessage]:
-    from . import routing
-
     try:
         usable = conf.settings.ROUTER is None or callable(import_string(conf.settings.ROUTER))
     except (ImportError, TypeError, AttributeError):
@@ -242,7 +240,7 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
     for name, given in conf.settings.QUEUES.items():
         try:
             options = _declaration(name, given)
-        except InvalidOption as error:
+        except (InvalidOption, ImproperlyConfigured) as error:
             yield checks.Error(
                 f"LEASEQUEUE['QUEUES'][{name!r}]: {error}",
                 hint="Until it is right, migrate does not make the declared queues.",
@@ -264,7 +262,9 @@ def _declaration(name: Any, given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise InvalidOption(f"it must be a dict of options; it is {given!r}.")
     options = dict(given)
-    return presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
+    full = presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
+    routing.check_dead_letter("", name, full["dead_letter"])
+    return full
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:

@@ -29,6 +29,9 @@ class Settings:
     ASYNC_POOL_SIZE: int = 10
     #: Seconds to wait for an async connection.
     ASYNC_POOL_TIMEOUT: float = 10.0
+    #: Seconds that PostgreSQL gets for a statement of a worker, a heartbeat, a listener, an async call or an HTTP
+    #: request, then its connection is made anew; 0: any number.
+    STATEMENT_TIMEOUT: float = 30.0
     #: Connection string for LISTEN when the alias is behind a pooler in transaction mode; "" = poll only.
     LISTEN_DSN: str | None = None
     #: Serializers beside "json", "bytes" and "msgpack": {name: dotted path of a module or object with dumps and loads}.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from . import engine, redaction
+from . import csvguard, engine, redaction
 from .engine import codec
 from .engine.deadfilter import DeadFilter
 from .engine.deadsearch import DeadRow
@@ -23,8 +23,6 @@ COLUMNS = (
 )  # fmt: skip
 #: Kinds of an export and their media types.
 KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
-#: What a spreadsheet would take for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def row(letter: DeadRow, *, values: bool) -> dict[str, Any]:
@@ -39,7 +37,8 @@ def row(letter: DeadRow, *, values: bool) -> dict[str, Any]:
     def shown(text: str | None, kind: str) -> Any:
         if text is None:
             return None
-        return redaction.redact(codec.loads(text), kind=kind, queue=letter.queue, task=letter.name, values=values)
+        value = redaction.readable(text)
+        return redaction.redact(value, kind=kind, queue=letter.queue, task=letter.name, values=values)
 
     errors = [] if letter.errors_json is None else codec.loads(letter.errors_json)
     if not values:
@@ -108,7 +107,7 @@ def _cell(value: Any) -> Any:
         return json.dumps(value, default=_plain, ensure_ascii=False)
     if isinstance(value, datetime):
         return value.isoformat()
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return csvguard.as_text(value) if isinstance(value, str) else value
 
 
 def _plain(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -187,8 +188,7 @@ def _extend(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
                 queue=queue.name,
             ).steps()
             for call, job in zip(group, jobs, strict=True):
-                lease = job.lease._replace(deadline=settled.deadlines.get(job.seq, job.lease.deadline))
-                _answer(call, settled, Job(lease, job.node, job.serializer))
+                _answer(call, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
 
 
 def _progress(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
@@ -219,7 +219,7 @@ def _claim(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
     for call in calls:
         groups.setdefault(call.what[1:], []).append(call)
     for (lease_ms, tag), group in groups.items():
-        size = min(sum(call.what.size for call in group), MAX_BATCH)
+        size, began = min(sum(call.what.size for call in group), MAX_BATCH), time.monotonic()
         try:
             rows = yield from engine.claim(
                 queue.name, queue.node, size, project=queue.project, lease_ms=lease_ms, tag=tag
@@ -227,7 +227,7 @@ def _claim(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
         except QueueNotFound:
             yield from queue.make_steps()
             rows = []
-        jobs = yield from queue.jobs_steps(rows)
+        jobs = yield from queue.jobs_steps(rows, began)
         for call in group:
             call.answer, jobs = jobs[: call.what.size], jobs[call.what.size :]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from .deadline import surely_until
 from .engine.rows import LeasedJob
 from .serializers import JSON, Serializer
 
@@ -24,6 +26,8 @@ class Job:
     #: The holder.
     node: str
     serializer: Serializer = field(default=JSON, repr=False, compare=False)
+    #: When the claim was asked for, by this process's clock (monotonic): ``claimed_at`` is not before it.
+    asked: float = field(default_factory=time.monotonic, repr=False, compare=False)
     _payload: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
 
     @property
@@ -108,6 +112,15 @@ class Job:
     def deadline(self) -> datetime:
         """When this lease ends unless it is extended (aware, UTC)."""
         return self.lease.deadline.astimezone(UTC)
+
+    @property
+    def good_until(self) -> float:
+        """Until when the lease is surely held, by this process's clock (monotonic): a little before the deadline."""
+        return surely_until(self.asked, (self.lease.deadline - self.lease.claimed_at).total_seconds())
+
+    def extended(self, deadline: datetime) -> Job:
+        """Return the job with a new deadline."""
+        return Job(self.lease._replace(deadline=deadline), self.node, self.serializer, self.asked)
 
     @property
     def progress(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -71,21 +72,22 @@ class Leasing(Handle):
         asked = engine.claim(
             self.name, self.node, size, project=self.project, lease_ms=lease_ms, tag=tag, grace_ms=grace_ms
         )
+        began = time.monotonic()
         try:
             rows = yield from asked.steps()
         except QueueNotFound:
             yield from self.make_steps()
             return []
-        return (yield from self.jobs_steps(rows))
+        return (yield from self.jobs_steps(rows, began))
 
     aclaim = twin(claim)
 
-    def jobs_steps(self, rows: Sequence[engine.LeasedJob]) -> Steps[list[Job]]:
-        """Make jobs of the engine's rows."""
+    def jobs_steps(self, rows: Sequence[engine.LeasedJob], asked: float) -> Steps[list[Job]]:
+        """Make jobs of the rows of a claim that began at ``asked`` (monotonic)."""
         binary = any(row.body is not None for row in rows)
         serializer = (yield from self.serializer_steps()) if binary else JSON
         node = self.node
-        return [Job(row, node, serializer) for row in rows]
+        return [Job(row, node, serializer, asked) for row in rows]
 
     @call
     @operation
@@ -202,7 +204,7 @@ class Leasing(Handle):
         ).steps()
         if settled.outcomes[job.seq] is not engine.Outcome.OK:
             raise refused(job, settled.outcomes[job.seq])
-        return Job(job.lease._replace(deadline=settled.deadlines[job.seq]), job.node, job.serializer)
+        return job.extended(settled.deadlines[job.seq])
 
     aextend = twin(extend)
 

@@ -8,7 +8,9 @@ returns what is shown. Without a hook the values of names that sound like secret
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from . import conf
+from .engine import codec
 
 logger = logging.getLogger("django_leasequeue.admin")
 
@@ -28,6 +31,11 @@ _SECRET = re.compile(
 )
 #: How deep a value is looked into; what lies deeper is hidden.
 _DEPTH = 60
+#: How deep a value can be that hooks and pages get.
+_DEEPEST = 100
+#: Stand for what cannot be shown.
+TOO_DEEP, NOT_READABLE = "[nested too deep to be shown]", "[cannot be read]"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def hide_secrets(value: Any, *, kind: str = "", queue: str = "", task: str | None = None, depth: int = _DEPTH) -> Any:
@@ -55,6 +63,45 @@ def shape(value: Any, depth: int = _DEPTH) -> Any:
     if isinstance(value, bool):
         return "[boolean]"
     return "[number]" if isinstance(value, int | float) else "[text]"
+
+
+def readable(text: str) -> Any:
+    """Return what stored JSON says, in a form that every page and every strict JSON reader takes.
+
+    A number that is no finite float, or has more digits than Python reads, is its text; a lone surrogate is a question
+    mark; what is nested too deep is said in words.
+    """
+    try:
+        value = codec.loads(text, parse_int=_integer, parse_float=_real)
+    except ValueError:
+        return NOT_READABLE
+    if text.count("{") + text.count("[") > _DEEPEST:
+        value = _cut(value, _DEEPEST)
+    if _SURROGATE.search(text):
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
+
+
+def _integer(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:  # longer than sys.get_int_max_str_digits()
+        return text
+
+
+def _real(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+def _cut(value: Any, depth: int) -> Any:
+    if not isinstance(value, dict | list):
+        return value
+    if not depth:
+        return TOO_DEEP
+    if isinstance(value, dict):
+        return {name: _cut(inner, depth - 1) for name, inner in value.items()}
+    return [_cut(inner, depth - 1) for inner in value]
 
 
 def hook() -> Callable[..., Any]:

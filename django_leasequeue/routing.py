@@ -10,6 +10,8 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from . import conf
+from .enums import DEAD_LETTER_SELF
+from .exceptions import InvalidOption
 
 
 def alias_of(project: str, queue: str) -> str:
@@ -31,6 +33,22 @@ def alias_of(project: str, queue: str) -> str:
             f"LEASEQUEUE['ROUTER'] sends queue {queue!r} to the database {alias!r}, which is not in DATABASES."
         )
     return alias
+
+
+def check_dead_letter(project: str, queue: str, dead_letter: str | None) -> None:
+    """Check that a queue and its dead-letter topic are in one database: a job is moved by one statement there.
+
+    Raises:
+        InvalidOption: the router sends them to different ones.
+    """
+    if dead_letter in (None, DEAD_LETTER_SELF) or not conf.settings.ROUTER:
+        return
+    home, other = alias_of(project, queue), alias_of(project, str(dead_letter))
+    if home != other:
+        raise InvalidOption(
+            f"dead_letter {dead_letter!r} of {queue!r} cannot be in another database than its queue:"
+            f" LEASEQUEUE['ROUTER'] sends it to {other!r}, the queue to {home!r}. Name a topic that goes there too."
+        )
 
 
 def aliases() -> list[str]:

@@ -22,7 +22,7 @@ from .flush import ENQUEUE, LOOK, Call
 from .lanes import AsyncLane, shared_lane
 from .outcomes import Receipt, failure_of, result_of
 from .producing import written_job
-from .replies import Ticket, get_hub
+from .replies import LAST_POLL, Ticket, get_hub
 from .serializers import Serializer
 
 if TYPE_CHECKING:
@@ -230,7 +230,15 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generato
                 yield caller.sleep(min(left, ticket.patience()))
                 yield from _look(caller, ticket)
                 continue
-            answer = yield caller.reply(receipt.seq)
+            try:
+                answer = yield caller.reply(receipt.seq)
+            except StorageError:
+                # The database is away: the caller's time is not over yet.
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                yield caller.sleep(min(left, LAST_POLL))
+                continue
             if answer is None:
                 raise _traceless(receipt, ticket.word)
             if answer[0] is not PENDING:

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.postgres.forms import SimpleArrayField
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from ..api.keys import make_token, rotate_key
+from ..api.keys import make_token, note, revoke_key, rotate_key
 from ..models import ApiKey, ApiScope
+from .audit import actor
 
 if TYPE_CHECKING:  # generic for the type checker only
     KeyModelForm = forms.ModelForm[ApiKey]
     KeyModelAdmin = admin.ModelAdmin[ApiKey]
 else:
     KeyModelForm = forms.ModelForm
-    KeyModelAdmin = admin.ModelAdmin
+    from .base import ModelAdmin as KeyModelAdmin
 
 
 class ApiKeyForm(KeyModelForm):
@@ -66,7 +68,20 @@ class ApiKeyAdmin(KeyModelAdmin):
         if not change:
             token, obj.prefix, obj.digest = make_token()
             request._leasequeue_token = token  # type: ignore[attr-defined]  # for response_add, in this request only
+        # Django saves in a transaction, and writes its own log in it.
         super().save_model(request, obj, form, change)
+        note("change_key" if change else "create_key", obj, actor(request))
+
+    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
+        with transaction.atomic(using=obj._state.db):
+            note("delete_key", obj, actor(request))
+            super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        with transaction.atomic(using=queryset.db):
+            for key in queryset:
+                note("delete_key", key, actor(request))
+            super().delete_queryset(request, queryset)
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
         return self._show(request, obj, request._leasequeue_token)  # type: ignore[attr-defined]
@@ -81,7 +96,12 @@ class ApiKeyAdmin(KeyModelAdmin):
     @admin.action(description="Revoke the selected keys for good", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
         """Make keys useless."""
-        count = queryset.filter(revoked_at=None).update(revoked_at=timezone.now())
+        count = 0
+        with transaction.atomic(using=queryset.db):
+            for key in queryset.order_by("pk"):
+                if revoke_key(key, by=actor(request)):
+                    count += 1
+                    self.log_change(request, key, "revoked")
         self.message_user(request, f"Revoked {count}.", messages.SUCCESS)
 
     @admin.action(description="Give the selected key a new secret", permissions=["change"])
@@ -91,4 +111,7 @@ class ApiKeyAdmin(KeyModelAdmin):
         if len(keys) != 1 or keys[0].revoked_at is not None:
             self.message_user(request, "Select one key that is not revoked.", messages.ERROR)
             return None
-        return self._show(request, keys[0], rotate_key(keys[0]))
+        with transaction.atomic(using=keys[0]._state.db):
+            token = rotate_key(keys[0], by=actor(request))
+            self.log_change(request, keys[0], "given a new secret")
+        return self._show(request, keys[0], token)

@@ -9,8 +9,13 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import models
 from django.http import HttpRequest
 
-from ..audit import write
+from ..audit import Actor, write
 from ..models import OperatorAction
+
+
+def actor(request: HttpRequest) -> Actor:
+    """Return the user of a request, as the audit names them."""
+    return Actor("admin", str(request.user.pk), request.user.get_username())
 
 
 def record(request: HttpRequest, action: str, *, obj: models.Model | None = None, **facts: Any) -> OperatorAction:
@@ -22,7 +27,7 @@ def record(request: HttpRequest, action: str, *, obj: models.Model | None = None
         obj: what it was done to, for Django's log; the line of the audit stands for it where there is none.
         **facts: the other arguments of ``write``.
     """
-    line = write(action, user_id=str(request.user.pk), username=request.user.get_username(), **facts)
+    line = write(action, **actor(request)._asdict(), **facts)
     assert request.user.pk is not None, "pages of the admin let nobody in who is not signed in"
     about = obj if obj is not None else line
     words = [action]

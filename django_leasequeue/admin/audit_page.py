@@ -21,7 +21,7 @@ from . import audit, downloads, filters, pages
 if TYPE_CHECKING:  # generic for the type checker only
     ActionAdmin = admin.ModelAdmin[OperatorAction]
 else:
-    ActionAdmin = admin.ModelAdmin
+    from .base import ModelAdmin as ActionAdmin
 
 PAGE = 50
 #: Lines of Django's log that one page looks at and shows: it has no index of ours.

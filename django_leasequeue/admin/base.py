@@ -10,6 +10,8 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 
+from .away import or_not_ready
+
 M = TypeVar("M", bound=Model)
 
 if TYPE_CHECKING:
@@ -17,10 +19,18 @@ if TYPE_CHECKING:
 else:
 
     class ModelAdmin(admin.ModelAdmin):
-        """Generic for the type checker only."""
+        """Generic for the type checker; its pages answer 503 while the database is away."""
 
         def __class_getitem__(cls, _: Any) -> Any:
             return cls
+
+        @property
+        def urls(self) -> list[Any]:
+            """The pages, each with an answer for the time that the database is away."""
+            found = self.get_urls()
+            for pattern in found:
+                pattern.callback = or_not_ready(pattern.callback)
+            return found
 
 
 class PageAdmin(ModelAdmin[M]):

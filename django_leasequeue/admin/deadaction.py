@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
@@ -16,7 +17,7 @@ from ..engine.deadaction import act as act_at_once
 from ..engine.deadfilter import DeadFilter, moment
 from ..engine.triage import Preview, preview
 from ..exceptions import InvalidOption, LeaseQueueError, OperationActive
-from . import audit, filters, pages
+from . import audit, filters, pages, reading
 
 #: Above so many jobs a person types what they do.
 TYPED = 1_000
@@ -145,22 +146,23 @@ def _one(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     """Act on one job at once."""
     assert asked.seqs is not None
     (seq,) = asked.seqs
-    done = engine.run(
-        act_at_once(asked.kind, [seq], until=asked.at, to=asked.to, reason=asked.reason, jitter_ms=asked.jitter_ms)
-    )
+    acted = act_at_once(asked.kind, [seq], until=asked.at, to=asked.to, reason=asked.reason, jitter_ms=asked.jitter_ms)
+    with transaction.atomic(using=reading.alias()):
+        done = engine.run(acted)
+        if not done.conflicts:
+            audit.record(
+                request,
+                asked.kind,
+                project=asked.wanted.project or "",
+                queue=asked.wanted.queue or "",
+                seqs=[seq],
+                counts={"done": done.done},
+                reason=asked.reason,
+                detail={"to": asked.to} if asked.to else {},
+            )
     if done.conflicts:
         messages.error(request, f"Job {seq} was left alone: {CONFLICTS[done.conflicts[0][1]]}.")
     else:
-        audit.record(
-            request,
-            asked.kind,
-            project=asked.wanted.project or "",
-            queue=asked.wanted.queue or "",
-            seqs=[seq],
-            counts={"done": done.done},
-            reason=asked.reason,
-            detail={"to": asked.to} if asked.to else {},
-        )
         words = {"retry": "is ready again", "redrive": f"is in the queue {asked.to}", "discard": "is discarded"}
         messages.success(request, f"Job {seq} {words[asked.kind]}.")
     return HttpResponseRedirect(filters.safe_next(request, site))
@@ -179,34 +181,34 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
         shown = request.POST.get("phrase", "")
         if not shown.startswith(asked.kind) or typed != shown:
             raise InvalidOption("Type the words exactly as they are shown: this is for many jobs.")
-    number = engine.run(
-        start_operation(
-            asked.kind,
-            asked.wanted.frozen(asked.at),
-            frozen_at=asked.at,
-            seqs=asked.seqs,
-            to=asked.to,
-            rate=asked.rate,
-            jitter_ms=asked.jitter_ms,
-            reason=asked.reason,
-            user_id=str(request.user.pk),
-            username=request.user.get_username(),
-            expected=found.matches,
-            expected_capped=found.capped,
-        )
-    )
-    audit.record(
-        request,
+    start = start_operation(
         asked.kind,
-        project=asked.wanted.project or "",
-        queue=asked.wanted.queue or "",
-        seqs=asked.seqs or (),
-        filters="" if asked.seqs is not None else asked.wanted.frozen(asked.at).query(),
-        counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
+        asked.wanted.frozen(asked.at),
+        frozen_at=asked.at,
+        seqs=asked.seqs,
+        to=asked.to,
+        rate=asked.rate,
+        jitter_ms=asked.jitter_ms,
         reason=asked.reason,
-        detail={"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},
-        operation=number,
+        user_id=str(request.user.pk),
+        username=request.user.get_username(),
+        expected=found.matches,
+        expected_capped=found.capped,
     )
+    with transaction.atomic(using=reading.alias()):
+        number = engine.run(start)
+        audit.record(
+            request,
+            asked.kind,
+            project=asked.wanted.project or "",
+            queue=asked.wanted.queue or "",
+            seqs=asked.seqs or (),
+            filters="" if asked.seqs is not None else asked.wanted.frozen(asked.at).query(),
+            counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
+            reason=asked.reason,
+            detail={"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},
+            operation=number,
+        )
     messages.success(request, f"Operation {number} is started.")
     address = pages.url(site, "leasequeue_operation", number)
     return HttpResponseRedirect(filters.with_query(address, next=filters.safe_next(request, site)))

@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
+from ..api.options import options
+from ..api.payload import too_deep
 from ..engine import codec
 from ..engine.deadaction import CONFLICTS, MAX_REASON, edit_and_retry
 from ..engine.deadfilter import moment
 from ..engine.deadsearch import DeadRow
 from ..engine.triage import dead_rows
 from ..exceptions import InvalidOption, LeaseQueueError
-from . import audit, filters, pages, redaction
+from . import audit, filters, pages, reading, redaction
 from .redaction import HIDDEN
 
 
@@ -64,16 +67,17 @@ def check_data(text: str, letter: DeadRow, real: Any, shown: Any) -> Any:
     """Return the data that a person typed, with hidden values put back.
 
     Raises:
-        InvalidOption: it is not JSON, is no call of a task any more, or moves a hidden value.
+        InvalidOption: it is not JSON, nested too deep, no call of a task any more, or moves a hidden value.
     """
     try:
-        edited = json.loads(text)
+        edited = codec.loads(text)
     except ValueError as error:
         raise InvalidOption(f"This is not JSON: {error}.") from error
-    except RecursionError as error:
-        raise InvalidOption("This is nested too deep.") from error
+    limit = options().MAX_DEPTH
+    if too_deep(edited, limit):
+        raise InvalidOption(f"This is nested more than {limit} deep: flatten it.")
     made = restore(edited, shown, real)
-    if HIDDEN in codec.dumps(made) and HIDDEN not in codec.dumps(real):
+    if HIDDEN in codec.dumps(made) and HIDDEN not in (letter.data_json or ""):
         raise InvalidOption(f"Leave {HIDDEN} where it is, or put a value in its place: a hidden value cannot be moved.")
     if letter.name and isinstance(real, dict) and real and set(real) <= {"args", "kwargs"}:
         right = (
@@ -87,6 +91,14 @@ def check_data(text: str, letter: DeadRow, real: Any, shown: Any) -> Any:
     return made
 
 
+def _real(text: str | None) -> Any:
+    """Return the stored data; where Python cannot read it, what is shown of it."""
+    try:
+        return None if text is None else codec.loads(text)
+    except ValueError:
+        return redaction.readable(text or "")
+
+
 def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     """Show the data of a letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
     pages.require(request, "view_job", "view_payload", "edit_job")
@@ -94,8 +106,9 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     if not rows:
         raise Http404(f"Job {seq} is no dead letter.")
     letter = rows[0]
-    real = None if letter.data_json is None else codec.loads(letter.data_json)
-    shown = redaction.redact(real, kind="data", queue=letter.queue, task=letter.name)
+    real = _real(letter.data_json)
+    plain = None if letter.data_json is None else redaction.readable(letter.data_json)
+    shown = redaction.redact(plain, kind="data", queue=letter.queue, task=letter.name)
     text = pretty(shown)
     error, lines = "", []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
@@ -134,21 +147,22 @@ def _retry(
     request: HttpRequest, site: AdminSite, letter: DeadRow, made: Any, lines: list[Line], reason: str
 ) -> HttpResponse:
     seen = moment(request.POST.get("dead_at", ""), "dead_at")
-    done = engine.run(
-        edit_and_retry(letter.queue, letter.seq, data=made, dead_at=seen or letter.dead_at, project=letter.project)
-    )
-    if done.seq is None:
-        raise InvalidOption(f"Nothing was done: {CONFLICTS[done.conflict or 'gone']}.")
-    audit.record(
-        request,
-        "edit",
-        project=letter.project,
-        queue=letter.queue,
-        seqs=[letter.seq, done.seq],
-        counts={"done": 1},
-        reason=reason,
-        detail={"from": letter.seq, "to": done.seq, "difference": [f"{line.sign}{line.text}" for line in lines][:200]},
-    )
+    edited = edit_and_retry(letter.queue, letter.seq, data=made, dead_at=seen or letter.dead_at, project=letter.project)
+    told = [f"{line.sign}{line.text}" for line in lines][:200]
+    with transaction.atomic(using=reading.alias()):
+        done = engine.run(edited)
+        if done.seq is None:
+            raise InvalidOption(f"Nothing was done: {CONFLICTS[done.conflict or 'gone']}.")
+        audit.record(
+            request,
+            "edit",
+            project=letter.project,
+            queue=letter.queue,
+            seqs=[letter.seq, done.seq],
+            counts={"done": 1},
+            reason=reason,
+            detail={"from": letter.seq, "to": done.seq, "difference": told},
+        )
     messages.success(request, f"Job {letter.seq} goes on as job {done.seq} with other data.")
     address = pages.url_or_none(site, "leasequeue_job_change", done.seq)
     return HttpResponseRedirect(address or filters.safe_next(request, site))

@@ -21,7 +21,7 @@ from . import audit, charts, deadaction, deadedit, downloads, filters, pages, re
 if TYPE_CHECKING:  # generic for the type checker only
     LetterAdmin = admin.ModelAdmin[DeadLetter]
 else:
-    LetterAdmin = admin.ModelAdmin
+    from .base import ModelAdmin as LetterAdmin
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 from django.http import StreamingHttpResponse
 
@@ -17,7 +18,10 @@ def response(make: Callable[[], Iterator[str]], kind: str, name: str) -> Streami
         kind: ``csv`` or ``jsonl``.
         name: of the file, without its ending.
     """
-    answer = StreamingHttpResponse(make(), content_type=KINDS[kind])
+    lines = make()
+    # The names and the first row are made before the answer begins: it can still say that the database is away.
+    first = list(islice(lines, 2))
+    answer = StreamingHttpResponse(chain(first, lines), content_type=KINDS[kind])
     answer["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
     answer["Cache-Control"] = "no-store"
     answer["X-Content-Type-Options"] = "nosniff"

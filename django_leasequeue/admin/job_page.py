@@ -11,11 +11,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.safestring import SafeString
 
-from ..engine import clock, codec
+from ..engine import clock
 from ..enums import EventKind
 from . import pages, reading
 from .attempts import attempts_of
-from .redaction import may_view, redact
+from .redaction import may_view, readable, redact
 from .timeline import draw, table_of
 from .tree import tree
 
@@ -91,7 +91,7 @@ def _parts(job: reading.JobFacts, values: bool) -> list[Part]:
         ("result", job.result_json, job.result_bytes),
     ):
         if text is not None:
-            shown = redact(codec.loads(text), kind=kind, queue=job.queue or "", task=job.name, values=values)
+            shown = redact(readable(text), kind=kind, queue=job.queue or "", task=job.name, values=values)
             parts.append(Part(kind, tree(shown), ""))
         elif size is not None:
             parts.append(Part(kind, None, f"{filesizeformat(size)} of JSON: too long to be shown here."))

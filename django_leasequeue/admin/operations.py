@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
@@ -16,12 +17,12 @@ from ..engine.deadfilter import from_query
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..reaper.leader import LOCK
-from . import audit, filters, pages
+from . import audit, filters, pages, reading
 
 if TYPE_CHECKING:  # generic for the type checker only
     OperationAdmin = admin.ModelAdmin[BulkOperation]
 else:
-    OperationAdmin = admin.ModelAdmin
+    from .base import ModelAdmin as OperationAdmin
 
 PAGE = 50
 #: Conflicts that the page of an operation shows one by one.
@@ -130,22 +131,24 @@ class BulkOperationAdmin(OperationAdmin):
         pages.require(request, f"{made.kind}_job")
         change = request.POST.get("change", "")
         try:
-            done = engine.run(change_operation(made.pk, change))
+            with transaction.atomic(using=reading.alias()):
+                done = engine.run(change_operation(made.pk, change))
+                if done is not None:
+                    audit.record(
+                        request,
+                        f"{made.kind}.{change}",
+                        obj=made,
+                        project=made.project or "",
+                        queue=made.queue or "",
+                        counts={"done": done[4], "conflicts": done[5]},
+                        operation=made,
+                    )
         except InvalidOption as error:
             messages.error(request, str(error))
             return HttpResponseRedirect(request.get_full_path())
         if done is None:
             messages.error(request, "Its state does not allow that any more.")
         else:
-            audit.record(
-                request,
-                f"{made.kind}.{change}",
-                obj=made,
-                project=made.project or "",
-                queue=made.queue or "",
-                counts={"done": done[4], "conflicts": done[5]},
-                operation=made,
-            )
             words = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
             messages.success(request, f"Operation {made.pk} is {words[change]}.")
         return HttpResponseRedirect(request.get_full_path())

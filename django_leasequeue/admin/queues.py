@@ -125,14 +125,15 @@ class QueueAdmin(QueuePageAdmin):
             messages.error(request, "Nothing was removed: choose what is to go, and type the name of the queue.")
             return
         before = reading.read(counts_by_id([queue.pk])).get(queue.pk)
+        detail = {"states": states, "there": None if before is None else before.ready + before.delayed + before.dead}
         gone, since, left = 0, time.monotonic(), True
         while left and time.monotonic() - since < _SECONDS:
             purge = engine.purge(queue.name, states=states, project=queue.project, size=_BATCH)
-            left = bool(removed := engine.run(purge, using=reading.alias()))
+            with transaction.atomic(using=reading.alias()):
+                if left := bool(removed := engine.run(purge, using=reading.alias())):
+                    # A line for each batch: what is removed and its line stand together, whatever happens next.
+                    _record(request, "purge", queue, counts={"removed": removed}, detail=detail)
             gone += removed
-        counts = {"removed": gone}
-        detail = {"states": states, "there": None if before is None else before.ready + before.delayed + before.dead}
-        _record(request, "purge", queue, counts=counts, detail=detail)
         rest = " There is more: the time for one request was over. Purge again to go on." if left else ""
         messages.add_message(
             request, messages.WARNING if left else messages.SUCCESS, f"{gone:,} jobs of {queue} were removed.{rest}"

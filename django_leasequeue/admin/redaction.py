@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from ..redaction import HIDDEN, hide_secrets, redact, shape
+from ..redaction import HIDDEN, hide_secrets, readable, redact, shape
 
-__all__ = ["HIDDEN", "hide_secrets", "may_view", "redact", "shape"]
+__all__ = ["HIDDEN", "hide_secrets", "may_view", "readable", "redact", "shape"]
 
 
 def may_view(request: HttpRequest) -> bool:

@@ -52,7 +52,7 @@ def _branch(value: dict[str, Any] | list[Any], label: SafeString | str, depth: i
     what = f"{len(pairs):,} {'names' if isinstance(value, dict) else 'items'}"
     return format_html(
         '<details{}><summary>{}<span class="lq-quiet">{}</span></summary><ul>{}{}</ul></details>',
-        SafeString(" open" if depth < _OPEN else ""),
+        SafeString(" open") if depth < _OPEN else "",
         label,
         what,
         format_html_join("", "<li>{}</li>", shown),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..models.apikey import ApiScope
 
-READ, WRITE, DELETE, ADMIN = (str(scope) for scope in ApiScope.values)
+READ, WRITE, DELETE, ADMIN, PROJECTS = (str(scope) for scope in ApiScope.values)
 ALL_SCOPES: frozenset[str] = frozenset(ApiScope.values)
 
 
@@ -16,7 +16,8 @@ class Access:
     """The rights of one request.
 
     ``who`` names the caller in logs and counts its requests; ``prefixes`` empty means every topic; ``rate`` is requests
-    a second, ``None`` for the default.
+    a second, ``None`` for the default. The scope ``projects`` (to act for other projects than ``project``) cannot stand
+    beside prefixes.
     """
 
     who: str
@@ -24,6 +25,12 @@ class Access:
     prefixes: tuple[str, ...] = ()
     project: str = ""
     rate: int | None = None
+
+    def __post_init__(self) -> None:
+        if PROJECTS in self.scopes and self.prefixes:
+            raise ValueError(
+                "The scope 'projects' and prefixes exclude each other: prefixes are of one project's topics."
+            )
 
     def missing(self, needed: Iterable[str]) -> list[str]:
         """Return the scopes that are needed but not there."""

@@ -1,7 +1,8 @@
 """Serving the doors beside Django, without what they do not need: the host's middleware, threads, a task per request.
 
 ``application = beside(get_asgi_application(), "/v0/")`` in the host's ``asgi.py``. The doors work without it as well,
-as ordinary views; this makes them faster.
+as ordinary views; this makes them faster. ``beside(None, "/v0/")`` serves the doors and nothing else, for a process
+beside a site that has a WSGI server.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext
 from django.core.exceptions import RequestAborted
-from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.exception import convert_exception_to_response
-from django.urls import set_script_prefix
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_prefix
 
 from ..engine.pool import close_pools
 from ..notify import close_listeners
@@ -36,6 +39,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+#: Where ``beside`` notes the view in the ASGI scope.
+MATCH = "leasequeue.match"
+
 #: Seconds that a request may take before its connection is watched: most are done by then.
 WATCH_AFTER = 0.02
 
@@ -43,17 +49,27 @@ WATCH_AFTER = 0.02
 class ApiHandler(ASGIHandler):
     """Django's ASGI handler for the doors' views alone.
 
-    No middleware. A client that goes away ends its request, as with Django's own handler. Bodies are read up to
-    ``MAX_BODY_BYTES``; what is longer is taken from the network and thrown away, so that the answer can be read.
+    No middleware; the Host is checked all the same (``ALLOWED_HOSTS``). A client that goes away ends its request, as
+    with Django's own handler. Bodies are read up to ``MAX_BODY_BYTES``; what is longer is taken from the network and
+    thrown away, so that the answer can be read.
     """
 
     def load_middleware(self, is_async: bool = False) -> None:
         self._view_middleware: list[Any] = []
         self._template_response_middleware: list[Any] = []
         self._exception_middleware: list[Any] = []
-        self._middleware_chain = convert_exception_to_response(
-            self._get_response_async  # type: ignore[attr-defined]  # Django's own, which the stubs leave out
-        )
+        self._middleware_chain = convert_exception_to_response(self._answer)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        request.get_host()
+        found: HttpResponseBase = await self._get_response_async(request)  # type: ignore[attr-defined]  # Django's own
+        return found
+
+    def resolve_request(self, request: Any) -> ResolverMatch:
+        """Return the view, which was found before the body was read."""
+        match: ResolverMatch = request.scope[MATCH]
+        request.resolver_match = match
+        return match
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[RECEIVED] = time.perf_counter()
@@ -144,13 +160,26 @@ class _Watcher:
             self._task.cancel()
 
 
-def beside(django: Application, *prefixes: str) -> Application:
+def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
+    """Return the view of a request if it is one of the doors', and below a prefix; whatever else is there is not."""
+    path: str = scope["path"]
+    if not path.startswith(starts):
+        return None
+    try:
+        match = get_resolver().resolve(path.removeprefix(get_script_prefix(scope)))
+    except Resolver404:
+        return None
+    return match if match.func.__module__.startswith(f"{__package__}.") else None
+
+
+def beside(django: Application | None, *prefixes: str) -> Application:
     """Return an ASGI application that serves the doors itself and leaves the rest to Django.
 
-    It also speaks the ``lifespan`` protocol: connections are closed when the server ends.
+    Only the doors' own views are served without the host's middleware, whatever else has an address below a prefix. It
+    also speaks the ``lifespan`` protocol: connections are closed when the server ends.
 
     Args:
-        django: what ``get_asgi_application()`` returned.
+        django: what ``get_asgi_application()`` returned; ``None``: there is nothing here but the doors.
         prefixes: where the doors are mounted in the host's URLs, for example ``"/v0/"``.
     """
     doors = ApiHandler()
@@ -159,10 +188,17 @@ def beside(django: Application, *prefixes: str) -> Application:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
-        elif scope["type"] == "http" and scope["path"].startswith(starts):
+        elif scope["type"] == "http" and (match := _of_ours(scope, starts)) is not None:
+            scope[MATCH] = match
             await doors(scope, receive, send)
-        else:
+        elif django is not None:
             await django(scope, receive, send)
+        elif scope["type"] == "http":
+            from .views import not_found  # the apps are loaded by now
+
+            await doors.send_response(not_found(HttpRequest()), send)
+        else:
+            raise ValueError(f"There is nothing here for a connection of the type {scope['type']}.")
 
     return application
 

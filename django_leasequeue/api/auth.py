@@ -15,8 +15,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from .. import conf, engine
-from .access import ADMIN, DELETE, OPEN, READ, WRITE, Access
+from .access import ADMIN, ALL_SCOPES, DELETE, OPEN, READ, WRITE, Access
 from .errors import ApiError
+from .guesses import looking_up
 from .keys import find, ring, split_token
 from .options import options
 from .running import Runner
@@ -50,13 +51,17 @@ class ApiKeyAuthentication(BaseAuthentication):
         """Return the anonymous user and the key's rights; ``None`` when the request carries no key of ours.
 
         Raises:
-            ApiError: the key is unknown, revoked or expired.
+            ApiError: the key is unknown, revoked or expired; or too many unknown ones came from there.
         """
         parts = split_token(bearer(request) or "")
         if parts is None:
             return None
-        known = ring.recall(parts[0]) or ring.learn(parts[0], engine.run(find(parts[0])))
-        return AnonymousUser(), _granted(ring.check(known, parts[1]))
+        prefix, secret = parts
+        known = ring.recall(prefix)
+        if known is None:
+            with looking_up(request, prefix, secret):
+                known = ring.learn(prefix, engine.run(find(prefix)))
+        return AnonymousUser(), _granted(ring.check(known, secret))
 
     def authenticate_header(self, request: Request) -> str:
         return _CHALLENGE["WWW-Authenticate"]
@@ -84,14 +89,17 @@ async def authenticate(request: Request, runner: Runner, *, in_query: bool = Fal
         in_query: whether a token in the query counts.
 
     Raises:
-        ApiError: nobody vouches for the request.
+        ApiError: nobody vouches for the request; or too many unknown keys came from its client.
         rest_framework.exceptions.AuthenticationFailed: a host's class refuses it.
     """
     token = bearer(request, in_query=in_query)
     parts = split_token(token) if token is not None else None
     if parts is not None:
         prefix, secret = parts
-        known = ring.recall(prefix) or ring.learn(prefix, await runner_of_keys(runner).run(find(prefix)))
+        known = ring.recall(prefix)
+        if known is None:
+            with looking_up(request, prefix, secret):
+                known = ring.learn(prefix, await runner_of_keys(runner).run(find(prefix)))
         access = _granted(ring.check(known, secret))
         _set(request, AnonymousUser(), access)
         return access
@@ -130,7 +138,8 @@ def _imported(path: str) -> Callable[[Request], Access | None]:
     return found
 
 
-#: The Django permission that stands for a scope, for users whom the host has logged in.
+#: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a
+#: superuser has every permission, and the right to act for all projects is given explicitly.
 PERMISSIONS = {
     READ: "leasequeue.view_queue",
     WRITE: "leasequeue.add_job",
@@ -149,7 +158,7 @@ def default_grants(request: Request) -> Access:
     given = getattr(request.auth, "scopes", None) or getattr(request.auth, "scope", None)
     if given is not None:
         words = given.split() if isinstance(given, str) else list(given)
-        return Access(who, frozenset(scope for scope in PERMISSIONS if f"leasequeue:{scope}" in words))
+        return Access(who, frozenset(scope for scope in ALL_SCOPES if f"leasequeue:{scope}" in words))
     return Access(who, frozenset(scope for scope, name in PERMISSIONS.items() if request.user.has_perm(name)))
 
 

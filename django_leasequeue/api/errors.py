@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import psycopg
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
-from django.db import DataError, InterfaceError, OperationalError
+from django.db import DataError
 from django.http import Http404
-from psycopg_pool import PoolTimeout
 from rest_framework import exceptions as drf
 
 from .. import exceptions as ours
+from ..outage import Outage, passes
 
 logger = logging.getLogger("django_leasequeue.api")
 
@@ -68,15 +68,23 @@ _ENGINE: list[tuple[type[Exception], int, str]] = [
 #: Codes that a validation error may carry; everything else is ``invalid_request``.
 _VALIDATION_CODES = ("batch_too_large", "record_too_large")
 
-_RETRY = {"Retry-After": "1"}
-_NOT_READY = (
-    ours.StorageError,
-    OperationalError,
-    InterfaceError,
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    PoolTimeout,
-)
+#: Of an answer 503.
+RETRY = {"Retry-After": "1"}
+#: One line when requests begin to fail because of the database, one when they succeed again.
+_outage = Outage(logger, "The database is away: requests are answered 503", "The database is back")
+
+
+def answered() -> None:
+    """Note that the database answered a request."""
+    _outage.ends("requests")
+
+
+def not_ready(error: Exception) -> bool:
+    """Whether an error is the database's that is away for a moment: the answer is 503. It is said once."""
+    if passes(error):
+        _outage.begins("requests", error)
+        return True
+    return False
 
 
 def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
@@ -98,10 +106,9 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
         return _from_framework(error)
     if isinstance(error, psycopg.DataError | DataError | psycopg.errors.StatementTooComplex):
         return ErrorAnswer(400, "invalid_request", f"The database cannot store this: {_first_line(error)}.")
-    if isinstance(error, _NOT_READY):
-        logger.warning("The database is not reachable: %s", error)
+    if not_ready(error):
         message = "The database is not reachable or has no free connection. Try again."
-        return ErrorAnswer(503, "not_ready", message, {}, _RETRY)
+        return ErrorAnswer(503, "not_ready", message, {}, RETRY)
     logger.error("A request failed", exc_info=error)
     return ErrorAnswer(500, "internal", "An error of the server; its log has the cause. It is safe to try again.")
 

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from django.db import transaction
+from django.utils import timezone
+
+from .. import audit, conf
 from ..engine import clock
 from ..engine.operation import Steps, operation
 from ..models.apikey import ApiKey
@@ -45,17 +49,22 @@ def create_key(
     expires_at: datetime | None = None,
     rate_per_second: int | None = None,
     using: str | None = None,
+    by: audit.Actor = audit.CODE,
 ) -> tuple[ApiKey, str]:
-    """Make a key and return it with its token, which is not kept and cannot be shown again.
+    """Make a key and return it with its token, which is not kept and cannot be shown again; the audit says so.
 
     Args:
         name: who uses it, and for what.
-        scopes: ``read``, ``write``, ``delete``, ``admin``.
+        scopes: ``read``, ``write``, ``delete``, ``admin``, ``projects`` (to act for every project; not with topics).
         topics: only topics whose names begin so; none given means all.
         project: the tenant it belongs to.
         expires_at: when it ends, aware; ``None`` for never.
         rate_per_second: requests a second; ``None`` for the API's default.
-        using: alias of the database.
+        using: alias of the database; ``None`` for ours.
+        by: who makes it.
+
+    Raises:
+        ValidationError: the key cannot be, such as one for every project with topics.
     """
     token, prefix, digest = make_token()
     key = ApiKey(
@@ -69,15 +78,45 @@ def create_key(
         rate_per_second=rate_per_second,
     )
     key.full_clean()
-    key.save(using=using)
+    using = using or str(conf.settings.DATABASE)
+    with transaction.atomic(using=using):
+        key.save(using=using)
+        note("create_key", key, by)
     return key, token
 
 
-def rotate_key(key: ApiKey) -> str:
-    """Give a key a new secret and return its token; the old one stops working."""
+def rotate_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> str:
+    """Give a key a new secret and return its token; the old one stops working, and the audit says who did it."""
     token, key.prefix, key.digest = make_token()
-    key.save(update_fields=["prefix", "digest"])
+    with transaction.atomic(using=key._state.db):
+        key.save(update_fields=["prefix", "digest"])
+        note("rotate_key", key, by)
     return token
+
+
+def revoke_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> bool:
+    """Make a key useless for good; the audit says who did it. Return whether it was not revoked before."""
+    now = timezone.now()
+    with transaction.atomic(using=key._state.db):
+        done = ApiKey.objects.using(key._state.db).filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
+        if done:
+            key.revoked_at = now
+            note("revoke_key", key, by)
+    return bool(done)
+
+
+def note(action: str, key: ApiKey, by: audit.Actor) -> None:
+    """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing."""
+    detail = {
+        "key": key.pk,
+        "name": key.name,
+        "prefix": key.prefix,
+        "scopes": key.scopes,
+        "topics": key.topics,
+        "rate_per_second": key.rate_per_second,
+        "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
+    }
+    audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
 
 
 def split_token(token: str) -> tuple[str, str] | None:
@@ -126,6 +165,11 @@ class KeyRing:
         if known is None or time.monotonic() - known.read_at > options().KEY_CACHE_SECONDS:
             return None
         return known
+
+    def knows(self, prefix: str, secret: str) -> bool:
+        """Return whether a key was seen with this secret, however long ago."""
+        known = self._known.get(prefix)
+        return known is not None and hmac.compare_digest(_digest(secret), known.digest)
 
     def learn(self, prefix: str, row: tuple[Any, ...] | None) -> _Known | None:
         """Remember a key as it was read; ``None`` if there is none."""

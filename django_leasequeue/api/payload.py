@@ -7,6 +7,9 @@ import re
 import secrets
 from typing import Any
 
+from ..exceptions import InvalidOption
+from .options import options
+
 try:
     import orjson
 except ImportError:  # the extra `fast` is not installed
@@ -59,6 +62,22 @@ def too_deep(value: Any, limit: int) -> bool:
             if isinstance(child, _CONTAINERS)
         ]
     return False
+
+
+def check_depth(value: Any, written: bytes | str) -> None:
+    """Check that a body is nested no deeper than ``MAX_DEPTH``.
+
+    Args:
+        value: the body.
+        written: its JSON text; where that has few brackets nothing is looked through.
+
+    Raises:
+        InvalidOption: it is nested deeper.
+    """
+    limit = options().MAX_DEPTH
+    text = written if isinstance(written, bytes) else written.encode()
+    if text.count(b"{") + text.count(b"[") > limit and too_deep(value, limit):
+        raise InvalidOption(f"The body is nested more than {limit} deep: flatten the data.")
 
 
 def raw(text: str | None) -> Any:

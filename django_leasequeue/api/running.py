@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from .. import engine
 from ..engine import AsyncConnectionExecutor, DjangoExecutor, Operation
-from ..engine.pool import in_thread, pool
+from ..engine.pool import borrow, in_thread, patiently
 
 T = TypeVar("T")
 
@@ -39,8 +39,12 @@ class Runner:
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation."""
         if self.threaded:
-            return await sync_to_async(DjangoExecutor(self.using).run)(operation)
+            return await sync_to_async(self._run)(operation)
         return await engine.arun(operation, self.using)
+
+    def _run(self, operation: Operation[T]) -> T:
+        with patiently(self.using):
+            return DjangoExecutor(self.using).run(operation)
 
     async def run_flushed(self, operation: Operation[T]) -> tuple[T, float]:
         """Run an operation in a transaction of its own and return its value and the milliseconds that the commit took.
@@ -49,7 +53,7 @@ class Runner:
         """
         if self.threaded:
             return await sync_to_async(self._flushed)(operation)
-        async with (await pool(self.using)).connection() as connection:
+        async with borrow(self.using) as connection:
             executor = AsyncConnectionExecutor(connection)
             async with executor.transaction():
                 value = await executor.run(operation)
@@ -58,7 +62,7 @@ class Runner:
 
     def _flushed(self, operation: Operation[T]) -> tuple[T, float]:
         executor = DjangoExecutor(self.using)
-        with executor.transaction():
+        with patiently(self.using), executor.transaction():
             value = executor.run(operation)
             ended = time.perf_counter()
         return value, (time.perf_counter() - ended) * 1000

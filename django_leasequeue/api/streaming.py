@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 
+from ..outage import Outage
 from . import payload
 from .errors import ApiError, describe
 from .options import options
 from .running import is_wsgi
 from .shutdown import stopping
 
+logger = logging.getLogger("django_leasequeue.api")
+
 HEARTBEAT = b": hb\n\n"
 #: What every stream begins with: how long to wait before connecting again, and a sign of life.
 OPENING = b"retry: 2000\n\n" + HEARTBEAT
 
-#: Seconds between two looks whether the client's key still counts.
-RECHECK = 30.0
+#: One line when the first stream gets nothing more from the database, one when the last does again.
+outage = Outage(logger, "Streams wait for the database", "Streams go on")
 
-_open_streams = 0
+#: Who has how many streams open in this process.
+_open_streams: Counter[str] = Counter()
 _background: set[asyncio.Task[Any]] = set()
 
 
@@ -51,7 +56,26 @@ async def finish_background(timeout: float = 5.0) -> None:  # noqa: ASYNC109  (o
         await asyncio.wait(_background, timeout=timeout)
 
 
-def require_stream(request: HttpRequest) -> None:
+def _no_place(who: str) -> str | None:
+    """Return why there is no place for another stream of a caller; ``None`` if there is one.
+
+    A caller takes the next place while it has fewer than are free: alone it gets half of them, two get a third each,
+    and one that comes late finds one.
+    """
+    from .access import OPEN  # (models: asgi.py imports this module before the apps are loaded)
+
+    limit, taken = options().MAX_STREAMS, _open_streams.total()
+    if taken >= limit:
+        return f"This server process has {taken} streams open, which is its limit (MAX_STREAMS). Try another one."
+    if who != OPEN.who and _open_streams[who] >= limit - taken:
+        return (
+            f"This key has {_open_streams[who]} streams open in this server process; the {limit - taken} places that"
+            " are free (of MAX_STREAMS) are for others. Try another process."
+        )
+    return None
+
+
+def require_stream(request: HttpRequest, who: str) -> None:
     """Check that an event stream is possible and wanted.
 
     Raises:
@@ -67,13 +91,9 @@ def require_stream(request: HttpRequest) -> None:
             " example with uvicorn; the other endpoints work here.",
             headers={"Retry-After": "60"},
         )
-    if _open_streams >= options().MAX_STREAMS:
-        raise ApiError(
-            503,
-            "not_ready",
-            f"This server process has {_open_streams} streams open, which is its limit (MAX_STREAMS). Try another one.",
-            headers={"Retry-After": "2"},
-        )
+    why = _no_place(who)
+    if why is not None:
+        raise ApiError(503, "not_ready", why, headers={"Retry-After": "2"})
 
 
 def _accepts(accept: str) -> bool:
@@ -106,7 +126,7 @@ class Stream:
     that does not read stays as it is, and nobody else waits for it.
 
     Args:
-        recheck: raises when the client may not go on (its key was revoked); asked now and then.
+        recheck: raises when the client may not go on (its key was revoked); asked every ``RECHECK_SECONDS``.
     """
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
@@ -148,10 +168,13 @@ class Stream:
         """Return an error event of this stream."""
         return error_frame(code, message)
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """Yield what is to be sent, heartbeats in between, until the end."""
-        global _open_streams
-        _open_streams += 1
+    async def frames(self, who: str) -> AsyncIterator[bytes]:
+        """Yield what is to be sent to ``who``, heartbeats in between, until the end."""
+        why = _no_place(who)
+        if why is not None:  # the last places were taken since the request was admitted
+            yield self.error(503, why)
+            return
+        _open_streams[who] += 1
         ender = asyncio.ensure_future(self._end_in_time())
         try:
             self.opened()
@@ -167,7 +190,9 @@ class Stream:
                 if not await self._pause():
                     yield HEARTBEAT
         finally:
-            _open_streams -= 1
+            _open_streams[who] -= 1
+            if not _open_streams[who]:
+                del _open_streams[who]
             ender.cancel()
             self.closed = True
             cleaning = self.left()
@@ -193,14 +218,14 @@ class Stream:
         stop = stopping()
         while True:
             try:
-                async with asyncio.timeout(RECHECK):
+                async with asyncio.timeout(options().RECHECK_SECONDS):
                     await stop.wait()
             except TimeoutError:
                 try:
                     await self._recheck()
                 except Exception as error:  # noqa: BLE001  (whatever refuses the client ends the stream)
                     answer = describe(error)
-                    if answer.status < 500:
+                    if answer.status < 500 and answer.status != 429:  # those say nothing of the key
                         self.end(self.error(answer.status, answer.message))
                         return
             else:

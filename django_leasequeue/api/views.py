@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from django.db import connections, transaction
@@ -20,7 +20,7 @@ from ..engine import Operation
 from . import payload
 from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
-from .errors import ApiError, describe
+from .errors import ApiError, answered, describe
 from .fields import Body
 from .options import options
 from .running import RECEIVED, Runner, runner_for
@@ -76,7 +76,9 @@ class ApiView(APIView):
         try:
             handler = self._handler(request.method or "")
             await self._admit(wrapped, topic)
-            return await handler(wrapped, **kwargs)
+            response = await handler(wrapped, **kwargs)
+            answered()
+            return response
         except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
             return self.refuse(error, topic)
 
@@ -129,7 +131,7 @@ class ApiView(APIView):
         """Return the valid fields of the request's body; no body is an empty object.
 
         Raises:
-            ApiError: it is too large, not JSON, or nested too deep.
+            ApiError, InvalidOption: it is too large, not JSON, or nested too deep.
             rest_framework.exceptions.ValidationError: a field is not valid.
         """
         raw = self._read()
@@ -142,15 +144,13 @@ class ApiView(APIView):
                 "unsupported_media_type",
                 f"The body must be JSON: send 'Content-Type: application/json' (it is {request.content_type!r}).",
             )
-        limit = options().MAX_DEPTH
         try:
             data = payload.loads(raw)
         except ValueError as error:
             raise ApiError(400, "invalid_request", f"The body is not valid JSON: {error}.") from error
         if not isinstance(data, dict):
             raise ApiError(400, "invalid_request", "The body must be a JSON object.")
-        if raw.count(b"{") + raw.count(b"[") > limit and payload.too_deep(data, limit):
-            raise ApiError(400, "invalid_request", f"The body is nested more than {limit} deep: flatten the data.")
+        payload.check_depth(data, raw)
         return kind.validated(data)
 
     def _read(self) -> bytes:
@@ -212,14 +212,18 @@ class ApiView(APIView):
         """Return the answer to a request that failed."""
         return refusal(error, topic)
 
-    async def recheck(self) -> None:
+    async def recheck(self, topics: Iterable[str]) -> None:
         """Look again whether the client may go on (streams).
 
         Raises:
-            ApiError: its key was revoked, has expired or lost a right.
+            ApiError: its key was revoked, has expired, or lost a right, one of the topics or the project.
         """
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
         require(access, self.required_scopes.get(str(self.request.method), frozenset()))
+        for topic in topics:
+            require(access, frozenset(), topic)
+        if access.project != self.access.project:
+            raise ApiError(403, "forbidden", "This key belongs to another project now.")
 
 
 def refusal(error: Exception, topic: str | None = None) -> HttpResponse:

@@ -85,7 +85,7 @@ class Child:
         self._output: IO[bytes] = tempfile.TemporaryFile()
         self._errors: IO[bytes] = tempfile.TemporaryFile()
         # A session of its own: Ctrl-C is for the benchmark, which ends its children in order.
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # nosec B603  # no shell; the arguments are the benchmark's
             self._arguments,
             env=self._environment,
             stdin=subprocess.DEVNULL,

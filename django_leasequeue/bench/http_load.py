@@ -86,7 +86,8 @@ async def _over_http(options: argparse.Namespace, number: int) -> tuple[Claim, A
 
     async def ack(node: str, seqs: list[int]) -> None:
         answer = await connection.post(f"{path}/ack", {"node": node, "seqs": seqs}, options.token)
-        assert answer["acked"] == len(seqs), answer
+        if answer["acked"] != len(seqs):
+            raise RuntimeError(f"The measurement is of nothing: {answer}")
 
     return claim, ack
 
@@ -109,7 +110,8 @@ async def _on_the_engine(options: argparse.Namespace) -> tuple[Claim, Ack]:
 
     async def ack(node: str, seqs: list[int]) -> None:
         settled = await executor.run(engine.ack(seqs, node, project=options.project))
-        assert len(settled.ok) == len(seqs), settled
+        if len(settled.ok) != len(seqs):
+            raise RuntimeError(f"The measurement is of nothing: {settled}")
 
     return claim, ack
 

@@ -21,8 +21,8 @@ logger = logging.getLogger("django_leasequeue.client")
 FIRST_POLL = 0.05
 #: Seconds without even a heartbeat (the server sends one every 15) after which a stream counts as broken.
 SILENCE = 40.0
-#: Seconds between connecting again, at most.
-LONGEST_WAIT = 30.0
+#: Seconds between connecting again, at most: who waits longer is late when the server is back.
+LONGEST_WAIT = 2.0
 
 
 def claims(
@@ -56,10 +56,13 @@ def claims(
             jobs = yield from call(plans.claim(topic, node, size, lease_ms=lease_ms), retry)
         except (ConnectionFailed, ServerUnavailable, Throttled) as error:
             failed += 1
-            pause = _pause_after(failed, error)
-            logger.warning("Cannot claim from %r: %s Trying again in %.1f s", topic, error, pause)
-            yield Pause(pause)
+            # Said when it begins and when it is over, not with every try.
+            level = logging.WARNING if failed == 1 else logging.DEBUG
+            logger.log(level, "Cannot claim from %r, trying again: %s", topic, error)
+            yield Pause(_pause_after(failed, error))
             continue
+        if failed:
+            logger.info("Claiming from %r again", topic)
         failed = 0
         if jobs:
             wait = FIRST_POLL
@@ -102,6 +105,8 @@ def work(
             answer: Answer = yield Open(request)
             if answer.status != 200:
                 read(answer)
+            if failed:
+                logger.info("The stream of %r is open again", topic)
             failed = 0
             while piece := (yield Read()):
                 for event in reader.feed(piece):
@@ -119,7 +124,9 @@ def work(
         yield Close()
         failed += 1
         pause = _pause_after(failed, error, (reader.retry or 0) / 1000)
-        logger.info("The stream of %r ended (%s): connecting again in %.1f s", topic, error or "in order", pause)
+        # Said when it begins and when it is over, not with every try.
+        level = logging.DEBUG if failed > 1 else logging.WARNING if error else logging.INFO
+        logger.log(level, "The stream of %r ended, connecting again: %s", topic, error or "in order")
         yield Pause(pause)
 
 

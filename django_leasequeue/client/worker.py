@@ -10,25 +10,20 @@ import random
 import secrets
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ..exceptions import InvalidOption
 from .batching import MAX_BATCH, Batcher
 from .client import AsyncClient, Client
+from .leases import Leases
 from .messages import Job
 from .retries import NEVER
 
 logger = logging.getLogger("django_leasequeue.client")
 
-#: Heartbeats in one length of a lease: two may fail before it is over.
-BEATS = 3
-#: Seconds before a heartbeat that failed is sent again.
-AFTER_FAILURE = 1.0
 #: Seconds that a stop waits for a claim under way, so that its jobs are given back.
 LAST_CLAIM = 2.0
 
@@ -46,11 +41,17 @@ def default_delay(job: Job) -> float:
     return min(300.0, 2.0 ** min(job.deliveries - 1, 20)) * random.uniform(0.5, 1.0)
 
 
+def _check_integer(name: str, value: Any, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidOption(f"{name} must be an integer from {low} to {high:,}; it is {value!r}.")
+
+
 class Worker:
     """Claims jobs, runs the handler, acks what returned and gives back what raised.
 
-    Leases are kept while handlers run. A lease that is lost all the same makes ``job.lost`` true; a coroutine is
-    cancelled then, since nobody takes its result. Jobs may run twice: make handlers idempotent.
+    Leases are kept while handlers run. One that cannot be kept makes ``job.lost`` true a second before it is over (a
+    quarter of a lease shorter than four seconds); a coroutine is cancelled then, since nobody takes its result. No job
+    is started on a lease that is over. Jobs may run twice: make handlers idempotent.
 
     Args:
         client: the server and the key; the worker has connections of its own.
@@ -83,10 +84,8 @@ class Worker:
         drain_seconds: float = 30.0,
         retry_delay: Callable[[Job], float] = default_delay,
     ) -> None:
-        if not 1 <= concurrency <= MAX_BATCH:
-            raise InvalidOption(f"concurrency must be from 1 to {MAX_BATCH}; it is {concurrency!r}.")
-        if not 100 <= lease_ms <= 86_400_000:
-            raise InvalidOption(f"lease_ms must be from 100 to 86,400,000; it is {lease_ms!r}.")
+        _check_integer("concurrency", concurrency, 1, MAX_BATCH)
+        _check_integer("lease_ms", lease_ms, 100, 86_400_000)
         self.topic = topic
         self.node = node or f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(4)}"
         self._template = client
@@ -103,7 +102,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._stopped_early = False
-        self._running: dict[Job, _Run] = {}
+        self._running: dict[Job, asyncio.Task[None]] = {}
         self._free = asyncio.Event()
 
     def run(self, *, signals: bool = True) -> None:
@@ -132,7 +131,9 @@ class Worker:
         threads = ThreadPoolExecutor(self._concurrency, "leasequeue-client")
         try:
             with self._signals(signals):
-                async with self._template.asynchronous() as client:
+                # Heartbeats have a connection of their own, which waits for nobody, and are not tried again.
+                async with self._template.asynchronous() as client, self._template.asynchronous(retry=NEVER) as beating:
+                    self._leases = Leases(beating, self.topic, self.node, self._lease_ms)
                     await self._work(client, threads)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
@@ -154,7 +155,7 @@ class Worker:
             lambda jobs, delay_ms: client.nack(self.topic, self.node, jobs, delay_ms=delay_ms),
         )
         taker = asyncio.ensure_future(self._take(client, batcher, threads))
-        beater = asyncio.ensure_future(self._beat())
+        keepers = [asyncio.ensure_future(self._leases.beat()), asyncio.ensure_future(self._leases.watch())]
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({taker, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,15 +167,15 @@ class Worker:
             await batcher.finish()
             if not self._stream:
                 await asyncio.wait({taker}, timeout=LAST_CLAIM)
-            for task in (taker, beater, stopping):
+            for task in (taker, *keepers, stopping):
                 task.cancel()
-            await asyncio.gather(taker, beater, stopping, return_exceptions=True)
+            await asyncio.gather(taker, *keepers, stopping, return_exceptions=True)
         if not taker.cancelled() and (error := taker.exception()) is not None:
             raise error
 
     async def _drain(self) -> None:
         """Wait for the jobs that run, and give back those that take too long."""
-        runs = {run.task for run in self._running.values()}
+        runs = set(self._running.values())
         if not runs:
             return
         _, late = await asyncio.wait(runs, timeout=self._drain_seconds)
@@ -221,15 +222,17 @@ class Worker:
 
     def _begin(self, job: Job, batcher: Batcher, threads: ThreadPoolExecutor) -> None:
         # A job that comes again while a run whose lease was lost still goes on: never twice at once in one worker.
-        before = [run.task for other, run in self._running.items() if other.seq == job.seq]
+        before = [task for other, task in self._running.items() if other.seq == job.seq]
+        self._leases.take(job)
         task = asyncio.ensure_future(self._run_one(job, before, batcher, threads))
-        self._running[job] = _Run(task, time.monotonic() + self._lease_ms / 1000)
+        self._running[job] = task
         if self._is_async:
             job.when_lost(task.cancel)
         task.add_done_callback(lambda _: self._ended(job))
 
     def _ended(self, job: Job) -> None:
         self._running.pop(job, None)
+        self._leases.drop(job)
         self._free.set()
 
     async def _run_one(
@@ -239,7 +242,7 @@ class Worker:
         try:
             if before:
                 await asyncio.wait(before)
-            if job.lost:
+            if not await self._leases.may_start(job):
                 return
             if self._is_async:
                 await self._handler(job)
@@ -262,43 +265,3 @@ class Worker:
             return
         job.when_lost(None)
         await batcher.settle(job, delay_ms)
-
-    async def _beat(self) -> None:
-        """Keep the leases of all jobs that run; note those that are over."""
-        usual = self._lease_ms / 1000 / BEATS
-        # Not tried again: the next heartbeat is soon, and a connection of its own waits for nobody.
-        async with self._template.asynchronous(retry=NEVER) as client:
-            pause = usual
-            while True:
-                await asyncio.sleep(pause)
-                pause = usual
-                held = [job for job in self._running if not job.lost]
-                for start in range(0, len(held), MAX_BATCH):
-                    batch = held[start : start + MAX_BATCH]
-                    sent = time.monotonic()
-                    try:
-                        await client.extend(self.topic, self.node, batch, self._lease_ms)
-                    except Exception as error:  # noqa: BLE001  (whatever it is: without heartbeats all leases end)
-                        pause = min(usual, AFTER_FAILURE)
-                        logger.warning("Cannot extend the leases of %d jobs: %s", len(batch), error)
-                        self._lose_overdue(batch)
-                    else:
-                        for job in batch:
-                            if (run := self._running.get(job)) is not None:
-                                run.good_until = sent + self._lease_ms / 1000
-
-    def _lose_overdue(self, jobs: list[Job]) -> None:
-        """Count as lost what nobody could extend in time."""
-        now = time.monotonic()
-        for job in jobs:
-            run = self._running.get(job)
-            if run is not None and run.good_until < now:
-                job.lose()
-
-
-@dataclass(slots=True)
-class _Run:
-    """One run: until when its lease is surely good (monotonic seconds)."""
-
-    task: asyncio.Task[None]
-    good_until: float

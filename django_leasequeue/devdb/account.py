@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django_leasequeue.devdb.errors import DevDBError
+from django_leasequeue.devdb.ownership import is_root, name_of
 
 logger = logging.getLogger("django_leasequeue.devdb")
 
@@ -35,7 +36,7 @@ def account_for(data_dir: Path) -> Account | None:
     """Choose the account that a server on this data runs as.
 
     Args:
-        data_dir: the data directory; if it exists, its owner is the account.
+        data_dir: the data directory. Started by root, what is there belongs to one of the accounts that root takes.
 
     Returns:
         The account, or None when the caller is not root and PostgreSQL runs as the caller.
@@ -43,21 +44,17 @@ def account_for(data_dir: Path) -> Account | None:
     Raises:
         DevDBError: the data belongs to somebody else, or root has no account to run PostgreSQL as.
     """
-    caller = os.geteuid()
     try:
-        owner = data_dir.stat().st_uid
+        owner = data_dir.lstat().st_uid
     except FileNotFoundError:
         owner = None
-    if caller != 0:
-        if owner is not None and owner != caller:
+    if not is_root():
+        if owner is not None and owner != os.geteuid():
             raise DevDBError(
-                f"The data in {data_dir} belongs to the account {_name_of(owner)}. Run this as that account or as "
-                "root, or delete the directory to begin with an empty database."
+                f"The data in {data_dir} belongs to the account {name_of(owner)}. Run this as that account, or delete"
+                " the directory to begin with an empty database."
             )
         return None
-    if owner:
-        entry = pwd.getpwuid(owner)
-        return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
     for name in (ACCOUNT_NAME, *_FALLBACK_NAMES):
         try:
             entry = pwd.getpwnam(name)
@@ -66,7 +63,14 @@ def account_for(data_dir: Path) -> Account | None:
                 entry = pwd.getpwnam(name)
             else:
                 continue
-        return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+        if not owner or owner == entry.pw_uid:
+            return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    if owner:
+        raise DevDBError(
+            f"The data in {data_dir} belongs to the account {name_of(owner)}, and root uses no data of others. Run this"
+            f" as {name_of(owner)}, delete the directory to begin with an empty database, name another one (--data),"
+            " or set DATABASE_URL to a PostgreSQL of yours."
+        )
     raise DevDBError(
         f"PostgreSQL does not run as root, and the account {ACCOUNT_NAME!r} could not be made. "
         f"Make it (useradd --system {ACCOUNT_NAME}), run this as an ordinary user, or set DATABASE_URL."
@@ -123,7 +127,7 @@ def run(
     environment["LC_MESSAGES"] = "C"
     arguments = [str(part) for part in command]
     try:
-        return subprocess.run(
+        return subprocess.run(  # nosec B603  # no shell; PostgreSQL's programs, where the caller names them
             arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -147,7 +151,7 @@ def run(
 def _create_account() -> bool:
     command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME]
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=30)
+        subprocess.run(command, check=True, capture_output=True, timeout=30)  # nosec B603  # constants, no shell
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("could not make the account %s: %s", ACCOUNT_NAME, error)
         # Another process may have made it meanwhile.
@@ -156,10 +160,3 @@ def _create_account() -> bool:
         except KeyError:
             return False
     return True
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

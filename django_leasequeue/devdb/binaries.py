@@ -54,7 +54,8 @@ def program_version(bin_dir: Path) -> str:
         DevDBError: they do not run, or do not say.
     """
     try:
-        answer = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=False).stdout
+        command = [str(bin_dir / "postgres"), "--version"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # nosec B603  # no shell
     except OSError as error:
         raise DevDBError(f"PostgreSQL's programs in {bin_dir} do not run: {error}") from error
     if found := re.search(r"\d+(\.\d+)*", answer):

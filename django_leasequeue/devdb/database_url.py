@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 ENGINE = "django.db.backends.postgresql"
 
 # libpq's names of what Django has a setting for; everything else goes to OPTIONS.
-_SETTINGS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+_SETTINGS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}  # nosec  # B105: names
 # What Django takes out of OPTIONS before they reach libpq.
 _DJANGO_OPTIONS = frozenset({"assume_role", "isolation_level", "pool", "server_side_binding"})
 

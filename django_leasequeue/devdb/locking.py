@@ -18,7 +18,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open(path)
     except PermissionError as error:
         raise DevDBError(
             f"{error.filename} cannot be written: it belongs to another account. Run this as that account or as root, "
@@ -37,10 +37,14 @@ def try_exclusive(path: Path) -> int | None:
     Returns:
         A descriptor that holds the lock until it is closed, or None when another process holds it.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = _open(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)

@@ -27,7 +27,9 @@ def _state(pid: int) -> str:
     except OSError:
         pass
     try:
-        answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        command = ["ps", "-o", "stat=", "-p", str(pid)]
+        # No shell; where ps is differs between systems, and PATH is the caller's own.
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)  # nosec B603
     except OSError:
         return ""
     return answer.stdout.strip()[:1]

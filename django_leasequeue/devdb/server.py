@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,12 +19,15 @@ from django_leasequeue.devdb.binaries import find_binaries, program_version
 from django_leasequeue.devdb.database_url import ENGINE, url_from_database
 from django_leasequeue.devdb.errors import DevDBError
 from django_leasequeue.devdb.locking import exclusive
+from django_leasequeue.devdb.ownership import check_directory
 from django_leasequeue.devdb.processes import is_alive
 
 DATABASE = "leasequeue"
 StopMode = Literal["smart", "fast", "immediate"]
 
 _START_SECONDS = 15.0
+#: PostgreSQL itself gives its children five seconds; a busy machine takes longer.
+_END_SECONDS = 60.0
 _LARGEST_LOG = 10_000_000
 _LOG_TAIL = 2_000
 
@@ -44,15 +48,17 @@ class Server:
     """A PostgreSQL server on a data directory of its own, reached through a Unix socket.
 
     Args:
-        data_dir: the data directory; made on first start. Every directory above it is opened for passing through when
-            root starts the server.
+        data_dir: the data directory; made on first start. Started by root, it has to be root's own (see
+            :mod:`~django_leasequeue.devdb.ownership`), and every directory above it is opened for passing through.
         durable: False turns fsync off: faster, and the data is lost when the machine (not PostgreSQL) fails.
         bin_dir: where PostgreSQL's programs are; by default :func:`~django_leasequeue.devdb.binaries.find_binaries`
             looks for them when they are needed.
     """
 
     def __init__(self, data_dir: Path | str, *, durable: bool = True, bin_dir: Path | None = None) -> None:
-        self.data_dir = Path(data_dir).expanduser().resolve()
+        #: As it was named: it may be a link.
+        self._named = Path(data_dir).expanduser().absolute()
+        self.data_dir = self._named.resolve()
         self.durable = durable
         self._bin_dir = bin_dir
 
@@ -81,7 +87,8 @@ class Server:
     def django_database(self, name: str = DATABASE) -> dict[str, Any]:
         """An entry of ``DATABASES`` for a database on this server. Needs no running server."""
         host, port = str(config.socket_dir(self.data_dir)), str(config.PORT)
-        return {"ENGINE": ENGINE, "NAME": name, "USER": config.SUPERUSER, "PASSWORD": "", "HOST": host, "PORT": port}
+        entry = {"ENGINE": ENGINE, "NAME": name, "USER": config.SUPERUSER, "HOST": host, "PORT": port}
+        return {**entry, "PASSWORD": ""}  # nosec  # B105: none: who may enter the socket's directory is let in
 
     def conninfo(self, name: str = DATABASE) -> str:
         """A libpq connection string for a database on this server. Needs no running server."""
@@ -118,7 +125,7 @@ class Server:
         Raises:
             DevDBError: it cannot be started; the message says why.
         """
-        account = account_for(self.data_dir)
+        account = self._account()
         if self.is_ready(DATABASE):
             return False
         with exclusive(self._lock_file):
@@ -148,7 +155,7 @@ class Server:
         Raises:
             DevDBError: it does not stop.
         """
-        account = account_for(self.data_dir)
+        account = self._account()
         if self._is_gone():
             return False
         with exclusive(self._lock_file):
@@ -172,11 +179,22 @@ class Server:
         assert row is not None
         return ServerStatus(running=True, data_dir=self.data_dir, pid=self.pid, version=row[0], connections=row[1])
 
+    def _account(self) -> Account | None:
+        """Return the account that the server runs as.
+
+        Raises:
+            DevDBError: root has none, or the data is not the caller's own.
+        """
+        account = account_for(self.data_dir)
+        if account is not None:
+            check_directory(self._named, {0, account.uid})
+        return account
+
     def _is_gone(self) -> bool:
         return self.pid is None
 
     def _initialise(self, account: Account | None) -> None:
-        self._end_orphan()
+        self._end_orphan(account)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         if any(self.data_dir.iterdir()):
             raise DevDBError(f"{self.data_dir} is not empty and holds no PostgreSQL data: name another directory.")
@@ -203,17 +221,17 @@ class Server:
     def _prepare(self, account: Account | None) -> None:
         open_path(account, self.data_dir)
         sockets = config.socket_dir(self.data_dir)
-        owner = account.uid if account else os.geteuid()
         if sockets != self.data_dir:
-            sockets.mkdir(mode=0o700, exist_ok=True)
-            if os.geteuid() == 0 and account:
-                os.chown(sockets, account.uid, account.gid)
-            if sockets.is_symlink() or sockets.stat().st_uid != owner:
-                raise DevDBError(f"{sockets} belongs to somebody else: delete it, or name another data directory.")
+            with suppress(FileExistsError):
+                sockets.mkdir(mode=0o700)
+            self._has_sockets(account)
+            if account:
+                os.chown(sockets, account.uid, account.gid, follow_symlinks=False)
         file = self.data_dir / "leasequeue.conf"
-        # Never written over: root and the data's owner may take turns.
+        # Made anew each time, whoever it belonged to, and whatever it led to.
         file.unlink(missing_ok=True)
-        file.write_text(config.configuration(self.data_dir, durable=self.durable))
+        with file.open("x") as made:
+            made.write(config.configuration(self.data_dir, durable=self.durable))
         if self.log_file.exists() and self.log_file.stat().st_size > _LARGEST_LOG:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 
@@ -240,13 +258,26 @@ class Server:
         if pid is not None and _exists(pid) and not is_alive(pid):
             pid_file.unlink(missing_ok=True)
 
-    def _end_orphan(self) -> None:
+    def _has_sockets(self, account: Account | None) -> bool:
+        """Say whether the directory of the socket is there.
+
+        Raises:
+            DevDBError: it is not the server's own.
+        """
+        sockets = config.socket_dir(self.data_dir)
+        if sockets == self.data_dir:
+            return True
+        return check_directory(sockets, {os.geteuid(), *([account.uid] if account else [])})
+
+    def _end_orphan(self, account: Account | None) -> None:
         """End a server whose data was deleted under it, and which still sits on a socket outside of the data."""
+        if not self._has_sockets(account):
+            return
         pid = _first_number(config.socket_dir(self.data_dir) / f".s.PGSQL.{config.PORT}.lock")
         if pid is None or not is_alive(pid):
             return
         os.kill(pid, signal.SIGQUIT)
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _END_SECONDS
         while is_alive(pid):
             if time.monotonic() > deadline:
                 raise DevDBError(f"PostgreSQL (process {pid}) does not end; its data in {self.data_dir} was deleted.")

@@ -40,6 +40,7 @@ class TemporaryServer(Server):
 
     def start(self) -> bool:
         if self._owner is None:
+            self._account()
             with exclusive(self.home / "lock"):
                 self._sweep()
                 template = self._template()

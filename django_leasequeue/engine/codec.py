@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..exceptions import InvalidOption
 
-loads = json.loads
+
+def loads(text: str | bytes, **hooks: Any) -> Any:
+    """Return what JSON text says.
+
+    Args:
+        text: JSON; bytes must be UTF-8.
+        hooks: what numbers become: ``parse_int``, ``parse_float``, ``parse_constant`` of ``json.loads``.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deep to be read at all.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:
+        pass
+    # How deep the caller stands counts as well. In a thread of its own all can be read that could be written.
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            return thread.submit(json.loads, text, **hooks).result()
+        except RecursionError as error:
+            raise ValueError("it is nested too deep") from error
 
 
 def _refuse(value: object) -> Any:

@@ -5,7 +5,6 @@ It is read from a query string and written as one: an address, a saved filter an
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from ..exceptions import InvalidOption
-from . import arrays, clock
+from . import arrays, clock, codec
 from .limits import MAX_KEY_BYTES, MAX_PROJECT_BYTES, MAX_QUEUE_BYTES, MAX_TAG_BYTES, check_text
 
 #: Stands in a query string for the empty project and the empty fingerprint: an empty value there means "any".
@@ -62,12 +61,11 @@ class PayloadTest:
 
     @property
     def as_json(self) -> str:
-        """The value as JSON: what it says if it is JSON, else the text."""
+        """The value as JSON: what it says if it is JSON that PostgreSQL can compare, else the text."""
         try:
-            json.loads(self.value)
+            return codec.dumps(codec.loads(self.value))
         except ValueError:
-            return json.dumps(self.value)
-        return self.value
+            return codec.dumps(self.value)
 
     @property
     def word(self) -> str | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from django.core.exceptions import ImproperlyConfigured
+
+from .. import routing
 from ..enums import DEAD_LETTER_SELF, JobState
 from ..exceptions import InvalidOption, QueueNotFound
 from . import arrays
@@ -14,6 +18,8 @@ from .limits import check_list, check_place, check_seqs, clamp_delay
 from .operation import Rows, Steps, operation
 from .queues import find, make_defined, require
 from .remove import remove_steps
+
+logger = logging.getLogger("django_leasequeue")
 
 #: Jobs looked at in one round, and moved by one statement.
 ROUND = 1_000
@@ -51,6 +57,7 @@ def retire_steps(
     else:
         target = yield from find(project, dead_letter)
         if target is None:
+            yield from _tell_apart(queue_id)
             yield from make_defined(project, dead_letter, Definition(None, {"type": "log"}))
             target = yield from require(project, dead_letter, leases=False)
         params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(claims)}
@@ -62,6 +69,18 @@ def retire_steps(
             "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
         )
     return [row[0] for row in rows]
+
+
+def _tell_apart(queue_id: int) -> Steps[None]:
+    """Steps that say so where a router by now wants a queue's dead-letter topic in another database than the queue.
+
+    The topic is made beside the queue all the same: used-up jobs would stand in the way of all others.
+    """
+    for project, name, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
+        try:
+            routing.check_dead_letter(project, name, dead_letter)
+        except (InvalidOption, ImproperlyConfigured) as error:
+            logger.warning("%s It is made in the database of the queue.", error)
 
 
 def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[Rows]:

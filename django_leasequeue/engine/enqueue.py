@@ -44,6 +44,22 @@ def _check_time(run_at: Any) -> None:
         raise InvalidOption(f"run_at must not be after the year {MAX_YEAR}; it is {run_at}.")
 
 
+def check_meta(meta: Any, what: str = "meta") -> None:
+    """Check the metadata of a job.
+
+    Raises:
+        InvalidOption: it is no dict, or a name begins with ``$``, as those do that only the queues themselves write.
+    """
+    if not isinstance(meta, dict):
+        raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
+    for name in meta:
+        if isinstance(name, str) and name.startswith("$"):
+            raise InvalidOption(
+                f"{what} must not have names that begin with '$': they are reserved for what the queues note; there is"
+                f" {name[:80]!r}."
+            )
+
+
 def _check(job: NewJob) -> None:
     if not isinstance(job, NewJob):
         raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
@@ -65,8 +81,8 @@ def _check(job: NewJob) -> None:
         check_text(job.reply_to, "reply_to", MAX_CHANNEL_BYTES)
         if " " in job.reply_to:  # several callers' channels stand on the job with a space between
             raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
-    if job.meta is not None and not isinstance(job.meta, dict):
-        raise InvalidOption(f"meta must be a dict; it is a {type(job.meta).__name__}.")
+    if job.meta is not None:
+        check_meta(job.meta)
     if job.origin is not None:
         check_text(job.origin, "origin", MAX_NODE_BYTES)
     _check_numbers(job)

@@ -8,6 +8,8 @@ notice, and ACCESS EXCLUSIVE on the default partition. DETACH takes ACCESS EXCLU
 CONCURRENTLY is not allowed where a default partition exists, and the default partition is what makes sure that no event
 is ever refused. So each wait for a lock ends after 200 ms (who comes later waits behind it so long at most), and what
 did not work is tried again at the next tick.
+
+Partitions have the rights of the log: who may read it may read them by their own names, as Spark does.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import psycopg
 from psycopg import sql
 
 from .. import conf
+from ..outage import passes
 from ..sql import statement
 from .runner import ConnectionExecutor
 
@@ -118,6 +121,7 @@ def maintain(connection: Connection) -> Maintained:
     layout = read_layout(connection)
     busy: list[str] = []
     made = _make_ahead(connection, layout, busy)
+    _share(connection, busy)
     dropped, held = _drop_old(connection, layout, busy)
     return Maintained(made, dropped, held, busy, layout.default_used)
 
@@ -159,6 +163,7 @@ def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list
                     low=sql.Literal(end),
                     high=sql.Literal(end + rows),
                 )
+                _follow_grants(connection, name)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.CheckViolation, psycopg.errors.DuplicateTable) as error:
             logger.info("Partition %s of the lease log is tried again later: %s", name, error)
             busy.append(name)
@@ -166,6 +171,30 @@ def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list
         made.append(name)
         end += rows
     return made
+
+
+def _share(connection: Connection, busy: list[str]) -> None:
+    """Give partitions that are there the rights that the log has by now."""
+    try:
+        with connection.transaction():
+            if _lock(connection):
+                _follow_grants(connection)
+    except (psycopg.errors.InternalError_, psycopg.errors.UndefinedObject) as error:
+        # Somebody grants, or drops a role, at the same time.
+        logger.info("The rights on partitions of the lease log are set later: %s", error)
+        busy.append("grants")
+
+
+def _follow_grants(connection: Connection, only: str | None = None) -> None:
+    for schema, name, privilege, role, give in ConnectionExecutor(connection).fetch("event_grants", {}):
+        if only in (None, name):
+            _ddl(
+                connection,
+                "event_partition_grant" if give else "event_partition_revoke",
+                privilege=sql.SQL(privilege),
+                partition=sql.Identifier(schema, name),
+                grantee=sql.SQL("PUBLIC") if role is None else sql.Identifier(role),
+            )
 
 
 def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -200,9 +229,9 @@ def _needs(connection: Connection) -> dict[str, int]:
     for name, lowest in list(_holds.items()):
         try:
             found = lowest(connection)
-        except psycopg.OperationalError:
-            raise
-        except Exception:
+        except Exception as error:
+            if passes(error):
+                raise
             logger.exception("Reader %s of the lease log cannot say what it needs: everything is kept", name)
             found = 0
         if found is not None:

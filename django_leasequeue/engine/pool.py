@@ -1,18 +1,24 @@
-"""Async connections of our own, one pool per event loop and alias."""
+"""Connections of our own: sync ones, and a pool of async ones per event loop and alias."""
 
 from __future__ import annotations
 
 import asyncio
+import select
 import sys
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
 from asgiref.sync import sync_to_async
 from django.db import connections
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from .. import conf
+from ..outage import read_only
 from .operation import Operation
 from .runner import AsyncConnectionExecutor, DjangoExecutor
 
@@ -21,16 +27,130 @@ if TYPE_CHECKING:  # loaded by the first async call: sync processes start withou
 
 T = TypeVar("T")
 
+#: Seconds for which the pool tries to connect before somebody has to ask it again.
+RETRY = 1.0
+
+_asking: set[asyncio.Task[None]] = set()
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncConnectionPool[Any]]] = WeakKeyDictionary()
 
 
+#: A peer that has vanished is noticed within some ten seconds, not after the quarter of an hour to two hours that an
+#: operating system takes by itself. Seconds, but for ``tcp_user_timeout``: milliseconds.
+TCP_DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+
 def connection_parameters(using: str) -> dict[str, Any]:
-    """Return libpq parameters of a Django alias, for connections that are not Django's."""
+    """Return libpq parameters of a Django alias, for connections that are not Django's.
+
+    What ``OPTIONS`` of the alias does not say has ``TCP_DEFAULTS``; where it names a service, its file has the word.
+    """
     wrapper = connections[using]
     params = dict(wrapper.get_connection_params())
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(ours, None)
-    return params
+    return _over_defaults(params)
+
+
+def _over_defaults(params: dict[str, Any]) -> dict[str, Any]:
+    return params if "service" in params else {**TCP_DEFAULTS, **params}
+
+
+class Connection(psycopg.Connection[Any]):
+    """A sync connection that does not wait for ever.
+
+    A socket can hang without an error: the server is stopped, a proxy or a firewall swallows what is sent. Then nothing
+    but a clock of this side ends the wait.
+    """
+
+    #: Seconds that the server gets for a statement; ``None`` for any number. May be changed between statements.
+    patience: float | None = None
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
+        """Wait for the server; close the connection when that takes too long.
+
+        Raises:
+            psycopg.OperationalError: there was no answer in time.
+        """
+        if self.patience is None:
+            return super().wait(gen, *args, **kwargs)
+        try:
+            return super().wait(_limited(gen, self.patience), *args, **kwargs)
+        except _Late:
+            self.close()
+            raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} s") from None
+
+
+class AsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same for coroutines; every statement may take ``STATEMENT_TIMEOUT``."""
+
+    async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
+        """See ``Connection.wait``."""
+        patience = conf.settings.STATEMENT_TIMEOUT
+        if not patience:
+            return await super().wait(gen, *args, **kwargs)
+        try:
+            return await super().wait(_limited(gen, patience), *args, **kwargs)
+        except _Late:
+            await self.close()
+            raise psycopg.OperationalError(f"the server did not answer within {patience:g} s") from None
+
+
+@contextmanager
+def patiently(using: str) -> Iterator[None]:
+    """Wait on Django's connection of this thread as on one of our own: at most ``STATEMENT_TIMEOUT`` a statement.
+
+    For what serves requests. Nothing is set on the server: the connection is the host's.
+
+    Raises:
+        django.db.Error: there is no connection.
+    """
+    patience = conf.settings.STATEMENT_TIMEOUT
+    wrapper = connections[using]
+    wrapper.ensure_connection()
+    raw: Any = wrapper.connection
+    if not patience or "wait" in vars(raw):
+        yield
+        return
+    usual = raw.wait
+
+    def wait(gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
+        try:
+            found: T = usual(_limited(gen, patience), *args, **kwargs)
+        except _Late:
+            raw.close()
+            raise psycopg.OperationalError(f"the server did not answer within {patience:g} s") from None
+        return found
+
+    raw.wait = wait
+    try:
+        yield
+    finally:
+        del raw.wait
+
+
+class _Late(Exception):
+    """The time for a statement is over."""
+
+
+def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """Pass on a generator of psycopg; raise ``_Late`` when the socket is silent (told every 0.1 s) and time is over."""
+    end = time.monotonic() + seconds
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() >= end:
+                raise _Late
+            wanted = gen.send(ready)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
 
 
 def prepares(using: str) -> bool:
@@ -38,19 +158,29 @@ def prepares(using: str) -> bool:
     return not bool(connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False))
 
 
-def connect(using: str, *, dsn: str | None = None) -> psycopg.Connection[Any]:
-    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows."""
-    if not prepares(using) and not dsn:
-        return psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=None)
-    connection = (
-        psycopg.connect(dsn, autocommit=True, prepare_threshold=0)
-        if dsn
-        else psycopg.connect(**connection_parameters(using), autocommit=True, prepare_threshold=0)
-    )
+def connect(using: str, *, dsn: str | None = None, patience: float | None = None) -> Connection:
+    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows.
+
+    Args:
+        using: the alias.
+        dsn: where to connect to instead.
+        patience: seconds that a statement may take. The server breaks it off a little earlier (if no
+            ``statement_timeout`` is set for it already); when the server is silent the connection is closed.
+    """
+    ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
+    params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
+    connection = Connection.connect(**params, autocommit=True, prepare_threshold=0 if ours else None)
+    connection.patience = patience
     _plain_integers(connection)
-    connection.execute(STEADY_PLANS, prepare=False)
+    if ours:
+        limit = "" if patience is None else _LIMIT.format(int(patience * 900))
+        connection.execute((STEADY_PLANS + limit).encode(), prepare=False)
     return connection
 
+
+_LIMIT = (
+    "; SELECT set_config('statement_timeout', '{}ms', false) WHERE current_setting('statement_timeout') IN ('0', '0ms')"
+)
 
 #: A queue goes from empty to a million rows between two analyzes: a plan made for the empty table must not scan it,
 #: nor fetch the whole backlog by a bitmap and sort it where an index has the order (measured: 1.5 ms a claim at 4,000
@@ -80,7 +210,23 @@ def _plain_integers(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
     _plain_integers(connection)
-    await connection.execute(STEADY_PLANS, prepare=False)
+    patience = conf.settings.STATEMENT_TIMEOUT
+    setting = STEADY_PLANS + (_LIMIT.format(int(patience * 900)) if patience else "")
+    await connection.execute(setting.encode(), prepare=False)
+
+
+async def _try_again(failed: AsyncConnectionPool[Any]) -> None:
+    """Go on connecting while somebody waits for a connection: the pool by itself would do so later and later."""
+    if not failed.closed and failed.get_stats().get("requests_waiting"):
+        task = asyncio.ensure_future(_ask(failed))
+        _asking.add(task)
+        task.add_done_callback(_asking.discard)
+
+
+async def _ask(asked: AsyncConnectionPool[Any]) -> None:
+    with suppress(psycopg.Error):
+        async with asked.connection(RETRY):
+            pass
 
 
 async def pool(using: str) -> AsyncConnectionPool[Any]:
@@ -91,6 +237,7 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
     found = _pools.setdefault(loop, {})
     if using not in found:
         made: AsyncConnectionPool[Any] = AsyncConnectionPool(
+            connection_class=AsyncConnection,
             kwargs={
                 **connection_parameters(using),
                 "autocommit": True,
@@ -100,6 +247,8 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
             max_size=conf.settings.ASYNC_POOL_SIZE,
             timeout=conf.settings.ASYNC_POOL_TIMEOUT,
             configure=_configure if prepares(using) else None,
+            reconnect_timeout=RETRY,
+            reconnect_failed=_try_again,
             open=False,
             name=f"leasequeue-{using}",
         )
@@ -118,5 +267,38 @@ async def arun(operation: Operation[T], using: str) -> T:
     """Run an operation from async code: on a pool of async connections, or in Django's thread (setting ``ASYNC``)."""
     if in_thread():
         return await sync_to_async(DjangoExecutor(using).run)(operation)
-    async with (await pool(using)).connection() as connection:
+    async with borrow(using) as connection:
         return await AsyncConnectionExecutor(connection).run(operation)
+
+
+@asynccontextmanager
+async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """Lend a connection of the pool, one that has not ended while nobody used it.
+
+    One whose server turns out to be read-only is closed: the next may lead to the server that takes its place.
+    """
+    lender = await pool(using)
+    while True:
+        async with lender.connection() as connection:
+            if _ended(connection):
+                await connection.close()
+                continue
+            try:
+                yield connection
+            except psycopg.Error as error:
+                if read_only(error):
+                    await connection.close()
+                raise
+            return
+
+
+def _ended(connection: psycopg.AsyncConnection[Any]) -> bool:
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if not poll.poll(0):
+        return False
+    try:
+        connection.pgconn.consume_input()
+    except psycopg.Error:
+        return True
+    return False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .. import conf, presets
+from .. import conf, presets, routing
 from ..enums import QueueType
 from ..exceptions import InvalidOption, NotAQueue, QueueConflict, QueueNotFound
 from . import arrays, codec
@@ -65,6 +65,7 @@ def make(project: str, name: str, preset: str | None, options: Mapping[str, Any]
     presets.check_project(project)
     presets.check_name(name)
     config = presets.complete(preset, name, **options)
+    routing.check_dead_letter(project, name, config["dead_letter"])
     rows = yield "queue_create", {"project": project, "name": name, "config": codec.dumps(config, "metadata")}
     return bool(rows)
 
@@ -120,6 +121,7 @@ def configure(name: str, *, project: str = "", preset: str | None = None, **opti
     """
     check_place(project, name)
     config = presets.complete(preset, name, **options)
+    routing.check_dead_letter(project, name, config["dead_letter"])
     info = yield from find(project, name)
     if info is None:
         raise QueueNotFound(name, project)
@@ -150,9 +152,20 @@ class QueueLine:
 
 @operation
 def list_queues(
-    *, project: str = "", after: str = "", prefix: str = "", type: str | None = None, size: int = 100
+    *,
+    project: str = "",
+    after: str = "",
+    prefix: str = "",
+    prefixes: Sequence[str] = (),
+    type: str | None = None,
+    size: int = 100,
 ) -> Steps[list[QueueLine]]:
-    """List queues by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``)."""
+    """List queues by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
+
+    Args:
+        prefix: only names that begin so.
+        prefixes: only names that begin with one of them (those of an API key); empty for all.
+    """
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     check_place(project)
     check_text(after, "after", MAX_QUEUE_BYTES, 0)
@@ -161,7 +174,14 @@ def list_queues(
         raise InvalidOption(f"type must be one of {', '.join(QueueType.values)}, or None for any; it is {type!r}.")
     rows = yield (
         "queue_list",
-        {"project": project, "after": after, "prefix": prefix, "type": type, "size": size},
+        {
+            "project": project,
+            "after": after,
+            "prefix": prefix,
+            "prefixes": arrays.texts(prefixes),
+            "type": type,
+            "size": size,
+        },
     )
     return [QueueLine(i, name, kind, codec.loads(meta), paused) for i, name, kind, meta, paused in rows]
 

@@ -147,7 +147,7 @@ class Outcome(StrEnum):
     OK = "ok"
     NOT_FOUND = "not_found"
     NOT_HELD = "not_held"
-    STALE_TOKEN = "stale_token"
+    STALE_TOKEN = "stale_token"  # nosec  # B105: a word of answers
     EXPIRED = "expired"
 
 
@@ -205,11 +205,12 @@ class Released(NamedTuple):
 class Settled:
     """The answer to a settle call: an outcome per seq, in the order asked.
 
-    ``deadlines`` is filled by extend, ``released`` by release.
+    ``deadlines`` and ``seconds`` (from the statement to the deadline) are filled by extend, ``released`` by release.
     """
 
     outcomes: dict[int, Outcome]
     deadlines: dict[int, datetime] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
     released: dict[int, Released] = field(default_factory=dict)
 
     @property

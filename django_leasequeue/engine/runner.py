@@ -8,10 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.utils.asyncio import async_unsafe
 
 from .. import signals
+from ..outage import read_only
 from ..sql import bears_any_plan, statement
 from . import clock
 from .announce import PREFIX as SIGNAL
@@ -89,7 +90,7 @@ _STEADY_INSIDE = (
     + f"),true),{_STEADY_PLANS}"
 )
 _AS_BEFORE = (
-    "SELECT "
+    "SELECT "  # nosec  # B608: of constants
     + ",".join(f"set_config('{name}',split_part(s,',',{place}),true)" for place, name in enumerate(_HELD, 1))
     + " FROM current_setting('leasequeue.plans') AS s"
 )
@@ -142,8 +143,21 @@ class DjangoExecutor:
         try:
             with connection.wrap_database_errors:
                 yield raw, autocommit
+        except (DatabaseError, InterfaceError) as error:
+            if autocommit and not self._ours:
+                self._leave(error)
+            raise
         finally:
             raw.prepare_threshold = before
+
+    def _leave(self, error: Exception) -> None:
+        """Close a connection that is lost, so that the next call opens another: outside of requests nobody else does.
+
+        One whose server is read-only now as well: the next may lead to the server that takes its place.
+        """
+        connection = connections[self.alias]
+        if connection.connection is not None and (connection.connection.closed or read_only(error)):
+            connection.close()
 
     @async_unsafe
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
@@ -167,6 +181,10 @@ class DjangoExecutor:
         try:
             with transaction.atomic(using=self.alias):
                 yield
+        except (DatabaseError, InterfaceError) as error:
+            if self._ours:
+                self._leave(error)
+            raise
         finally:
             self._ours = False
 

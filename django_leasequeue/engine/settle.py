@@ -349,7 +349,7 @@ def extend(
     """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease).
 
     Returns:
-        An outcome per job, and the new deadlines.
+        An outcome per job, the new deadlines, and how many seconds away they are.
 
     Raises:
         BatchTooLarge, InvalidOption: nothing was extended.
@@ -363,7 +363,8 @@ def extend(
     if wanted:
         rows = yield "extend", {**scope_parameters(tokens, node, project, queue, wanted), "lease_ms": length}
     deadlines = {row[0]: row[1] for row in rows}
-    return Settled((yield from outcome_steps(asked, set(deadlines), node, project, queue)), deadlines=deadlines)
+    outcomes = yield from outcome_steps(asked, set(deadlines), node, project, queue)
+    return Settled(outcomes, deadlines=deadlines, seconds={row[0]: row[3] for row in rows})
 
 
 def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int | None]:

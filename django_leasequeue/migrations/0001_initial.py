@@ -67,6 +67,18 @@ $$
 """
 DROP_ERRORS = "DROP FUNCTION leasequeue_errors(bigint)"
 
+# A payload as jsonb; null where jsonb cannot hold what json can: U+0000, a lone surrogate, a number out of range, too many levels.
+CREATE_JSONB = """
+CREATE FUNCTION leasequeue_jsonb(value json) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN value::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN NULL;
+END
+$$
+"""
+DROP_JSONB = "DROP FUNCTION leasequeue_jsonb(json)"
+
 # The id of a job that was made of its number, the number of such an id, and what leads from keys to jobs.
 CREATE_KEYED = """
 CREATE FUNCTION leasequeue_job_id(seq bigint, id_end text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
@@ -90,6 +102,20 @@ DROP FUNCTION leasequeue_id_numbers(text[]);
 DROP FUNCTION leasequeue_job_id(bigint, text);
 """
 
+# The row of a ready job at its place, which is in one of the two lanes. (One look for each lane: a planner who thinks the table
+# empty would make of "lane IN (1, 2)" a filter, and read the rest of the index behind.)
+CREATE_READY_AT = """
+CREATE FUNCTION leasequeue_ready_at(queue bigint, place_rank smallint, place bigint) RETURNS SETOF leasequeue_ready
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM leasequeue_ready r
+    WHERE r.queue_id = queue AND r.rank = place_rank AND r.lane = 2 AND r.position = place
+    UNION ALL
+    SELECT * FROM leasequeue_ready r
+    WHERE r.queue_id = queue AND r.rank = place_rank AND r.lane = 1 AND r.position = place
+$$
+"""
+DROP_READY_AT = "DROP FUNCTION leasequeue_ready_at(bigint, smallint, bigint)"
+
 # A job with its place. Leased jobs are looked for last: they are found by reading the live claims of their queue.
 CREATE_LIVE_JOB = """
 CREATE VIEW leasequeue_livejob AS
@@ -105,8 +131,7 @@ CROSS JOIN LATERAL (
     SELECT 0::smallint AS state, r.lane, r.position, r.ready_at, NULL::timestamptz AS available_at, r.expires_at,
         r.deliveries, NULL::bigint AS claim, NULL::text AS node, NULL::timestamptz AS deadline,
         NULL::timestamptz AS claimed_at, NULL::timestamptz AS dead_at
-    FROM leasequeue_ready r WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2)
-        AND r.position = COALESCE(j.position, j.seq)
+    FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
     UNION ALL
     SELECT 1, NULL, NULL, NULL, w.available_at, w.expires_at, w.deliveries, NULL, NULL, NULL, NULL, NULL
     FROM leasequeue_delayed w WHERE w.seq = j.seq
@@ -159,10 +184,6 @@ ALTER TABLE leasequeue_topicstate SET (fillfactor = 50, autovacuum_vacuum_scale_
 ALTER TABLE leasequeue_claimwaiter SET UNLOGGED;
 ALTER TABLE leasequeue_claimwaiter SET (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE leasequeue_lakestage SET UNLOGGED;
--- Of indexes that cost the same a planner takes the newest, and on an empty table all do: let it be the key, not one that has
--- the number at its end.
-ALTER TABLE leasequeue_deadletter DROP CONSTRAINT leasequeue_deadletter_pkey,
-    ADD CONSTRAINT leasequeue_deadletter_pkey PRIMARY KEY (seq);
 """
 
 
@@ -827,6 +848,7 @@ class Migration(migrations.Migration):
                                 ("write", "write: append records, ack, nack, extend"),
                                 ("delete", "delete: topics and records"),
                                 ("admin", "admin: create and configure topics"),
+                                ("projects", "projects: act for every project (X-Project-Id)"),
                             ],
                             max_length=16,
                         ),
@@ -860,9 +882,17 @@ class Migration(migrations.Migration):
                 "verbose_name": "API key",
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(("scopes__contained_by", ["read", "write", "delete", "admin"])),
+                        condition=models.Q(("scopes__contained_by", ["read", "write", "delete", "admin", "projects"])),
                         name="leasequeue_apikey_scopes",
-                    )
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("scopes__contains", ["projects"]), _negated=True),
+                            ("topics", []),
+                            _connector="OR",
+                        ),
+                        name="leasequeue_apikey_projects",
+                    ),
                 ],
             },
         ),
@@ -1401,11 +1431,22 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="deadletter",
-            index=models.Index(fields=["queue", "fingerprint", "dead_at", "seq"], name="leasequeue_dead_cause"),
+            index=models.Index(
+                models.F("queue"),
+                models.F("fingerprint"),
+                models.F("dead_at"),
+                models.expressions.CombinedExpression(models.F("seq"), "+", models.Value(0)),
+                name="leasequeue_dead_cause",
+            ),
         ),
         migrations.AddIndex(
             model_name="deadletter",
-            index=models.Index(fields=["queue", "dead_at", "seq"], name="leasequeue_dead_died"),
+            index=models.Index(
+                models.F("queue"),
+                models.F("dead_at"),
+                models.expressions.CombinedExpression(models.F("seq"), "+", models.Value(0)),
+                name="leasequeue_dead_died",
+            ),
         ),
         migrations.AddIndex(
             model_name="deadletter",
@@ -1488,7 +1529,9 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RunSQL(CREATE_ERRORS, DROP_ERRORS),
+        migrations.RunSQL(CREATE_JSONB, DROP_JSONB),
         migrations.RunSQL(CREATE_KEYED, DROP_KEYED),
+        migrations.RunSQL(CREATE_READY_AT, DROP_READY_AT),
         migrations.RunSQL(CREATE_LIVE_JOB, DROP_LIVE_JOB),
         migrations.RunSQL(CREATE_JOB_EVENT, DROP_JOB_EVENT),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),

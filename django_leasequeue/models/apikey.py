@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
@@ -14,6 +15,7 @@ class ApiScope(models.TextChoices):
     WRITE = "write", "write: append records, ack, nack, extend"
     DELETE = "delete", "delete: topics and records"
     ADMIN = "admin", "admin: create and configure topics"
+    PROJECTS = "projects", "projects: act for every project (X-Project-Id)"
 
 
 class ApiKey(models.Model):
@@ -44,9 +46,18 @@ class ApiKey(models.Model):
         verbose_name = "API key"
         constraints = [
             models.CheckConstraint(
-                condition=Q(scopes__contained_by=["read", "write", "delete", "admin"]), name="leasequeue_apikey_scopes"
+                condition=Q(scopes__contained_by=["read", "write", "delete", "admin", "projects"]),
+                name="leasequeue_apikey_scopes",
+            ),
+            models.CheckConstraint(
+                condition=~Q(scopes__contains=["projects"]) | Q(topics=[]), name="leasequeue_apikey_projects"
             ),
         ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix})"
+
+    def clean(self) -> None:
+        """Refuse a key for every project that is limited to some topics: prefixes say nothing of others' topics."""
+        if ApiScope.PROJECTS in self.scopes and self.topics:
+            raise ValidationError("A key with the scope projects cannot be limited to topics: make a key for each.")

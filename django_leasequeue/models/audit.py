@@ -19,7 +19,7 @@ class OperatorAction(models.Model):
     at = models.DateTimeField()
     user_id = models.CharField(max_length=64, default="", blank=True)
     username = models.CharField(max_length=255, default="", blank=True)
-    #: ``admin``, ``command`` or ``reaper``.
+    #: ``admin``, ``command``, ``reaper``, or ``code`` for the host's own.
     source = models.CharField(max_length=16, default="admin")
     #: ``retry``, ``redrive``, ``discard``, ``edit``, ``pause``, ...; ``retry.done`` when an operation has ended.
     action = models.CharField(max_length=32)

@@ -15,6 +15,7 @@ import psycopg
 
 from .. import conf
 from ..engine import pool
+from ..outage import FIRST_RETRY, LAST_RETRY, Outage
 from .channels import JOBS
 from .session import Bell, Session
 
@@ -28,8 +29,6 @@ IDLE_CLOSE = 10.0
 HEARTBEAT = 20.0
 #: Seconds between looks while transactions run that began before the lock was held: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
-#: Seconds between attempts to connect: doubled from, up to, and spread by a random half.
-FIRST_RETRY, LAST_RETRY = 0.1, 5.0
 
 
 class _Entry:
@@ -119,6 +118,7 @@ class Listener:
         #: Locks: queue id -> mark, None when every transaction that does not know of the lock has ended.
         self._held: dict[int, int | None] = {}
         self._left: dict[int, float] = {}
+        self._outage = Outage(logger, "LISTEN connection lost", "LISTEN connection is back", database=using)
 
     @property
     def polls(self) -> bool:
@@ -213,7 +213,7 @@ class Listener:
                 try:
                     self._reconcile(session)
                     if lost:
-                        logger.info("LISTEN connection is back", extra={"database": self.using})
+                        self._outage.ends(self)
                         self._wake_all()
                     retry, lost = FIRST_RETRY, False
                     self._serve(session)
@@ -221,7 +221,7 @@ class Listener:
                     session.close()
             except (psycopg.Error, OSError) as error:
                 lost = True
-                logger.warning("LISTEN connection lost: %s", error, extra={"database": self.using})
+                self._outage.begins(self, error)
             self._drop()
             if self._may_end():
                 return

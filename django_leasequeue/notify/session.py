@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from .. import conf
 from ..engine import ConnectionExecutor, arrays, pool
 
 
@@ -47,7 +48,7 @@ class Session:
     """
 
     def __init__(self, using: str, dsn: str | None, bell: Bell) -> None:
-        self._connection = pool.connect(using, dsn=dsn)
+        self._connection = pool.connect(using, dsn=dsn, patience=conf.settings.STATEMENT_TIMEOUT or None)
         self._executor = ConnectionExecutor(self._connection)
         self._inbox: deque[tuple[str, str]] = deque()
         self._bell = bell

@@ -19,6 +19,8 @@ logger = logging.getLogger("django_leasequeue.reaper")
 
 #: Advisory lock of the leader, in a space of its own (queues have 1280657731).
 LOCK = {"space": 1280657732, "number": 1}
+#: Seconds after which a server that does not answer a statement is given up (it ends one itself after ten minutes).
+SILENCE = 660.0
 #: Where a leader that stops tells the others.
 CHANNEL = "leasequeue_reaper"
 
@@ -55,7 +57,7 @@ class Election:
         """Lead from now on unless another does; whether this one leads.
 
         Raises:
-            psycopg.Error: no connection, or it was lost.
+            psycopg.Error: no connection, or it was lost, or the server is read-only.
         """
         if self.leading:
             if self._pooled:
@@ -68,7 +70,8 @@ class Election:
                 self._executor().connection.rollback()
             return False
         if self._pooled:
-            self._work = pool.connect(self._using)
+            work = self._work = pool.connect(self._using)
+            work.patience = SILENCE
         else:
             self._executor().connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(CHANNEL)))
             self._work = self._candidate
@@ -121,8 +124,8 @@ class Election:
                 connection.cancel_safe(timeout=2)
 
     def _connect(self) -> None:
-        connection = pool.connect(self._using, dsn=self._dsn)
-        self._candidate = connection
+        connection = self._candidate = pool.connect(self._using, dsn=self._dsn)
+        connection.patience = SILENCE
         if self._pooled:
             connection.autocommit = False
             return
@@ -133,11 +136,12 @@ class Election:
     def _try(self) -> bool:
         assert self._candidate is not None
         if not self._pooled:
-            return bool(self._executor().fetch("reaper_lead", {**LOCK, "session": True})[0][0])
+            return _leads(self._executor().fetch("reaper_lead", {**LOCK, "session": True})[0][0])
         # The simple protocol: in the other one the finished statement keeps its snapshot, and that holds vacuum back.
         with psycopg.ClientCursor(self._candidate) as cursor:
             row = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchone()
-        return row is not None and bool(row[0])
+        assert row is not None
+        return _leads(row[0])
 
     def _executor(self) -> ConnectionExecutor:
         assert self._candidate is not None
@@ -153,3 +157,9 @@ class Election:
             raise
         while pgconn.notifies() is not None:
             pass
+
+
+def _leads(answer: bool | None) -> bool:
+    if answer is None:
+        raise psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
+    return answer

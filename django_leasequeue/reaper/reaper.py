@@ -15,6 +15,7 @@ from django.db import close_old_connections, connections
 from .. import conf
 from ..engine import clock
 from ..notify.session import Bell
+from ..outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from .duty import Duty, OutOfTime, Turn, registered
 from .leader import Election
 from .settings import ReaperOptions, load_options
@@ -22,8 +23,6 @@ from .standard import standard_duties
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
-#: Seconds before a lost connection is made anew: doubled from, up to, and spread by a random half.
-FIRST_RETRY, LAST_RETRY = 0.2, 10.0
 #: Seconds before a duty that failed has another turn, at most.
 LONGEST_PENALTY = 60.0
 #: A duty that takes long has longer pauses: this many times what it took.
@@ -66,6 +65,12 @@ class Reaper:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._turn: Turn | None = None
+        self._outage = Outage(
+            logger,
+            "The reaper cannot work, and tries again",
+            "The reaper works again",
+            database=self.using,
+        )
 
     @staticmethod
     def check_options() -> None:
@@ -134,20 +139,14 @@ class Reaper:
                     else:
                         pause = self._options.retry
                     retry = FIRST_RETRY
+                    self._outage.ends(self)
                     self._pause(pause)
-                except psycopg.Error as error:
-                    led = self._election.leading
+                except Exception as error:
                     self._election.drop()
-                    logger.warning(
-                        "The reaper lost its connection%s, and tries again: %s",
-                        " and with it the lead" if led else "",
-                        error,
-                        extra={"database": self.using},
-                    )
-                    retry = self._back_off(retry)
-                except Exception:
-                    self._election.drop()
-                    logger.exception("The reaper failed, and begins anew", extra={"database": self.using})
+                    if psycopg_error(error) is not None:
+                        self._outage.begins(self, error)
+                    else:
+                        logger.exception("The reaper failed, and begins anew", extra={"database": self.using})
                     retry = self._back_off(retry)
         finally:
             self._election.resign()
@@ -224,13 +223,20 @@ class Reaper:
         except OutOfTime:
             more = True
         except Exception as error:
-            if connection.closed or connection.broken:
+            # A server that is read-only may be the wrong one by now: only a new connection tells.
+            if connection.closed or connection.broken or (read_only(error) and isinstance(error, psycopg.Error)):
                 raise
             if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 connection.rollback()
             if self._stopping.is_set() and isinstance(error, psycopg.errors.QueryCanceled):
                 return False
             schedule.failures += 1
+            if passes(error):
+                schedule.next_at = now + max(duty.interval, LAST_RETRY)
+                self._outage.begins(duty.name, error)
+                if not isinstance(error, psycopg.Error) and not connections[self.using].in_atomic_block:
+                    connections[self.using].close()  # the same for the one of Django that a duty used
+                return False
             penalty = min(duty.interval * 2**schedule.failures, max(LONGEST_PENALTY, duty.interval))
             schedule.next_at = now + penalty
             logger.exception(
@@ -242,6 +248,7 @@ class Reaper:
             return False
         took = time.monotonic() - began
         schedule.failures = 0
+        self._outage.ends(duty.name)
         schedule.next_at = now if more else now + max(duty.interval, REST * took)
         return True
 

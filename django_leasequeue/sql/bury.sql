@@ -11,9 +11,10 @@ WITH q AS MATERIALIZED (
     SELECT j.seq, j.key, j.name, j.reply_to, j.result_ttl_ms, r.place, r.deliveries
     FROM q CROSS JOIN unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
+    CROSS JOIN (VALUES (2::smallint), (1::smallint)) AS v(lane)
     CROSS JOIN LATERAL (
         SELECT r.ctid AS place, r.deliveries FROM leasequeue_ready r
-        WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq)
             AND r.seq = j.seq AND COALESCE(r.max_deliveries, q.max_deliveries) BETWEEN 1 AND r.deliveries
         LIMIT 1 FOR UPDATE SKIP LOCKED) r
 ), x AS MATERIALIZED (

@@ -9,7 +9,7 @@ SELECT count(*) FROM (
             SELECT FROM leasequeue_deadletter d WHERE d.queue_id = q.id
                 AND d.dead_at >= COALESCE(%(since)s::timestamptz, '-infinity')
                 AND d.dead_at <= COALESCE(%(until)s::timestamptz, 'infinity')
-            ORDER BY d.dead_at DESC, d.seq DESC LIMIT %(cap)s::int + 1) d
+            ORDER BY d.dead_at DESC LIMIT %(cap)s::int + 1) d
         WHERE %(fingerprint)s::text IS NULL) a
     UNION ALL
     SELECT FROM (
@@ -17,6 +17,6 @@ SELECT count(*) FROM (
             SELECT FROM leasequeue_deadletter d WHERE d.queue_id = q.id
                 AND (d.fingerprint, d.dead_at) >= (%(fingerprint)s::text, COALESCE(%(since)s::timestamptz, '-infinity'))
                 AND (d.fingerprint, d.dead_at) <= (%(fingerprint)s::text, COALESCE(%(until)s::timestamptz, 'infinity'))
-            ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT %(cap)s::int + 1) d
+            ORDER BY d.fingerprint, d.dead_at LIMIT %(cap)s::int + 1) d
         WHERE %(fingerprint)s::text IS NOT NULL) b
     LIMIT %(cap)s::int + 1) x

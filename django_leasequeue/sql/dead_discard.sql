@@ -10,17 +10,18 @@ WITH t AS MATERIALIZED (
     SELECT d.*, j.name, j.created_at, j.result_ttl_ms, p.place, p.state
     FROM unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d
-        WHERE d.seq = u.seq AND d.dead_at <= COALESCE(%(until)s::timestamptz, 'infinity') OFFSET 0) d
+        WHERE d.seq = u.seq AND d.dead_at + interval '0' <= COALESCE(%(until)s::timestamptz, 'infinity') OFFSET 0) d
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
     CROSS JOIN LATERAL (
         SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
-            WHERE d.in_place AND l.seq = u.seq AND l.dead_at = d.dead_at FOR UPDATE SKIP LOCKED) a
+            WHERE d.in_place AND l.seq = u.seq AND l.dead_at + interval '0' = d.dead_at FOR UPDATE SKIP LOCKED) a
         UNION ALL
         SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
             WHERE NOT d.in_place AND o.queue_id = d.queue_id AND o.seq = u.seq FOR UPDATE SKIP LOCKED) b
         UNION ALL
-        SELECT * FROM (SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = d.queue_id AND r.rank = j.rank
-            AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq) AND r.seq = u.seq FOR UPDATE SKIP LOCKED) c
+        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
+            SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = d.queue_id AND r.rank = j.rank
+                AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq) AND r.seq = u.seq FOR UPDATE SKIP LOCKED) c
         LIMIT 1) p
 ), g AS MATERIALIZED (
     SELECT s.*, CASE WHEN s.state = 3 THEN COALESCE(s.result_ttl_ms, q.result_ttl_ms) ELSE 0 END AS keep

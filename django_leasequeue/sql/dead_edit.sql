@@ -13,17 +13,18 @@ WITH q AS MATERIALIZED (
     SELECT j.*, d.in_place, d.deliveries, d.error_type, d.error, d.fingerprint, p.place, p.state, q.now, q.txid,
         CASE WHEN d.in_place THEN j.queue_id ELSE j.source_queue END AS home
     FROM q CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = %(seq)s::bigint AND d.queue_id + 0 = q.id
-        AND d.dead_at = %(dead_at)s::timestamptz OFFSET 0) d
+        AND d.dead_at + interval '0' = %(dead_at)s::timestamptz OFFSET 0) d
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = %(seq)s::bigint OFFSET 0) j
     CROSS JOIN LATERAL (
         SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
-            WHERE d.in_place AND l.seq = j.seq AND l.dead_at = d.dead_at FOR UPDATE SKIP LOCKED) a
+            WHERE d.in_place AND l.seq = j.seq AND l.dead_at + interval '0' = d.dead_at FOR UPDATE SKIP LOCKED) a
         UNION ALL
         SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
             WHERE NOT d.in_place AND o.queue_id = q.id AND o.seq = j.seq FOR UPDATE SKIP LOCKED) b
         UNION ALL
-        SELECT * FROM (SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
-            AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq) AND r.seq = j.seq FOR UPDATE SKIP LOCKED) c
+        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
+            SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
+                AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq) AND r.seq = j.seq FOR UPDATE SKIP LOCKED) c
         LIMIT 1) p
 ), target AS MATERIALIZED (
     SELECT h.id, h.name, h.result_ttl_ms FROM s JOIN leasequeue_queue h ON h.id = s.home AND h.type = 'queue'

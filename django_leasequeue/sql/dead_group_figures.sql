@@ -21,7 +21,7 @@ CROSS JOIN LATERAL (
                     >= (u.fingerprint, %(low)s::timestamptz + i * %(step)s::bigint * interval '1 us')
                 AND (d.fingerprint, d.dead_at)
                     < (u.fingerprint, %(low)s::timestamptz + (i + 1) * %(step)s::bigint * interval '1 us')
-            ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT %(bucket_cap)s::int + 1) x) AS n
+            ORDER BY d.fingerprint, d.dead_at LIMIT %(bucket_cap)s::int + 1) x) AS n
         FROM generate_series(0, %(buckets)s::int - 1) AS i OFFSET 0) b
 ) h
 CROSS JOIN LATERAL (
@@ -29,12 +29,12 @@ CROSS JOIN LATERAL (
         SELECT FROM leasequeue_deadletter d WHERE d.queue_id = u.queue_id
             AND (d.fingerprint, d.dead_at) >= (u.fingerprint, t.since)
             AND (d.fingerprint, d.dead_at) <= (u.fingerprint, t.until)
-        ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT %(cap)s::int + 1) x) ELSE LEAST(h.n, %(cap)s::int + 1) END AS n
+        ORDER BY d.fingerprint, d.dead_at LIMIT %(cap)s::int + 1) x) ELSE LEAST(h.n, %(cap)s::int + 1) END AS n
 ) c
 LEFT JOIN LATERAL (
     SELECT d.seq, d.error_type, d.error FROM leasequeue_deadletter d
     WHERE d.queue_id = u.queue_id AND (d.fingerprint, d.dead_at) >= (u.fingerprint, t.since)
         AND (d.fingerprint, d.dead_at) <= (u.fingerprint, t.until)
-    ORDER BY d.fingerprint DESC, d.dead_at DESC, d.seq DESC LIMIT 1) s ON true
+    ORDER BY d.fingerprint DESC, d.dead_at DESC, d.seq + 0 DESC LIMIT 1) s ON true
 LEFT JOIN LATERAL (SELECT j.name FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j ON true
 ORDER BY u.ord

@@ -12,13 +12,13 @@ WITH RECURSIVE t AS MATERIALIZED (
     SELECT k.queue_id, k.fingerprint FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (
         SELECT d.queue_id, d.fingerprint FROM leasequeue_deadletter d
         WHERE d.queue_id = q.id AND d.fingerprint >= COALESCE(%(fingerprint)s::text, '')
-        ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT 1) k
+        ORDER BY d.fingerprint, d.dead_at LIMIT 1) k
     UNION ALL
     SELECT n.queue_id, n.fingerprint FROM g CROSS JOIN LATERAL (
         SELECT d.queue_id, d.fingerprint FROM leasequeue_deadletter d
         WHERE d.queue_id = g.queue_id AND d.fingerprint > g.fingerprint
             AND %(fingerprint)s::text IS NULL
-        ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT 1) n
+        ORDER BY d.fingerprint, d.dead_at LIMIT 1) n
 ), s AS MATERIALIZED (
     SELECT * FROM g WHERE %(fingerprint)s::text IS NULL OR g.fingerprint = %(fingerprint)s::text LIMIT %(size)s::int
 )
@@ -26,9 +26,9 @@ SELECT s.queue_id, s.fingerprint, f.dead_at, l.dead_at, (SELECT count(*) FROM s)
 CROSS JOIN LATERAL (
     SELECT d.fingerprint, d.dead_at FROM leasequeue_deadletter d WHERE d.queue_id = s.queue_id
         AND (d.fingerprint, d.dead_at) >= (s.fingerprint, t.since)
-    ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT 1) f
+    ORDER BY d.fingerprint, d.dead_at LIMIT 1) f
 CROSS JOIN LATERAL (
     SELECT d.dead_at FROM leasequeue_deadletter d WHERE d.queue_id = s.queue_id
         AND (d.fingerprint, d.dead_at) <= (s.fingerprint, t.until)
-    ORDER BY d.fingerprint DESC, d.dead_at DESC, d.seq DESC LIMIT 1) l
+    ORDER BY d.fingerprint DESC, d.dead_at DESC LIMIT 1) l
 WHERE f.fingerprint = s.fingerprint AND f.dead_at <= t.until

@@ -14,13 +14,14 @@ WITH l AS MATERIALIZED (
         WHERE j.seq = u.seq OFFSET 0) j ON true
     LEFT JOIN LATERAL (
         SELECT * FROM (SELECT 3 AS state FROM leasequeue_deadletter l
-            WHERE d.in_place AND l.seq = u.seq AND l.dead_at = d.dead_at FOR UPDATE SKIP LOCKED) a
+            WHERE d.in_place AND l.seq = u.seq AND l.dead_at + interval '0' = d.dead_at FOR UPDATE SKIP LOCKED) a
         UNION ALL
         SELECT * FROM (SELECT 4 FROM leasequeue_record o
             WHERE NOT d.in_place AND o.queue_id = d.queue_id AND o.seq = u.seq FOR UPDATE SKIP LOCKED) b
         UNION ALL
-        SELECT * FROM (SELECT 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = d.queue_id AND r.rank = j.rank
-            AND r.lane IN (1, 2) AND r.position = j.position AND r.seq = u.seq FOR UPDATE SKIP LOCKED) c
+        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
+            SELECT 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = d.queue_id AND r.rank = j.rank
+                AND r.lane = v.lane AND r.position = j.position AND r.seq = u.seq FOR UPDATE SKIP LOCKED) c
         LIMIT 1) p ON d.dead_at <= COALESCE(%(until)s::timestamptz, 'infinity')
 )
 SELECT l.seq, q.project, q.name, l.state, h.name, CASE

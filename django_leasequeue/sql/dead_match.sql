@@ -16,7 +16,7 @@ WHERE (%(task)s::text IS NULL OR j.name = %(task)s::text)
     AND (%(paths)s::text[] = '{}' OR NOT EXISTS (
         SELECT FROM ROWS FROM (unnest(%(roots)s::text[]), unnest(%(paths)s::text[]), unnest(%(equal)s::bool[]),
             unnest(%(jsons)s::text[]), unnest(%(words)s::text[])) AS p(root, path, equal, json, word)
-        CROSS JOIN LATERAL (SELECT (CASE p.root WHEN 'meta' THEN j.meta ELSE j.data END)::jsonb AS doc) d
+        CROSS JOIN LATERAL (SELECT leasequeue_jsonb(CASE p.root WHEN 'meta' THEN j.meta ELSE j.data END) AS doc OFFSET 0) d
         WHERE p.equal IS DISTINCT FROM (COALESCE(d.doc #> p.path::text[] = p.json::jsonb, false)
             OR COALESCE(d.doc #>> p.path::text[] = p.word, false))))
 ORDER BY u.ord

@@ -11,8 +11,8 @@ WITH w AS MATERIALIZED (
         WHERE d.queue_id = q.id
             AND d.dead_at >= COALESCE(%(since)s::timestamptz, '-infinity')
             AND d.dead_at <= LEAST(COALESCE(%(until)s::timestamptz, 'infinity'), COALESCE(%(at)s::timestamptz, 'infinity'))
-            AND (d.dead_at, d.seq) < (COALESCE(%(at)s::timestamptz, 'infinity'), COALESCE(%(seq)s::bigint, 9223372036854775807))
-        ORDER BY d.dead_at DESC, d.seq DESC LIMIT %(each)s::int) x
+            AND (d.dead_at, d.seq + 0) < (COALESCE(%(at)s::timestamptz, 'infinity'), COALESCE(%(seq)s::bigint, 9223372036854775807))
+        ORDER BY d.dead_at DESC, d.seq + 0 DESC LIMIT %(each)s::int) x
 ), horizon AS MATERIALIZED (
     SELECT dead_at, seq FROM w WHERE n = %(each)s::int ORDER BY dead_at DESC, seq DESC LIMIT 1
 )

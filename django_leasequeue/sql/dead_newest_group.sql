@@ -11,9 +11,9 @@ WITH w AS MATERIALIZED (
         WHERE d.queue_id = q.id
             AND (d.fingerprint, d.dead_at) >= (%(fingerprint)s::text, COALESCE(%(since)s::timestamptz, '-infinity'))
             AND (d.fingerprint, d.dead_at) <= (%(fingerprint)s::text, LEAST(COALESCE(%(until)s::timestamptz, 'infinity'), COALESCE(%(at)s::timestamptz, 'infinity')))
-            AND (d.fingerprint, d.dead_at, d.seq)
+            AND (d.fingerprint, d.dead_at, d.seq + 0)
                 < (%(fingerprint)s::text, COALESCE(%(at)s::timestamptz, 'infinity'), COALESCE(%(seq)s::bigint, 9223372036854775807))
-        ORDER BY d.fingerprint DESC, d.dead_at DESC, d.seq DESC LIMIT %(each)s::int) x
+        ORDER BY d.fingerprint DESC, d.dead_at DESC, d.seq + 0 DESC LIMIT %(each)s::int) x
 ), horizon AS MATERIALIZED (
     SELECT dead_at, seq FROM w WHERE n = %(each)s::int ORDER BY dead_at DESC, seq DESC LIMIT 1
 )

@@ -11,8 +11,8 @@ WITH w AS MATERIALIZED (
         WHERE d.queue_id = q.id
             AND (d.fingerprint, d.dead_at) >= (%(fingerprint)s::text, GREATEST(COALESCE(%(since)s::timestamptz, '-infinity'), COALESCE(%(at)s::timestamptz, '-infinity')))
             AND (d.fingerprint, d.dead_at) <= (%(fingerprint)s::text, COALESCE(%(until)s::timestamptz, 'infinity'))
-            AND (d.fingerprint, d.dead_at, d.seq) > (%(fingerprint)s::text, COALESCE(%(at)s::timestamptz, '-infinity'), COALESCE(%(seq)s::bigint, 0))
-        ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT %(each)s::int) x
+            AND (d.fingerprint, d.dead_at, d.seq + 0) > (%(fingerprint)s::text, COALESCE(%(at)s::timestamptz, '-infinity'), COALESCE(%(seq)s::bigint, 0))
+        ORDER BY d.fingerprint, d.dead_at, d.seq + 0 LIMIT %(each)s::int) x
 ), horizon AS MATERIALIZED (
     SELECT dead_at, seq FROM w WHERE n = %(each)s::int ORDER BY dead_at, seq LIMIT 1
 )

@@ -5,8 +5,7 @@
 -- Pages: 20 + 18 a row
 -- Returns: the columns of engine.triage.DeadRow.
 SELECT d.seq, d.queue_id, q.project, q.name, CASE WHEN d.in_place THEN 3 WHEN q.type = 'log' THEN 4
-        WHEN EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = d.queue_id AND r.rank = j.rank AND r.lane IN (1, 2)
-            AND r.position = COALESCE(j.position, j.seq) OFFSET 0) THEN 0
+        WHEN EXISTS (SELECT FROM leasequeue_ready_at(d.queue_id, j.rank, COALESCE(j.position, j.seq)) OFFSET 0) THEN 0
         WHEN EXISTS (SELECT FROM leasequeue_delayed w WHERE w.seq = d.seq OFFSET 0) THEN 1 ELSE 2 END,
     j.name, j.key, j.tag, d.deliveries, d.error_type,
     CASE WHEN %(payload)s::bool THEN d.error ELSE left(d.error, 300) END, d.fingerprint, d.dead_at,

@@ -4,7 +4,7 @@
 --   own); now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey.
 -- Pages: 310 + 0.3 a row
--- Returns: seq, deadline.
+-- Returns: seq, deadline, null, seconds until the deadline.
 WITH t AS MATERIALIZED (
     SELECT pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), k AS MATERIALIZED (
@@ -49,5 +49,5 @@ WITH t AS MATERIALIZED (
     FROM m JOIN k ON k.token = m.token AND k.part = m.part
 )
 SELECT x.seq, k.until, (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-    THEN set_config('synchronous_commit', 'off', true) END FROM k)
+    THEN set_config('synchronous_commit', 'off', true) END FROM k), extract(epoch FROM k.until - k.now)::float8
 FROM x JOIN k ON k.token = x.token AND k.part = x.part WHERE x.wanted

@@ -11,8 +11,7 @@ SELECT j.key, j.seq, p.state FROM t, leasequeue_job j JOIN leasequeue_queue q ON
 CROSS JOIN LATERAL (
     SELECT 10 + r.state AS state, r.expires_at, 1 AS deliveries FROM leasequeue_jobresult r WHERE r.seq = j.seq
     UNION ALL
-    SELECT 0, NULL, r.deliveries FROM leasequeue_ready r
-    WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+    SELECT 0, NULL, r.deliveries FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
     UNION ALL
     SELECT 1, NULL, w.deliveries FROM leasequeue_delayed w WHERE w.seq = j.seq
     UNION ALL

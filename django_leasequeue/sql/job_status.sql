@@ -16,8 +16,7 @@ WITH q AS MATERIALIZED (
         SELECT 10 + r.state AS state, r.deliveries, r.expires_at AS expires, NULL::timestamptz AS available_at
         FROM leasequeue_jobresult r WHERE r.seq = j.seq
         UNION ALL
-        SELECT 0, r.deliveries, r.expires_at, NULL FROM leasequeue_ready r
-        WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        SELECT 0, r.deliveries, r.expires_at, NULL FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
         UNION ALL
         SELECT 1, w.deliveries, w.expires_at, w.available_at FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL

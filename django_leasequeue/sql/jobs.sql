@@ -12,8 +12,7 @@ WITH i AS MATERIALIZED (
     SELECT j.*, q.name AS queue, p.state, p.deliveries, p.expires, p.available_at, d.dead_at, d.error_type, d.error, d.fingerprint
     FROM leasequeue_job j CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
     LEFT JOIN LATERAL (
-        SELECT 0 AS state, r.deliveries, r.expires_at AS expires, NULL::timestamptz AS available_at FROM leasequeue_ready r
-        WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        SELECT 0 AS state, r.deliveries, r.expires_at AS expires, NULL::timestamptz AS available_at FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
         UNION ALL
         SELECT 1, w.deliveries, w.expires_at, w.available_at FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL

@@ -22,8 +22,7 @@ WITH q AS MATERIALIZED (
         UNION ALL
         SELECT 3, d.expires_at, true FROM leasequeue_deadletter d WHERE d.seq = j.seq AND d.in_place
         UNION ALL
-        SELECT 0, NULL, r.deliveries > 0 FROM leasequeue_ready r WHERE r.queue_id = j.queue_id AND r.rank = j.rank
-            AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        SELECT 0, NULL, r.deliveries > 0 FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
         UNION ALL
         SELECT 1, NULL, w.deliveries > 0 FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL

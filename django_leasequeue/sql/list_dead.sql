@@ -14,7 +14,7 @@ SELECT d.seq, d.fingerprint, (extract(epoch FROM d.dead_at) * 1000000)::bigint, 
     SELECT d.seq, d.fingerprint, d.dead_at FROM leasequeue_deadletter d
     WHERE d.queue_id = q.id AND d.in_place
         AND (d.fingerprint, d.dead_at) >= (q.fingerprint, q.at)
-        AND (d.fingerprint, d.dead_at, d.seq) > (q.fingerprint, q.at, COALESCE(%(seq)s::bigint, 0))
+        AND (d.fingerprint, d.dead_at, d.seq + 0) > (q.fingerprint, q.at, COALESCE(%(seq)s::bigint, 0))
         AND d.fingerprint <= COALESCE(%(fingerprint)s::text, U&'\+10FFFF')
-    ORDER BY d.fingerprint, d.dead_at, d.seq LIMIT %(size)s::int) d
+    ORDER BY d.fingerprint, d.dead_at, d.seq + 0 LIMIT %(size)s::int) d
 ORDER BY d.fingerprint, d.dead_at, d.seq

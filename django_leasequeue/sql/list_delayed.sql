@@ -1,6 +1,7 @@
 -- Purpose: delayed jobs of a queue, the next due first, a page at a time.
 -- Parameters: project, queue, at (microseconds) and seq (of the last job seen; null: from the start), size.
--- Index: leasequeue_delayed_due from the floor on.
+-- Index: leasequeue_delayed_due from the floor on, twice: where the page ends is found in the order of the index alone, so that
+--   no planner sorts all delayed jobs.
 -- Pages: 20 + 0.2 a row
 -- Returns: seq, available_at in microseconds, seq.
 WITH q AS MATERIALIZED (
@@ -14,5 +15,9 @@ SELECT d.seq, (extract(epoch FROM d.available_at) * 1000000)::bigint, d.seq FROM
     SELECT d.seq, d.available_at FROM leasequeue_delayed d
     WHERE d.queue_id = q.id AND d.available_at >= q.since
         AND (q.at IS NULL OR (d.available_at, d.seq) > (q.at, %(seq)s::bigint))
+        AND d.available_at <= COALESCE((
+            SELECT e.available_at FROM leasequeue_delayed e WHERE e.queue_id = q.id AND e.available_at >= q.since
+                AND (q.at IS NULL OR (e.available_at, e.seq) > (q.at, %(seq)s::bigint))
+            ORDER BY e.available_at LIMIT 1 OFFSET %(size)s::int), 'infinity')
     ORDER BY d.available_at, d.seq LIMIT %(size)s::int) d
 ORDER BY d.available_at, d.seq

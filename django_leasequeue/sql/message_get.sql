@@ -8,8 +8,7 @@ WITH t AS MATERIALIZED (
 ), j AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.expires_at, j.data::text AS data, r.seq IS NOT NULL AS free, r.expires_at AS over_at
     FROM (SELECT * FROM leasequeue_job j WHERE j.seq = ANY (%(seqs)s::bigint[]) OFFSET 0) j LEFT JOIN LATERAL (
-        SELECT r.seq, r.expires_at FROM leasequeue_ready r WHERE r.queue_id = j.queue_id AND r.rank = j.rank
-            AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq) LIMIT 1) r ON true
+        SELECT r.seq, r.expires_at FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r LIMIT 1) r ON true
     WHERE j.queue_id = %(queue)s::bigint
 ), c AS MATERIALIZED (
     SELECT u.seq, c.token, c.deadline, c.deadline + c.grace_ms * interval '1 ms' AS over_at

@@ -1,5 +1,6 @@
 -- Purpose: dead-letter jobs to another topic: append to it with provenance, remove here, count, in one statement. In a log
---   a letter keeps its rank and its own limits for the day it goes home; in a queue it is a job like any other.
+--   a letter keeps its rank and its own limits for the day it goes home; in a queue it is a job like any other. Meta to which
+--   nothing can be added (no object, or jsonb cannot hold it) is kept whole, as $meta.
 -- Parameters: queue (source id), target (topic id), seqs (at most 1,000); node and claims (the holder who released them, and its
 --   tokens; null for jobs whose lease expired or that were met by a claim); keyed (a letter keeps its key, and stays here if
 --   the target has it: else it goes without one); now.
@@ -35,9 +36,10 @@ WITH q AS MATERIALIZED (
         NULL::timestamptz AS deadline
     FROM q CROSS JOIN unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
+    CROSS JOIN (VALUES (2::smallint), (1::smallint)) AS v(lane)
     CROSS JOIN LATERAL (
         SELECT r.ctid AS place, r.deliveries FROM leasequeue_ready r
-        WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq)
             AND r.seq = j.seq
         LIMIT 1 FOR UPDATE SKIP LOCKED) r
     UNION ALL
@@ -61,10 +63,12 @@ WITH q AS MATERIALIZED (
         result_ttl_ms, key, name, tag, origin, data, meta, body, progress)
     SELECT n.new_seq, n.target, n.now, n.until, n.queue_id, n.seq, CASE WHEN n.log THEN n.rank ELSE 0 END,
         CASE WHEN n.log THEN n.max_deliveries END, CASE WHEN n.log THEN n.result_ttl_ms END,
-        CASE WHEN %(keyed)s::bool THEN n.key END, n.name, n.tag, n.origin, n.data, CASE WHEN n.meta IS NULL THEN n.stamp ELSE (
-            SELECT json_object_agg(m.key, m.value) FROM (
+        CASE WHEN %(keyed)s::bool THEN n.key END, n.name, n.tag, n.origin, n.data, CASE WHEN n.meta IS NULL THEN n.stamp
+            WHEN jsonb_typeof(leasequeue_jsonb(n.meta)) = 'object' THEN (SELECT json_object_agg(m.key, m.value) FROM (
                 SELECT o.key, o.value FROM json_each(n.meta) AS o WHERE (n.stamp -> o.key) IS NULL
-                UNION ALL SELECT o.key, o.value FROM json_each(n.stamp) AS o) m) END, n.body, n.progress
+                UNION ALL SELECT o.key, o.value FROM json_each(n.stamp) AS o) m)
+            ELSE (SELECT json_object_agg(m.key, m.value) FROM (SELECT o.key, o.value FROM json_each(n.stamp) AS o
+                UNION ALL SELECT '$meta', n.meta) m) END, n.body, n.progress
     FROM n ORDER BY n.key, n.new_seq
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq

@@ -3,6 +3,6 @@
 --   ends, for connections through a pooler).
 -- Index: none.
 -- Pages: none: a lock.
--- Returns: whether this connection leads now.
-SELECT CASE WHEN %(session)s::bool THEN pg_try_advisory_lock(%(space)s::int, %(number)s::int)
+-- Returns: whether this connection leads now; null where nothing can be written.
+SELECT CASE WHEN current_setting('transaction_read_only')::bool THEN NULL WHEN %(session)s::bool THEN pg_try_advisory_lock(%(space)s::int, %(number)s::int)
     ELSE pg_try_advisory_xact_lock(%(space)s::int, %(number)s::int) END

@@ -25,8 +25,9 @@ WITH q AS MATERIALIZED (
         SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
             WHERE NOT d.in_place AND o.queue_id = q.id AND o.seq = i.seq FOR UPDATE SKIP LOCKED) b
         UNION ALL
-        SELECT * FROM (SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
-            AND r.lane IN (1, 2) AND r.position = j.position AND r.seq = i.seq FOR UPDATE SKIP LOCKED) c
+        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
+            SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
+                AND r.lane = v.lane AND r.position = j.position AND r.seq = i.seq FOR UPDATE SKIP LOCKED) c
         LIMIT 1) p
 ), n AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS number, j.*, s.place, s.state, s.delay, target.id AS target, target.now,

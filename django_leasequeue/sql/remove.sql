@@ -4,19 +4,30 @@
 --   none), expired (only those past their time), gap ('cap' or 'ttl': readers that come too late are told; null: not), now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_record_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_attempt_job, leasequeue_floor_place; leased ones: the live claims of the queue.
--- Pages: 20 + 15 a row
+-- Pages: 20 + 18 a row
 -- Returns: seq, state, key, name, deliveries, bytes; telling.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
 ), j AS MATERIALIZED (
     SELECT seq, rank, COALESCE(position, seq) AS position FROM leasequeue_job
     WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint
+), p AS MATERIALIZED (
+    -- Two places of a row: where this statement sees it, and where it is when whoever changed it has let go.
+    SELECT p.* FROM t, j CROSS JOIN LATERAL (
+        SELECT a.place, b.place AS last FROM (VALUES (2::smallint), (1::smallint)) AS v(lane)
+        CROSS JOIN LATERAL (
+            SELECT r.ctid AS place FROM leasequeue_ready r
+            WHERE r.queue_id = %(queue)s::bigint AND r.rank = j.rank AND r.lane = v.lane AND r.position = j.position OFFSET 0) a
+        CROSS JOIN LATERAL (
+            SELECT r.ctid AS place FROM leasequeue_ready r
+            WHERE r.queue_id = %(queue)s::bigint AND r.rank = j.rank AND r.lane = v.lane AND r.position = j.position
+                AND (NOT %(expired)s::bool OR r.expires_at <= t.now)
+            FOR UPDATE) b
+        LIMIT 1) p
+    WHERE 0 = ANY (%(places)s::int[])
 ), r AS (
-    DELETE FROM leasequeue_ready r USING t
-    WHERE r.queue_id = %(queue)s::bigint AND r.rank = ANY (ARRAY(SELECT DISTINCT rank FROM j)) AND r.lane IN (1, 2)
-        AND r.position = ANY (ARRAY(SELECT position FROM j)) AND 0 = ANY (%(places)s::int[])
-        AND (NOT %(expired)s::bool OR r.expires_at <= t.now)
-    RETURNING r.seq, 0 AS state, r.deliveries
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM p UNION SELECT last FROM p))
+    RETURNING seq, 0 AS state, deliveries
 ), d AS (
     DELETE FROM leasequeue_delayed d USING t
     WHERE d.seq = ANY (%(seqs)s::bigint[]) AND d.queue_id + 0 = %(queue)s::bigint AND 1 = ANY (%(places)s::int[])
@@ -28,10 +39,13 @@ WITH t AS MATERIALIZED (
         AND (NOT %(expired)s::bool OR x.expires_at <= t.now)
     RETURNING x.seq, 3 AS state, x.deliveries
 ), o AS (
-    DELETE FROM leasequeue_record o USING t
-    WHERE o.queue_id = %(queue)s::bigint AND o.seq = ANY (%(seqs)s::bigint[]) AND 4 = ANY (%(places)s::int[])
-        AND (NOT %(expired)s::bool OR o.expires_at <= t.now)
-    RETURNING o.seq, 4 AS state, 0 AS deliveries
+    -- Records are never changed: each stays at its place.
+    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(
+        SELECT o.place FROM t, unnest(%(seqs)s::bigint[]) AS u(seq) CROSS JOIN LATERAL (
+            SELECT o.ctid AS place FROM leasequeue_record o WHERE o.queue_id = %(queue)s::bigint AND o.seq = u.seq
+                AND (NOT %(expired)s::bool OR o.expires_at <= t.now) OFFSET 0) o
+        WHERE 4 = ANY (%(places)s::int[])))
+    RETURNING seq, 4 AS state, 0 AS deliveries
 ), k AS MATERIALIZED (
     SELECT c.token, c.part, c.node, c.connection, c.seqs, c.deliveries FROM leasequeue_claim c
     WHERE 2 = ANY (%(places)s::int[]) AND NOT %(expired)s::bool AND c.queue_id = %(queue)s::bigint

@@ -12,12 +12,13 @@ WITH j AS MATERIALIZED (
     FROM leasequeue_job j CROSS JOIN LATERAL (
         SELECT %(channel)s::text = ANY (string_to_array(COALESCE(j.reply_to, ''), ' ')) AS listed) l
     WHERE j.seq = %(seq)s::bigint
-        AND NOT EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = j.seq)
-        AND NOT EXISTS (SELECT FROM leasequeue_deadletter d WHERE d.seq = j.seq AND d.in_place)
-        AND NOT EXISTS (SELECT FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq)
+        AND NOT EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = j.seq OFFSET 0)
+        AND NOT EXISTS (SELECT FROM leasequeue_deadletter d WHERE d.seq = j.seq AND d.in_place OFFSET 0)
+        AND NOT EXISTS (SELECT FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq OFFSET 0)
 ), ready AS (
     UPDATE leasequeue_ready r SET flags = r.flags | 1
-    WHERE r.queue_id = (SELECT queue_id FROM j WHERE fits AND NOT listed) AND r.rank = (SELECT rank FROM j) AND r.lane IN (1, 2)
+    WHERE r.queue_id = (SELECT queue_id FROM j WHERE fits AND NOT listed) AND r.rank = (SELECT rank FROM j)
+        AND r.lane = (SELECT s.lane FROM j, leasequeue_ready_at(j.queue_id, j.rank, j.position) s)
         AND r.position = (SELECT position FROM j)
     RETURNING r.seq
 ), delayed AS (

@@ -15,8 +15,7 @@ WITH q AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT 10 AS state, r.expires_at, 1 AS deliveries FROM leasequeue_jobresult r WHERE r.seq = j.seq
         UNION ALL
-        SELECT 0, NULL, r.deliveries FROM leasequeue_ready r
-        WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        SELECT 0, NULL, r.deliveries FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
         UNION ALL
         SELECT 1, NULL, w.deliveries FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL
@@ -32,7 +31,8 @@ WITH q AS MATERIALIZED (
         AND (j.seq = %(seq)s::bigint OR q.dedup_until <> 'claimed' OR p.deliveries = 0)
 ), ready AS (
     UPDATE leasequeue_ready r SET flags = r.flags | 2
-    WHERE r.queue_id = (SELECT queue_id FROM j WHERE state = 0) AND r.rank = (SELECT rank FROM j) AND r.lane IN (1, 2)
+    WHERE r.queue_id = (SELECT queue_id FROM j WHERE state = 0) AND r.rank = (SELECT rank FROM j)
+        AND r.lane = (SELECT s.lane FROM j, leasequeue_ready_at(j.queue_id, j.rank, j.position) s)
         AND r.position = (SELECT position FROM j)
     RETURNING r.seq
 ), delayed AS (

@@ -11,8 +11,7 @@ WITH p AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT 10 AS state FROM leasequeue_jobresult r WHERE r.seq = j.seq
         UNION ALL
-        SELECT 0 FROM leasequeue_ready r
-        WHERE r.queue_id = j.queue_id AND r.rank = j.rank AND r.lane IN (1, 2) AND r.position = COALESCE(j.position, j.seq)
+        SELECT 0 FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
         UNION ALL
         SELECT 1 FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL

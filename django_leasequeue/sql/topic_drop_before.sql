@@ -25,7 +25,7 @@ SELECT x.seq FROM (
         ORDER BY d.available_at LIMIT %(size)s::int)
     UNION ALL
     (SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = %(queue)s::bigint AND x.in_place AND x.seq < %(before)s::bigint
-        ORDER BY x.dead_at, x.seq LIMIT %(size)s::int)
+        ORDER BY x.dead_at, x.seq + 0 LIMIT %(size)s::int)
     UNION ALL
     (SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
         WHERE c.queue_id = %(queue)s::bigint AND u.seq < %(before)s::bigint LIMIT %(size)s::int)

@@ -75,7 +75,7 @@ WITH h AS MATERIALIZED (
         ORDER BY d.available_at LIMIT 1000) d
 ), x AS MATERIALIZED (
     SELECT x.seq, x.in_place FROM q CROSS JOIN LATERAL (SELECT x.seq, x.in_place FROM leasequeue_deadletter x
-        WHERE q.type = 'queue' AND x.queue_id = q.id ORDER BY x.dead_at, x.seq LIMIT 1000) x
+        WHERE q.type = 'queue' AND x.queue_id = q.id ORDER BY x.dead_at, x.seq + 0 LIMIT 1000) x
 ), head AS MATERIALIZED (
     SELECT GREATEST(COALESCE(q.head_seq, 0),
         (SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 3 AND f.rank = 0

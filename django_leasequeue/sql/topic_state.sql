@@ -32,7 +32,7 @@ WITH q AS MATERIALIZED (
         ORDER BY d.available_at LIMIT %(cap)s::int) d
     UNION ALL
     SELECT x.seq FROM q CROSS JOIN LATERAL (SELECT x.seq, x.in_place FROM leasequeue_deadletter x WHERE x.queue_id = q.id
-        ORDER BY x.dead_at, x.seq LIMIT %(cap)s::int) x WHERE x.in_place
+        ORDER BY x.dead_at, x.seq + 0 LIMIT %(cap)s::int) x WHERE x.in_place
     UNION ALL
     SELECT o.seq FROM q CROSS JOIN LATERAL (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = q.id
         ORDER BY o.seq LIMIT %(cap)s::int) o

@@ -44,7 +44,7 @@ class Acknowledger:
         self.bell = Bell()
         self._state = state
         self._buffer = buffer
-        self._links = [Link(state.options.database, "ack", state.node) for _ in range(WRITERS)]
+        self._links = [Link(state.options.database, "ack", state.node, state.outage) for _ in range(WRITERS)]
         self._helpers = [Bell() for _ in self._links[1:]]
         self._closing = False
 
@@ -151,7 +151,7 @@ class Acknowledger:
                 break
             if take_from(entry[1], held):
                 entries.append(entry)
-            else:
+            elif entry[0] != UNSTARTED:  # of those the keeper has said it
                 self._state.figures.add(lost=1)
                 _log_lost(entry[1], "the lease was gone")
         return entries

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from asgiref.sync import sync_to_async
 
@@ -17,7 +18,7 @@ from ..engine.pool import close_pools
 from .bell import Bell
 from .handler import JobControl, JobTimeout
 from .journal import Journal
-from .run import COMPLETED, Entry, TaskAlarm, ends, failed
+from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, ends, failed
 from .state import WorkerState
 from .threads import connected_threads, tidy_connections
 from .timekeeper import Timekeeper
@@ -179,6 +180,14 @@ class CoroutinePool:
 
     async def _one(self, job: LeasedJob, control: JobControl) -> None:
         handler = self._state.handler
+        task = asyncio.current_task()
+        assert task is not None
+        control.on_lost = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+        # After that: from then on the run is broken off when its lease ends.
+        if control.reason == "lease_lost" or self._state.leases.over(job):
+            control.on_lost = None
+            self._done.append((UNSTARTED, job, None, None, 0))
+            return
         slot = self._journal.slot()
         self._journal.started(slot, job)
         soft, hard = handler.timeout(job)
@@ -198,6 +207,7 @@ class CoroutinePool:
                 error = JobTimeout(soft).with_traceback(caught.__traceback__)
             entry = failed(handler, job, control, error)
         finally:
+            control.on_lost = None
             if alarm is not None:
                 self._timekeeper.forget(alarm)
         self._journal.ended(job)

@@ -39,6 +39,8 @@ DUE_EVERY = 0.25
 MAX_DUE = 1_000
 #: Queues of which an idle worker is told at most (each is a lock in shared memory); with more it looks so often.
 MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
+#: Seconds after the loss of the connection at which claims are looked for whose answer never came.
+STRAYS = (0.0, 2.0, 10.0)
 #: Seconds between looks whether a suspect can start, or has ended.
 APART = 0.05
 #: Seconds between looks while nobody tells us of new jobs: doubled from, up to.
@@ -117,13 +119,15 @@ class Fetcher:
         self._give_back = give_back
         self._apart = apart
         self._journal = journal
-        self.link = Link(state.options.database, "claim", state.node)
+        self.link = Link(state.options.database, "claim", state.node, state.outage)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
         self._trail = Trail(eager=True)
         #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
+        #: When to look for strays (monotonic): a claim that was on its way may reach the database later.
+        self._stray_looks: list[float] = []
         self._losses = 0
         self._watch: Watch | None = None
         self._news: Subscription | None = None
@@ -167,6 +171,9 @@ class Fetcher:
             self._rest()
             return
         if self.link.losses > self._losses:
+            self._losses, now = self.link.losses, time.monotonic()
+            self._stray_looks = [now + seconds for seconds in STRAYS]
+        if self._stray_looks and self._stray_looks[0] <= time.monotonic():
             self._return_strays()
         jobs = self._claim(want)
         if len(jobs) == want or self._trail.cut or self._apart.closed:
@@ -233,25 +240,27 @@ class Fetcher:
                 )
             )
             if found:
-                self._dispatch(found)
+                self._dispatch(found, self.link.asked_at)
                 jobs.extend(found)
             if len(jobs) == want or self._trail.cut or self._apart.closed:
                 break
         return jobs
 
-    def _dispatch(self, jobs: list[LeasedJob]) -> None:
+    def _dispatch(self, jobs: list[LeasedJob], asked_at: float) -> None:
+        """Pass on jobs of a claim that was sent at ``asked_at`` (monotonic seconds)."""
         state = self._state
-        state.held.update({job.seq: job for job in jobs})
-        state.figures.add(claimed=len(jobs))
         now = time.monotonic()
-        for job in {job.queue_id: job for job in jobs}.values():
+        state.leases.forget()
+        for job in {job.claim: job for job in jobs}.values():
             self._known.append(job.claim)
             self._journal.claimed(job.claim)
             state.drained[job.queue_id] = now
-            lease = (job.deadline - job.claimed_at).total_seconds()
-            if lease < state.shortest_lease:
-                state.shortest_lease = lease
+            lease = state.leases.add(job, asked_at)
+            if lease.seconds < state.shortest_lease:
+                state.shortest_lease = lease.seconds
                 state.keeper.ring()
+        state.held.update({job.seq: job for job in jobs})
+        state.figures.add(claimed=len(jobs))
         if state.keeper.sleeping:
             state.keeper.ring()
         if state.draining.is_set():
@@ -270,14 +279,13 @@ class Fetcher:
 
     def _return_strays(self) -> None:
         """Give back what we claimed without getting the answer: nobody would run it before its lease expires."""
-        losses = self.link.losses
         strays = self.link.run(read_strays(self._queues.ids[:MAX_DUE], self._state.node, list(self._known)))
         if strays:
             releases = [Release(seq, claim_id, 0) for seq, claim_id in strays]
             self.link.run(release(releases, self._state.node, project=self._state.options.project, unstarted=True))
             logger.info("Jobs given back whose claim was lost with its connection", extra={"jobs": len(strays)})
         if len(strays) < MAX_BATCH:
-            self._losses = losses
+            del self._stray_looks[0]
 
     def _rest(self) -> None:
         """Sleep until a thread or a coroutine can take another job."""

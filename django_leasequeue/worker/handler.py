@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ..engine import Failure, LeasedJob, codec
@@ -47,7 +50,10 @@ class JobControl:
         node: the worker's identity.
     """
 
-    __slots__ = ("_event", "_progress", "_reason", "_waiters", "job", "node", "ran_ms", "result_body", "result_ttl_ms")
+    __slots__ = (
+        *("_event", "_progress", "_reason", "_waiters", "job", "node"),
+        *("on_lost", "ran_ms", "result_body", "result_ttl_ms"),
+    )
 
     def __init__(self, job: LeasedJob, node: str) -> None:
         self.job = job
@@ -62,6 +68,8 @@ class JobControl:
         self.result_ttl_ms: int | None = None
         #: How long the handler ran; for the worker.
         self.ran_ms: int | None = None
+        #: Breaks the run off when its lease is lost; for the worker.
+        self.on_lost: Callable[[], object] | None = None
 
     @property
     def lost(self) -> bool:
@@ -117,6 +125,10 @@ class JobControl:
         said, self._progress = self._progress, None
         return said
 
+    def keep_progress(self, value: Any) -> None:
+        """Take back a progress that could not be stored, unless there is a newer one. For the worker."""
+        self._progress = self._progress or [value]
+
     def abort(self, reason: Reason) -> None:
         """Tell the job to stop; the first reason stays. For the worker."""
         with _guard:
@@ -126,9 +138,14 @@ class JobControl:
             event, waiters = self._event, self._waiters or ()
         if event is not None:
             event.set()
-        for loop, waiting in waiters:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(waiting.set)
+        calls: list[Callable[[], object]] = [
+            partial(loop.call_soon_threadsafe, waiting.set) for loop, waiting in waiters
+        ]
+        if reason == "lease_lost" and self.on_lost is not None:
+            calls.append(self.on_lost)
+        for call in calls:
+            with suppress(RuntimeError):  # its loop is closed
+                call()
 
 
 class Retry(NamedTuple):

@@ -5,24 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import django
 import psycopg
 
-from .. import __version__
+from .. import __version__, conf
 from ..engine import LeasedJob, Outcome, advance_floors, extend
 from ..engine.floor import Proposals
 from ..engine.limits import MAX_BATCH
 from ..engine.progress import Progress, progress
 from ..exceptions import LeaseQueueError
+from ..outage import FIRST_RETRY, LAST_RETRY
 from .buffer import take_from
 from .handler import JobControl
 from .journal import Heir
-from .link import Link, LinkClosed
+from .link import Link, Unreached
 from .state import WorkerState
 from .statements import Presence, say_goodbye, say_presence
 
@@ -39,6 +42,8 @@ PATIENCE = 4.0
 FLOORS, DRAINED = 0.15, 1.0
 #: So few jobs are claimed that floors can wait a second; and the queues of one raise at most.
 FEW, MOST_DRAINED = 20, 200
+#: Seconds that a statement gets at least.
+LEAST_PATIENCE = 1.0
 #: Seconds between looks for killed workers.
 INHERIT = 1.0
 
@@ -69,11 +74,9 @@ class Keeper:
         #: When floors were raised last, and how many jobs had been claimed then.
         self._raised = (float("-inf"), 0)
         self._looked_at = float("-inf")
-        self.link = Link(state.options.database, "keep", state.node)
+        self.link = Link(state.options.database, "keep", state.node, state.outage, waits=False)
         self._heir = Heir(state.options, self.link)
         self._closing = False
-        #: When the lease of each held job began, as far as we know: (the job, monotonic seconds).
-        self._since: dict[int, tuple[LeasedJob, float]] = {}
         self._said_at = float("-inf")
         self._settled_then = (time.monotonic(), 0)
         #: When the last round ended well (monotonic): the worker's health.
@@ -86,23 +89,37 @@ class Keeper:
 
     def run(self) -> None:
         """Keep until the worker closes."""
+        retry = FIRST_RETRY
         try:
             while not self._closing:
                 try:
                     self._round()
+                    self._sleep()
+                    retry = FIRST_RETRY
                 except psycopg.ProgrammingError:
                     raise  # the tables are not ours: trying again does not help
+                except Unreached:
+                    # The next round begins with the leases, whatever this one failed at.
+                    self._pause(retry * random.uniform(0.5, 1))
+                    retry = min(2 * retry, LAST_RETRY)
                 except (psycopg.Error, LeaseQueueError):
                     logger.exception("Keeping leases failed, trying again", extra={"node": self._state.node})
-                self._sleep()
-            self.link.run(say_goodbye(self._state.node))
-        except LinkClosed:
-            pass
+                    self._pause(PRESENCE)
+            for _ in range(2):  # the second time on a new connection
+                with suppress(Unreached):
+                    self.link.run(say_goodbye(self._state.node))
+                    break
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self._state.broke("keeper", error)
         finally:
             self._heir.close()
             self.link.close()
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep, whoever rings but ``close``."""
+        end = time.monotonic() + min(seconds, self._state.shortest_lease / 6)
+        while not self._closing and (left := end - time.monotonic()) > 0:
+            self.bell.wait(left)
 
     def _sleep(self) -> None:
         """Sleep until the next round; while jobs are claimed, raise the floors of their queues meanwhile."""
@@ -146,6 +163,9 @@ class Keeper:
                 self._wake()
 
     def _round(self) -> None:
+        patience = conf.settings.STATEMENT_TIMEOUT
+        # What hangs must leave time to try again before leases end.
+        self.link.patience = min(patience, max(LEAST_PATIENCE, self._state.shortest_lease / 3)) if patience else None
         self._renew()
         self._inherit()
         self._tell_replaced()
@@ -155,28 +175,28 @@ class Keeper:
             self._say()
         self.well_at = time.monotonic()
 
-    def _due(self) -> list[LeasedJob]:
-        """The held jobs of whose lease a third has passed."""
-        now = time.monotonic()
-        since: dict[int, tuple[LeasedJob, float]] = {}
-        due = []
+    def _due(self) -> Iterator[list[LeasedJob]]:
+        """The held jobs of whose leases a third has passed, those of a claim together, as many as a statement takes."""
+        claims: dict[int, list[LeasedJob]] = {}
         for job in list(self._state.held.values()):
-            lease = (job.deadline - job.claimed_at).total_seconds()
-            known = self._since.get(job.seq)
-            began = known[1] if known is not None and known[0] is job else now
-            since[job.seq] = (job, began)
+            claims.setdefault(job.claim, []).append(job)
+        now = time.monotonic()
+        due: list[LeasedJob] = []
+        for claim, jobs in claims.items():
+            lease = self._state.leases.of.get(claim)
             # Rounds come at every sixth: what is due before the next one is due now.
-            if now - began >= lease / 6:
-                due.append(job)
-        self._since = since
-        return due
+            if lease is not None and now - lease.since < lease.seconds / 6:
+                continue
+            if len(due) + len(jobs) > MAX_BATCH:
+                yield due
+                due = []
+            due.extend(jobs)
+        if due:
+            yield due
 
     def _renew(self) -> None:
-        due = self._due()
         state = self._state
-        for at in range(0, len(due), MAX_BATCH):
-            jobs = due[at : at + MAX_BATCH]
-            began = time.monotonic()
+        for jobs in self._due():
             settled = self.link.run(
                 extend(
                     [job.seq for job in jobs],
@@ -186,10 +206,12 @@ class Keeper:
                 )
             )
             for job in jobs:
-                if settled.outcomes[job.seq] is Outcome.OK:
-                    self._since[job.seq] = (job, began)
-                elif take_from(job, state.held):
+                if settled.outcomes[job.seq] is not Outcome.OK and take_from(job, state.held):
                     self._lose(job, settled.outcomes[job.seq])
+            for job in {job.claim: job for job in jobs if job.seq in settled.seconds}.values():
+                seconds = settled.seconds[job.seq]
+                state.leases.renewed(job, self.link.asked_at, seconds)
+                state.shortest_lease = min(state.shortest_lease, seconds)
 
     def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
         """Tell a running job that its lease is gone; one that has not started is not started any more."""
@@ -212,9 +234,15 @@ class Keeper:
                 control.abort("lease_lost")
 
     def _store_progress(self) -> None:
-        said = [Progress(control.job.seq, control.job.claim, value) for control, value in self._said()]
+        said = list(self._said())
         for at in range(0, len(said), MAX_BATCH):
-            self.link.run(progress(said[at : at + MAX_BATCH], self._state.node, project=self._state.options.project))
+            part = [Progress(control.job.seq, control.job.claim, value) for control, value in said[at : at + MAX_BATCH]]
+            try:
+                self.link.run(progress(part, self._state.node, project=self._state.options.project))
+            except Unreached:
+                for control, value in said[at:]:
+                    control.keep_progress(value)
+                raise
 
     def _said(self) -> Iterator[tuple[JobControl, Any]]:
         for control, _ in self._running():

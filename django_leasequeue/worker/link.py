@@ -5,36 +5,31 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from typing import Any, TypeVar
+import time
+from typing import TypeVar
 
 import psycopg
 
+from .. import conf
 from ..engine import ConnectionExecutor, Operation, pool
-from .statements import name_session
+from ..outage import FIRST_RETRY, LAST_RETRY, Outage, lost, passes, read_only
+from .statements import check_writable, name_session
 
 T = TypeVar("T")
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds between attempts: doubled from, up to, and spread by a random half.
-FIRST_RETRY, LAST_RETRY = 0.1, 5.0
 
-#: Classes of SQLSTATE that pass by themselves: connection, rollback (deadlock), resources, operator, system;
-#: and the codes of a server that is read-only until it is promoted, and of a lock that is not to be had.
-_PASSING = ("08", "40", "53", "57", "58")
-_PASSING_CODES = ("25006", "55P03")
+#: Seconds after which an attempt that the database refused is forgotten when others succeed.
+SETTLED = 6.0
 
 
 class LinkClosed(Exception):
     """The link was told to give up before the database answered."""
 
 
-def passes(error: psycopg.Error) -> bool:
-    """Whether an error is one of the connection or the moment, not of what was asked."""
-    state = error.sqlstate
-    if state is None:
-        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return state[:2] in _PASSING or state in _PASSING_CODES
+class Unreached(Exception):
+    """The database was not reached, and this link does not wait for it."""
 
 
 class Link:
@@ -46,18 +41,33 @@ class Link:
         using: alias of the database.
         purpose: what the log and pg_stat_activity call it.
         node: the worker's name.
+        outage: what says that the database is away.
+        waits: whether ``run`` tries until the database answers; otherwise it raises ``Unreached``.
     """
 
-    def __init__(self, using: str, purpose: str, node: str) -> None:
+    def __init__(self, using: str, purpose: str, node: str, outage: Outage, *, waits: bool = True) -> None:
         self.using = using
         self.purpose = purpose
         self._node = node
+        self._outage = outage
+        self._waits = waits
         #: Times that the connection was lost.
         self.losses = 0
         #: Whether it is trying to reach the database again.
         self.retrying = False
-        self._connection: psycopg.Connection[Any] | None = None
+        #: Seconds that a statement may take.
+        self.patience: float | None = conf.settings.STATEMENT_TIMEOUT or None
+        #: When the operation that was answered last was sent (monotonic).
+        self.asked_at = 0.0
+        self._connection: pool.Connection | None = None
         self._executor: ConnectionExecutor | None = None
+        #: When an attempt failed last (monotonic), whether the server was read-only, and whether one success shows that
+        #: this is over.
+        self._missed_at = 0.0
+        self._read_only = False
+        self._sure = True
+        #: Whether the session has its name.
+        self._named = True
         self._given_up = threading.Event()
 
     @property
@@ -85,26 +95,39 @@ class Link:
 
         Raises:
             LinkClosed: the link was given up.
+            Unreached: the first attempt failed, of a link that does not wait.
             psycopg.Error: of the operation itself.
         """
         retry = FIRST_RETRY
         while True:
+            had_one = self.up
             try:
                 answer = self.attempt(operation)
             except psycopg.Error as error:
                 if not passes(error):
                     raise
-                logger.warning(
-                    "Database not reached, trying again",
-                    extra={"purpose": self.purpose, "error": str(error).strip(), "seconds": round(retry, 1)},
-                )
+                self._missed(error, had_one)
+                if not self._waits:
+                    raise Unreached from error
             else:
-                self.retrying = False
+                # A server whose disk is full answers many statements, and will refuse the next one.
+                if self.retrying and (self._sure or time.monotonic() - self._missed_at > SETTLED):
+                    self.retrying = False
+                    self._outage.ends(self)
                 return answer
-            self.retrying = True
             if self._given_up.wait(retry * random.uniform(0.5, 1)):
                 raise LinkClosed
             retry = min(retry * 2, LAST_RETRY)
+
+    def _missed(self, error: psycopg.Error, had_one: bool) -> None:
+        """Note that an attempt failed. A connection that is lost and made again at once is not worth a warning."""
+        self._read_only, self._missed_at = read_only(error), time.monotonic()
+        self._sure = self._read_only or lost(error)
+        if self.retrying or not had_one or not lost(error):
+            self._outage.begins(self, error)
+        else:
+            logger.debug("Connection lost", extra={"purpose": self.purpose, "error": str(error).strip()})
+        self.retrying = True
 
     def attempt(self, operation: Operation[T]) -> T:
         """Run an operation once.
@@ -113,14 +136,22 @@ class Link:
             psycopg.Error: anything, also that there is no connection.
         """
         if self._executor is None:
-            self._connection = pool.connect(self.using)
+            self._connection = pool.connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)
             self._executor = ConnectionExecutor(self._connection)
-            if pool.prepares(self.using):  # not a pooler's, which others use next
-                self._executor.run(name_session(f"leasequeue {self.purpose} {self._node}"))
+            self._named = not pool.prepares(self.using)  # not a pooler's session, which others use next
+        assert self._connection is not None
         try:
+            if not self._named:
+                self._executor.run(name_session(f"leasequeue {self.purpose} {self._node}"))
+                self._named = True
+            if self._read_only:
+                self._executor.run(check_writable())
+                self._read_only = False
+            self._connection.patience = self.patience
+            self.asked_at = time.monotonic()
             return self._executor.run(operation)
         except psycopg.Error as error:
-            if passes(error) or (self._connection is not None and self._connection.closed):
+            if passes(error) or self._connection.closed:
                 self.losses += 1
                 self.close()
             raise

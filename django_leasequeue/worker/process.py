@@ -78,7 +78,7 @@ def replace_process() -> None:
     """Put a new interpreter with the same arguments in the place of this process; its threads end with it."""
     logger.warning("The process is replaced", extra={"pid": os.getpid()})
     _flush()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nosec B606  # what this process was started with
 
 
 def leave(worker: Worker, code: ExitCode, *, end: Callable[[int], None] = os._exit) -> None:

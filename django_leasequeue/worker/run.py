@@ -16,6 +16,8 @@ _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _set_async_exc.restype = ctypes.c_int
 _NULL: Any = ctypes.py_object()
 
+#: Reasons to stop for which the job can do nothing.
+_TOLD = ("stopping", "lease_lost")
 #: How runs end, for the acknowledger.
 COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED = range(5)
 #: (how it ended, the job, its control, the result as JSON or the failure, the delay of a retry in ms)
@@ -124,9 +126,12 @@ class Slot:
 def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:
     """Ask the handler what an error means; an error of the handler itself is kept as the failure.
 
-    A job that ended because the worker stops has not failed: it is given back.
+    A job that ended because the worker stops or its lease does has not failed: it is given back.
     """
-    if control is not None and control.reason == "stopping" and isinstance(error, JobAborted):
+    if control is not None and (
+        (control.reason in _TOLD and isinstance(error, JobAborted))
+        or (control.reason == "lease_lost" and isinstance(error, asyncio.CancelledError))
+    ):
         return (STOPPED, job, control, None, 0)
     failure: Failure
     decision: Retry | GiveUp

@@ -10,9 +10,11 @@ import time
 import psycopg
 
 from ..engine import LeasedJob
+from ..outage import Outage
 from .bell import Bell
 from .figures import Figures
 from .handler import Handler
+from .leases import Leases
 from .options import WorkerOptions
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -33,9 +35,14 @@ class WorkerState:
         self.handler = handler
         self.figures = Figures()
         self.started_at = time.monotonic()
+        #: What the worker's connections say together.
+        self.outage = Outage(
+            logger, "The database is not reached, trying again", "The database is reached again", node=node
+        )
         #: Every job whose lease is ours, from the claim to the moment its end is sent. Who takes a job out answers for
         #: it: whoever comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
         self.held: dict[int, LeasedJob] = {}
+        self.leases = Leases(self.held)
         #: How many ends are being told to the database now.
         self._settling = 0
         self._lock = threading.Lock()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import psycopg
+
 from ..engine import arrays, codec
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import Steps, operation
@@ -45,6 +47,14 @@ def until_due(queue_ids: Sequence[int]) -> Steps[tuple[float | None, float | Non
 def name_session(name: str) -> Steps[None]:
     """Name the connection for ``pg_stat_activity``."""
     yield "worker_session", {"name": name}
+
+
+@operation
+def check_writable() -> Steps[None]:
+    """Raise ``psycopg.errors.ReadOnlySqlTransaction`` where nothing can be written, as what writes would."""
+    ((writable,),) = yield "worker_writable", {}
+    if not writable:
+        raise psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
 
 
 @operation

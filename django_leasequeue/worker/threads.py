@@ -17,7 +17,7 @@ from .bell import Bell
 from .buffer import JobBuffer
 from .handler import JobControl, JobTimeout
 from .journal import Journal
-from .run import COMPLETED, Entry, Slot, ThreadAlarm, ends, failed
+from .run import COMPLETED, UNSTARTED, Entry, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState
 from .timekeeper import Timekeeper
 
@@ -100,7 +100,7 @@ class ThreadPool:
     def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
         # Everything that is looked up once instead of for every job.
         state, buffer, node = self._state, self._buffer, self._state.node
-        handler, held = state.handler, state.held
+        handler, held, leases = state.handler, state.held, state.leases.of
         timeout, run = handler.timeout, handler.run
         jobs, take, append = buffer.jobs, buffer.jobs.popleft, self._done.append
         fetcher, acknowledger = buffer.fetcher, self._acknowledger
@@ -126,11 +126,18 @@ class ThreadPool:
                 tidy_connections()
             control = JobControl(job, node)
             soft, hard = timeout(job)
-            slot.since = since = monotonic()
             slot.control = control
             if not admits(job):
                 slot.control = None
                 buffer.put_back(job)
+                continue
+            # After the job is shown in the slot: from then on it is told when its lease ends.
+            slot.since = since = monotonic()
+            lease = leases.get(job.claim)
+            if lease is None or since >= lease.until:
+                slot.control = None
+                append((UNSTARTED, job, None, None, 0))
+                acknowledger.ring()
                 continue
             started(number, job)
             try:

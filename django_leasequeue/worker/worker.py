@@ -134,13 +134,17 @@ class Worker:
         lose what runs. The report says it.
         """
         hangs = time.monotonic() - self._keeper.well_at > HANGS and not self._keeper.link.retrying
-        return self.state.broken is None and not hangs and all(thread.is_alive() for thread in self._service.values())
+        return (
+            self.state.broken is None
+            and not hangs
+            and all(thread.is_alive() for thread in list(self._service.values()))
+        )
 
     def report(self) -> Report:
         """Return whether the worker is well, and its figures."""
         state = self.state
         figures = {"node": state.node, "state": state.word, "held": len(state.held), "running": len(self.running())}
-        figures["database"] = "unreached" if self._keeper.link.retrying else "reached"
+        figures["database"] = "unreached" if state.outage.lasts else "reached"
         return self.healthy, {**figures, **state.figures.as_dict()}
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:
@@ -182,11 +186,20 @@ class Worker:
             ("fetcher", self._fetcher.run),
             ("acknowledger", self._acknowledger.run),
             ("keeper", self._keeper.run),
+            ("leases", self._watch_leases),
         ):
-            self._service[part] = threading.Thread(target=_closing, args=(body,))
-            state.start_thread(part, self._service[part])
+            thread = threading.Thread(target=_closing, args=(body,))
+            state.start_thread(part, thread)
+            # Only now: whoever asks for the worker's health meanwhile must not find a thread that does not live.
+            self._service[part] = thread
         if self._reaper is not None:
             self._reaper.start()
+
+    def _watch_leases(self) -> None:
+        try:
+            self.state.leases.watch(self.running)
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
+            self.state.broke("leases", error)
 
     def _give_back_surplus(self, allowed: int) -> None:
         surplus = self._buffer.take_back(len(self._buffer.jobs) - allowed)
@@ -313,6 +326,7 @@ class Worker:
 
     def _close(self) -> bool:
         """End the threads; return whether all did."""
+        self.state.leases.close()
         self._keeper.close()
         keeper = self._service["keeper"]
         keeper.join(2)

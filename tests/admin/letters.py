@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pgtrigger
+from django.db import connection
+
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Release
 from django_leasequeue.engine.bulkoperation import start_operation
@@ -51,6 +54,16 @@ def bury(
         die(seqs, queue, failure, project)
         found += seqs
     return found
+
+
+def store(seqs: list[int], *, data: str | None = None, meta: str | None = None) -> None:
+    """Give jobs this JSON text as their data or meta, past all checks, as another program may have stored it."""
+    with pgtrigger.ignore("leasequeue.Job:written_once"), connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE leasequeue_job SET data = COALESCE(%s::text::json, data), meta = COALESCE(%s::text::json, meta)"
+            " WHERE seq = ANY (%s)",
+            [data, meta, seqs],
+        )
 
 
 def failure(print_: str, message: str = "it failed", kind: str = "shop.Error") -> Failure:

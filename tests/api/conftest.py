@@ -10,6 +10,7 @@ from django.apps import apps
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
+from django_leasequeue.api.guesses import guesses
 from django_leasequeue.api.keys import ring
 from django_leasequeue.api.topics import base, figures
 from django_leasequeue.engine import clock as engine_clock
@@ -25,6 +26,7 @@ def _nothing_remembered() -> Iterator[None]:
     """What a server process remembers for a moment would survive the test's rollback."""
     yield
     ring.forget()
+    guesses.forget()
     figures.forget()
     base.forget()
 

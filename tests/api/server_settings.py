@@ -8,11 +8,14 @@ from testproject.settings import *  # noqa: F403  (the whole of the other settin
 DEBUG = False
 ALLOWED_HOSTS = ["*"]
 LEASEQUEUE = {
-    "API": {"KEY_CACHE_SECONDS": 0, "COUNT_SECONDS": 0, **json.loads(os.environ.get("LEASEQUEUE_TEST_API", "{}"))}
+    **json.loads(os.environ.get("LEASEQUEUE_TEST", "{}")),
+    "API": {"KEY_CACHE_SECONDS": 0, "COUNT_SECONDS": 0, **json.loads(os.environ.get("LEASEQUEUE_TEST_API", "{}"))},
 }
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "handlers": {"console": {"class": "logging.StreamHandler"}},
-    "loggers": {"django_leasequeue": {"handlers": ["console"], "level": "WARNING"}},
+    "loggers": {
+        "django_leasequeue": {"handlers": ["console"], "level": os.environ.get("LEASEQUEUE_TEST_LOG", "WARNING")}
+    },
 }

@@ -22,6 +22,7 @@ from django_leasequeue.client import Again, Client, Job, Record, TopicNotFound, 
 from tests.api.relay import Relay
 from tests.api.servers import Server, eventually, serving
 from tests.conftest import child_environment
+from tests.support.proxy import Proxy
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
@@ -215,6 +216,58 @@ def test_leases_that_nobody_could_extend_are_lost(client: Client, server: Server
             relay.cut()
             assert lost.wait(10)
             relay.refusing = False
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
+    client: Client, server: Server, queue: str, stream: bool
+) -> None:
+    began = threading.Event()
+    told: list[tuple[float, float]] = []
+
+    def handler(job: Job) -> None:
+        began.set()
+        ends = time.monotonic() + 20
+        while not job.lost and time.monotonic() < ends:
+            time.sleep(0.01)
+        told.append((time.time(), job.deadline.timestamp()))
+
+    client.produce(queue, [Record(1)])
+    with Proxy("127.0.0.1", server.port) as proxy:
+        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
+            worker = Worker(through, queue, handler, stream=stream, lease_ms=4_000, drain_seconds=0)
+            with running(worker):
+                assert began.wait(10)
+                proxy.hang()
+                eventually(lambda: bool(told))
+                proxy.heal()
+    # A second before, is the promise; the test only asks for: before.
+    assert told[0][0] < told[0][1]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_job_whose_push_was_held_up_is_not_started(client: Client, server: Server, queue: str, known: bool) -> None:
+    seen: list[int] = []
+    with Proxy("127.0.0.1", server.port) as proxy:
+        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
+            with running(Worker(through, queue, in_thread(seen), node="slow", lease_ms=1_000)):
+                if known:
+                    client.produce(queue, [Record(1)])
+                    eventually(empty(client, queue))
+                else:
+                    eventually(lambda: proxy.accepted > 0)
+                proxy.hang(answers_only=True)
+                client.produce(queue, [Record(2)])
+                taken: list[Job] = []
+                # Pushed to the worker, which does not get it; and leased to another when that lease is over.
+                eventually(lambda: counters(client, queue)["in_flight"] == 1)
+                eventually(lambda: bool(taken.extend(client.claim(queue, "other", lease_ms=60_000)) or taken))
+                assert taken[0].deliveries > 1
+                proxy.heal()
+                client.produce(queue, [Record(3)])
+                eventually(lambda: 3 in seen)
+                assert 2 not in seen
+                client.ack(queue, "other", taken)
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -11,15 +11,22 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from django_leasequeue.api.access import Access
-from django_leasequeue.api.keys import MARK, USED_EVERY, create_key, make_token, ring, rotate_key, split_token
+from django_leasequeue.api.fields import Text
+from django_leasequeue.api.guesses import Guesses
+from django_leasequeue.api.keys import MARK, USED_EVERY, create_key, find, make_token, ring, rotate_key, split_token
+from django_leasequeue.api.options import options
 from django_leasequeue.api.redaction import redact
+from django_leasequeue.api.topics.config import NAMES_TOPIC
+from django_leasequeue.api.topics.serializers import ConfigBody
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import ApiKey
 from tests.api.client import Api
@@ -119,6 +126,30 @@ def test_g5_prefixes(key: KeyMaker) -> None:
     assert api.get("topics/mail.none").status == 404  # within its prefixes absence may be told
 
 
+def test_g5_prefixes_hold_for_every_topic_that_a_configuration_names(key: KeyMaker) -> None:
+    key().queue("other.dlq")
+    api = key("read", "write", "admin", topics=["jobs."])
+    config = {"type": "queue", "max_deliveries": 1, "dead_letter": "other.dlq"}
+    write = {"records": [{"data": 1}], "config": config}
+    for answer in (api.put("topics/jobs.a", config), api.post("topics/jobs.b", write)):
+        assert (answer.status, answer.code) == (403, "forbidden")
+        assert "other.dlq" in answer.message
+    assert [line["topic"] for line in api.get("topics")["topics"]] == []
+    config["dead_letter"] = "jobs.dlq"
+    api.put("topics/jobs.a", config, status=201)
+    api.post("topics/jobs.b", write, status=201)
+    config["dead_letter"] = "other.dlq"
+    assert api.put("topics/jobs.a", config).status == 403
+    assert api.state("jobs.a")["config"]["dead_letter"] == "jobs.dlq"
+    assert api.post("topics/jobs.a", write).status == 403  # also where it would not be used
+
+
+def test_every_field_that_names_a_topic_is_known_as_one() -> None:
+    """A configuration says nothing of another topic that prefixes do not hold for."""
+    texts = {name for name, field in ConfigBody().fields.items() if type(field) is Text}
+    assert texts == set(NAMES_TOPIC)
+
+
 def test_g5_a_key_belongs_to_a_project(key: KeyMaker) -> None:
     one, two = key(project="one"), key(project="two")
     one.queue("jobs")
@@ -214,6 +245,94 @@ def test_g5_the_door_is_closed_by_default_and_open_when_told(db: None, settings:
     assert Api().get("topics").status == 200
     settings.LEASEQUEUE = {"API": {"ACCESS": "keys"}}
     assert Api().get("topics").status == 401
+
+
+def bogus(number: int = 0) -> int:
+    return Api(f"{MARK}{number:012x}_secret").get("topics").status
+
+
+def test_unknown_keys_are_refused_before_they_cost_a_query(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("django_leasequeue.api.guesses.monotonic", lambda: now)
+    looked_up: list[str] = []
+
+    def counted(prefix: str) -> Any:
+        looked_up.append(prefix)
+        return find(prefix)
+
+    monkeypatch.setattr("django_leasequeue.api.auth.find", counted)
+    settings.LEASEQUEUE = {"API": {"KEY_CACHE_SECONDS": 0, "UNKNOWN_KEYS_PER_MINUTE": 3}}
+    known, fresh = key(), key()
+    assert known.get("topics").status == 200
+    looked_up.clear()
+    assert [bogus(number) for number in range(10)] == [401] * 3 + [429] * 7
+    assert len(looked_up) == 3
+    prefix, _ = split_token(known.token or "") or ("", "")
+    answer = Api(f"{MARK}{prefix}_guess").get("topics", status=429)
+    assert (answer.code, answer.headers["retry-after"], len(looked_up)) == ("throttled", "20", 3)
+    assert known.get("topics").status == 200  # a key that was good here goes on, whoever else guesses at its address
+    assert fresh.get("topics").status == 429
+    now += 20
+    assert fresh.get("topics").status == 200
+    assert [bogus(), bogus()] == [401, 429]  # a good one costs nothing
+    settings.LEASEQUEUE = {"API": {"UNKNOWN_KEYS_PER_MINUTE": None}}
+    assert [bogus(number) for number in range(10)] == [401] * 10
+
+
+def test_unknown_keys_are_counted_by_address(key: KeyMaker, settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"UNKNOWN_KEYS_PER_MINUTE": 1}}
+
+    def guess(address: str, forwarded: str | None = None) -> int:
+        more = {} if forwarded is None else {"headers": {"x-forwarded-for": forwarded}}
+        return Api(f"{MARK}0123456789ab_secret").get("topics", REMOTE_ADDR=address, **more).status
+
+    assert [guess("192.0.2.1"), guess("192.0.2.1"), guess("192.0.2.2")] == [401, 429, 401]
+    assert [guess("::ffff:192.0.2.3"), guess("192.0.2.3")] == [401, 429]
+    assert [guess("2001:db8::1"), guess("2001:db8::ffff:2"), guess("2001:db8:0:1::1")] == [401, 429, 401]
+    assert [guess("10.0.0.1", "198.51.100.1"), guess("10.0.0.1", "198.51.100.2")] == [401, 429]  # anybody can say that
+    settings.LEASEQUEUE = {"API": {"UNKNOWN_KEYS_PER_MINUTE": 1, "PROXIES": 2}}
+    assert [guess("10.0.0.2", f"{spoofed}, 198.51.100.3, 10.0.0.1") for spoofed in ("1.1.1.1", "1.1.1.2")] == [401, 429]
+    assert guess("10.0.0.2", "1.1.1.1, 198.51.100.4, 10.0.0.1") == 401
+    assert guess("10.0.0.3", "198.51.100.4") == 401  # fewer than our proxies write: it came past one of them
+
+
+def test_what_is_remembered_of_unknown_keys_is_bounded(monkeypatch: Any, settings: Any) -> None:
+    monkeypatch.setattr("django_leasequeue.api.guesses._REMEMBERED", 100)
+    found = Guesses()
+    for number in range(1_000):
+        assert found.spend(f"client-{number}") == 0
+    assert len(found._left) == 100
+
+
+def test_a_database_that_is_away_uses_up_no_guesses(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"UNKNOWN_KEYS_PER_MINUTE": 1}}
+
+    async def away(*_: Any) -> Any:
+        raise OperationalError("gone")
+
+    api = key()
+    with monkeypatch.context() as patch:
+        patch.setattr("django_leasequeue.api.running.Runner.run", away)
+        assert [api.get("topics").status for _ in range(3)] == [503] * 3
+    assert api.get("topics").status == 200
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"UNKNOWN_KEYS_PER_MINUTE": 0},
+        {"UNKNOWN_KEYS_PER_MINUTE": "many"},
+        {"PROXIES": -1},
+        {"PROXIES": True},
+        {"RECHECK_SECONDS": 0},
+        {"MAX_STREAMS": None},
+        {"MAX_DEPTH": 0.5},
+    ],
+)
+def test_settings_that_cannot_be(settings: Any, wrong: dict[str, Any]) -> None:
+    settings.LEASEQUEUE = {"API": wrong}
+    with pytest.raises(ImproperlyConfigured, match=next(iter(wrong))):
+        options()
 
 
 def test_g3_throttling_per_key(key: KeyMaker, monkeypatch: Any) -> None:

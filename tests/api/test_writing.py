@@ -95,6 +95,8 @@ def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
         ({"records": [{"data": 1, "node": "x" * 129}]}, "invalid_request", "node"),
         ({"records": [{"data": 1, "node": ""}]}, "invalid_request", "node"),
         ({"records": [{"data": 1, "meta": []}]}, "invalid_request", "meta"),
+        ({"records": [{"data": 1}, {"data": 1, "meta": {"a": 1, "$b": 2}}]}, "invalid_request", "records[1].meta"),
+        ({"records": [{"data": 1, "meta": {"$dead_letter_deliveries": "x"}}]}, "invalid_request", "'$'"),
         ({"records": [{"data": 1, "meta": {str(n): n for n in range(65)}}]}, "invalid_request", "64"),
         ({"records": [{"data": 1, "meta": {"x": "y" * 16_384}}]}, "invalid_request", "16384"),
         ({"records": [{"data": "a\x00b"}]}, "invalid_request", "U+0000"),

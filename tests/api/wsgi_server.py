@@ -9,6 +9,7 @@ from testproject.wsgi import application
 
 class ThreadedServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 200
 
 
 if __name__ == "__main__":

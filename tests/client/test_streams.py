@@ -90,11 +90,30 @@ def test_work_waits_longer_each_time_and_as_the_server_says(monkeypatch: pytest.
         server.answer(Open, ConnectionFailed("refused"))
         server.answer(Close)
         pauses.append(server.answer(Pause).seconds)
-    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert pauses == [0.5, 1, 2, 2, 2, 2, 2, 2, 2]
     body = json.dumps({"error": {"code": "not_ready", "message": "No."}}).encode()
     server.answer(Open, Answer(503, {"retry-after": "60"}, body))
     server.answer(Close)
-    assert server.answer(Pause).seconds == 90
+    assert server.answer(Pause).seconds == 62
+
+
+def test_what_fails_again_and_again_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "django_leasequeue.client")
+    stream, polling = Server(work("t", "w1")), Server(claims("t", "w1", Retry(tries=1)))
+    for _ in range(5):
+        stream.answer(Open, ConnectionFailed("refused"))
+        stream.answer(Close)
+        stream.answer(Pause)
+        polling.answer(Request, ConnectionFailed("refused"))
+        polling.answer(Pause)
+    stream.answer(Open, OPEN)
+    polling.answer(Request, Answer(200, {}, b'{"claimed": []}'))
+    assert [record.getMessage() for record in caplog.records] == [
+        "The stream of 't' ended, connecting again: refused",
+        "Cannot claim from 't', trying again: refused",
+        "The stream of 't' is open again",
+        "Claiming from 't' again",
+    ]
 
 
 def test_work_raises_what_the_server_refuses_for_good() -> None:

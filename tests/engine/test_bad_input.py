@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+import django_leasequeue
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_token
 from django_leasequeue.engine.floor import Proposals
@@ -99,6 +100,16 @@ class TestEnqueue:
             for bad in values:
                 jobs = [NewJob(data=1)] * (size - 1) + [NewJob(**{field: bad})]
                 refused(engine.enqueue, "work", jobs[-3:] if size == 1 else jobs, says=field)
+
+    @pytest.mark.parametrize("size", [1, 3, 150], ids=["one", "some", "bulk"])
+    def test_names_in_meta_that_are_the_queues_own(self, refused: Refused, size: int) -> None:
+        bad = NewJob(meta={"mine": 1, "$dead_letter_deliveries": "x"})
+        refused(engine.enqueue, "work", [NewJob(data=1)] * (size - 1) + [bad], says="$dead_letter_deliveries")
+
+    def test_the_doors_of_python_refuse_them_alike(self, queue: int) -> None:
+        with pytest.raises(ValueError, match="reserved"):
+            django_leasequeue.Queue("work").enqueue({"n": 1}, meta={"$mine": 1})
+        django_leasequeue.Queue("work").enqueue({"$data": 1}, meta={"mine$": {"$within": 1}})
 
     def test_data_that_contains_itself(self, refused: Refused) -> None:
         ring: list[Any] = []

@@ -233,7 +233,7 @@ class TestRaces:
     def wait_until_blocked(self, executor: engine.ConnectionExecutor, watcher: engine.ConnectionExecutor) -> None:
         pid = executor.connection.info.backend_pid
         for _ in range(1_000):
-            blocked = watcher.connection.execute("SELECT cardinality(pg_blocking_pids(%s))", [pid]).fetchone()
+            blocked = watcher.connection.execute("SELECT cardinality(pg_blocking_pids(%s::int))", [pid]).fetchone()
             if blocked and blocked[0]:
                 return
         pytest.fail("it never waited")

@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 from django.db import IntegrityError, connection, transaction
+from psycopg import sql
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LeaseEvent
+from django_leasequeue.sql import statement
 
 from .helpers import enqueue, make, open_transaction
 
@@ -251,7 +253,7 @@ def test_a_reader_of_the_whole_log_delays_new_partitions_only(log) -> None:
 
 def test_two_keepers_do_not_get_in_each_others_way(log) -> None:
     with open_transaction() as other:
-        other.connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", partitions.LOCK)
+        other.connection.execute("SELECT pg_advisory_xact_lock(%s::int, %s::int)", partitions.LOCK)
         assert partitions.maintain(log) == ([], [], {}, [], False)
     assert len(partitions.maintain(log).made) == 3
 
@@ -297,3 +299,82 @@ def test_a_role_that_does_not_own_the_log_says_so(log) -> None:
         log.execute("RESET ROLE")
         log.execute("DROP OWNED BY leasequeue_stranger")
         log.execute("DROP ROLE leasequeue_stranger")
+
+
+@pytest.fixture
+def reader() -> Iterator[str]:
+    """A role that may sign in and has no rights yet."""
+    run("CREATE ROLE tests_reader LOGIN; CREATE ROLE tests_team; GRANT tests_team TO tests_reader")
+    yield "tests_reader"
+    run("DROP OWNED BY tests_reader, tests_team; DROP ROLE tests_reader, tests_team")
+
+
+def may_read(role: str) -> dict[str, bool]:
+    """Return whether a role reads the log, and each partition by its own name, by doing it."""
+    with connect("default") as own:
+        names = ["leasequeue_leaseevent", "leasequeue_leaseevent_default"]
+        names += [partition.name for partition in partitions.read_layout(own).partitions]
+        own.execute(f"SET SESSION AUTHORIZATION {role}")
+        found = {}
+        for name in names:
+            try:
+                own.execute(f"SELECT count(*) FROM {name}")
+                found[name] = True
+            except psycopg.errors.InsufficientPrivilege:
+                found[name] = False
+    return found
+
+
+def test_a_new_partition_is_read_by_whoever_reads_the_log(log, reader) -> None:
+    run(f"GRANT SELECT ON leasequeue_leaseevent TO {reader}")
+    made = partitions.maintain(log).made
+    assert len(made) == 3
+    write(50)
+    assert set(may_read(reader).values()) == {True}
+    drawn(1_500_200)
+    made = partitions.maintain(log).made
+    assert made
+    assert all(may_read(reader)[name] for name in made)
+
+
+@pytest.mark.parametrize("grantee", ["tests_reader", "tests_team", "PUBLIC"])
+def test_rights_that_are_given_or_taken_later_reach_the_partitions_that_are_there(log, reader, grantee) -> None:
+    partitions.maintain(log)
+    assert set(may_read(reader).values()) == {False}
+    run(f"GRANT SELECT ON leasequeue_leaseevent TO {grantee}")
+    # By the log's own name at once; by their own names from the next round on.
+    assert [name for name, may in may_read(reader).items() if may] == ["leasequeue_leaseevent"]
+    done = partitions.maintain(log)
+    assert (done.made, done.busy) == ([], [])
+    assert set(may_read(reader).values()) == {True}
+    run(f"REVOKE SELECT ON leasequeue_leaseevent FROM {grantee}")
+    partitions.maintain(log)
+    assert set(may_read(reader).values()) == {False}
+
+
+def test_rights_that_are_as_they_should_be_are_left_alone(log, reader) -> None:
+    run(f"GRANT SELECT, INSERT ON leasequeue_leaseevent TO {reader}")
+    partitions.maintain(log)
+    query = "SELECT oid, xmin FROM pg_class WHERE relname LIKE 'leasequeue_leaseevent%' ORDER BY oid"
+    before = log.execute(query).fetchall()
+    assert log.execute(statement("event_grants")).fetchall() == []
+    partitions.maintain(log)
+    assert log.execute(query).fetchall() == before
+
+
+def test_a_role_that_is_dropped_or_granted_to_meanwhile_delays_the_rights_only(log, reader, monkeypatch) -> None:
+    run(f"GRANT SELECT ON leasequeue_leaseevent TO {reader}")
+    real = partitions._ddl
+
+    def late(connection, name, **parts) -> None:
+        if name == "event_partition_grant":
+            parts["grantee"] = sql.Identifier("tests_gone")
+        real(connection, name, **parts)
+
+    partitions.maintain(log)
+    run("REVOKE SELECT ON leasequeue_leaseevent_default FROM tests_reader")
+    with monkeypatch.context() as patch:
+        patch.setattr(partitions, "_ddl", late)
+        assert partitions.maintain(log).busy == ["grants"]
+    assert partitions.maintain(log).busy == []
+    assert set(may_read(reader).values()) == {True}

@@ -321,11 +321,9 @@ class TestAnEqualKeyAtTheSameTime:
             with ThreadPoolExecutor(1) as threads:
                 answer = threads.submit(work, executor)
                 pid = executor.connection.info.backend_pid
-                for _ in range(1_000):
-                    if watcher.connection.execute("SELECT cardinality(pg_blocking_pids(%s))", [pid]).fetchone() != (0,):
-                        break
-                else:
-                    pytest.fail("it never waited")
+                blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
+                while watcher.connection.execute(blocked, [pid]).fetchone() != (True,):
+                    assert not answer.done(), "it never waited"
                 twin.connection.commit() if commits else twin.connection.rollback()
                 return answer.result(10)
 

@@ -8,7 +8,7 @@ from threading import Barrier
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
+from django_leasequeue.engine import NewJob, replies
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import (
     Claim,
@@ -24,6 +24,7 @@ from django_leasequeue.models import (
     Ready,
 )
 
+from ..worker.support import eventually
 from .helpers import (
     NODE,
     claim,
@@ -33,6 +34,7 @@ from .helpers import (
     last_event,
     make,
     one,
+    open_transaction,
     outcomes,
     own_connection,
     put,
@@ -135,6 +137,27 @@ def test_cancel_and_claim_at_once_never_both() -> None:
         assert kinds(number) == ["enqueued", "cancelled"]
     assert LiveJob.objects.filter(state=JobState.LEASED).count() == len(taken)
     assert LiveJob.objects.filter(state=JobState.READY).count() == rounds * 3 - len(taken) - len(gone)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("came_back", [False, True])
+def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> None:
+    """A cancel that waits for who joins a job's end takes the job, although its row lies elsewhere by then."""
+    make("work")
+    numbers = put(3)
+    if came_back:
+        engine.run(engine.nack([one().seq], NODE))
+    with open_transaction() as other, own_connection() as canceller, own_connection() as watcher:
+        assert other.run(replies.join(numbers[0], "somebody"))
+        with ThreadPoolExecutor(1) as threads:
+            cancelling = threads.submit(canceller.run, engine.cancel("work", seqs=numbers))
+            pid = canceller.connection.info.backend_pid
+            blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
+            eventually(lambda: watcher.connection.execute(blocked, [pid]).fetchone() == (True,), "the cancel waited")
+            other.connection.commit()
+            assert sorted(seq for seq, _ in cancelling.result(60)) == numbers
+    assert not Ready.objects.exists()
+    assert not Job.objects.exists()
 
 
 class TestPurge:

@@ -338,17 +338,17 @@ class TestJ3Heartbeat:
         return heart.job.deadline
 
     def test_j3_a_lease_that_ran_out_while_the_database_was_away_is_lost(self, monkeypatch: Any) -> None:
-        from django_leasequeue import heartbeat
+        from django_leasequeue import beater
 
         queue = jqueue()
         queue.enqueue(1)
         [job] = queue.claim(lease_ms=300)
 
-        def away(using: str) -> Any:
+        def away(using: str, **options: Any) -> Any:
             raise StorageError("away")
 
-        monkeypatch.setattr(heartbeat.pool, "connect", away)
-        monkeypatch.setattr(heartbeat, "RETRY", 0.02)
+        monkeypatch.setattr(beater.pool, "connect", away)
+        monkeypatch.setattr(beater, "RETRY", 0.02)
         with Heartbeat(queue, job) as heart:
             assert heart.wait_lost(20)
 

@@ -54,7 +54,9 @@ CASES = [
     Case("queue_get", named("busy"), 1),
     Case("queue_by_id", {"queue": BUSY}, 1),
     Case("queue_names", {"queues": EVERY}, len(IDS)),
-    Case("queue_list", {"project": "", "after": "idle-1", "prefix": "", "type": None, "size": 50}, 50),
+    Case(
+        "queue_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "type": None, "size": 50}, 50
+    ),
     Case("queue_page", {"after": 0, "size": 50}, 50),
     Case("queue_lock", named("busy"), 1),
     Case("queue_hold", named("busy"), 1),

@@ -7,11 +7,13 @@ from datetime import timedelta
 from django_leasequeue.engine import arrays
 
 from .cases_core import BUSY, EVERY, numbers
-from .filling import DEAD, FRESH, IDS, NOW
+from .filling import DEAD, FRESH, IDS, LETTERS, NOW, PARKED
 from .regimes import Case
 
 DEATHS = {"queues": arrays.integers([IDS["morgue"], IDS["annex"]]), "each": 100, "size": 100}
 GROUP = {**DEATHS, "fingerprint": "print-7"}
+#: Where dead letters stand: in their own queue, in a log, in another queue.
+DEATH_PLACES = ((DEAD, "morgue"), (LETTERS, "letters"), (PARKED, "parked"))
 PART = "{00000000-0000-0000-0000-000000000007}"
 
 CASES = [
@@ -39,6 +41,7 @@ CASES = [
     Case("dead_count", {"queues": DEATHS["queues"], "cap": 1_000}, 1_000),
     Case("dead_count", {"queues": DEATHS["queues"], "cap": 500, "fingerprint": "print-7"}, 500),
     Case("dead_rows", {"seqs": numbers(DEAD, 50), "payload": True}, 50),
+    Case("dead_rows", {"seqs": numbers(PARKED, 50), "payload": True}, 50),
     Case(
         "dead_match",
         {
@@ -52,22 +55,24 @@ CASES = [
         },
         100,
     ),
-    Case("dead_lock", {"seqs": numbers(DEAD, 100)}, 100),
-    Case("dead_discard", {"seqs": numbers(DEAD, 100), "reason": "x"}, 100),
-    Case(
-        "dead_edit",
-        {"project": "", "queue": "morgue", "seq": DEAD + 9, "dead_at": NOW - timedelta(seconds=9), "data": "{}"},
-        1,
+    *(Case("dead_lock", {"seqs": numbers(first, 100)}, 100) for first, _ in DEATH_PLACES),
+    *(Case("dead_discard", {"seqs": numbers(first, 100), "reason": "x"}, 100) for first, _ in DEATH_PLACES),
+    *(
+        Case(
+            "dead_edit",
+            {"project": "", "queue": queue, "seq": first + 9, "dead_at": NOW - timedelta(seconds=9), "data": "{}"},
+            1,
+        )
+        for first, queue in DEATH_PLACES
     ),
-    Case(
-        "redrive",
-        {"project": "", "queue": "morgue", "target": "morgue", "seqs": numbers(DEAD, 100), "delays": "{}"},
-        100,
-    ),
-    Case(
-        "redrive",
-        {"project": "", "queue": "morgue", "target": "other", "seqs": numbers(DEAD, 100), "delays": "{}"},
-        100,
+    *(
+        Case(
+            "redrive",
+            {"project": "", "queue": queue, "target": target, "seqs": numbers(first, 100), "delays": "{}"},
+            100,
+        )
+        for first, queue in DEATH_PLACES
+        for target in ("morgue", "other")
     ),
     Case("operation_next", {"size": 10}, 10),
     Case("operation_take", {"id": 1, "size": 100}, 1),

@@ -14,7 +14,21 @@ NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 IDS = {
     name: 900_001 + number
     for number, name in enumerate(
-        ("busy", "other", "later", "due", "over", "letters", "stale", "capped", "graves", "morgue", "annex", "empty")
+        (
+            "busy",
+            "other",
+            "later",
+            "due",
+            "over",
+            "letters",
+            "stale",
+            "capped",
+            "graves",
+            "morgue",
+            "annex",
+            "parked",
+            "empty",
+        )
     )
 }
 #: Queues in which there is nothing.
@@ -25,11 +39,14 @@ RESULTS = 200_000
 FRESH, AGAIN, OTHER, LATER, DUE, STALE = 1_000_000, 1_100_000, 1_200_000, 1_300_000, 1_400_000, 1_500_000
 LEASED, BATCHED, OVER, GRAVES = 2_000_000, 2_100_000, 2_200_000, 2_300_000
 DEAD, ANNEX, RECORDS, LETTERS, CAPPED, DONE = 3_000_000, 3_100_000, 3_200_000, 3_300_000, 3_400_000, 4_000_000
+#: Dead letters that are ready in another queue.
+PARKED = 3_500_000
 COUNTS = {
     FRESH: ("busy", 50_000), AGAIN: ("busy", 10_000), OTHER: ("other", 20_000), LATER: ("later", 20_000),
     DUE: ("due", 10_000), STALE: ("stale", 2_000), LEASED: ("busy", 20_000), BATCHED: ("busy", 10_000),
     OVER: ("over", 2_000), GRAVES: ("graves", 1_000), DEAD: ("morgue", 20_000), ANNEX: ("annex", 5_000),
     RECORDS: ("letters", 20_000), LETTERS: ("letters", 5_000), CAPPED: ("capped", 5_000), DONE: ("busy", RESULTS),
+    PARKED: ("parked", 10_000),
 }  # fmt: skip
 assert sum(count for _, count in COUNTS.values()) >= 400_000
 #: Jobs of a claim, where they are leased in batches.
@@ -146,8 +163,9 @@ REST = (
         %(now)s::timestamptz + n * interval '1 m', %(now)s FROM generate_series(1, 1000) AS n""",
     """INSERT INTO leasequeue_claimwaiter (queue_id, node, size, joined_at, closes_at)
     SELECT 900001, 'w' || n, 10, %(now)s, %(now)s::timestamptz + interval '1 s' FROM generate_series(1, 50) AS n""",
-    """INSERT INTO leasequeue_lakestage (part, staged_at, queue, key, data)
-    SELECT ('00000000-0000-0000-0000-' || lpad((n / 100)::text, 12, '0'))::uuid, %(now)s, 'busy', 'stage-' || n, '{}'
+    """INSERT INTO leasequeue_lakestage (part, staged_at, queue, key, data, source_seq)
+    SELECT ('00000000-0000-0000-0000-' || lpad((n / 100)::text, 12, '0'))::uuid, %(now)s, 'busy', 'stage-' || n, '{}',
+        CASE n % 3 WHEN 0 THEN 3000000 WHEN 1 THEN 3300000 ELSE 3500000 END + n % 5000
     FROM generate_series(0, 19999) AS n""",
     """INSERT INTO leasequeue_lakewrite (write_id, batch, committed_at, staged, enqueued)
     SELECT 'w' || n % 20, n / 20, %(now)s, 1, 1 FROM generate_series(0, 5000) AS n""",
@@ -176,7 +194,7 @@ def fill(connection: psycopg.Connection[Any]) -> None:
     with connection.transaction():
         for first in COUNTS:
             run(JOBS, first, ranks=3 if first in (FRESH, AGAIN) else 1, stale=first == STALE)
-        for first in (FRESH, OTHER, STALE):
+        for first in (FRESH, OTHER, STALE, PARKED):
             run(READY, first, lane=2)
         run(READY, AGAIN, lane=1)
         run(DELAYED, LATER, step="1 second")
@@ -188,6 +206,7 @@ def fill(connection: psycopg.Connection[Any]) -> None:
         run(DEAD_LETTERS, DEAD, in_place=True, prints=20)
         run(DEAD_LETTERS, ANNEX, in_place=True, prints=200)
         run(DEAD_LETTERS, LETTERS, in_place=False, prints=20)
+        run(DEAD_LETTERS, PARKED, in_place=False, prints=20)
         run(ATTEMPTS, DEAD, each=3)
         run(ATTEMPTS, AGAIN, each=1)
         run(ATTEMPTS, GRAVES, each=2)

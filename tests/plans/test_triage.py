@@ -127,13 +127,13 @@ def explaining(
     with django_db_blocker.unblock(), engine.clock.hold(engine.clock.Clock(NOW)):
         with connect("default") as connection, connection.transaction(force_rollback=True):
             if request.param != "own":
-                connection.execute("SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on")
+                connection.execute("SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on", prepare=False)
             if request.param.endswith("analyze"):
                 connection.execute("SET LOCAL plan_cache_mode = auto")
             if request.param.endswith("analyze"):
                 if connection.execute("SHOW is_superuser").fetchone() != ("on",):
                     pytest.skip("only a superuser may change statistics")
-                connection.execute(STALE)
+                connection.execute(STALE, prepare=False)
             yield Explaining(connection)
 
 

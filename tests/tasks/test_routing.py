@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_leasequeue import routing
+from django_leasequeue import Queue, engine, routing
+from django_leasequeue.checks import check_settings
+from django_leasequeue.declared import change
+from django_leasequeue.engine.queues import ensure
+from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job
+from django_leasequeue.models import Queue as Model
 from django_leasequeue.tasks import LeaseQueueBackend
+from tests.api.client import Api
 from tests.tasks import samples
 
 ROUTER = f"{__name__}.route"
@@ -63,3 +71,67 @@ def test_results_are_looked_for_where_the_queues_are() -> None:
     with override_settings(LEASEQUEUE={"ROUTER": ROUTER}):
         assert databases(QUEUES=["a", "b"]) == ["default"]
         assert databases(QUEUES=[]) == ["default"]
+
+
+@pytest.fixture
+def two_databases(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Queues whose names begin with ``far`` are in another database."""
+    monkeypatch.setitem(django_settings.DATABASES, "far", django_settings.DATABASES["default"])
+    with override_settings(LEASEQUEUE={"ROUTER": f"{__name__}.by_name", "API": {"ACCESS": "open"}}):
+        yield
+
+
+def by_name(project: str, queue: str) -> str:
+    return "far" if queue.startswith("far") else "default"
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("two_databases")
+def test_a_dead_letter_topic_in_another_database_than_its_queue_is_refused() -> None:
+    for make in (engine.create("near", dead_letter="far.dlq"), ensure("near", dead_letter="far.dlq")):
+        with pytest.raises(InvalidOption, match=r"'far\.dlq' of 'near' .* sends it to 'far', the queue to 'default'"):
+            engine.run(make)
+    with pytest.raises(InvalidOption, match="another database"):
+        Queue("near", preset="django", dead_letter="far.dlq").create()
+    for name, dead_letter in (("near", "near.dlq"), ("other", "self"), ("none", None), ("far", "far.dlq")):
+        engine.run(engine.create(name, dead_letter=dead_letter))
+    with pytest.raises(InvalidOption, match="another database"):
+        engine.run(engine.configure("near", dead_letter="far.dlq"))
+    with pytest.raises(InvalidOption, match="another database"):
+        change("near", {"dead_letter": "far.dlq"}, "", "default")
+    api, config = Api(), {"type": "queue", "max_deliveries": 1, "dead_letter": "far.dlq"}
+    for answer in (
+        api.put("topics/near", config),
+        api.put("topics/new", config),
+        api.post("topics/new", {"records": [{"data": 1}], "config": config}),
+    ):
+        assert (answer.status, answer.code) == (400, "invalid_request")
+        assert "another database" in answer.message
+    assert sorted(Model.objects.values_list("name", "dead_letter")) == [
+        ("far", "far.dlq"), ("near", "near.dlq"), ("none", None), ("other", "self"),
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("two_databases")
+def test_a_dead_letter_topic_that_a_router_wants_elsewhere_by_now_is_made_beside_its_queue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine.run(engine.create("near", dead_letter="near.dlq", max_deliveries=1, exhaust_at="release"))
+    Model.objects.update(dead_letter="far.dlq")
+    engine.run(engine.enqueue("near", [engine.NewJob(data=1)]))
+    (job,) = engine.run(engine.claim("near", "w"))
+    engine.run(engine.nack([job.seq], "w"))
+    assert Job.objects.get().queue.name == "far.dlq"
+    (said,) = [record.message for record in caplog.records if "far.dlq" in record.message]
+    assert "another database" in said
+    assert "made in the database of the queue" in said
+
+
+@pytest.mark.usefixtures("two_databases")
+def test_the_check_of_the_settings_says_so() -> None:
+    declared = {"near": {"dead_letter": "far.dlq"}, "far": {"dead_letter": "far.dlq"}}
+    with override_settings(LEASEQUEUE={"ROUTER": f"{__name__}.by_name", "QUEUES": declared}):
+        (error,) = [message for message in check_settings(None) if message.id == "leasequeue.E012"]
+    assert "'near'" in error.msg
+    assert "another database" in error.msg

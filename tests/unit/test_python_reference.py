@@ -23,7 +23,7 @@ TEXT = (DOCS / "reference/python-api.md").read_text(encoding="utf-8")
 #: What the parts of this package use of each other.
 INTERNAL = {
     *("definition", "given_node", "known_serializer", "reply", "request"),  # of a handle
-    *("lane", "thread_lane", "beaten", "abort", "take_progress"),
+    *("lane", "thread_lane", "beaten", "abort", "take_progress", "keep_progress", "on_lost"),
 }
 #: The page's sections: what is said of one class is not looked for in another.
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]}

@@ -22,13 +22,14 @@ class WorkerProcess:
     Args:
         env: from the fixture ``subprocess_env``.
         arguments: of the command line.
+        reaper: whether it also does the reaper's duties.
     """
 
-    def __init__(self, env: dict[str, str], *arguments: str) -> None:
+    def __init__(self, env: dict[str, str], *arguments: str, reaper: bool = False) -> None:
         self.log: list[str] = []
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "django", "runworker", "--no-reaper"),
+                *(sys.executable, "-m", "django", "runworker", *([] if reaper else ["--no-reaper"])),
                 *("--handler", "tests.worker.handlers.ScriptHandler", *arguments),
             ],
             env=env,
@@ -94,8 +95,8 @@ def starting(env: dict[str, str]) -> Iterator[Start]:
     """Give a function that starts workers; all are ended afterwards."""
     started: list[WorkerProcess] = []
 
-    def start(*arguments: str) -> WorkerProcess:
-        started.append(WorkerProcess(env, *arguments))
+    def start(*arguments: str, reaper: bool = False) -> WorkerProcess:
+        started.append(WorkerProcess(env, *arguments, reaper=reaper))
         return started[-1]
 
     try:

@@ -36,6 +36,15 @@ def test_running_and_waiting_jobs_outlive_their_lease() -> None:
     assert not JobEvent.objects.filter(kind=EXPIRED).exists()
 
 
+def test_a_lease_is_remembered_while_its_jobs_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.worker.leases.MANY", 1)
+    enqueue(*({"do": "sleep", "seconds": 0.002} for _ in range(300)))
+    done = burst(concurrency=2, prefetch=5)
+    assert done.state.figures.completed == 300
+    assert done.state.figures.returned == 0
+    assert len(done.state.leases.of) < 30
+
+
 def test_short_jobs_of_long_leases_are_not_renewed() -> None:
     enqueue(*({} for _ in range(500)))
     burst()
@@ -207,7 +216,7 @@ def test_a_claim_under_way_when_the_worker_stops_is_given_back() -> None:
     threaded = Threaded()
     jobs = engine.run(engine.claim("work", threaded.state.node, 5))
     threaded.state.draining.set()
-    threaded.worker._fetcher._dispatch(jobs)
+    threaded.worker._fetcher._dispatch(jobs, time.monotonic())
     threaded.start()
     assert threaded.stop() == 0
     assert threaded.state.figures.returned == 5

@@ -15,10 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
+from django_leasequeue.outage import passes
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
 from django_leasequeue.worker.bell import Bell
 from django_leasequeue.worker.buffer import JobBuffer, take_from
-from django_leasequeue.worker.link import passes
 from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_logging
 from django_leasequeue.worker.options import node_name
 from django_leasequeue.worker.run import ends

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from ...engine import Operation
 from ...engine.topics import Look, look
 from ...enums import Durability
 from ...exceptions import QueueNotFound
+from ..auth import require
 from ..views import ApiView, T
-from .config import check_name
+from .config import NAMES_TOPIC, check_name, to_options
 from .figures import Figures, after
 
 #: Seconds that a topic's durability is taken as known. It only decides whether the commit is measured.
@@ -23,6 +26,17 @@ class TopicView(ApiView):
 
     def check_topic(self, topic: str) -> None:
         check_name(topic)
+
+    def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
+        """Return the queue options that a valid configuration of the topic stands for.
+
+        Raises:
+            ApiError: it names a topic that the key may not use.
+            InvalidOption: the topic would be its own dead-letter topic.
+        """
+        for name in NAMES_TOPIC:
+            require(self.access, frozenset(), config.get(name))
+        return to_options(config, topic)
 
     async def look(self, topic: str, *, leases: bool = False) -> Look:
         """Return what a call has to know of the topic.

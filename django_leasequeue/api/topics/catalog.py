@@ -20,7 +20,7 @@ from ..schema import Parameter, describe
 from ..views import ApiView
 from .answers import milliseconds
 from .base import TopicView
-from .config import to_config, to_options
+from .config import to_config
 from .serializers import ConfigBody
 from .shapes import TOPIC, TopicCreated, TopicDeleted, TopicList, TopicState
 
@@ -135,7 +135,7 @@ class TopicItemView(TopicView):
         parameters=[TOPIC],
     )
     async def put(self, request: Request, topic: str) -> HttpResponse:
-        options = to_options(self.body(ConfigBody), topic)
+        options = self.queue_options(self.body(ConfigBody), topic)
         created = await self._put(topic, options)
         self.note_durability(topic, options["durability"])
         answer = {"topic": topic, "created": created, "config": to_config(options)}

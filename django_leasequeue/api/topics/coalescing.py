@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,8 @@ from ...engine.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics import Look
 from ..running import Runner
 from ..streaming import in_background
+
+logger = logging.getLogger("django_leasequeue.api")
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Lock]] = WeakKeyDictionary()
 
@@ -41,6 +44,14 @@ async def claim_together(
                 rest = await runner.run(deal_cohort(topic, found, missing, project=project))
                 dealt = {**dealt, **rest}
     except BaseException:
-        in_background(runner.run(leave(waiters, project=project)))
+        in_background(_leave(runner, waiters, project))
         raise
     return [dealt.get(waiter, []) for waiter in waiters]
+
+
+async def _leave(runner: Runner, waiters: Sequence[int], project: str) -> None:
+    try:
+        await runner.run(leave(waiters, project=project))
+    except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+        reason = " ".join(str(error).split())
+        logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)

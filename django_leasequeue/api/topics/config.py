@@ -29,6 +29,9 @@ _SAME = (
     "leases_durable",
 )
 
+#: The fields that name another topic: a key with prefixes may name those alone that it may use.
+NAMES_TOPIC = ("dead_letter",)
+
 
 def check_name(name: str, what: str = "The name of a topic") -> str:
     """Return ``name`` if it can name a topic.

@@ -22,8 +22,9 @@ from ...engine.topics import Look, look
 from ...engine.work import next_due, still_held
 from ...exceptions import NotAQueue, QueueNotFound
 from ...notify import Watch, get_listener
+from ...outage import passes
 from ..running import Runner
-from ..streaming import Stream, frame, in_background
+from ..streaming import Stream, frame, in_background, outage
 from .answers import leased
 from .coalescing import claim_together
 
@@ -177,8 +178,17 @@ class WorkHub:
         releases = [Release(seq, claim, 0) for seq, claim in held.items()]
         try:
             await self._runner.run(engine.release(releases, node, project=self._project, unstarted=unstarted))
-        except Exception:  # the leases expire by themselves
-            logger.exception("The leases of a stream could not be released")
+        except Exception as error:
+            trace = None if passes(error) else error
+            logger.warning("The leases of a stream could not be released, they expire: %s", error, exc_info=trace)
+
+    def _failed(self, error: Exception) -> None:
+        """Go on looking: the database is away, or something is wrong."""
+        if passes(error):
+            outage.begins(self, error)
+        else:
+            logger.error("The streams of %r could not be fed; trying again", self._topic, exc_info=error)
+        self._more = True
 
     async def _run(self) -> None:
         try:
@@ -192,16 +202,16 @@ class WorkHub:
                 except NotAQueue:
                     self.end(f"The topic {self._topic!r} is a log now: it has no jobs to lease.")
                     pause = POLL
-                except Exception:  # the database is away, or something is wrong: go on looking
-                    logger.exception("The streams of %r could not be fed; trying again", self._topic)
+                except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
+                    self._failed(error)
                     pause = 1.0
-                    self._more = True
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._event.wait()
         finally:
             self._task = None
             self._stop_watching()
+            outage.ends(self)
             if self._streams:
                 self._task = in_background(self._run())
             else:
@@ -283,8 +293,9 @@ class WorkHub:
         try:
             hands = await claim_together(self._runner, self._project, self._topic, found, claimers)
             await self._give(takers, claimers, hands, news)
-        except Exception:
-            logger.exception("The streams of %r could not be fed; trying again", self._topic)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
+            self._failed(error)
+            await asyncio.sleep(1.0)
         finally:
             for stream in takers:
                 stream.joining = False
@@ -293,6 +304,7 @@ class WorkHub:
     async def _give(
         self, takers: list[WorkStream], claimers: list[Claimer], hands: list[list[LeasedJob]], news: int
     ) -> None:
+        outage.ends(self)
         wanted = given = 0
         for stream, claimer, jobs in zip(takers, claimers, hands, strict=True):
             wanted, given = wanted + claimer.size, given + len(jobs)

@@ -17,7 +17,6 @@ from ..schema import Parameter, describe
 from . import answers
 from .base import TopicView
 from .catalog import TOPIC_SCOPES, TopicItemView
-from .config import to_options
 from .reading import read_page
 from .serializers import DiffBody, DropBody, WriteBody
 from .shapes import TOPIC, Diff, Dropped, Written
@@ -71,7 +70,7 @@ class TopicAddressView(TopicItemView):
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = self.body(WriteBody)
         return_seqs = self.flag("return_seqs", True)
-        options = to_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
+        options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
         written, fsync_ms = await self.run_durably(topic, operation)
         if written.durability is not None:

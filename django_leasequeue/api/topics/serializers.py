@@ -9,6 +9,7 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from ... import conf, presets
 from ...engine import NewJob, parse_token
+from ...engine.enqueue import check_meta
 from ...engine.limits import (
     MAX_BATCH,
     MAX_DELAY_MS,
@@ -91,6 +92,10 @@ def _meta(number: int, meta: Any) -> dict[str, Any]:
         raise _invalid(f"records[{number}].meta may have {MAX_META_KEYS} keys; it has {len(meta)}.")
     if payload.size(meta) > MAX_META_BYTES:
         raise _invalid(f"records[{number}].meta may have {MAX_META_BYTES} bytes. Put more into data.")
+    try:
+        check_meta(meta, f"records[{number}].meta")
+    except InvalidOption as error:
+        raise _invalid(str(error)) from error
     return meta
 
 
@@ -329,7 +334,12 @@ _RECORD = {
             "maxLength": MAX_NODE_BYTES,
             "description": "The producer.",
         },
-        "meta": {"type": ["object", "null"], "maxProperties": MAX_META_KEYS, "description": "At most 16 KiB."},
+        "meta": {
+            "type": ["object", "null"],
+            "maxProperties": MAX_META_KEYS,
+            "propertyNames": {"pattern": "^([^$]|$)"},
+            "description": "At most 16 KiB; names that begin with `$` are reserved.",
+        },
     },
 }
 _SEQ = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}

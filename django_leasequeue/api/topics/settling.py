@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 from weakref import WeakKeyDictionary
 
 from ...engine.log import seal, sealer
 from ..running import Runner
 from ..streaming import in_background
+
+logger = logging.getLogger("django_leasequeue.api")
 
 #: Seconds between looks: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.002, 0.25
@@ -48,6 +51,9 @@ class Settler:
                     future = heapq.heappop(self._waiting)[2]
                     if not future.done():
                         future.set_result(None)
+        except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+            reason = " ".join(str(error).split())
+            logger.warning("Looking for sealed numbers ended; readers look themselves, and begin it anew: %s", reason)
         finally:
             self._running = False
             # If this ends because the database is gone: whoever waits looks, and is told.

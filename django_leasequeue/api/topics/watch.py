@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.core import signing
@@ -97,15 +98,15 @@ class WatchStreamView(ApiView):
         stream=True,
     )
     async def get(self, request: Request, wid: str) -> StreamingHttpResponse:
-        require_stream(request._request)
+        require_stream(request._request, self.access.who)
         topics = self._topics(wid)
         for topic in topics:
             require(self.access, frozenset(), topic)
         runners = {topic: Runner(routing.alias_of(self.project, topic), threaded=False) for topic in topics}
         last = request.META.get("HTTP_LAST_EVENT_ID")
         positions = dict(topics) if last is None else decode_id(last, topics)
-        stream = WatchStream(runners, self.project, positions, self.recheck)
-        return EventStreamResponse(stream.frames())
+        stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)))
+        return EventStreamResponse(stream.frames(self.access.who))
 
     def _topics(self, wid: str) -> dict[str, int]:
         try:

@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 from ...engine.log import Page, read, sealer
 from ...exceptions import QueueNotFound
 from ...notify import Subscription, Watch, get_listener
+from ...outage import passes
 from ..running import Runner
-from ..streaming import Stream, error_frame, frame, in_background
+from ..streaming import Stream, error_frame, frame, in_background, outage
 from . import answers
 from .desk import TOPICS_CHANNEL
 from .hub import READY_TIMEOUT
@@ -26,6 +27,8 @@ logger = logging.getLogger("django_leasequeue.api")
 PAGE = 256
 #: Seconds after which a topic is looked at although nobody said anything; while there is no LISTEN connection.
 BACKSTOP, POLL = 10.0, 0.5
+#: Seconds between looks while the database is away.
+RETRY = 0.5
 #: In a frame's id: a topic that is gone.
 GONE = "-"
 
@@ -67,7 +70,13 @@ async def shared_read(runner: Runner, project: str, topic: str, after: int) -> P
     if task is None:
         operation = read(topic, project=project, after=after, size=PAGE, seals=sealer(runner.using))
         task = running[place] = in_background(runner.run(operation))
-        task.add_done_callback(lambda _: running.pop(place, None))
+
+        def done(task: asyncio.Task[Page]) -> None:
+            running.pop(place, None)
+            if not task.cancelled():
+                task.exception()  # told to whoever still waits; nobody else has to know
+
+        task.add_done_callback(done)
     # The end of one reader must not end the read of the others.
     return await asyncio.shield(task)
 
@@ -118,6 +127,7 @@ class WatchStream(Stream):
             self._listen_no_more(topic)
         for future in self._settling.values():
             future.cancel()
+        outage.ends(self)
 
     def error(self, code: int, message: str) -> bytes:
         return error_frame(code, message, encode_id(self._positions))
@@ -130,7 +140,7 @@ class WatchStream(Stream):
             while any(seq is not None for seq in self._positions.values()):
                 self._event.clear()
                 while self._fresh and self.hungry:
-                    await self._look(self._fresh.pop())
+                    await self._look_in_time(self._fresh.pop())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._patience()):
                         await self._event.wait()
@@ -146,6 +156,19 @@ class WatchStream(Stream):
     def _patience(self) -> float:
         live = all(watch.live for watch in self._watches.values())
         return BACKSTOP if live else POLL
+
+    async def _look_in_time(self, topic: str) -> None:
+        """Look at a topic; while the database is away, wait."""
+        try:
+            await self._look(topic)
+        except Exception as error:
+            if not passes(error):
+                raise
+            outage.begins(self, error)
+            self._fresh.add(topic)
+            await asyncio.sleep(RETRY)
+        else:
+            outage.ends(self)
 
     async def _look(self, topic: str) -> None:
         after = self._positions[topic]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.http import StreamingHttpResponse
 from rest_framework.request import Request
 
@@ -54,7 +56,7 @@ class WorkView(TopicView):
         stream=True,
     )
     async def get(self, request: Request, topic: str) -> StreamingHttpResponse:
-        require_stream(request._request)
+        require_stream(request._request, self.access.who)
         node = request.GET.get("node", "")
         if not 0 < storable(node) <= MAX_NODE_BYTES:
             raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")
@@ -62,6 +64,6 @@ class WorkView(TopicView):
         lease_ms = self.number("lease_ms", None, MIN_LEASE_MS, MAX_LEASE_MS, clamp_low=True)
         found = await self.look(topic, leases=True)
         stream = await desk(self.runner.using).open(
-            self.project, topic, found, node=node, size=size, lease_ms=lease_ms, recheck=self.recheck
+            self.project, topic, found, node=node, size=size, lease_ms=lease_ms, recheck=partial(self.recheck, (topic,))
         )
-        return EventStreamResponse(stream.frames())
+        return EventStreamResponse(stream.frames(self.access.who))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from rest_framework import exceptions, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -17,12 +19,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ... import conf, engine
+from ...engine.pool import patiently
 from ...engine.queues import QueueInfo
-from ...exceptions import InvalidOption
+from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
 from .. import payload
-from ..access import ADMIN, DELETE, READ, WRITE, Access
+from ..access import ADMIN, DELETE, PROJECTS, READ, WRITE, Access
 from ..auth import ApiKeyAuthentication, authenticate, require
-from ..errors import ApiError
+from ..errors import RETRY, ApiError, answered, not_ready
 from ..running import Runner
 from ..schema import SCHEMA
 from ..throttle import throttle
@@ -63,6 +66,14 @@ class ZaqarView(APIView):
     if SCHEMA is not None:
         schema = SCHEMA
 
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer one request, and do not wait for ever for the database."""
+        with ExitStack() as self._patience:
+            response = super().dispatch(request, *args, **kwargs)
+        if not self.public and response.status_code < status.HTTP_500_INTERNAL_SERVER_ERROR:
+            answered()
+        return response
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check who asks, for what project, and about which queue."""
         self.format_kwarg = None
@@ -70,6 +81,7 @@ class ZaqarView(APIView):
         self.limits = limits()
         if not self.public:
             self._admit(request)
+            self._patience.enter_context(patiently(str(conf.settings.DATABASE)))
         self.project = self._project(request)
         self.client = self._client(request)
         self._check_name(kwargs.get("queue"))
@@ -92,9 +104,12 @@ class ZaqarView(APIView):
         bound = self.access.project
         if given is None or given == bound:
             return bound
-        # A key of the project without a name is an operator's if it may configure; then it speaks for every project.
-        if bound or ADMIN not in self.access.scopes:
-            raise Refused(403, "Forbidden", "This key is bound to another project; leave X-Project-Id out.")
+        if PROJECTS not in self.access.scopes:
+            raise Refused(
+                403,
+                "Forbidden",
+                "This key acts for its own project only: leave X-Project-Id out, or use a key with the scope projects.",
+            )
         return given
 
     def _client(self, request: Request) -> str | None:
@@ -119,7 +134,11 @@ class ZaqarView(APIView):
     # Requests
 
     def body(self, request: Request, limit: int) -> Any:
-        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says."""
+        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says.
+
+        Raises:
+            Refused, InvalidOption: it is too long, not JSON, or nested too deep.
+        """
         raw: HttpRequest = request._request
         length = raw.headers.get("Content-Length") or "0"
         if length.isdigit() and int(length) > limit * 4:
@@ -133,9 +152,11 @@ class ZaqarView(APIView):
         if not text.strip():
             raise bad("The body is empty; it must be JSON.")
         try:
-            return json.loads(text, parse_constant=_refuse_constant)
+            found = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             raise bad("The body could not be parsed as JSON.") from None
+        payload.check_depth(found, text)
+        return found
 
     def page(self, request: Request, highest: int) -> int:
         """Return the query's ``limit``, from 1 to ``highest``."""
@@ -191,18 +212,20 @@ class ZaqarView(APIView):
             headers = dict(answer.headers)
         elif isinstance(exc, InvalidOption):
             refused = bad(str(exc))
+        elif isinstance(exc, QueueNotFound | NotAQueue):  # deleted, or another one, since the request looked
+            refused = missing("There is no such queue in this project.")
         elif isinstance(exc, exceptions.APIException):
             refused = Refused(exc.status_code, str(exc.default_detail), str(exc.detail))
         elif isinstance(exc, Http404):
             refused = missing("There is nothing at this address.")
-        elif isinstance(exc, DatabaseError | InterfaceError):
+        elif not_ready(exc) or isinstance(exc, DatabaseError | InterfaceError):
             refused = Refused(
                 503, "Service temporarily unavailable", "The storage could not be reached. Please try again."
             )
         else:
             raise exc
         if refused.status == status.HTTP_503_SERVICE_UNAVAILABLE:
-            headers["Retry-After"] = "5"
+            headers = {**RETRY, **headers}
         response = Response(
             {"title": refused.title, "description": refused.description}, refused.status, headers=headers
         )

@@ -10,7 +10,8 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ... import engine
+from ... import conf, engine
+from ...engine.pool import patiently
 from .base import ZaqarView
 from .errors import Refused
 from .schema import DOCUMENT, described
@@ -89,7 +90,8 @@ class HealthView(ZaqarView):
     def get(self, request: Request) -> HttpResponse:
         """Ask the database."""
         try:
-            engine.run(engine.get("health"))
+            with patiently(str(conf.settings.DATABASE)):
+                engine.run(engine.get("health"))
         except Exception as error:
             raise Refused(503, "Service temporarily unavailable", "The storage could not be reached.") from error
         return Response(status=204)

@@ -38,11 +38,13 @@ class QueuesView(ZaqarView):
         after = request.query_params.get("marker", "")
         if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad("The marker must be the one that the list before this gave.")
-        lines = engine.run(engine.list_queues(project=self.project, after=after, type="queue", size=size))
+        lines = engine.run(
+            engine.list_queues(
+                project=self.project, after=after, prefixes=self.access.prefixes, type="queue", size=size
+            )
+        )
         if not lines:
             return Response(status=204)
-        last = lines[-1].name
-        lines = [line for line in lines if self.access.sees(line.name)]
         found: list[dict[str, Any]] = []
         for line in lines:
             entry: dict[str, Any] = {"name": line.name, "href": queue_path(line.name)}
@@ -50,7 +52,7 @@ class QueuesView(ZaqarView):
                 entry["metadata"] = line.metadata
             found.append(entry)
         kept = {"limit": str(size), "detailed": str(detailed).lower()}
-        return Response({"links": next_link(request.path, kept, last), "queues": found})
+        return Response({"links": next_link(request.path, kept, lines[-1].name), "queues": found})
 
 
 class QueueView(ZaqarView):

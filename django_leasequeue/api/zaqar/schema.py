@@ -130,7 +130,7 @@ _ERROR: Json = {
 _STATUS = {
     400: "The request is not valid.",
     401: "No key, or one that is unknown, expired or revoked.",
-    403: "The key lacks a scope, is bound to another project, or the message is held by another claim.",
+    403: "The key lacks a scope or may not act for the project, or the message is held by another claim.",
     404: "It is not there.",
     406: "`Accept` takes no JSON.",
     429: "Too many requests of this key; `Retry-After` says when to come again.",

@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from django_leasequeue import conf
-from django_leasequeue.api.keys import create_key, rotate_key
+from django_leasequeue import audit, conf
+from django_leasequeue.api.keys import create_key, revoke_key, rotate_key
 from django_leasequeue.models import ApiKey, ApiScope
 
 
@@ -65,6 +65,7 @@ class Command(BaseCommand):
                 expires_at=expires_at,
                 rate_per_second=options["rate"],
                 using=conf.settings.DATABASE,
+                by=audit.shell(),
             )
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
@@ -97,13 +98,11 @@ class Command(BaseCommand):
 
     def _revoke(self, options: dict[str, Any]) -> None:
         key = self._find(options["key"])
-        if key.revoked_at is None:
-            key.revoked_at = timezone.now()
-            key.save(update_fields=["revoked_at"])
+        revoke_key(key, by=audit.shell())
         self.stdout.write(f"Revoked {key.prefix} ({key.name}). Servers take up to KEY_CACHE_SECONDS to notice.")
 
     def _rotate(self, options: dict[str, Any]) -> None:
         key = self._find(options["key"])
         if key.revoked_at is not None:
             raise CommandError(f"{key.prefix} is revoked: make a new key.")
-        self._show(rotate_key(key))
+        self._show(rotate_key(key, by=audit.shell()))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
-from django_leasequeue import audit, engine, exporting
+from django_leasequeue import audit, conf, engine, exporting
 from django_leasequeue.engine.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
 from django_leasequeue.engine.deadaction import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
 from django_leasequeue.engine.deadfilter import DeadFilter, from_values
@@ -186,35 +186,35 @@ class Command(BaseCommand):
         if not options["yes"]:
             self._tell(found, {**options, "json": False})
             self._ask(kind, found)
-        user = getpass.getuser()
-        number = engine.run(
-            start_operation(
-                kind,
-                wanted.frozen(found.at),
-                frozen_at=found.at,
-                seqs=seqs,
-                to=to,
-                rate=options["rate"],
-                jitter_ms=0 if kind == DISCARD else round(options["jitter"] * 1_000),
-                reason=options["reason"],
-                username=user,
-                expected=found.matches,
-                expected_capped=found.capped,
+        user = audit.shell()
+        with transaction.atomic(using=conf.settings.DATABASE):
+            number = engine.run(
+                start_operation(
+                    kind,
+                    wanted.frozen(found.at),
+                    frozen_at=found.at,
+                    seqs=seqs,
+                    to=to,
+                    rate=options["rate"],
+                    jitter_ms=0 if kind == DISCARD else round(options["jitter"] * 1_000),
+                    reason=options["reason"],
+                    username=user.username,
+                    expected=found.matches,
+                    expected_capped=found.capped,
+                )
             )
-        )
-        audit.write(
-            kind,
-            username=user,
-            source="command",
-            project=wanted.project or "",
-            queue=wanted.queue or "",
-            seqs=seqs or (),
-            filters="" if seqs else wanted.frozen(found.at).query(),
-            counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
-            reason=options["reason"],
-            detail={"to": to, "rate": options["rate"]},
-            operation=number,
-        )
+            audit.write(
+                kind,
+                **user._asdict(),
+                project=wanted.project or "",
+                queue=wanted.queue or "",
+                seqs=seqs or (),
+                filters="" if seqs else wanted.frozen(found.at).query(),
+                counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
+                reason=options["reason"],
+                detail={"to": to, "rate": options["rate"]},
+                operation=number,
+            )
         self._follow(number, options)
 
     def _tell(self, found: Preview, options: dict[str, Any]) -> None:
@@ -251,7 +251,7 @@ class Command(BaseCommand):
                     time.sleep(_LOOK)
         except KeyboardInterrupt:
             if options["here"]:  # nobody else was asked to go on
-                engine.run(change_operation(number, "pause"))
+                self._pause(number)
                 self.stderr.write(f"Operation {number} is paused: the admin resumes or cancels it.")
             raise
         made = BulkOperation.objects.get(pk=number)
@@ -274,3 +274,17 @@ class Command(BaseCommand):
                 self.stdout.write(f"  {CONFLICTS.get(why, why)}: {count}")
         if made.state == "failed":
             raise CommandError(made.error)
+
+    def _pause(self, number: int) -> None:
+        with transaction.atomic(using=conf.settings.DATABASE):
+            changed = engine.run(change_operation(number, "pause"))
+            if changed is not None:
+                _, kind, project, queue, done, conflicts = changed
+                audit.write(
+                    f"{kind}.pause",
+                    **audit.shell()._asdict(),
+                    project=project or "",
+                    queue=queue or "",
+                    counts={"done": done, "conflicts": conflicts},
+                    operation=number,
+                )

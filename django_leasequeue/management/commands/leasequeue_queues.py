@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
-from django_leasequeue import conf, declared, engine, presets
+from django_leasequeue import audit, conf, declared, engine, presets
 from django_leasequeue.exceptions import LeaseQueueError, QueueNotFound
 from django_leasequeue.management.table import table
 
@@ -57,7 +59,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _sync(self, using: str, options: dict[str, Any]) -> None:
-        found = declared.drift(using) if options["dry_run"] else declared.apply(using)
+        found = declared.drift(using) if options["dry_run"] else self._apply(using)
         for item in found:
             word = "would " if options["dry_run"] else ""
             action = "skip" if item.blocked else "make" if item.missing else "change"
@@ -69,6 +71,17 @@ class Command(BaseCommand):
             raise CommandError(f"Left as they are: {', '.join(blocked)}.")
         if options["dry_run"] and found:
             raise CommandError(f"{len(found)} queues differ.", returncode=1)
+
+    def _apply(self, using: str) -> list[declared.Drift]:
+        with transaction.atomic(using=using):
+            found = declared.apply(using)
+            for item in found:
+                place = {"project": item.declaration.project, "name": item.declaration.name}
+                if item.missing:
+                    self._note("create_queue", using, place)
+                elif item.blocked is None:
+                    self._note("edit_queue", using, place, {"changed": item.options})
+        return found
 
     def _list(self, using: str, options: dict[str, Any]) -> None:
         lines = engine.run(
@@ -129,19 +142,34 @@ class Command(BaseCommand):
             given[name.strip()] = _value(value.strip())
         if not given:
             raise CommandError("Nothing to change: name options as OPTION=VALUE, or a --preset.")
-        before = engine.run(engine.get(options["name"], project=options["project"]), using)
-        after = declared.change(options["name"], given, options["project"], using)
-        for name, value in after.config.items():
-            if before is not None and before.config.get(name) != value:
-                self.stdout.write(f"{name}: {json.dumps(before.config.get(name))} -> {json.dumps(value)}")
+        with transaction.atomic(using=using):
+            before = engine.run(engine.get(options["name"], project=options["project"]), using)
+            after = declared.change(options["name"], given, options["project"], using)
+            old = {} if before is None else before.config
+            changed = {name: [old.get(name), value] for name, value in after.config.items() if old.get(name) != value}
+            if changed:
+                self._note("edit_queue", using, options, {"changed": changed})
+        for name, (was, value) in changed.items():
+            self.stdout.write(f"{name}: {json.dumps(was)} -> {json.dumps(value)}")
 
-    def _pause(self, using: str, options: dict[str, Any]) -> None:
-        engine.run(engine.pause(options["name"], project=options["project"]), using)
-        self.stdout.write(f"{options['name']} is paused")
+    def _pause(self, using: str, options: dict[str, Any], *, paused: bool = True) -> None:
+        with transaction.atomic(using=using):
+            engine.run(engine.pause(options["name"], project=options["project"], paused=paused), using)
+            self._note(options["action"], using, options)
+        self.stdout.write(f"{options['name']} {'is paused' if paused else 'goes on'}")
 
     def _resume(self, using: str, options: dict[str, Any]) -> None:
-        engine.run(engine.pause(options["name"], project=options["project"], paused=False), using)
-        self.stdout.write(f"{options['name']} goes on")
+        self._pause(using, options, paused=False)
+
+    def _note(self, action: str, using: str, options: Mapping[str, Any], detail: dict[str, Any] | None = None) -> None:
+        audit.write(
+            action,
+            **audit.shell()._asdict(),
+            project=options["project"],
+            queue=options["name"],
+            detail=detail,
+            using=using,
+        )
 
 
 def _value(text: str) -> Any:

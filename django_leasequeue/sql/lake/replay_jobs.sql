@@ -3,7 +3,7 @@
 -- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project.
 -- Index: leasequeue_lakestage_pkey, leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
 --   leasequeue_record_pkey, leasequeue_attempt_job, leasequeue_floor_place.
--- Pages: 20 + 5 a row
+-- Pages: 20 + 30 a row
 WITH t AS MATERIALIZED (
     SELECT clock_timestamp() AS now, pg_current_xact_id()::text::bigint AS txid
 ), s AS MATERIALIZED (
@@ -11,23 +11,33 @@ WITH t AS MATERIALIZED (
     WHERE id > %(low)s::bigint AND id <= %(high)s::bigint AND ARRAY[part] <@ %(parts)s::uuid[]
 ), d AS MATERIALIZED (
     SELECT x.seq, x.queue_id, x.in_place, j.rank, j.position, j.name
-    FROM leasequeue_deadletter x JOIN leasequeue_queue q ON q.id = x.queue_id
+    FROM leasequeue_deadletter x CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = x.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (
         SELECT rank, COALESCE(position, seq) AS position, name FROM leasequeue_job WHERE seq = x.seq OFFSET 0) j
     WHERE x.seq = ANY (ARRAY(SELECT source_seq FROM s))
         AND q.project = %(project)s::text
     ORDER BY x.seq FOR UPDATE OF x SKIP LOCKED
+), p AS MATERIALIZED (
+    -- Two places of a row: where this statement sees it, and where it is when whoever changed it has let go.
+    SELECT p.* FROM d CROSS JOIN LATERAL (
+        SELECT a.place, b.place AS last FROM (VALUES (2::smallint), (1::smallint)) AS v(lane)
+        CROSS JOIN LATERAL (
+            SELECT r.ctid AS place FROM leasequeue_ready r
+            WHERE r.queue_id = d.queue_id AND r.rank = d.rank AND r.lane = v.lane AND r.position = d.position OFFSET 0) a
+        CROSS JOIN LATERAL (
+            SELECT r.ctid AS place FROM leasequeue_ready r
+            WHERE r.queue_id = d.queue_id AND r.rank = d.rank AND r.lane = v.lane AND r.position = d.position FOR UPDATE) b
+        LIMIT 1) p
+    WHERE NOT d.in_place
 ), ready AS (
-    DELETE FROM leasequeue_ready r USING d
-    WHERE r.queue_id = ANY (ARRAY(SELECT DISTINCT queue_id FROM d WHERE NOT in_place)) AND r.lane IN (0, 1, 2)
-        AND r.rank = ANY (ARRAY(SELECT DISTINCT rank FROM d)) AND r.position = ANY (ARRAY(SELECT position FROM d WHERE NOT in_place))
-        AND r.seq = d.seq AND NOT d.in_place
-    RETURNING r.seq
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM p UNION SELECT last FROM p)) RETURNING seq
 ), records AS (
-    DELETE FROM leasequeue_record o USING d
-    WHERE o.queue_id = ANY (ARRAY(SELECT DISTINCT queue_id FROM d WHERE NOT in_place))
-        AND o.seq = ANY (ARRAY(SELECT seq FROM d WHERE NOT in_place)) AND o.seq = d.seq
-    RETURNING o.seq
+    -- Records are never changed: each stays at its place.
+    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(
+        SELECT o.place FROM d CROSS JOIN LATERAL (
+            SELECT o.ctid AS place FROM leasequeue_record o WHERE o.queue_id = d.queue_id AND o.seq = d.seq OFFSET 0) o
+        WHERE NOT d.in_place))
+    RETURNING seq
 ), gone AS MATERIALIZED (
     SELECT * FROM d WHERE in_place OR seq = ANY (ARRAY(SELECT seq FROM ready UNION ALL SELECT seq FROM records))
 ), letters AS (

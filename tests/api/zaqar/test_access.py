@@ -3,9 +3,15 @@
 from typing import Any
 
 import pytest
-from django.test import override_settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, transaction
+from django.test import Client, override_settings
 
+from django_leasequeue.api.access import Access
 from django_leasequeue.api.keys import create_key
+from django_leasequeue.models import ApiKey
 
 from .conftest import Zaqar
 
@@ -50,10 +56,60 @@ def test_a_key_of_one_project_cannot_name_another() -> None:
     assert silent("GET", "/v1/queues/inbox").status_code == 204
 
 
-def test_an_operators_key_speaks_for_every_project_and_a_plain_one_for_none() -> None:
+def test_a_key_speaks_for_other_projects_with_the_scope_for_it_and_never_else() -> None:
     holder(*EVERYTHING)("PUT", "/v1/queues/inbox")
-    assert holder(*EVERYTHING, project="")("GET", "/v1/queues/inbox").status_code == 204
-    assert holder("read", project="")("GET", "/v1/queues/inbox").status_code == 403
+    assert holder("read", "projects", project="")("GET", "/v1/queues/inbox").status_code == 204
+    assert holder("read", "projects", project="other")("GET", "/v1/queues/inbox").status_code == 204
+    assert holder("projects", project="")("GET", "/v1/queues/inbox").status_code == 403  # it gives no other right
+    for rights in ({"project": ""}, {"project": "", "topics": ("in",)}, {"project": "other"}):
+        answer = holder(*EVERYTHING, **rights)("GET", "/v1/queues/inbox")
+        assert answer.status_code == 403
+        assert "projects" in answer.json()["description"]
+
+
+def test_a_superuser_of_the_host_speaks_for_no_other_project() -> None:
+    holder(*EVERYTHING)("PUT", "/v1/queues/inbox")
+    session = {"AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"]}
+    with override_settings(LEASEQUEUE={"API": {"ACCESS": "keys", **session}}):
+        client, own = Zaqar("demo"), Zaqar(None)
+        for each in (client, own):
+            each.http.force_login(User.objects.get_or_create(username="root", is_superuser=True)[0])
+        assert own("GET", "/v1/queues").status_code == 204
+        assert client("GET", "/v1/queues/inbox").status_code == 403
+
+
+def test_a_key_for_every_project_cannot_be_limited_to_topics(admin_client: Client) -> None:
+    with pytest.raises(ValidationError, match="projects"):
+        create_key("both", ["read", "projects"], topics=["mail-"])
+    with pytest.raises(CommandError, match="projects"):
+        call_command("leasequeue_apikey", "create", "both", "--scopes", "read,projects", "--topic", "mail-")
+    form = {"name": "both", "scopes": ["read", "projects"], "topics": "mail-", "project": ""}
+    with override_settings(ROOT_URLCONF="testproject.urls"):
+        page = admin_client.post("/admin/leasequeue/apikey/add/", form)
+    assert b"cannot be limited to topics" in page.content
+    with pytest.raises(ValueError, match="projects"):
+        Access("host", frozenset({"read", "projects"}), prefixes=("mail-",))
+    assert not ApiKey.objects.exists()
+    key, _ = create_key("one", ["read", "projects"])
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ApiKey.objects.filter(pk=key.pk).update(topics=["mail-"])
+
+
+def test_a_list_names_nothing_that_the_key_may_not_see() -> None:
+    owner = holder(*EVERYTHING)
+    names = [f"{kind}-{number}" for number in range(4) for kind in ("mail", "secret", "zebra")]
+    for name in names:
+        owner("PUT", f"/v1/queues/{name}")
+    limited = holder(*EVERYTHING, topics=("mail-", "zebra-"))
+    seen, url = [], "/v1/queues?limit=3"
+    while (answer := limited("GET", url)).status_code == 200:
+        assert b"secret" not in answer.content
+        seen += [queue["name"] for queue in answer.json()["queues"]]
+        url = answer.json()["links"][0]["href"]
+        assert len(seen) <= len(names)
+    assert seen == sorted(name for name in names if not name.startswith("secret"))
+    nobody = holder(*EVERYTHING, topics=("none-",))
+    assert nobody("GET", "/v1/queues").status_code == 204
 
 
 @pytest.mark.parametrize(

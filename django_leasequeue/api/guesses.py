@@ -1,0 +1,110 @@
+"""Unknown keys cost a look-up each: how many of them one client's address may try."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from time import monotonic
+
+from rest_framework.request import Request
+
+from .errors import ApiError
+from .keys import ring
+from .options import options
+
+#: Addresses that a process remembers; the one that was not heard of for longest goes first.
+_REMEMBERED = 10_000
+#: Bits of an IPv6 address that stand for one client: whoever has a line has at least so many addresses.
+_IPV6_BITS = 64
+
+
+class Guesses:
+    """What is left to each address: ``UNKNOWN_KEYS_PER_MINUTE`` at once, refilled over a minute."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = Lock()
+
+    def spend(self, address: str) -> float:
+        """Take one; return 0, or the seconds until there is one again."""
+        limit = options().UNKNOWN_KEYS_PER_MINUTE
+        if limit is None:
+            return 0.0
+        with self._lock:
+            left = self._now(address, limit)
+            if left < 1:
+                return (1 - left) * 60 / limit
+            self._note(address, left - 1)
+        return 0.0
+
+    def give_back(self, address: str) -> None:
+        """Undo a ``spend``: the key was good, or nobody could tell."""
+        limit = options().UNKNOWN_KEYS_PER_MINUTE
+        if limit is not None:
+            with self._lock:
+                self._note(address, min(limit, self._now(address, limit) + 1))
+
+    def forget(self) -> None:
+        """Remember nothing (tests)."""
+        with self._lock:
+            self._left.clear()
+
+    def _now(self, address: str, limit: int) -> float:
+        left, at = self._left.get(address, (float(limit), 0.0))
+        return min(float(limit), left + (monotonic() - at) * limit / 60)
+
+    def _note(self, address: str, left: float) -> None:
+        self._left[address] = (left, monotonic())
+        self._left.move_to_end(address)
+        if len(self._left) > _REMEMBERED:
+            self._left.popitem(last=False)
+
+
+guesses = Guesses()
+
+
+def client_address(request: Request) -> str:
+    """Return the address of a request's client, as far as ``PROXIES`` says whom to believe; of IPv6 its network."""
+    text = str(request.META.get("REMOTE_ADDR") or "")
+    count = options().PROXIES
+    hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
+    if count and len(hops) >= count:
+        text = hops[-count]
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:  # a Unix socket, or not what a proxy sends
+        return text[:64]
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((int(address), _IPV6_BITS), strict=False))
+
+
+@contextmanager
+def looking_up(request: Request, prefix: str, secret: str) -> Iterator[None]:
+    """Count the look-up of a key as a guess of the client, unless this process knows the key or it proves to be one.
+
+    Raises:
+        ApiError: 429, before anything is looked up.
+    """
+    if ring.knows(prefix, secret):
+        yield
+        return
+    address = client_address(request)
+    wait = guesses.spend(address)
+    if wait:
+        raise ApiError(
+            429,
+            "throttled",
+            "Too many unknown keys came from this address. Try again later, with a key that is one.",
+            headers={"Retry-After": str(max(1, round(wait)))},
+        )
+    try:
+        yield
+    except BaseException:
+        guesses.give_back(address)
+        raise
+    if ring.knows(prefix, secret):
+        guesses.give_back(address)

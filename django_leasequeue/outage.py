@@ -1,0 +1,103 @@
+"""A database that is away for a while: which errors pass by themselves, and saying so in one line when it goes and one
+when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Hashable
+
+import psycopg
+from django.db import InterfaceError, OperationalError
+
+from .exceptions import StorageError
+
+#: Seconds between attempts to reach the database again: doubled from, up to, and spread by a random half. Short enough
+#: that everybody is back within two seconds of the server.
+FIRST_RETRY, LAST_RETRY = 0.1, 1.5
+
+#: Classes of SQLSTATE that pass by themselves: connection, rollback (deadlock), resources, operator, system;
+#: and the codes of a server that is read-only until it is promoted, of a transaction that an error before or a timeout
+#: has ended, and of a lock that is not to be had.
+_PASSING = ("08", "40", "53", "57", "58")
+_READ_ONLY = "25006"
+_PASSING_CODES = (_READ_ONLY, "25P02", "25P03", "25P04", "55P03")
+
+
+def psycopg_error(error: BaseException) -> psycopg.Error | None:
+    """Return psycopg's error: this one, or the one that Django or ``StorageError`` wrapped."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, psycopg.Error):
+        found = found.__cause__
+    return found
+
+
+def passes(error: BaseException) -> bool:
+    """Whether an error is one of the connection or the moment, not of what was asked."""
+    found = psycopg_error(error)
+    if found is None:
+        return isinstance(error, OperationalError | InterfaceError | StorageError)
+    state = found.sqlstate
+    if state is None:
+        return isinstance(found, psycopg.OperationalError | psycopg.InterfaceError)
+    return state[:2] in _PASSING or state in _PASSING_CODES
+
+
+def lost(error: BaseException) -> bool:
+    """Whether the connection is gone, or there was none."""
+    found = psycopg_error(error)
+    state = "" if found is None else found.sqlstate or ""
+    return passes(error) and (not state or state.startswith(("08", "57P")))
+
+
+def read_only(error: BaseException) -> bool:
+    """Whether the server takes no writes now: it is the old one of a failover, or the new one before its promotion."""
+    found = psycopg_error(error)
+    return found is not None and found.sqlstate == _READ_ONLY
+
+
+class Outage:
+    """Says once that the database is away, and once that it is back, however many parts of a program try it.
+
+    For any number of threads.
+
+    Args:
+        logger: where it is said.
+        away, back: the two sentences.
+        extra: fields of both lines.
+    """
+
+    def __init__(self, logger: logging.Logger, away: str, back: str, **extra: object) -> None:
+        self._logger = logger
+        self._away, self._back = away, back
+        self._extra = extra
+        self._lock = threading.Lock()
+        self._parts: set[Hashable] = set()
+        self._since = 0.0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether any part does not reach the database."""
+        return bool(self._parts)
+
+    def begins(self, part: Hashable, error: BaseException) -> None:
+        """Note that a part does not reach the database."""
+        with self._lock:
+            first = not self._parts
+            self._parts.add(part)
+            if first:
+                self._since = time.monotonic()
+        level = logging.WARNING if first else logging.DEBUG
+        self._logger.log(level, "%s: %s", self._away, " ".join(str(error).split()), extra=self._extra)
+
+    def ends(self, part: Hashable) -> None:
+        """Note that a part reaches it, or tries no more."""
+        if part not in self._parts:
+            return
+        with self._lock:
+            self._parts.discard(part)
+            last = not self._parts
+        if last:
+            self._logger.info("%s after %.1f s", self._back, time.monotonic() - self._since, extra=self._extra)

@@ -1,0 +1,135 @@
+"""The leases of what a worker holds, by the worker's own clock: independent of the database and of who talks to it.
+
+The time of a lease is counted from before the statement that took or renewed it was sent. So it is never over later
+here than in the database, whatever the clocks of the two machines say.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from ..engine import LeasedJob
+from .bell import Bell
+from .handler import JobControl
+
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Seconds before the end of a lease at which its running jobs are told, and from which on none of its jobs is started:
+#: at most so many, and of a short lease such a part. (A second is promised; the rest is for a machine that is busy.)
+NOTICE, PART = 1.5, 0.25
+#: Seconds between two looks at leases that end, at least.
+BREATH = 0.02
+#: So many leases are remembered before anybody looks whether their jobs are held still.
+MANY = 1_000
+
+Running = Callable[[], list[tuple[JobControl, float]]]
+
+
+class Lease:
+    """The lease of the jobs of one claim.
+
+    Args:
+        since: when the statement that took it was sent (monotonic seconds).
+        seconds: its length.
+    """
+
+    __slots__ = ("seconds", "since", "until")
+
+    def __init__(self, since: float, seconds: float) -> None:
+        self.renew(since, seconds)
+
+    def renew(self, since: float, seconds: float) -> None:
+        """Count from a later statement."""
+        self.since = since
+        self.seconds = seconds
+        #: Until when its jobs may be started, and run without being told (monotonic seconds).
+        self.until = since + seconds - min(NOTICE, PART * seconds)
+
+
+class Leases:
+    """Knows all leases, and tells running jobs whose lease is about to end. ``watch`` is the body of a thread.
+
+    That thread does nothing else, so nothing that hangs elsewhere keeps it.
+
+    Args:
+        held: the jobs that are held, by number.
+    """
+
+    def __init__(self, held: dict[int, LeasedJob]) -> None:
+        self._held = held
+        #: By claim. Looked at before every start.
+        self.of: dict[int, Lease] = {}
+        self._many = MANY
+        self._bell = Bell()
+        self._next_at = math.inf
+        self._closing = False
+
+    def add(self, job: LeasedJob, since: float) -> Lease:
+        """Note the claim of a job, before the job is held. For the thread that claims."""
+        lease = Lease(since, (job.deadline - job.claimed_at).total_seconds())
+        self.of[job.claim] = lease
+        if lease.until < self._next_at:
+            self._bell.ring()
+        return lease
+
+    def forget(self) -> None:
+        """Forget those of which nothing is held any more, if there are many. For the thread that claims."""
+        if len(self.of) <= self._many:
+            return
+        held = {job.claim for job in list(self._held.values())}
+        for claim in [claim for claim in list(self.of) if claim not in held]:
+            self.of.pop(claim, None)
+        self._many = 2 * len(self.of) + MANY
+
+    def over(self, job: LeasedJob) -> bool:
+        """Whether a job must not be started any more."""
+        lease = self.of.get(job.claim)
+        return lease is None or time.monotonic() >= lease.until
+
+    def renewed(self, job: LeasedJob, since: float, seconds: float) -> None:
+        """Note that the leases of the claim of a job, of those that are held still, were renewed."""
+        lease = self.of.get(job.claim)
+        if lease is None:
+            lease = self.of[job.claim] = Lease(since, seconds)
+        else:
+            lease.renew(since, seconds)
+        if lease.until < self._next_at:
+            self._bell.ring()
+
+    def watch(self, running: Running) -> None:
+        """Tell jobs until ``close``.
+
+        Args:
+            running: the controls of running jobs. A job is among them before it is asked whether its lease is over.
+        """
+        while not self._closing:
+            self._next_at = math.inf
+            now = time.monotonic()
+            ended = [entry for entry in list(self.of.items()) if entry[1].until <= now]
+            if ended:
+                self._tell(running(), now)
+                for claim, lease in ended:
+                    if lease.until <= now:  # not renewed meanwhile
+                        self.of.pop(claim, None)
+            # What is added from now on rings.
+            next_at = min((lease.until for lease in list(self.of.values())), default=math.inf)
+            self._next_at = next_at
+            self._bell.wait(None if next_at == math.inf else max(BREATH, next_at - time.monotonic()))
+
+    def _tell(self, running: list[tuple[JobControl, float]], now: float) -> None:
+        told = 0
+        for control, _ in running:
+            lease = self.of.get(control.job.claim)
+            if lease is not None and lease.until <= now and not control.lost:
+                control.abort("lease_lost")
+                told += 1
+        if told:
+            logger.warning("Leases end and could not be renewed: their running jobs are told", extra={"jobs": told})
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing = True
+        self._bell.ring()

@@ -1,0 +1,243 @@
+"""Every deed of an operator and its line of the audit are one transaction: both are there, or neither."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import DatabaseError, connection
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.api.keys import create_key, revoke_key, rotate_key
+from django_leasequeue.engine import clock
+from django_leasequeue.engine.bulkoperation import change_operation
+from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqCommand
+from django_leasequeue.models import ApiKey, BulkOperation, LiveJob, OperatorAction, Queue, Worker
+from tests.admin.letters import bury, graves, start
+from tests.engine.helpers import one, put
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+#: Tables with deeds in them: all of ours but the audit and the partitions of the log.
+_DEEDS = """SELECT relname FROM pg_class WHERE relkind = 'r' AND NOT relispartition AND relname LIKE 'leasequeue\\_%'
+    AND relname <> 'leasequeue_operatoraction' AND relnamespace = 'public'::regnamespace"""
+
+
+class Place:
+    """A queue with a job of each kind, a worker, an operation and a key, and somebody who may do everything."""
+
+    def __init__(self) -> None:
+        self.queue = graves()
+        self.letter, self.other = bury(2)
+        self.leased, self.ready = put(2)
+        job = one()
+        assert job.seq == self.leased
+        self.claim = job.claim
+        at = clock.now()
+        self.worker = Worker.objects.create(
+            node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=at, seen_at=at
+        )
+        self.key, _ = create_key("before", ["read"])
+        self.client = Client()
+        self.client.force_login(User.objects.create_superuser("boss"))
+
+    def post(self, name: str, /, *args: Any, **data: Any) -> Any:
+        return self.client.post(reverse(f"admin:leasequeue_{name}", args=args), data)
+
+    def options(self) -> None:
+        form = self.client.get(reverse("admin:leasequeue_queue_options", args=[self.queue])).context["form"]
+        data = {name: form[name].value() for name in form.fields} | {"max_deliveries": 9, "metadata": "{}"}
+        data = {name: "" if value is None else value for name, value in data.items() if value is not False}
+        self.post("queue_options", self.queue, **data)
+
+    def confirmed(self, kind: str, **asked: Any) -> None:
+        page = self.post("deadletters_act", action=kind, **asked)
+        context = page.context_data
+        self.post("deadletters_act", action=kind, confirmed="1", at=context["at"], **asked)
+
+    def edit(self) -> None:
+        page = self.post("deadletters_edit", self.letter, data='{"args": [7], "kwargs": {}}')
+        dead_at = page.context_data["dead_at"]
+        self.post("deadletters_edit", self.letter, data='{"args": [7], "kwargs": {}}', confirmed="1", dead_at=dead_at)
+
+    def operation(self, change: str) -> None:
+        made = BulkOperation.objects.get()
+        self.post("operation", made.pk, change=change)
+
+    def key_form(self, name: str, /, *args: Any) -> None:
+        self.post(name, *args, name="billing", scopes=["read"], topics="", project="", rate_per_second="",
+                  expires_at_0="", expires_at_1="")  # fmt: skip
+
+    def keys(self, action: str, **more: Any) -> None:
+        self.post("apikey_changelist", action=action, _selected_action=self.key.pk, **more)
+
+
+def command(*words: str) -> None:
+    call_command(*words, stdout=io.StringIO(), stderr=io.StringIO())
+
+
+class Deed(NamedTuple):
+    """What an operator does, and what it is called in the audit."""
+
+    action: str
+    do: Callable[[Place], Any]
+    source: str = "admin"
+    #: What is done before, so that there is something to do.
+    before: Callable[[Place], Any] = lambda place: None
+
+
+def asked(place: Place) -> None:
+    start("retry", "queue=work")
+
+
+def asked_and_paused(place: Place) -> None:
+    engine.run(change_operation(start("retry", "queue=work").pk, "pause"))
+
+
+DEEDS = [
+    Deed("pause", lambda p: p.post("queue_act", p.queue, action="pause")),
+    Deed("resume", lambda p: p.post("queue_act", p.queue, action="resume"),
+         before=lambda p: engine.run(engine.pause("work"))),
+    Deed("edit_queue", Place.options),
+    Deed("purge", lambda p: p.post("queue_act", p.queue, action="purge", states=["ready"], typed="work")),
+    Deed("cancel", lambda p: p.post("job_act", p.ready, action="cancel")),
+    Deed("release", lambda p: p.post("job_act", p.leased, action="release", claim=p.claim)),
+    Deed("stop_worker", lambda p: p.post("worker_stop", p.worker.pk)),
+    Deed("retry", lambda p: p.confirmed("retry", scope="selection", seq=p.letter)),
+    Deed("discard", lambda p: p.confirmed("discard", scope="selection", seq=p.letter, reason="a test")),
+    Deed("retry", lambda p: p.confirmed("retry", scope="filter", filter="queue=work")),
+    Deed("edit", Place.edit),
+    Deed("retry.pause", lambda p: p.operation("pause"), before=asked),
+    Deed("retry.resume", lambda p: p.operation("resume"), before=asked_and_paused),
+    Deed("retry.cancel", lambda p: p.operation("cancel"), before=asked),
+    Deed("create_key", lambda p: p.key_form("apikey_add")),
+    Deed("change_key", lambda p: p.key_form("apikey_change", p.key.pk)),
+    Deed("rotate_key", lambda p: p.keys("rotate")),
+    Deed("revoke_key", lambda p: p.keys("revoke")),
+    Deed("delete_key", lambda p: p.keys("delete_selected", post="yes")),
+    Deed("delete_key", lambda p: p.post("apikey_delete", p.key.pk, post="yes")),
+    Deed("create_key", lambda p: command("leasequeue_apikey", "create", "billing"), "command"),
+    Deed("rotate_key", lambda p: command("leasequeue_apikey", "rotate", p.key.prefix), "command"),
+    Deed("revoke_key", lambda p: command("leasequeue_apikey", "revoke", p.key.prefix), "command"),
+    Deed("create_key", lambda p: create_key("billing", ["read"]), "code"),
+    Deed("rotate_key", lambda p: rotate_key(ApiKey.objects.get()), "code"),
+    Deed("revoke_key", lambda p: revoke_key(ApiKey.objects.get()), "code"),
+    Deed("retry", lambda p: command("leasequeue_dlq", "retry", "--queue", "work", "--yes"), "command"),
+    Deed("retry.pause", lambda p: DlqCommand()._pause(BulkOperation.objects.get().pk), "command", asked),
+    Deed("edit_queue", lambda p: command("leasequeue_queues", "set", "work", "max_deliveries=9"), "command"),
+    Deed("pause", lambda p: command("leasequeue_queues", "pause", "work"), "command"),
+    Deed("resume", lambda p: command("leasequeue_queues", "resume", "work"), "command",
+         before=lambda p: engine.run(engine.pause("work"))),
+    Deed("create_queue", lambda p: command("leasequeue_queues", "sync"), "command",
+         before=lambda p: Queue.objects.exclude(pk=p.queue).delete()),
+]  # fmt: skip
+every_deed = pytest.mark.parametrize(
+    "deed", DEEDS, ids=[f"{number}-{deed.source}-{deed.action}" for number, deed in enumerate(DEEDS)]
+)
+
+
+@pytest.fixture
+def place(settings: Any) -> Place:
+    settings.LEASEQUEUE = {"QUEUES": {"declared": {}}}
+    place = Place()
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE leasequeue_operatoraction")
+    return place
+
+
+@contextmanager
+def no_commits_to(tables: list[str]) -> Iterator[None]:
+    """Let every transaction that has written to one of these tables fail at its very end."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION tests_refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'refused by the test'; END $$"
+        )
+        for table in tables:
+            cursor.execute(
+                f"CREATE CONSTRAINT TRIGGER tests_refuse AFTER INSERT OR UPDATE OR DELETE ON {table}"
+                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION tests_refuse()"
+            )
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION tests_refuse() CASCADE")
+
+
+def deeds() -> list[Any]:
+    """Return everything that a deed can change."""
+    return [list(model.objects.order_by("pk").values()) for model in (Queue, LiveJob, Worker, BulkOperation, ApiKey)]
+
+
+def lines() -> list[tuple[str, str]]:
+    return list(OperatorAction.objects.order_by("pk").values_list("action", "source"))
+
+
+@every_deed
+def test_it_is_done_and_written_down(place: Place, deed: Deed) -> None:
+    deed.before(place)
+    before = deeds()
+    deed.do(place)
+    assert lines() == [(deed.action, deed.source)]
+    assert deeds() != before
+
+
+@every_deed
+def test_without_its_line_nothing_is_done(place: Place, deed: Deed) -> None:
+    deed.before(place)
+    before = deeds()
+    with no_commits_to(["leasequeue_operatoraction"]), pytest.raises(DatabaseError, match="refused by the test"):
+        deed.do(place)
+    assert lines() == []
+    assert deeds() == before
+
+
+@every_deed
+def test_what_is_not_done_has_no_line(place: Place, deed: Deed) -> None:
+    deed.before(place)
+    before = deeds()
+    with connection.cursor() as cursor:
+        cursor.execute(_DEEDS)
+        tables = [name for (name,) in cursor.fetchall()]
+    with no_commits_to(tables), pytest.raises((DatabaseError, psycopg.Error), match="refused by the test"):
+        deed.do(place)
+    assert lines() == []
+    assert deeds() == before
+
+
+def test_a_purge_in_batches_has_a_line_for_each(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.admin.queues._BATCH", 2)
+    put(5)
+    place.post("queue_act", place.queue, action="purge", states=["ready"], typed="work")
+    assert [line.counts for line in OperatorAction.objects.order_by("pk")] == [{"removed": n} for n in (2, 2, 2)]
+
+
+def test_a_line_about_a_key_says_whose_and_nothing_of_its_secret(place: Place) -> None:
+    key, token = create_key("billing", ["read", "write"], topics=["bill."], project="tenant", rate_per_second=5)
+    line = OperatorAction.objects.get()
+    assert (line.project, line.detail) == (
+        "tenant",
+        {
+            "key": key.pk, "name": "billing", "prefix": key.prefix, "scopes": ["read", "write"], "topics": ["bill."],
+            "rate_per_second": 5, "expires_at": None,
+        },
+    )  # fmt: skip
+    assert token.rpartition("_")[2] not in str(line.detail)
+    assert key.digest not in str(line.detail)
+
+
+def test_what_was_revoked_before_has_no_second_line(place: Place) -> None:
+    assert revoke_key(place.key)
+    assert not revoke_key(ApiKey.objects.get())
+    command("leasequeue_apikey", "revoke", place.key.prefix)
+    place.keys("revoke")
+    assert lines() == [("revoke_key", "code")]

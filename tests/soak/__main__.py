@@ -1,0 +1,313 @@
+"""``python -m tests.soak``: work under faults for some minutes, and the verdict; 1 at the first broken promise."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import django
+
+from tests.support.proxy import Proxy
+
+from . import look, plan, report
+from .evidence import DIRECTORY, ROLE, Tail, Witness
+from .oracle import Oracle
+from .server import Disk, SoakServer
+
+BASE = Path(__file__).resolve().parents[2]
+QUEUES = "sure,swift,keyed"
+#: Seconds between looks at the evidence, and between lines of progress.
+LOOK, PROGRESS = 1.0, 10.0
+#: So many jobs may wait before the producers hold on.
+BACKLOG = 1_500
+#: Seconds until all jobs have to have ended when nothing more goes wrong.
+DRAIN = 180.0
+#: Arguments of the workers beside what all have.
+WORKERS = {
+    "worker1": ("--concurrency", "4"),
+    "worker2": ("--concurrency", "3", "--processes", "2"),
+    "worker3": ("--concurrency", "4"),
+    "worker4": ("--concurrency", "4"),
+}
+
+
+class Soak:
+    """One run.
+
+    Args:
+        seed: what it is made of.
+        minutes: how long it lasts.
+        directory: where evidence and logs go.
+        keep_going: go on to the end when a promise is broken.
+    """
+
+    def __init__(self, seed: int, minutes: float, directory: Path, keep_going: bool) -> None:
+        self.keep_going = keep_going
+        self.seed = seed
+        self.minutes = minutes
+        self.directory = directory
+        self.machine = report.Machine()
+        self._tail = Tail(directory)
+        self._witness = Witness(directory, "soak")
+        self._said_at = 0.0
+        self._told = 0
+        self._begin = time.monotonic()
+        self._stopped = False
+        #: Producers and readers have to be asked apart: the ones first, the others last.
+        self.without: dict[str, str] = {}
+
+    def run(self) -> bool:
+        """Do all of it; return whether every promise was kept."""
+        disk = Disk(self.directory / "disk")
+        self._server = SoakServer(disk)
+        os.environ.update({"DATABASE_URL": self._server.url, "DJANGO_SETTINGS_MODULE": "tests.soak.settings"})
+        os.environ.update({DIRECTORY: str(self.directory), ROLE: "soak"})
+        from .readers import READERS
+        from .settings import LEASEQUEUE
+
+        queues: dict[str, dict[str, Any]] = LEASEQUEUE["QUEUES"]  # type: ignore[assignment]
+        self._oracle = Oracle(
+            forgetful=[name for name, options in queues.items() if not options.get("leases_durable")],
+            sure=[name for name, options in queues.items() if options.get("durability", "fsync") == "fsync"],
+            readers=READERS,
+            workers=WORKERS,
+        )
+        with ExitStack() as stack:
+            stack.enter_context(disk)
+            if disk.why_not:
+                self.without["disk full"] = disk.why_not
+            stack.enter_context(self._server)
+            django.setup()
+            migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+            subprocess.run(migrate, cwd=BASE, check=True)
+            self._recruit(stack)
+            tracks = plan.plan(self.seed, self.minutes, frozenset(self.without))
+            self._print_plan(tracks)
+            self._soak(tracks)
+            broken = bool(self._oracle.broken) and not self.keep_going
+            whole = not broken and not self._stopped and self._drain()
+        self._hear()
+        self._oracle.finish(time.monotonic_ns(), whole)
+        return self._report()
+
+    def _recruit(self, stack: ExitStack) -> None:
+        from .crew import Crew
+        from .faults import Faults
+
+        scratch = self.directory / "scratch"
+        scratch.mkdir(mode=0o700)
+        environment = {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(BASE), os.environ.get("PYTHONPATH")])),
+            "PYTHONUNBUFFERED": "1",
+            # Journals of the workers: what they find there of others is of this run.
+            "TMPDIR": str(scratch),
+        }
+        port = _free_port()
+        door = Proxy("127.0.0.1", port)
+        self._proxies = {role: Proxy(self._server.socket) for role in plan.BEHIND_PROXY} | {"web1": door}
+        for proxy in self._proxies.values():
+            stack.enter_context(proxy)
+        self._crew = crew = Crew(self.directory, environment, self._witness)
+        stack.callback(crew.close)
+        url = f"http://127.0.0.1:{port}/v0"
+        crew.add("http", "-m", "uvicorn", "testproject.asgi:application", "--port", str(port), "--log-level", "warning")
+        for role, arguments in WORKERS.items():
+            command = ["manage.py", "runworker", "--queues", QUEUES, "--drain-timeout", "5", "--node", role]
+            command += ["--handler", "tests.soak.tasks.TellingHandler", *arguments]
+            where = self._proxies.get(role)
+            through = (
+                {} if where is None else {"DATABASE_URL": f"postgresql://postgres@{where.host}:{where.port}/leasequeue"}
+            )
+            crew.add(role, *command, **through)
+        _wait_for_port(port)
+        crew.add("web1", "-m", "tests.soak.web", f"http://{door.host}:{door.port}/v0", "stream")
+        crew.add("web2", "-m", "tests.soak.web", url, "claims")
+        crew.add("readers", "-m", "tests.soak.readers", url)
+        crew.add("producers", "-m", "tests.soak.load", str(self.seed), url)
+        self._faults = Faults(self._server, crew, self._proxies, self._witness, self._tell)
+
+    def _print_plan(self, tracks: tuple[list[plan.Step], list[plan.Step]]) -> None:
+        steps = sorted([*tracks[0], *tracks[1]], key=lambda step: step.at)
+        print(f"Plan of seed {self.seed}, {self.minutes:g} minutes, {len(steps)} faults; evidence in {self.directory}")
+        for step in steps:
+            print(f"  {step}")
+        for name, why in self.without.items():
+            print(f"  {name}: not on this machine: {why}")
+
+    def _soak(self, tracks: tuple[list[plan.Step], list[plan.Step]]) -> None:
+        end = time.monotonic() + 60
+        while not self._oracle.counts["done"]:
+            if time.monotonic() > end:
+                raise RuntimeError(f"no job was done within a minute: see the logs in {self.directory}")
+            time.sleep(LOOK / 2)
+            self._hear()
+        self._begin = begin = time.monotonic()
+        threads = [threading.Thread(target=self._faults.run, args=(steps, begin)) for steps in tracks]
+        for thread in threads:
+            thread.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        try:
+            # A track that is late goes on to the end of its plan.
+            while time.monotonic() < begin + self.minutes * 60 or any(thread.is_alive() for thread in threads):
+                time.sleep(LOOK)
+                if self._turn() or self._stopped:
+                    break
+        finally:
+            self._faults.over.set()
+            for thread in threads:
+                thread.join()
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
+
+    def _turn(self) -> bool:
+        """Hear what is new, and judge it; return whether a promise is broken."""
+        self._hear()
+        hold = self.directory / "hold"
+        if self._oracle.waiting > BACKLOG:
+            hold.touch()
+        elif self._oracle.waiting < BACKLOG / 2:
+            hold.unlink(missing_ok=True)
+        self._oracle.judge(time.monotonic_ns())
+        self._progress()
+        for broken in self._oracle.broken[self._told :]:
+            self._tell(f"BROKEN: {broken}")
+        self._told = len(self._oracle.broken)
+        return bool(self._oracle.broken) and not self.keep_going
+
+    def _hear(self) -> None:
+        for entry in (entries := self._tail.look()):
+            if entry[0] == "hello" and entry[4] != os.getpid():
+                self._crew.watch(entry[4])
+        self._oracle.hear(entries)
+
+    def _drain(self) -> bool:
+        """Let everything come to its end: no more faults, no more jobs; then look at what is there.
+
+        Returns:
+            Whether it was looked at; not if a promise was broken meanwhile.
+        """
+        self._tell("the end: no more faults, no more jobs; all that is there has to come to its end")
+        self._server.wait()
+        self._crew.dismiss("producers")
+        end = time.monotonic() + DRAIN
+        with self._server.connect() as connection:
+            while time.monotonic() < end:
+                time.sleep(LOOK)
+                if self._turn() or self._stopped:
+                    return False
+                if not look.left(connection) and self._oracle.waiting <= 0 and not self._oracle.ledgers.behind():
+                    break
+            roles = [*WORKERS, "web1", "web2", "http"]
+            if not self._crew.dismiss(*roles):
+                self._faults.trouble.append("a process did not end when it was asked to, with nothing to do")
+            # The readers read what the last of them wrote.
+            time.sleep(3)
+            self._crew.dismiss("readers")
+            look.look(connection, self._witness, _logs())
+        return True
+
+    def _progress(self) -> None:
+        if time.monotonic() - self._said_at < PROGRESS:
+            return
+        self._said_at = time.monotonic()
+        counts = self._oracle.counts
+        self._tell(
+            f"{counts['committed']} committed, {self._oracle.waiting} wait, {counts['runs']} runs,"
+            f" {counts['told']} told, {self._oracle.ledgers.read_records} records read, load {self.machine.look():.1f}"
+        )
+
+    def _tell(self, text: str) -> None:
+        # One write: the tracks of faults tell as well.
+        sys.stdout.write(f"{time.monotonic() - self._begin:7.1f}  {text}\n")
+        sys.stdout.flush()
+
+    def _report(self) -> bool:
+        names = [fault.name for fault in (*plan.SERVER, *plan.CREW)]
+        print(f"\n{report.table(self._oracle, names, self.without)}\n")
+        print(f"{self.minutes:g} minutes, seed {self.seed}: {report.counts(self._oracle)}.")
+        print(f"The machine: {self.machine}.")
+        for text in self._faults.trouble:
+            print(f"TROUBLE: {text}")
+        for broken in self._oracle.broken[:30]:
+            print(f"BROKEN: {broken}")
+        if self._stopped:
+            print("Stopped before its end: that nothing was lost is not known.")
+        return not (self._oracle.broken or self._faults.trouble or self._stopped)
+
+
+def _logs() -> tuple[str, ...]:
+    from .readers import TOPICS
+
+    return TOPICS
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _wait_for_port(port: int) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"the HTTP server does not listen on port {port}")
+
+
+def main() -> int:
+    """Run the soak; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long faults are made (default 5)")
+    parser.add_argument("--seed", type=int, default=None, help="repeats the faults of another run (default: by chance)")
+    parser.add_argument("--directory", type=Path, default=None, help="where evidence and logs go, and stay")
+    parser.add_argument("--keep-going", action="store_true", help="go on to the end when a promise is broken")
+    parser.add_argument("--plan", action="store_true", help="print the plan, and do nothing")
+    given = parser.parse_args()
+    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10_000)
+    if given.plan:
+        for step in sorted(
+            [*plan.plan(seed, given.minutes)[0], *plan.plan(seed, given.minutes)[1]], key=lambda s: s.at
+        ):
+            print(step)
+        return 0
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    directory = given.directory or Path(tempfile.mkdtemp(prefix="leasequeue-soak-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        parser.error(f"{directory} is not empty: evidence of another run would be judged with this one's.")
+    directory.chmod(0o711)
+    # Whatever ends it: the disk, PostgreSQL and all processes go as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    good = Soak(seed, given.minutes, directory, given.keep_going).run()
+    if good and given.directory is None:
+        shutil.rmtree(directory)
+    else:
+        print(f"Evidence and logs are in {directory}.")
+    again = f'make soak ARGS="--minutes {given.minutes:g} --seed {seed}"'
+    print("Every promise was kept." if good else f"BROKEN. The same faults again: {again}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The evidence: files that say what happened, one for each process, only ever appended to.
+
+Producers, handlers, readers and whoever makes the faults write; the oracle reads. A line is a JSON array
+``[kind, time, who, ...]``: the time is CLOCK_MONOTONIC in nanoseconds, the same clock for all processes of a machine,
+and ``who`` is the process (its number and chance, since numbers come again). The kinds:
+
+=========== ==================================================== ============================================
+kind        said by                                              what follows
+=========== ==================================================== ============================================
+hello       every process, first                                 role, process number
+try         a producer, before a transaction                     [[job, queue, mode], ...]
+committed   a producer, after COMMIT was answered                [job, ...]
+undone      a producer, after a rollback for sure                [job, ...]
+answer      a caller that got its answer                         job, whether it is the right one
+start       a handler, first thing                               job, seq, delivery, claim, claimed, deadline,
+                                                                 thread, queue, whether it is run alone
+told        a handler, when it sees that its lease is lost       job, claim, reason
+end         a handler, last thing                                job, claim, how (done, raised, stopped), thread
+last        a handler that is about to end its process           job, claim, cause
+put         a writer of a log, before a transaction              topic, [item, ...]
+kept        a writer of a log, after COMMIT was answered         topic, [item, ...]
+dropped     a writer of a log, after a rollback for sure         topic, [item, ...]
+read        a reader, of each page                               reader, topic, [[seq, item], ...]
+events      the reader of the event stream, of each page         [[id, kind, claim, at, deadline, [seq, ...]], ...]
+upto        the same                                             every event that is older than this was read
+fault       who makes the faults                                 number, name, "begin" or "end", [role, ...]
+kill, stop, who makes the faults, at a process                   process number, name of the fault
+cont, died
+crash       who makes the faults: PostgreSQL ends without a word
+back        who makes the faults: work may go on from now        name of the fault, role or "" for the server
+dead        the last look: a job is dead                         job
+there       the last look: what a topic holds                    topic, [[seq, item], ...]
+differs     the last look: something is left over or inconsistent text
+=========== ==================================================== ============================================
+
+Times inside an entry (claimed, deadline, at) are on the same clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+Entry = list[Any]
+
+#: The roles and directory of a process of the soak, in its environment.
+DIRECTORY, ROLE = "SOAK_DIRECTORY", "SOAK_ROLE"
+SECOND = 1_000_000_000
+
+
+class Witness:
+    """Writes what one process has to say. Every entry is one write to a file opened with O_APPEND.
+
+    Args:
+        directory: where the evidence is.
+        role: what the process is for.
+    """
+
+    def __init__(self, directory: Path, role: str) -> None:
+        self.who = f"{os.getpid()}.{secrets.token_hex(3)}"
+        path = directory / f"{role}.{self.who}.jsonl"
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.say("hello", role, os.getpid())
+
+    def say(self, kind: str, *values: Any) -> int:
+        """Write an entry; return its time."""
+        now = time.monotonic_ns()
+        os.write(self._file, json.dumps([kind, now, self.who, *values], separators=(",", ":")).encode() + b"\n")
+        return now
+
+
+_own: dict[int, Witness] = {}
+_lock = threading.Lock()
+
+
+def witness() -> Witness:
+    """Return this process's witness, named by its environment; a forked child gets one of its own."""
+    found = _own.get(os.getpid())
+    if found is None:
+        with _lock:
+            found = _own.get(os.getpid())
+            if found is None:
+                found = _own[os.getpid()] = Witness(Path(os.environ[DIRECTORY]), os.environ[ROLE])
+    return found
+
+
+def monotonic(at: datetime) -> int:
+    """Return a point of the wall clock on the monotonic one."""
+    return time.monotonic_ns() + round((at.timestamp() - time.time()) * SECOND)
+
+
+class Tail:
+    """Reads what was appended to the files of a directory since the last look.
+
+    Args:
+        directory: where the evidence is.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[Path, int] = {}
+
+    def look(self) -> list[Entry]:
+        """Return the new entries, those of one file in their order. A line that is not whole yet comes later."""
+        entries: list[Entry] = []
+        for path in sorted(self._directory.glob("*.jsonl")):
+            before = self._read.get(path, 0)
+            if path.stat().st_size == before:
+                continue
+            with path.open("rb") as file:
+                file.seek(before)
+                whole = file.read().rpartition(b"\n")[0]
+            if whole:
+                self._read[path] = before + len(whole) + 1
+                entries += [json.loads(line) for line in whole.split(b"\n")]
+        return entries

@@ -1,0 +1,260 @@
+"""The faults: what each name of the plan does."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from django.db import Error, connection
+
+from tests.support.proxy import Proxy
+
+from . import tasks
+from .crew import Crew
+from .evidence import Witness
+from .plan import WORKERS, Step
+from .server import SoakServer
+
+#: Tables that are locked: enqueueing, claiming and settling each need some of them.
+TABLES = ("leasequeue_job", "leasequeue_ready", "leasequeue_claim", "leasequeue_leaseevent", "leasequeue_queue")
+#: Milliseconds of ``statement_timeout``: nothing passes, little, nearly everything.
+TIMEOUTS = (1, 5, 50)
+#: How many jobs of a harmful kind come at once; the first does harm for ever, the others at their first delivery.
+HARMFUL = 3
+#: How often a poisonous one is tried.
+ATTEMPTS = 3
+#: How many long jobs come before a fault of a worker, and how many seconds they take: longer than a lease.
+LONG_JOBS, LONG = 6, 7.0
+#: Numbers of the jobs that faults bring.
+NUMBERS = 99 * 10**9
+
+Tell = Callable[[str], None]
+
+
+class Faults:
+    """Makes faults, one track after its plan.
+
+    Args:
+        server: PostgreSQL.
+        crew: the processes.
+        proxies: those of the members that have one.
+        witness: says what is done.
+        tell: prints a line.
+    """
+
+    def __init__(self, server: SoakServer, crew: Crew, proxies: dict[str, Proxy], witness: Witness, tell: Tell) -> None:
+        self._server = server
+        self._crew = crew
+        self._proxies = proxies
+        self._witness = witness
+        self._tell = tell
+        self._numbers = itertools.count(NUMBERS)
+        #: Set when the run is over before its time.
+        self.over = threading.Event()
+        #: What could not be done, or did not do what it has to.
+        self.trouble: list[str] = []
+
+    def run(self, steps: Iterable[Step], begin: float) -> None:
+        """Make the faults of a track at their times, seconds after ``begin`` (monotonic), one after the other."""
+        for step in steps:
+            if self.over.wait(max(0.0, begin + step.at - time.monotonic())):
+                return
+            self._tell(f"fault  {step}")
+            self._witness.say("fault", step.number, step.fault, "begin", [step.role] if step.role else [])
+            try:
+                self._do(step)
+            except (psycopg.Error, Error, OSError) as error:
+                # Another fault was in the way: the server was away, or had no connection for this one.
+                self._tell(f"       {step.fault}: {' '.join(str(error).split())[:100]}")
+            self._witness.say("fault", step.number, step.fault, "end", [])
+            if not step.role and not step.fault.startswith("task"):
+                self._server.wait()
+                self._witness.say("back", step.fault, "")
+
+    def _do(self, step: Step) -> None:
+        what = step.fault.partition(" ")[2]
+        if step.fault.startswith("task: "):
+            self._harm(step, what)
+        elif step.role:
+            name = step.fault.removeprefix("web ").partition(" ")[2].replace(" ", "_")
+            getattr(self, f"_{name}")(step)
+        else:
+            getattr(self, f"_{step.fault.replace(' ', '_')}")(step)
+
+    def _rest(self, step: Step) -> None:
+        self.over.wait(step.seconds)
+
+    # Of the server
+
+    def _postmaster_killed(self, step: Step) -> None:
+        self._server.kill_postmaster()
+        self._witness.say("crash")
+        self._rest(step)
+        self._server.start()
+
+    def _backend_killed(self, step: Step) -> None:
+        self._server.kill_backend(step.chance)
+        self._witness.say("crash")
+        time.sleep(0.2)  # the postmaster has to notice before the server is asked whether it is back
+
+    def _stopped_immediately(self, step: Step) -> None:
+        self._server.stop()
+        self._witness.say("crash")
+        self._rest(step)
+        self._server.start()
+
+    def _restarted(self, step: Step) -> None:
+        self._server.restart()
+
+    def _disk_full(self, step: Step) -> None:
+        end = time.monotonic() + step.seconds
+        try:
+            while time.monotonic() < end and not self.over.is_set():
+                self._server.disk.fill()  # again: PostgreSQL gives room back as well
+                if step.chance < 0.5:
+                    self._server.spend_wal()
+                time.sleep(0.1)
+        finally:
+            self._server.disk.clear()
+            # Where there was no room for the WAL, PostgreSQL has crashed meanwhile.
+            self._witness.say("crash")
+
+    def _connections_exhausted(self, step: Step) -> None:
+        self._server.use_up_connections(self.over, step.seconds)
+
+    def _statement_timeout(self, step: Step) -> None:
+        value = TIMEOUTS[int(step.chance * len(TIMEOUTS))]
+        self._tell(f"       statement_timeout = {value} ms")
+        with self._server.setting("statement_timeout", str(value)):
+            self._rest(step)
+
+    def _backends_terminated(self, step: Step) -> None:
+        for _ in range(3):
+            self._server.terminate_backends()
+            self.over.wait(0.3)
+
+    def _tables_locked(self, step: Step) -> None:
+        table = TABLES[int(step.chance * len(TABLES))]
+        self._tell(f"       LOCK TABLE {table}")
+        with self._server.holding("SET lock_timeout = '5s'", f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"):
+            self._rest(step)
+
+    def _snapshot_held(self, step: Step) -> None:
+        with self._server.holding("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM pg_class"):
+            self._rest(step)
+
+    def _transaction_held_open(self, step: Step) -> None:
+        with self._server.holding("SELECT pg_current_xact_id()"):
+            self._rest(step)
+
+    def _read_only(self, step: Step) -> None:
+        with self._server.setting("default_transaction_read_only", "on"):
+            self._rest(step)
+
+    # Of the crew
+
+    def _victim(self, step: Step) -> int | None:
+        pids = self._crew.pids(step.role)
+        return pids[int(step.chance * len(pids))] if pids else None
+
+    def _burden(self, step: Step) -> None:
+        """Give the workers long jobs before some of them are met by a fault: these outlive their leases, and go on."""
+        if step.role not in WORKERS:
+            return
+        connection.close()  # it may be one that another fault has ended
+        queue = "sure" if step.chance < 0.5 else "swift"
+        numbers = [next(self._numbers) for _ in range(LONG_JOBS)]
+        self._witness.say("try", [[number, queue, "plain"] for number in numbers])
+        try:
+            tasks.work.using(queue_name=queue).enqueue_many([(number, LONG, True) for number in numbers])
+        except Error:
+            connection.close()
+            return
+        self._witness.say("committed", numbers)
+        self.over.wait(LONG / 10)
+
+    def _back(self, step: Step) -> None:
+        self._crew.wait_running(step.role)
+        self._witness.say("back", step.fault, step.role)
+
+    def _killed(self, step: Step) -> None:
+        self._burden(step)
+        pid = self._victim(step)
+        if pid is not None:
+            self._crew.delay(step.role, step.seconds)
+            self._crew.kill(step.role, pid, step.fault)
+        self._rest(step)
+        self._back(step)
+
+    def _stopped(self, step: Step) -> None:
+        self._burden(step)
+        pid = self._victim(step)
+        if pid is None:
+            return
+        self._witness.say("stop", pid, step.fault)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+        self._rest(step)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        self._witness.say("cont", pid, step.fault)
+        self._back(step)
+
+    def _hung(self, step: Step) -> None:
+        self._through(step, self._proxies[step.role].hang)
+
+    def _refused(self, step: Step) -> None:
+        self._through(step, self._proxies[step.role].refuse)
+
+    def _through(self, step: Step, cut_off: Callable[[], None]) -> None:
+        self._burden(step)
+        cut_off()
+        self._rest(step)
+        self._proxies[step.role].heal()
+        self._back(step)
+
+    def _cut(self, step: Step) -> None:
+        self._proxies[step.role].cut()
+        self._back(step)
+
+    def _asked_to_end(self, step: Step) -> None:
+        starts = self._crew.members[step.role].starts
+        self._crew.ask_to_end(step.role)
+        if not self._crew.wait_ended(step.role, starts):
+            self.trouble.append(f"{step.role} was asked to end and did not ({step})")
+            for pid in self._crew.pids(step.role):
+                self._crew.kill(step.role, pid, step.fault)
+        self._back(step)
+
+    # Of tasks
+
+    def _harm(self, step: Step, cause: str) -> None:
+        queue = "sure" if step.chance < 0.5 else "swift"
+        connection.close()  # it may be one that another fault has ended
+        poison = next(self._numbers)
+        attempts: Any = {"max_attempts": ATTEMPTS}
+        self._enqueue([[poison, queue, "poison"]], cause, ATTEMPTS, **attempts)
+        innocent = [next(self._numbers) for _ in range(HARMFUL - 1)]
+        self._enqueue([[number, queue, "plain"] for number in innocent], cause, 1)
+        if step.role:
+            self.over.wait(1.0)
+            self._asked_to_end(step)
+        else:
+            self._rest(step)
+
+    def _enqueue(self, named: list[list[Any]], cause: str, times: int, **options: Any) -> None:
+        task = tasks.harms.using(queue_name=named[0][1], **options)
+        self._witness.say("try", named)
+        try:
+            task.enqueue_many([(number, cause, times) for number, *_ in named])
+        except Error:
+            connection.close()
+            raise
+        self._witness.say("committed", [number for number, *_ in named])

@@ -1,0 +1,134 @@
+"""What readers must have got: each record of a topic once and in order, each event of the lease log once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .evidence import SECOND
+from .promises import REPEATED, SKIPPED, TAKEN_BACK, Broken
+
+Pair = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one reader got of one topic."""
+
+    items: dict[int, int] = field(default_factory=dict)
+    last: int = 0
+
+
+class Ledgers:
+    """Holds writers, readers and the tables against each other.
+
+    Args:
+        sure: topics whose commits wait for the disk: what was answered survives a crash.
+        readers: the readers of topics, by name; each reads every topic.
+    """
+
+    def __init__(self, sure: frozenset[str], readers: frozenset[str]) -> None:
+        self._sure = sure
+        self._kept: dict[str, set[int]] = {}
+        self._dropped: dict[str, set[int]] = {}
+        self._readings: dict[tuple[str, str], Reading] = {}
+        self._readers = readers
+        self._there: dict[str, dict[int, int]] = {}
+        self._events: set[int] = set()
+        self._claims: set[int] = set()
+        self.upto = 0
+        self.read_records = 0
+
+    @property
+    def read_events(self) -> int:
+        """How many rows of the lease log were read."""
+        return len(self._events)
+
+    def kept(self, topic: str, items: list[int]) -> None:
+        """Note what was written for sure."""
+        self._kept.setdefault(topic, set()).update(items)
+
+    def dropped(self, topic: str, items: list[int]) -> None:
+        """Note what was rolled back for sure."""
+        self._dropped.setdefault(topic, set()).update(items)
+
+    def there(self, topic: str, pairs: list[Pair]) -> None:
+        """Note what the table holds at the end."""
+        self._there.setdefault(topic, {}).update((item, seq) for seq, item in pairs)
+
+    def read(self, at: int, reader: str, topic: str, pairs: list[Pair]) -> Iterator[Broken]:
+        """Note what a reader got; yield what is wrong with it by itself."""
+        reading = self._readings.setdefault((reader, topic), Reading())
+        dropped = self._dropped.get(topic, set())
+        for seq, item in pairs:
+            self.read_records += 1
+            if item in reading.items or seq <= reading.last:
+                yield Broken(
+                    REPEATED,
+                    at,
+                    "",
+                    f"{reader} got record {seq} of {topic} (item {item}) after {reading.last}"
+                    f" (item {item} had number {reading.items.get(item)})",
+                )
+            if item in dropped:
+                yield Broken(TAKEN_BACK, at, "", f"{reader} got item {item} of {topic}, which was rolled back")
+            reading.items[item] = seq
+            reading.last = max(reading.last, seq)
+
+    def events(self, at: int, rows: list[tuple[int, int, int, int, int, list[int]]]) -> Iterator[Broken]:
+        """Note rows of the lease log; yield what came again."""
+        for number, _, claim, *_ in rows:
+            if number in self._events:
+                yield Broken(REPEATED, at, "", f"the event stream gave row {number} again")
+            self._events.add(number)
+            if claim:
+                self._claims.add(claim)
+
+    def read_upto(self, at: int) -> None:
+        """Note that every event older than this was read."""
+        self.upto = max(self.upto, at)
+
+    def behind(self) -> int:
+        """Return how many records that were kept some reader has not got yet."""
+        return sum(
+            len(self._kept.get(topic, set()) - self._reading(reader, topic).items.keys())
+            for topic in self._sure
+            for reader in self._readers
+        )
+
+    def _reading(self, reader: str, topic: str) -> Reading:
+        return self._readings.get((reader, topic)) or Reading()
+
+    def finish(self, at: int, claims: set[int]) -> Iterator[Broken]:
+        """Yield what readers skipped, and what they were told that is not there.
+
+        Args:
+            at: the time.
+            claims: claims under which handlers started jobs whose leases survive a crash.
+        """
+        for topic in self._kept.keys() | self._there.keys() - {"events"}:
+            there = self._there.get(topic, {})
+            for item in sorted(self._kept.get(topic, set()) - there.keys() if topic in self._sure else ())[:5]:
+                yield Broken(SKIPPED, at, "", f"item {item} of {topic} was committed, and is not there")
+            for reader in sorted(self._readers):
+                reading = self._reading(reader, topic)
+                for item in sorted(there.keys() - reading.items.keys())[:5]:
+                    yield Broken(SKIPPED, at, "", f"{reader} never got record {there[item]} of {topic} (item {item})")
+                for item, seq in sorted(reading.items.items()):
+                    if there.get(item) != seq:
+                        yield Broken(
+                            TAKEN_BACK, at, "", f"{reader} got record {seq} of {topic} (item {item}): it is not there"
+                        )
+                        break
+        events = self._there.get("events", {}).keys()
+        for number in sorted(events - self._events)[:5]:
+            yield Broken(SKIPPED, at, "", f"the event stream never gave row {number}")
+        for number in sorted(self._events - events)[:5]:
+            yield Broken(TAKEN_BACK, at, "", f"the event stream gave row {number}: it is not there")
+        for claim in sorted(claims - self._claims)[:5]:
+            yield Broken(SKIPPED, at, "", f"jobs were started under claim {claim}: the event stream never said so")
+
+
+def seconds(since: int, at: int) -> str:
+    """Return the time between two moments as text."""
+    return f"{(at - since) / SECOND:.3f} s"

@@ -1,0 +1,76 @@
+"""The last look: what is left when all is quiet, read from the tables and written down as evidence."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+
+from django_leasequeue.engine.verify import snapshot, verify
+
+from .evidence import Witness
+
+#: Rows of one entry.
+PIECE = 5_000
+#: Differences that are written down.
+SHOWN = 20
+
+LEFT = """
+SELECT q.name, p.place, sum(p.jobs)::int FROM leasequeue_queue q JOIN (
+    SELECT queue_id, 'ready' AS place, 1 AS jobs FROM leasequeue_ready
+    UNION ALL SELECT queue_id, 'delayed', 1 FROM leasequeue_delayed
+    UNION ALL SELECT queue_id, 'leased', cardinality(seqs) FROM leasequeue_claim
+) p ON p.queue_id = q.id GROUP BY 1, 2 ORDER BY 1, 2
+"""
+DEAD = """
+SELECT coalesce(j.data::jsonb #>> '{args,0}', j.data::jsonb ->> 'job')::bigint
+FROM leasequeue_deadletter d JOIN leasequeue_job j USING (seq)
+"""
+RECORDS = """
+SELECT j.seq, j.data::text::bigint FROM leasequeue_record r JOIN leasequeue_job j USING (seq)
+JOIN leasequeue_queue q ON q.id = r.queue_id WHERE q.name = %s ORDER BY j.seq
+"""
+EVENTS = "SELECT id, id FROM leasequeue_leaseevent ORDER BY id"
+
+
+def left(connection: psycopg.Connection[Any]) -> list[str]:
+    """Return what is left of jobs that are not dead, as text."""
+    return [f"{jobs} jobs of {name} are {place}" for name, place, jobs in connection.execute(LEFT)]
+
+
+def wait_empty(connection: psycopg.Connection[Any], seconds: float) -> bool:
+    """Wait until no job is left; return whether that is so."""
+    end = time.monotonic() + seconds
+    while left(connection):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def look(connection: psycopg.Connection[Any], witness: Witness, topics: tuple[str, ...]) -> None:
+    """Write down what the tables hold, and what is wrong with them.
+
+    Args:
+        connection: in autocommit mode; nothing else works on the database any more.
+        witness: writes it down.
+        topics: the logs.
+    """
+    for text in left(connection):
+        witness.say("differs", f"at the end {text}")
+    for (number,) in connection.execute(DEAD):
+        witness.say("dead", number)
+    for topic in topics:
+        _there(witness, topic, connection.execute(RECORDS, [topic]).fetchall())
+    _there(witness, "events", connection.execute(EVENTS).fetchall())
+    with snapshot(connection) as executor:
+        found = executor.run(verify(SHOWN))
+    for one in found.differences[:SHOWN]:
+        said = f"{one.difference} ({one.meaning}): seq {one.seq} of {one.queue}"
+        witness.say("differs", f"{said}: expected {one.expected}, found {one.found}")
+
+
+def _there(witness: Witness, topic: str, rows: list[tuple[int, int]]) -> None:
+    for at in range(0, len(rows), PIECE):
+        witness.say("there", topic, [list(row) for row in rows[at : at + PIECE]])

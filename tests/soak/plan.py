@@ -1,0 +1,114 @@
+"""The plan: which fault comes when, and at whom. A pure function of the seed, so that a run can be repeated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+#: Roles of the crew. The first two workers reach PostgreSQL directly, the others through a proxy each.
+WORKERS = ("worker1", "worker2", "worker3", "worker4")
+BEHIND_PROXY = ("worker3", "worker4")
+WEB_WORKERS = ("web1", "web2")
+WEB_SERVER = "http"
+
+#: Seconds before the first fault, and after the last.
+WARM_UP, COOL_DOWN = 6.0, 6.0
+
+Length = tuple[float, float]
+
+
+class Fault(NamedTuple):
+    """A kind of fault: how long it lasts, and whom it can meet (nobody: the server, and so all)."""
+
+    name: str
+    length: Length = (0.0, 0.0)
+    roles: tuple[str, ...] = ()
+
+
+SERVER = (
+    Fault("postmaster killed", (0.2, 3.0)),
+    Fault("backend killed"),
+    Fault("stopped immediately", (0.2, 4.0)),
+    Fault("restarted"),
+    Fault("disk full", (3.0, 6.0)),
+    Fault("connections exhausted", (3.0, 7.0)),
+    Fault("statement timeout", (3.0, 6.0)),
+    Fault("backends terminated"),
+    Fault("tables locked", (1.0, 7.0)),
+    Fault("snapshot held", (6.0, 12.0)),
+    Fault("transaction held open", (3.0, 7.0)),
+    Fault("read only", (2.0, 5.0)),
+)
+CREW = (
+    Fault("worker killed", (0.1, 2.0), WORKERS),
+    Fault("worker stopped", (4.5, 8.0), WORKERS),
+    Fault("worker hung", (6.0, 9.0), BEHIND_PROXY),
+    Fault("worker refused", (3.0, 8.0), BEHIND_PROXY),
+    Fault("worker cut", (0.0, 0.0), BEHIND_PROXY),
+    Fault("worker asked to end", (0.0, 0.0), WORKERS),
+    Fault("task: exit", (1.0, 2.0)),
+    Fault("task: crash", (1.0, 2.0)),
+    Fault("task: memory", (1.0, 2.0)),
+    Fault("task: deaf", (0.0, 0.0), WORKERS),
+    Fault("web worker killed", (0.1, 2.0), WEB_WORKERS),
+    Fault("web worker stopped", (4.5, 8.0), WEB_WORKERS),
+    Fault("web worker hung", (6.0, 9.0), ("web1",)),
+    Fault("web worker refused", (3.0, 7.0), ("web1",)),
+    Fault("web worker cut", (0.0, 0.0), ("web1",)),
+    Fault("web server killed", (0.1, 2.0), (WEB_SERVER,)),
+    Fault("web server asked to end", (0.0, 0.0), (WEB_SERVER,)),
+)
+#: Seconds between two faults of a track: the server gets time to be seen to come back.
+GAPS: dict[tuple[Fault, ...], Length] = {SERVER: (4.5, 6.5), CREW: (1.0, 3.0)}
+
+
+class Step(NamedTuple):
+    """One fault of the plan: when (seconds since the begin), at whom, for how long; ``chance`` chooses what is left."""
+
+    number: int
+    at: float
+    fault: str
+    role: str
+    seconds: float
+    chance: float
+
+    def __str__(self) -> str:
+        whom = f" at {self.role}" if self.role else ""
+        lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
+        return f"{self.at:7.1f} s  #{self.number} {self.fault}{whom}{lasting}"
+
+
+def plan(seed: int, minutes: float, without: frozenset[str] = frozenset()) -> tuple[list[Step], list[Step]]:
+    """Return the faults of the server and those of the crew, each in order of time.
+
+    Args:
+        seed: of the run.
+        minutes: how long it lasts.
+        without: names of faults that this machine cannot make.
+    """
+    tracks = [
+        [step for step in _track(track, random.Random(f"{seed}/{place}"), minutes * 60) if step.fault not in without]
+        for place, track in enumerate((SERVER, CREW))
+    ]
+    numbered = {step: number for number, step in enumerate(sorted([*tracks[0], *tracks[1]], key=_time), 1)}
+    server, crew = ([step._replace(number=numbered[step]) for step in track] for track in tracks)
+    return server, crew
+
+
+def _time(step: Step) -> float:
+    return step.at
+
+
+def _track(track: tuple[Fault, ...], dice: random.Random, seconds: float) -> Iterator[Step]:
+    at = WARM_UP
+    while True:
+        # Every kind once in each round.
+        for fault in dice.sample(track, len(track)):
+            lasts = round(dice.uniform(*fault.length), 1)
+            role = dice.choice(fault.roles) if fault.roles else ""
+            step = Step(0, round(at, 1), fault.name, role, lasts, dice.random())
+            if at + lasts > seconds - COOL_DOWN:
+                return
+            yield step
+            at += lasts + dice.uniform(*GAPS[track])

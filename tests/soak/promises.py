@@ -1,0 +1,40 @@
+"""The promises that the soak holds the queue to, and how a broken one is told."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .evidence import SECOND
+
+LOST = "lost"
+ROLLED_BACK = "run after a rollback"
+UNKNOWN = "run without having been enqueued"
+LATE = "started on an expired lease"
+OVERLAP = "two runs at once, and the first was not told in time"
+TWICE_QUEUED = "two jobs for one key"
+INNOCENT = "an innocent died"
+WRONG = "a caller got a wrong answer"
+SKIPPED = "a reader skipped a record"
+REPEATED = "a reader got a record again"
+TAKEN_BACK = "a reader was told what is not there"
+SLOW = "no job within 3 s after the server came back"
+INCONSISTENT = "something is left over, or the tables disagree"
+
+#: How long before the end of its lease a job is told that it is lost, at the latest.
+NOTICE = SECOND
+#: What a handler may take to see that it was told and to write it down.
+SEEING = SECOND // 4
+#: Until the first job after the server came back.
+RECOVERY = 3 * SECOND
+
+
+class Broken(NamedTuple):
+    """A broken promise: which, when, under which fault, and what shows it."""
+
+    promise: str
+    at: int
+    fault: str
+    evidence: str
+
+    def __str__(self) -> str:
+        return f"{self.promise} (during: {self.fault or 'no fault'}): {self.evidence}"

@@ -1,0 +1,228 @@
+"""What is known of one job, and what its runs say of the promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .evidence import SECOND
+from .incidents import Incidents
+from .ledgers import seconds
+from .promises import LATE, NOTICE, OVERLAP, ROLLED_BACK, SEEING, TWICE_QUEUED, UNKNOWN, Broken
+
+#: Why a job is run again that asked for it.
+FAILED = "it failed"
+#: What separates two looks at two clocks.
+CLOCKS = SECOND // 200
+#: Time within which a thread that was stopped between the worker's check and its job's first step takes that step.
+RESUMING = SECOND // 4
+
+
+@dataclass(slots=True)
+class Run:
+    """One start of a job, and what became of it."""
+
+    who: str
+    start: int
+    seq: int
+    delivery: int
+    claim: int
+    claimed: int
+    deadline: int
+    queue: str
+    #: When the thread had said something before.
+    before: int = 0
+    #: Whether an earlier run ended with its process, so that nothing may run beside it.
+    alone: bool = False
+    #: Whether it was judged, when all was known that had to be; later some of that is forgotten.
+    judged: bool = False
+    told: int | None = None
+    end: int | None = None
+    how: str = ""
+
+
+@dataclass(slots=True)
+class Job:
+    """One job that a producer tried to enqueue."""
+
+    queue: str = ""
+    mode: str = ""
+    tried: int = 0
+    committed: int = 0
+    undone: int = 0
+    dead: int = 0
+    #: It was done long ago, and only what came later is known.
+    over: bool = False
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        """Whether a run came to its end."""
+        return self.over or any(run.how == "done" for run in self.runs)
+
+
+class Extension(NamedTuple):
+    """A lease was given another deadline."""
+
+    at: int
+    deadline: int
+
+
+class Leases:
+    """How long each lease was, as the lease log has it: what a worker was answered, it may rely on."""
+
+    def __init__(self) -> None:
+        self._extensions: dict[tuple[int, int], list[Extension]] = {}
+
+    def extended(self, at: int, deadline: int, claim: int, seqs: list[int]) -> None:
+        """Note an extension."""
+        for seq in seqs:
+            self._extensions.setdefault((claim, seq), []).append(Extension(at, deadline))
+
+    def deadline(self, run: Run, at: int) -> int:
+        """Return the end of a run's lease, as it was at a moment."""
+        known = self._extensions.get((run.claim, run.seq), ())
+        return max([run.deadline, *(one.deadline for one in known if one.at <= at)])
+
+    def forget(self, before: int) -> None:
+        """Drop what is long over."""
+        for key, known in list(self._extensions.items()):
+            if known[-1].deadline < before:
+                del self._extensions[key]
+
+
+class Judge:
+    """Says what the runs of one job break.
+
+    Args:
+        incidents: what the faults did.
+        leases: how long leases were.
+        forgetful: queues whose leases a crash of PostgreSQL may take back.
+    """
+
+    def __init__(self, incidents: Incidents, leases: Leases, forgetful: frozenset[str]) -> None:
+        self._incidents = incidents
+        self._leases = leases
+        self._forgetful = forgetful
+
+    def judge(self, number: int, job: Job, upto: int) -> tuple[list[Broken], bool]:
+        """Return what is broken, and whether that is all that can be known of what there is now.
+
+        Args:
+            number: of the job.
+            job: what is known of it.
+            upto: up to when extensions are known.
+        """
+        runs = sorted(job.runs, key=lambda run: run.start)
+        broken: list[Broken] = []
+        settled = True
+        if runs:
+            broken += self._origin(number, job, runs)
+        for run in runs:
+            late = None if run.judged else self._late(number, run, runs)
+            if late is None:
+                continue
+            if upto > run.start:
+                broken.append(late)
+            else:
+                settled = False
+        for broke, sure in self._overlaps(number, runs, upto):
+            if sure:
+                broken.append(broke)
+            else:
+                settled = False
+        if settled:
+            for run in runs:
+                run.judged = True
+        return broken, settled
+
+    def _origin(self, number: int, job: Job, runs: list[Run]) -> Iterator[Broken]:
+        first = runs[0]
+        if job.undone and not job.committed:
+            yield Broken(
+                ROLLED_BACK,
+                first.start,
+                self._incidents.explain(job.tried, first.start),
+                f"job {number} was rolled back, and {_said(first)}",
+            )
+        elif not job.tried and not job.committed:
+            yield Broken(UNKNOWN, first.start, "", f"nobody enqueued job {number}, and {_said(first)}")
+        if job.mode == "keyed" and len({run.seq for run in runs}) > 1:
+            numbers = ", ".join(sorted({str(run.seq) for run in runs}))
+            yield Broken(
+                TWICE_QUEUED,
+                runs[-1].start,
+                self._incidents.explain(first.start, runs[-1].start),
+                f"the key of job {number} has the jobs {numbers}",
+            )
+
+    def _late(self, number: int, run: Run, runs: list[Run]) -> Broken | None:
+        deadline = self._leases.deadline(run, run.start)
+        # A later delivery had started: the lease was over, whatever its deadline was.
+        later = next((other for other in runs if other.delivery > run.delivery and other.start < run.start), None)
+        if run.start <= deadline + CLOCKS and later is None:
+            return None
+        if self._stopped_on_the_way(run) or self._forgotten(run, run.claimed, run.start):
+            return None
+        text = f"job {number}: {_said(run)}, {seconds(deadline, run.start)} after the end of its lease"
+        if later is not None:
+            text += f", {seconds(later.start, run.start)} after delivery {later.delivery} was started by {later.who}"
+        return Broken(LATE, run.start, self._incidents.explain(run.claimed, run.start, run.who), text)
+
+    def _stopped_on_the_way(self, run: Run) -> bool:
+        """Whether the process was stopped between the worker's check of the lease and the job's first step."""
+        process = self._incidents.processes.get(run.who)
+        return process is not None and any(
+            run.before <= stop.begin and stop.end is not None and stop.end <= run.start <= stop.end + RESUMING
+            for stop in process.stops
+        )
+
+    def _forgotten(self, run: Run, begin: int, end: int) -> bool:
+        """Whether a crash may have taken the lease back, as its queue permits."""
+        return run.queue in self._forgetful and self._incidents.crashed(begin, end)
+
+    def _overlaps(self, number: int, runs: list[Run], upto: int) -> Iterator[tuple[Broken, bool]]:
+        for at, first in enumerate(runs):
+            for second in runs[at + 1 :]:
+                if first.end is not None and first.end <= second.start:
+                    break
+                if self._incidents.ended_before(first.who, second.start):
+                    break
+                if second.judged or second.delivery < first.delivery:
+                    continue  # it is the second that was late
+                deadline = self._leases.deadline(first, second.start)
+                in_time = first.told is not None and first.told <= deadline - NOTICE + SEEING
+                if (
+                    in_time
+                    or self._incidents.stopped(first.who, first.claimed, second.start)
+                    or self._forgotten(first, first.claimed, second.start)
+                ):
+                    continue
+                told = "was never told" if first.told is None else f"was told {seconds(first.told, deadline)} before it"
+                text = (
+                    f"job {number}: {_said(first)}, its lease ended {seconds(first.start, deadline)} after, it {told};"
+                    f" {seconds(deadline, second.start)} after that end {_said(second)}"
+                )
+                fault = self._incidents.explain(first.start, second.start, first.who)
+                yield Broken(OVERLAP, second.start, fault, text), upto > second.start
+
+    def again(self, first: Run, second: Run) -> tuple[str, str]:
+        """Return the fault because of which a job was run again, and how the first run ended."""
+        incidents = self._incidents
+        fault = incidents.explain(first.start, second.start, first.who)
+        death = incidents.death(first.who)
+        if incidents.stopped(first.who, first.start, second.start):
+            return fault, "its process was stopped"
+        if first.told is not None:
+            return fault, "it was told to stop" if first.how in ("raised", "stopped") else "it was told, and went on"
+        if first.end is not None:
+            return fault, FAILED if first.how == "raised" else "its end was not heard"
+        if death is not None and death.at < second.start + SECOND:
+            return fault, "its process died"
+        return fault, "it ran on"
+
+
+def _said(run: Run) -> str:
+    where = f"{run.who}, seq {run.seq} of {run.queue}, claim {run.claim}"
+    return f"delivery {run.delivery} was started at {run.start / SECOND:.3f} by {where}"

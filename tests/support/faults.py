@@ -1,0 +1,80 @@
+"""A PostgreSQL server of a test's own whose faults the test brings about, behind a proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from django.db import connections
+
+from django_leasequeue.devdb import TemporaryServer, url_from_database
+from tests.conftest import HOME, child_environment
+from tests.support.proxy import Proxy
+
+
+class Faulty:
+    """The server, the proxy that clients go through, and what can happen to both.
+
+    Args:
+        server: it runs, and its database is migrated.
+        proxy: in front of it.
+    """
+
+    def __init__(self, server: TemporaryServer, proxy: Proxy) -> None:
+        self.server = server
+        self.proxy = proxy
+        #: The entry of ``DATABASES`` of a client.
+        database = server.django_database()
+        options = {**database.get("OPTIONS", {}), "connect_timeout": 2}
+        self.database = {**database, "HOST": proxy.host, "PORT": str(proxy.port), "OPTIONS": options}
+        self.url = url_from_database(self.database)
+
+    def execute(self, *statements: str) -> None:
+        """Execute statements as an operator, beside the proxy; of a read-only server as well."""
+        conninfo = self.server.conninfo()
+        with psycopg.connect(conninfo, autocommit=True, options="-c default_transaction_read_only=off") as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def set(self, name: str, value: str) -> None:
+        """Set a parameter of the server for everybody, those who are connected included."""
+        self.execute(f"ALTER SYSTEM SET {name} = {value}", "SELECT pg_reload_conf()")
+
+    def reset(self, name: str) -> None:
+        """Give a parameter its usual value again."""
+        self.execute(f"ALTER SYSTEM RESET {name}", "SELECT pg_reload_conf()")
+
+
+@contextmanager
+def migrated_server() -> Iterator[TemporaryServer]:
+    """A server for the tests of one module, with our tables."""
+    with TemporaryServer(HOME) as server:
+        migrate = [sys.executable, "-m", "django", "migrate", "--verbosity=0"]
+        subprocess.run(migrate, env=child_environment(server.url()), check=True)
+        yield server
+
+
+@contextmanager
+def faulty(server: TemporaryServer) -> Iterator[Faulty]:
+    """A proxy in front of a server, for the length of a test."""
+    database = server.django_database()
+    with Proxy(database["HOST"], int(database["PORT"])) as proxy:
+        yield Faulty(server, proxy)
+
+
+@contextmanager
+def alias(found: Faulty, name: str = "faulty", *, direct: bool = False) -> Iterator[str]:
+    """The server, through its proxy or directly, as a database alias of this process."""
+    database = found.server.django_database() if direct else found.database
+    connections.settings[name] = connections.configure_settings({name: database, "default": {}})[name]
+    try:
+        yield name
+    finally:
+        with contextlib.suppress(psycopg.Error):
+            connections[name].close()
+        del connections[name]
+        del connections.settings[name]

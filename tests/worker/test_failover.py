@@ -1,0 +1,137 @@
+"""A server that goes away and comes back, in the ways of a failover: everybody is back by himself and says it once."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.devdb import TemporaryServer
+from django_leasequeue.engine import ConnectionExecutor
+from tests.worker.handlers import lines
+from tests.worker.processes import WorkerProcess, starting
+from tests.worker.support import eventually
+
+#: Seconds from the server's return to the first job: what is promised.
+BACK = 3.0
+AWAY = {
+    "worker": "worker: The database is not reached, trying again",
+    "reaper": "reaper: The reaper cannot work, and tries again",
+    "listener": "notify: LISTEN connection lost",
+}
+BACK_AGAIN = {
+    "worker": "worker: The database is reached again",
+    "reaper": "reaper: The reaper works again",
+    "listener": "notify: LISTEN connection is back",
+}
+
+
+class Site:
+    """A server, and a supervisor with two workers, a reaper and two listeners on it."""
+
+    def __init__(self, server: TemporaryServer, worker: WorkerProcess, notes: Path) -> None:
+        self.server = server
+        self.worker = worker
+        self.notes = notes
+        self.enqueued = 0
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.server.url(), autocommit=True)
+
+    def set(self, **settings: str | None) -> None:
+        """Change settings of the server (``None``: back to the default) without a restart."""
+        with self.connect() as own:
+            # Where nothing may be written this may.
+            own.execute("SET default_transaction_read_only = off")
+            for name, value in settings.items():
+                change = f"SET {name} = '{value}'" if value is not None else f"RESET {name}"
+                own.execute(f"ALTER SYSTEM {change}".encode())
+            own.execute("SELECT pg_reload_conf()")
+
+    def enqueue(self) -> str:
+        """Enqueue a job; return its key."""
+        self.enqueued += 1
+        key = f"job-{self.enqueued}"
+        with self.connect() as own:
+            job = engine.NewJob(data={"file": str(self.notes)}, key=key)
+            ConnectionExecutor(own).run(engine.enqueue("work", [job]))
+        return key
+
+    def done(self, key: str, seconds: float = 30) -> None:
+        eventually(lambda: (key, "end") in {line[:2] for line in lines(self.notes)}, f"{key} is done", seconds)
+
+    def said(self, words: str) -> int:
+        return sum(words in line for line in self.worker.log)
+
+
+@pytest.fixture
+def site(private_server: TemporaryServer, private_env: dict[str, str], tmp_path: Path) -> Iterator[Site]:
+    with starting(private_env) as start:
+        # The reaper, which `WorkerProcess` leaves out otherwise, is one of those who have to come back.
+        worker = start("--processes", "2", "--concurrency", "2", "--poll", "1", reaper=True)
+        site = Site(private_server, worker, tmp_path / "notes")
+        worker.says("Worker started", 2)
+        worker.says("This reaper leads now")
+        site.done(site.enqueue())
+        with site.connect() as own:
+            query = "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1280657731"
+            eventually(lambda: own.execute(query).fetchone() == (2,), "both listen for jobs")
+        yield site
+
+
+@contextlib.contextmanager
+def restart(site: Site) -> Iterator[None]:
+    site.server.stop("immediate")
+    yield
+    site.server.start()
+
+
+@contextlib.contextmanager
+def read_only(site: Site) -> Iterator[None]:
+    site.set(default_transaction_read_only="on")
+    yield
+    site.set(default_transaction_read_only=None)
+
+
+@contextlib.contextmanager
+def refused(site: Site) -> Iterator[None]:
+    name = site.server.django_database()["NAME"]
+    with psycopg.connect(site.server.url(), dbname="postgres", autocommit=True) as own:
+        own.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
+        own.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        yield
+        own.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'.encode())
+
+
+WAYS: dict[str, tuple[Callable[[Site], contextlib.AbstractContextManager[None]], tuple[str, ...]]] = {
+    "restart": (restart, ("worker", "reaper", "listener")),
+    "read-only": (read_only, ("worker", "reaper")),
+    "refused": (refused, ("worker", "reaper", "listener")),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_everybody_is_back_within_seconds_and_says_it_once(site: Site, way: str) -> None:
+    happens, who = WAYS[way]
+    counts = {"worker": 2, "reaper": 1, "listener": 2}
+    with happens(site):
+        for part in who:
+            site.worker.says(AWAY[part], counts[part])
+        # Long enough for many attempts.
+        time.sleep(4)
+    began = time.monotonic()
+    site.done(site.enqueue(), BACK)
+    assert time.monotonic() - began < BACK
+    for part in who:
+        site.worker.says(BACK_AGAIN[part], counts[part])
+        assert site.said(AWAY[part]) == counts[part]
+        assert site.said(BACK_AGAIN[part]) == counts[part]
+    assert "Traceback" not in site.worker.text
+    assert "ended and is started again" not in site.worker.text
+    site.done(site.enqueue())
