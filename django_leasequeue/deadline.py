@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-#: So many seconds before its end a lease counts as over, at most, and of a short one such a part: whoever works on it
-#: has time to stop before somebody else begins.
-NOTICE, PART = 1.25, 0.25
+#: Seconds before the end of a lease at which it counts as over: whoever works on it has time to stop before somebody
+#: else begins. At most so many, and of a short lease such a part. (A second is promised; the rest is for a machine that
+#: is busy.)
+NOTICE, PART = 1.5, 0.25
 
 
 def surely_until(asked: float, lease: float) -> float:

@@ -27,10 +27,13 @@ class DeadLetter(models.Model):
         default_permissions = ()
         indexes = [
             # Groups of dead letters, and the newest of one: in full order, so that no planner sorts a group. The number
-            # is an expression here: else a planner who thinks the table empty would read this index for one number.
-            models.Index("queue", "fingerprint", "dead_at", F("seq") + 0, name="leasequeue_dead_cause"),
+            # is an expression here: else a planner who thinks the table empty would read this index for one number. It
+            # is in it once more to be read, so that no row is fetched for it.
+            models.Index(
+                "queue", "fingerprint", "dead_at", F("seq") + 0, include=["seq"], name="leasequeue_dead_cause"
+            ),
             # Dead letters of a queue, the newest or the oldest first.
-            models.Index("queue", "dead_at", F("seq") + 0, name="leasequeue_dead_died"),
+            models.Index("queue", "dead_at", F("seq") + 0, include=["seq"], name="leasequeue_dead_died"),
             models.Index(
                 fields=["queue", "expires_at"], name="leasequeue_dead_expires", condition=Q(expires_at__isnull=False)
             ),

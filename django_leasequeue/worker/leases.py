@@ -11,15 +11,13 @@ import math
 import time
 from collections.abc import Callable
 
+from ..deadline import surely_until
 from ..engine import LeasedJob
 from .bell import Bell
 from .handler import JobControl
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds before the end of a lease at which its running jobs are told, and from which on none of its jobs is started:
-#: at most so many, and of a short lease such a part. (A second is promised; the rest is for a machine that is busy.)
-NOTICE, PART = 1.5, 0.25
 #: Seconds between two looks at leases that end, at least.
 BREATH = 0.02
 #: So many leases are remembered before anybody looks whether their jobs are held still.
@@ -46,7 +44,7 @@ class Lease:
         self.since = since
         self.seconds = seconds
         #: Until when its jobs may be started, and run without being told (monotonic seconds).
-        self.until = since + seconds - min(NOTICE, PART * seconds)
+        self.until = surely_until(since, seconds)
 
 
 class Leases:

@@ -147,15 +147,15 @@ def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> No
     numbers = put(3)
     if came_back:
         engine.run(engine.nack([one().seq], NODE))
-    with open_transaction() as other, own_connection() as canceller, own_connection() as watcher:
-        assert other.run(replies.join(numbers[0], "somebody"))
-        with ThreadPoolExecutor(1) as threads:
+    with own_connection() as canceller, own_connection() as watcher, ThreadPoolExecutor(1) as threads:
+        with open_transaction() as other:
+            assert other.run(replies.join(numbers[0], "somebody"))
             cancelling = threads.submit(canceller.run, engine.cancel("work", seqs=numbers))
             pid = canceller.connection.info.backend_pid
             blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
             eventually(lambda: watcher.connection.execute(blocked, [pid]).fetchone() == (True,), "the cancel waited")
             other.connection.commit()
-            assert sorted(seq for seq, _ in cancelling.result(60)) == numbers
+        assert sorted(seq for seq, _ in cancelling.result(60)) == numbers
     assert not Ready.objects.exists()
     assert not Job.objects.exists()
 
