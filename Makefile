@@ -23,7 +23,7 @@ help:  ## list the commands
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
 	@echo "make soak    work under faults, and the verdict (ARGS='--minutes 5 --seed 7'; --help)"
 	@echo "make lake-demo  a week of made-up events through Spark, and the report   (EVENTS=1000000)"
-	@echo "make lint    ruff, mypy and bandit"
+	@echo "make lint    ruff, import-linter, mypy and bandit"
 	@echo "make format  let ruff format and sort"
 	@echo "make clean   stop the demo's PostgreSQL; delete its data, .venv, builds and caches"
 
@@ -71,6 +71,7 @@ lake-demo: .venv/.installed-spark
 lint: .venv/.installed-dev
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@PYTHONPATH=. .venv/bin/lint-imports --no-cache
 	@$(PY) -m mypy
 	@$(PY) -m bandit --quiet --configfile pyproject.toml --recursive django_leasequeue
 

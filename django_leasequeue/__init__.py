@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .buffer import BufferedQueue as BufferedQueue
-    from .consumer import Consumer as Consumer
     from .engine.rows import NewJob as NewJob
-    from .heartbeat import Heartbeat as Heartbeat
-    from .job import Job as Job
-    from .queue import Queue as Queue
+    from .queue.buffered import BufferedQueue as BufferedQueue
+    from .queue.consumer import Consumer as Consumer
+    from .queue.heartbeat import Heartbeat as Heartbeat
+    from .queue.job import Job as Job
+    from .queue.queue import Queue as Queue
 
 #: Where the public names live. They are imported when they are first used: importing this package imports nothing, and
 #: none of them needs Django's apps to be loaded.
 _HOMES = {
-    "BufferedQueue": "buffer",
-    "Consumer": "consumer",
-    "Heartbeat": "heartbeat",
-    "Job": "job",
+    "BufferedQueue": "queue",
+    "Consumer": "queue",
+    "Heartbeat": "queue",
+    "Job": "queue",
     "NewJob": "engine.rows",
     "Queue": "queue",
 }

@@ -15,10 +15,12 @@ class LeaseQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, checks_database, declarations  # noqa: F401  (registers the system checks)
-        from .recurring import declared as recurring
+        from .engine.queues import declarations
+        from .reaper.recurring import declared as recurring
         from .spark import retention
 
-        post_migrate.connect(declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.declarations")
-        post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.recurring")
+        post_migrate.connect(
+            declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declarations"
+        )
+        post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         retention.register()

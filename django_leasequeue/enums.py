@@ -106,7 +106,7 @@ class ExhaustAt(TextChoices):
 
 
 class Backoff(TextChoices):
-    """Delay of a retry for which nobody named one (seed 002; formulas in spec/library Q6)."""
+    """Delay of a retry for which nobody named one."""
 
     NONE = "none", "none"
     FIXED = "fixed", "fixed"

@@ -5,7 +5,7 @@ import os
 from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
 from django.core.asgi import get_asgi_application
 
-from django_leasequeue.api.asgi import beside
+from django_leasequeue.http.asgi import beside
 from testproject.database import start_embedded_database
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")

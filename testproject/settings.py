@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "django_leasequeue",
+    "testproject.bench",
     "testproject.demo",
 ]
 

@@ -4,14 +4,14 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from django_leasequeue.api.zaqar.home import HomeView
+from django_leasequeue.http.zaqar.home import HomeView
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("v0/", include("django_leasequeue.api.triage.urls")),
-    path("v0/", include("django_leasequeue.api.topics.urls")),
+    path("v0/", include("django_leasequeue.http.triage.urls")),
+    path("v0/", include("django_leasequeue.http.topics.urls")),
     path("v1", HomeView.as_view()),
-    path("v1/", include("django_leasequeue.api.zaqar.urls")),
+    path("v1/", include("django_leasequeue.http.zaqar.urls")),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("schema/swagger/", SpectacularSwaggerView.as_view(url_name="schema"), name="swagger"),
 ]

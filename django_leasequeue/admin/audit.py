@@ -9,7 +9,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import models
 from django.http import HttpRequest
 
-from ..audit import Actor, write
+from ..engine.audit import Actor, write
 from ..models import OperatorAction
 
 

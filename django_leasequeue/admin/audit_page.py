@@ -13,7 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
-from .. import exporting
+from ..engine.dead import export as exporting
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
 from . import audit, downloads, filters, pages

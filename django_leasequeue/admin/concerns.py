@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from ..engine.stats import Counts
-from ..status import LONG_TRANSACTION
+from ..engine.queues.stats import Counts
+from ..reaper.status import LONG_TRANSACTION
 from .figures import span
 from .reading import Health, Server, WorkerFacts
 

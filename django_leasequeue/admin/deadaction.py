@@ -11,11 +11,11 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
-from ..engine.bulkoperation import MAX_SELECTION, start_operation
-from ..engine.deadaction import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
-from ..engine.deadaction import act as act_at_once
-from ..engine.deadfilter import DeadFilter, moment
-from ..engine.triage import Preview, preview
+from ..engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
+from ..engine.dead.action import act as act_at_once
+from ..engine.dead.bulkoperation import MAX_SELECTION, start_operation
+from ..engine.dead.filter import DeadFilter, moment
+from ..engine.dead.triage import Preview, preview
 from ..exceptions import InvalidOption, LeaseQueueError, OperationActive
 from . import audit, filters, pages, reading
 

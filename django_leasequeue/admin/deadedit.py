@@ -12,14 +12,14 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
-from ..api.options import options
-from ..api.payload import too_deep
 from ..engine import codec
-from ..engine.deadaction import CONFLICTS, MAX_REASON, edit_and_retry
-from ..engine.deadfilter import moment
-from ..engine.deadsearch import DeadRow
-from ..engine.triage import dead_rows
+from ..engine.dead.action import CONFLICTS, MAX_REASON, edit_and_retry
+from ..engine.dead.filter import moment
+from ..engine.dead.search import DeadRow
+from ..engine.dead.triage import dead_rows
 from ..exceptions import InvalidOption, LeaseQueueError
+from ..http.options import options
+from ..http.payload import too_deep
 from . import audit, filters, pages, reading, redaction
 from .redaction import HIDDEN
 

@@ -9,11 +9,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
-from .. import engine, exporting
-from ..engine.deadaction import KINDS
-from ..engine.deadfilter import EMPTY, DeadFilter
-from ..engine.deadsearch import DeadRow
-from ..engine.triage import BUCKET_CAP, Group, dead_groups, dead_page
+from .. import engine
+from ..engine.dead import export as exporting
+from ..engine.dead.action import KINDS
+from ..engine.dead.filter import EMPTY, DeadFilter
+from ..engine.dead.search import DeadRow
+from ..engine.dead.triage import BUCKET_CAP, Group, dead_groups, dead_page
 from ..exceptions import InvalidOption
 from ..models import DeadLetter
 from . import audit, charts, deadaction, deadedit, downloads, filters, pages, redaction

@@ -7,7 +7,7 @@ from itertools import chain, islice
 
 from django.http import StreamingHttpResponse
 
-from ..exporting import KINDS
+from ..engine.dead.export import KINDS
 
 
 def response(make: Callable[[], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from .. import engine
-from ..engine.deadfilter import EMPTY, MAX_TESTS, DeadFilter, from_query
+from ..engine.dead.filter import EMPTY, MAX_TESTS, DeadFilter, from_query
 from ..exceptions import InvalidOption
 from ..models import SavedFilter
 from . import pages

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
 from ..engine.limits import MAX_SEQ
-from ..engine.stats import counts_by_id
+from ..engine.queues.stats import counts_by_id
 from ..enums import JobState
 from ..exceptions import LeaseQueueError
 from ..models import Queue

@@ -11,9 +11,9 @@ from django.urls import URLPattern, path
 
 from .. import conf, engine
 from ..engine import DjangoExecutor
-from ..engine.bulkoperation import change_operation
-from ..engine.deadaction import CONFLICTS
-from ..engine.deadfilter import from_query
+from ..engine.dead.action import CONFLICTS
+from ..engine.dead.bulkoperation import change_operation
+from ..engine.dead.filter import from_query
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..reaper.leader import LOCK

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 
 from .. import engine
 from ..engine import clock
-from ..engine.stats import counts_by_id
+from ..engine.queues.stats import counts_by_id
 from . import concerns, pages, rates, reading
 from .queue_list import CAP, PAGE, lines_of
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django import forms
 from django.forms.boundfield import BoundField
 
-from .. import presets
+from ..engine.queues import presets
 from ..enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, Requeue
 from ..exceptions import InvalidOption
 

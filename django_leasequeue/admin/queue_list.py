@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from ..engine import clock
-from ..engine.stats import Counts, counts_by_id
+from ..engine.queues.stats import Counts, counts_by_id
 from . import concerns, pages, rates, reading
 from .figures import capped
 

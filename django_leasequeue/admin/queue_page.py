@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from .. import engine
 from ..engine import clock
-from ..engine.stats import counts_by_id
+from ..engine.queues.stats import counts_by_id
 from ..models import Queue
 from . import charts, concerns, pages, rates, reading
 from .figures import capped

@@ -13,7 +13,7 @@ from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine.limits import MAX_SEQ
-from ..engine.stats import counts_by_id
+from ..engine.queues.stats import counts_by_id
 from ..exceptions import LeaseQueueError
 from ..models import Queue
 from . import pages, reading

@@ -1,10 +1,10 @@
-"""What of a payload the user of a request may see; what is hidden of it: ``django_leasequeue.redaction``."""
+"""What of a payload the user of a request may see, by the rules of ``django_leasequeue.engine.dead.redaction``."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest
 
-from ..redaction import HIDDEN, hide_secrets, readable, redact, shape
+from ..engine.dead.redaction import HIDDEN, hide_secrets, readable, redact, shape
 
 __all__ = ["HIDDEN", "hide_secrets", "may_view", "readable", "redact", "shape"]
 

@@ -14,8 +14,8 @@ from django.dispatch import Signal
 from .. import signals
 from ..engine import Failure
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
-from ..job import Job
-from ..queue import Queue
+from ..queue.job import Job
+from ..queue.queue import Queue
 
 logger = logging.getLogger("django_leasequeue")
 

@@ -1,4 +1,4 @@
-"""The names of seed 004's job queue (``@platformatic/job-queue``) in Python style, on PostgreSQL.
+"""The names of the job queue ``@platformatic/job-queue`` in Python style, on PostgreSQL.
 
 ``Queue(storage)`` takes the name of a queue, or a handle of this package, where that library takes a storage. Each call
 has a twin with ``a`` for coroutines. ``timeout`` is in seconds; ``result_ttl`` and ``visibility_timeout`` are in
@@ -22,9 +22,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .. import consumer as consumers
-from .. import job as leases
-from .. import queue as queues
 from .. import reaper as reapers
 from ..exceptions import InvalidOption, StorageError
 from ..exceptions import JobCancelled as JobCancelledError
@@ -32,7 +29,10 @@ from ..exceptions import JobFailed as JobFailedError
 from ..exceptions import JobNotFound as JobNotFoundError
 from ..exceptions import MaxRetries as MaxRetriesError
 from ..exceptions import WaitTimeout as TimeoutError
-from ..outcomes import JobStatus, Receipt
+from ..queue import consumer as consumers
+from ..queue import job as leases
+from ..queue import queue as queues
+from ..queue.outcomes import JobStatus, Receipt
 from ..worker.handler import JobAborted as AbortError
 from ..worker.handler import JobControl
 from .events import Events

@@ -1,4 +1,4 @@
-"""jqueue's names and errors on PostgreSQL (seed 003).
+"""jqueue's names and errors on PostgreSQL.
 
 ``BrokerQueue(storage)`` and ``DirectQueue(storage)`` take the name of a queue, or a ``Queue``, where jqueue takes a
 storage. All else is spelled the same::
@@ -26,17 +26,17 @@ from types import TracebackType
 from typing import Protocol, Self
 from uuid import uuid4
 
-from .. import job as leases
-from ..buffer import BufferedQueue
-from ..calls import arun
+from ..engine.jobs.read import JobRow, get_jobs
 from ..engine.limits import MAX_LEASE_MS
 from ..engine.operation import Steps, operation
-from ..engine.picture import Waiting
-from ..engine.read import JobRow, get_jobs
+from ..engine.queues.snapshot import Waiting
 from ..engine.rows import LeasedJob
 from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
-from ..queue import Queue
+from ..queue import job as leases
+from ..queue.buffered import BufferedQueue
+from ..queue.calls import arun
+from ..queue.queue import Queue
 
 __all__ = [
     "BrokerQueue",

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TypeVar
 
 from .. import conf
-from .cancel import cancel, purge
-from .claim import claim
-from .deadletter import Redriven, redrive, redrive_home
-from .enqueue import enqueue
-from .floor import advance_floors
-from .lookup import Found, StoredResult, find, get_results
+from .dead.deadletter import Redriven, redrive, redrive_home
+from .jobs.cancel import cancel, purge
+from .jobs.enqueue import enqueue
+from .jobs.lookup import Found, StoredResult, find, get_results
+from .jobs.read import JobRow, Page, get_job, list_jobs, peek
+from .leases.claim import claim
+from .leases.floor import advance_floors
+from .leases.settle import ack, extend, finish, nack, release
+from .leases.sweep import expire, expire_results, promote, sweep
 from .operation import Operation
-from .picture import QueueState, Waiting, state
-from .queues import QueueInfo, configure, create, delete, get, list_queues, pause
-from .read import JobRow, Page, get_job, list_jobs, peek
+from .queues.queues import QueueInfo, configure, create, delete, get, list_queues, pause
+from .queues.snapshot import QueueState, Waiting, state
+from .queues.stats import Counts, Sampled, Totals, counts, counts_of, sample, totals
 from .rows import (
     Ending,
     Enqueued,
@@ -32,9 +35,6 @@ from .rows import (
     parse_token,
 )
 from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor
-from .settle import ack, extend, finish, nack, release
-from .stats import Counts, Sampled, Totals, counts, counts_of, sample, totals
-from .sweep import expire, expire_results, promote, sweep
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..exceptions import BatchTooLarge, InvalidOption
 
-#: Jobs of one claim or settle call (seed 000: MAX_CLAIM).
+#: Jobs of one claim or settle call.
 MAX_BATCH = 1_000
 #: Bytes of a node's name.
 MAX_NODE_BYTES = 128
@@ -136,7 +136,7 @@ def check_count(size: Any, what: str, high: int, low: int = 0) -> int:
 
 
 def clamp_lease(lease_ms: int | None) -> int | None:
-    """Return a lease length within 100..86,400,000 ms (seed 000), ``None`` for the queue's own."""
+    """Return a lease length within 100..86,400,000 ms, ``None`` for the queue's own."""
     if lease_ms is None:
         return None
     if isinstance(lease_ms, bool) or not isinstance(lease_ms, int):
@@ -154,7 +154,7 @@ def clamp_grace(grace_ms: int | None) -> int | None:
 
 
 def clamp_delay(delay_ms: int | None) -> int | None:
-    """Return a delay within 0..86,400,000 ms (seed 000), ``None`` for the queue's backoff."""
+    """Return a delay within 0..86,400,000 ms, ``None`` for the queue's backoff."""
     if delay_ms is None:
         return None
     if isinstance(delay_ms, bool) or not isinstance(delay_ms, int):

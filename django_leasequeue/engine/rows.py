@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"lease_([0-9a-f]{16})([0-9a-f]{16})\Z")
 
 
 def make_token(claim: int, seq: int) -> str:
-    """Return the lease token of one delivery: ``lease_`` and 32 hex digits (seed 000, claimed[].lease_id)."""
+    """Return the lease token of one delivery: ``lease_`` and 32 hex digits."""
     return f"lease_{claim:016x}{seq:016x}"
 
 
@@ -142,7 +142,7 @@ class LeasedJob(NamedTuple):
 
 
 class Outcome(StrEnum):
-    """What became of one job of a settle call (DESIGN section 5)."""
+    """What became of one job of a settle call."""
 
     OK = "ok"
     NOT_FOUND = "not_found"

@@ -9,7 +9,7 @@ from django.db.models import Q
 
 
 class ApiScope(models.TextChoices):
-    """What a key may do (spec/topics G5)."""
+    """What a key may do."""
 
     READ = "read", "read: state, list, diff, watch"
     WRITE = "write", "write: append records, ack, nack, extend"

@@ -20,7 +20,7 @@ class TopicState(models.Model):
     #: The highest number that was ever removed; the topic's head is that or the highest live one.
     head_seq = models.BigIntegerField(default=0, db_default=0)
     last_write_at = models.DateTimeField(null=True)
-    #: What a cap or a TTL took away, for readers that come too late (spec/topics R2).
+    #: What a cap or a TTL took away, for readers that come too late.
     gap_from = models.BigIntegerField(null=True)
     gap_to = models.BigIntegerField(null=True)
     gap_count = models.BigIntegerField(default=0, db_default=0)

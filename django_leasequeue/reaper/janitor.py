@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from .. import conf
-from ..engine import partitions, stats
+from ..engine.queues import stats
+from ..engine.upkeep import partitions
 from .duty import Turn
 
 logger = logging.getLogger("django_leasequeue.reaper")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..recurring.duty import RecurringDuty
 from .duty import Duty
 from .janitor import Census, expire_samples, expire_workers, keep_partitions, tidy
+from .recurring.duty import RecurringDuty
 from .summaries import summarize
 from .triage import operations
 from .upkeep import Expiry, Floors, expire_results, promote, sweep

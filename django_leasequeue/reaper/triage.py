@@ -6,7 +6,7 @@ import logging
 
 import psycopg
 
-from ..engine.bulkoperation import active_operations, fail_operation, run_batch
+from ..engine.dead.bulkoperation import active_operations, fail_operation, run_batch
 from .duty import Turn
 
 logger = logging.getLogger("django_leasequeue.reaper")

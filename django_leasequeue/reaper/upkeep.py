@@ -12,7 +12,7 @@ import psycopg
 
 from .. import engine
 from ..engine import Operation
-from ..engine.floor import Proposals
+from ..engine.leases.floor import Proposals
 from ..enums import FloorKind
 from .duty import Turn
 

@@ -23,7 +23,7 @@ _lowest: dict[int, int] = {}
 
 def register() -> None:
     """Make retention ask the lake before it drops events."""
-    from ..engine import partitions
+    from ..engine.upkeep import partitions
 
     partitions.hold_back("lake consumers", needed_by_consumers)
     partitions.hold_back("lake archive", needed_by_archive)

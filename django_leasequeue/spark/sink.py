@@ -225,8 +225,8 @@ class Sink:
 
     def _enqueue(self, connection: psycopg.Connection[Any], names: list[str], low: int, high: int) -> int:
         _set_up()
+        from ..engine.jobs.staged import enqueue_staged
         from ..engine.runner import ConnectionExecutor
-        from ..engine.staged import enqueue_staged
 
         executor = ConnectionExecutor(connection)
         return sum(

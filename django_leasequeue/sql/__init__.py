@@ -1,4 +1,9 @@
-"""The SQL statements, one a file: ``statement("claim")`` gives the text of ``claim.sql`` without its comments."""
+"""The SQL statements, one a file: ``statement("claim")`` gives that of ``leases/claim.sql``.
+
+Its comments are removed. The folders mirror those of the code that runs the statements. An engine's statement is named
+by its file alone; those of the admin, of the lake and of the log's partitions are named with their folder, as
+``admin/ended``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 _HERE = Path(__file__).parent
+#: Folders whose statements are named with them.
+_NAMED = ("admin", "ddl", "lake")
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
 _SPACE = re.compile(r"\s+")
@@ -20,7 +27,7 @@ def statement(name: str) -> str:
 
     Short texts matter: psycopg caches the parsed form of statements up to 4,096 characters only.
     """
-    text = _SPACE.sub(" ", _COMMENT.sub("", (_HERE / f"{name}.sql").read_text(encoding="utf-8"))).strip()
+    text = _SPACE.sub(" ", _COMMENT.sub("", path(name).read_text(encoding="utf-8"))).strip()
     parts = _QUOTED.split(text)
     parts[::2] = [_AROUND.sub(r"\1", part) for part in parts[::2]]
     return "".join(parts)
@@ -31,7 +38,7 @@ def header(name: str) -> dict[str, str]:
     """Return what the comment at the top of ``<name>.sql`` says, by its words (``Purpose``, ``Index``, ``Pages``)."""
     found: dict[str, str] = {}
     word = ""
-    for line in (_HERE / f"{name}.sql").read_text(encoding="utf-8").splitlines():
+    for line in path(name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("--"):
             break
         begins = _HEADING.match(line)
@@ -46,6 +53,19 @@ def bears_any_plan(name: str) -> bool:
     return "Host" in header(name)
 
 
+@cache
+def _paths() -> dict[str, Path]:
+    return {
+        f"{path.parent.name}/{path.stem}" if path.parent.name in _NAMED else path.stem: path
+        for path in sorted(_HERE.rglob("*.sql"))
+    }
+
+
+def path(name: str) -> Path:
+    """Return the file of a statement."""
+    return _paths()[name]
+
+
 def names() -> list[str]:
-    """Return the names of all statements, those in folders as ``folder/name``, sorted."""
-    return sorted(path.relative_to(_HERE).with_suffix("").as_posix() for path in _HERE.rglob("*.sql"))
+    """Return the names of all statements, sorted."""
+    return sorted(_paths())

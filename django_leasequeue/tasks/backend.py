@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from django.core import checks as django_checks
 
-from .. import engine, presets, routing
+from .. import engine
+from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, InvalidOption
 from . import jobs, results, signals
 from . import options as backend_options

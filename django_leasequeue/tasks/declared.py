@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .. import routing
-from ..engine.definition import Declaration
+from ..engine.queues import routing
+from ..engine.queues.definition import Declaration
 from .api import task_backends
 from .backend import LeaseQueueBackend
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from .. import conf
 from ..engine import Failure, LeasedJob, codec
+from ..engine.dead.fingerprint import fingerprint
 from ..exceptions import InvalidOption
-from ..fingerprint import fingerprint
 from ..worker.handler import EndingName, GiveUp, JobControl, Retry
 from . import backoff as backoffs
 from .announcing import Announcer

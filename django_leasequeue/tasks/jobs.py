@@ -8,9 +8,9 @@ from typing import Any
 from django.utils import timezone
 
 from .. import conf, engine
-from ..engine.definition import Definition
 from ..engine.operation import BEGIN, Steps, operation
-from ..engine.queues import make_declared
+from ..engine.queues.definition import Definition
+from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task

@@ -11,7 +11,8 @@ from django.conf import settings as django_settings
 from django.core import checks
 from django.db import connections
 
-from .. import conf, presets
+from .. import conf
+from ..engine.queues import presets
 from ..exceptions import InvalidOption
 
 _KEYS = ("project", "database", "preset", "queues")

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Self
 from asgiref.sync import sync_to_async
 from django.test import SimpleTestCase
 
-from .. import waiting
 from ..engine import clock, codec
 from ..engine.clock import Clock
 from ..exceptions import InvalidOption
 from ..models import JobState, LiveJob
 from ..models import Queue as QueueRow
 from ..notify import close_listeners
-from ..queue import Queue
+from ..queue import request
+from ..queue.queue import Queue
 from ..tasks.api import Task
 from .running import Ran, Runner
 
@@ -61,8 +61,8 @@ class Harness:
         self.always = False
 
     def __enter__(self) -> Self:
-        before, waiting.inline = waiting.inline, self
-        self._held.callback(setattr, waiting, "inline", before)
+        before, request.inline = request.inline, self
+        self._held.callback(setattr, request, "inline", before)
         return self
 
     def __exit__(

@@ -13,13 +13,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]  # the stubs lack it
 from psycopg.pq import TransactionStatus
 
-from .. import engine, routing
-from ..consumer import FunctionHandler
+from .. import engine
 from ..engine import LeasedJob, codec
-from ..engine.progress import Progress, progress
-from ..handle import Handle
+from ..engine.jobs.progress import Progress, progress
+from ..engine.queues import routing
 from ..models import Queue as QueueRow
-from ..queue import Queue
+from ..queue.base import Handle
+from ..queue.consumer import FunctionHandler
+from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
 from ..worker.handler import GiveUp, Handler, JobControl
 

@@ -12,7 +12,7 @@ import psycopg
 from django.db import close_old_connections, connections
 
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
-from ..engine.progress import Progress, progress
+from ..engine.jobs.progress import Progress, progress
 from ..exceptions import LeaseQueueError
 from .bell import Bell
 from .buffer import JobBuffer, take_from

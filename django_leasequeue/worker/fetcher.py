@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 
 from ..engine import LeasedJob, Release, claim, release
-from ..engine.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
+from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
+from ..engine.leases.trail import Trail
 from ..engine.limits import MAX_BATCH
-from ..engine.trail import Trail
 from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
 from .apart import Apart

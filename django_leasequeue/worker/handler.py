@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ..engine import Failure, LeasedJob, codec
-from ..engine.progress import MAX_PROGRESS_BYTES
+from ..engine.jobs.progress import MAX_PROGRESS_BYTES
 from ..exceptions import LeaseQueueError, PayloadTooLarge
 
 #: Why a running job is to stop; "" while it is not.

@@ -17,9 +17,9 @@ import psycopg
 
 from .. import __version__, conf
 from ..engine import LeasedJob, Outcome, advance_floors, extend
-from ..engine.floor import Proposals
+from ..engine.jobs.progress import Progress, progress
+from ..engine.leases.floor import Proposals
 from ..engine.limits import MAX_BATCH
-from ..engine.progress import Progress, progress
 from ..exceptions import LeaseQueueError
 from ..outage import FIRST_RETRY, LAST_RETRY
 from .buffer import take_from

@@ -11,8 +11,8 @@ import math
 import time
 from collections.abc import Callable
 
-from ..deadline import surely_until
 from ..engine import LeasedJob
+from ..engine.leases.deadline import surely_until
 from .bell import Bell
 from .handler import JobControl
 

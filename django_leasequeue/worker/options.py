@@ -12,8 +12,9 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from .. import conf, routing
+from .. import conf
 from ..engine.limits import MAX_BATCH, MAX_NODE_BYTES
+from ..engine.queues import routing
 
 
 @dataclass(frozen=True, slots=True)

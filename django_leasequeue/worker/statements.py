@@ -11,7 +11,7 @@ import psycopg
 from ..engine import arrays, codec
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import Steps, operation
-from ..engine.queues import make_declared
+from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 
 #: Queues that a worker of all queues takes at most.

@@ -9,9 +9,9 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Release
-from django_leasequeue.engine.bulkoperation import start_operation
-from django_leasequeue.engine.deadfilter import DeadFilter, from_query
-from django_leasequeue.engine.triage import preview
+from django_leasequeue.engine.dead.bulkoperation import start_operation
+from django_leasequeue.engine.dead.filter import DeadFilter, from_query
+from django_leasequeue.engine.dead.triage import preview
 from django_leasequeue.models import BulkOperation, JobState, LiveJob
 from tests.engine.helpers import make
 

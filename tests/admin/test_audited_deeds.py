@@ -16,9 +16,9 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.api.keys import create_key, revoke_key, rotate_key
 from django_leasequeue.engine import clock
-from django_leasequeue.engine.bulkoperation import change_operation
+from django_leasequeue.engine.dead.bulkoperation import change_operation
+from django_leasequeue.http.keys import create_key, revoke_key, rotate_key
 from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqCommand
 from django_leasequeue.models import ApiKey, BulkOperation, LiveJob, OperatorAction, Queue, Worker
 from tests.admin.letters import bury, graves, start

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_leasequeue.engine import clock
-from django_leasequeue.engine.deadfilter import MAX_TESTS, DeadFilter, PayloadTest, from_query
+from django_leasequeue.engine.dead.filter import MAX_TESTS, DeadFilter, PayloadTest, from_query
 from django_leasequeue.exceptions import InvalidOption
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -13,11 +13,12 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, bulkoperation, deadaction
+from django_leasequeue.engine import NewJob
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.engine.bulkoperation import change_operation, run_batch, start_operation
-from django_leasequeue.engine.deadaction import act, edit_and_retry
-from django_leasequeue.engine.deadfilter import DeadFilter, from_query
+from django_leasequeue.engine.dead import action, bulkoperation
+from django_leasequeue.engine.dead.action import act, edit_and_retry
+from django_leasequeue.engine.dead.bulkoperation import change_operation, run_batch, start_operation
+from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
 from django_leasequeue.models import (
     Attempt,
@@ -274,7 +275,7 @@ class TestPauseCancelRestart:
         def refuse(kind, *args, **kwargs):
             if kind == "retry":
                 raise psycopg.DataError("no such thing")
-            return (yield from deadaction.act_steps(kind, *args, **kwargs))
+            return (yield from action.act_steps(kind, *args, **kwargs))
 
         monkeypatch.setattr(bulkoperation, "act_steps", refuse)
         tick(reaper, clock)

@@ -18,8 +18,8 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.upkeep import partitions
 from tests.engine.helpers import make
 
 SCALE = float(os.environ.get("ADMIN_SPEED") or 0)

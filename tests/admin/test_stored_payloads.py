@@ -16,10 +16,11 @@ from django.test import Client
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from django_leasequeue import engine, exporting
-from django_leasequeue.api.keys import ring
+from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.deadaction import act
+from django_leasequeue.engine.dead import export
+from django_leasequeue.engine.dead.action import act
+from django_leasequeue.http.keys import ring
 from django_leasequeue.models import DeadLetter, LiveJob
 from tests.admin.letters import die, graves, store
 from tests.admin.people import signed_in
@@ -183,7 +184,7 @@ def read(kind: str, text: str, count: int) -> None:
         csv.field_size_limit(10**7)
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
         assert len(rows) == count
-        assert set(rows[0]) == set(exporting.COLUMNS)
+        assert set(rows[0]) == set(export.COLUMNS)
 
 
 def edit(client: Client, seq: int) -> None:

@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import deadaction
-from django_leasequeue.engine.bulkoperation import run_batch
+from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
 from tests.admin.letters import bury, failure, graves, start, states
 from tests.engine.helpers import make

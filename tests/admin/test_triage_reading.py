@@ -9,8 +9,8 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.engine import deadsearch, triage
-from django_leasequeue.engine.deadfilter import DeadFilter, from_query
+from django_leasequeue.engine.dead import search, triage
+from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption
 from tests.admin.letters import bury, failure, graves
 from tests.engine.helpers import make, put
@@ -169,8 +169,8 @@ class TestPages:
     def test_a_search_goes_on_where_it_stopped(self, clock: engine_clock.Clock, monkeypatch) -> None:
         graves()
         seqs = bury(30)
-        monkeypatch.setattr(deadsearch, "CHUNK", 4)
-        monkeypatch.setattr(deadsearch, "PATIENCE", 0)
+        monkeypatch.setattr(search, "CHUNK", 4)
+        monkeypatch.setattr(search, "PATIENCE", 0)
         seen, after, pages = [], None, 0
         while True:
             found = page("payload=data.kwargs.customer = 3", size=10, after=after)
@@ -189,7 +189,7 @@ class TestPages:
         assert (row.deliveries, row.home, row.state) == (1, "work", "record")
 
     def test_many_queues_are_cut_at_one_time(self, clock: engine_clock.Clock, monkeypatch) -> None:
-        monkeypatch.setattr(deadsearch, "MAX_ENTRIES", 300)
+        monkeypatch.setattr(search, "MAX_ENTRIES", 300)
         seqs = []
         for name in ("a", "b", "c"):
             graves(name)

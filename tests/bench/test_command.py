@@ -14,12 +14,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_leasequeue import engine
-from django_leasequeue.bench.modes import MODES
-from django_leasequeue.bench.options import PROJECT
-from django_leasequeue.bench.sandbox import signs_of_production
-from django_leasequeue.bench.sql import statement
 from django_leasequeue.engine import NewJob, pool
 from django_leasequeue.models import Job, Queue
+from testproject.bench.modes import MODES
+from testproject.bench.options import PROJECT
+from testproject.bench.sandbox import signs_of_production
+from testproject.bench.sql import statement
 
 from .test_modes import assert_nothing_left
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_leasequeue.bench.figures import Figure, Sample, Target, median_costs
-from django_leasequeue.bench.report import number, summary, table
+from testproject.bench.figures import Figure, Sample, Target, median_costs
+from testproject.bench.report import number, summary, table
 
 
 def figure(values: list[float], beside: list[float], target: Target | None = None) -> Figure:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from django_leasequeue.bench.lake_claims import Claims
-from django_leasequeue.bench.options import PROJECT
 from django_leasequeue.models import JobEvent, JobResult, LiveJob, Queue
+from testproject.bench.lake_claims import Claims
+from testproject.bench.options import PROJECT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -8,10 +8,6 @@ import math
 import pytest
 from django.db import connection
 
-from django_leasequeue.bench import runner
-from django_leasequeue.bench.modes import MODES
-from django_leasequeue.bench.options import PROJECT, BenchOptions
-from django_leasequeue.bench.progress import Progress
 from django_leasequeue.models import (
     Attempt,
     Claim,
@@ -28,6 +24,10 @@ from django_leasequeue.models import (
     TopicState,
     Worker,
 )
+from testproject.bench import runner
+from testproject.bench.modes import MODES
+from testproject.bench.options import PROJECT, BenchOptions
+from testproject.bench.progress import Progress
 
 #: Which figures a mode must give: words of their names.
 EXPECTED = {

@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from django_leasequeue.bench import children, processes
-from django_leasequeue.bench.children import Child, ChildFailed
-from django_leasequeue.bench.stamps import Stamps
+from testproject.bench import children, processes
+from testproject.bench.children import Child, ChildFailed
+from testproject.bench.stamps import Stamps
 
 BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass"
 
@@ -101,10 +101,10 @@ def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     child = (
         f"import os, pathlib; pathlib.Path({str(told)!r}).write_text(str(os.getpid()))\n"
-        "from django_leasequeue.bench.child import watch; watch()"
+        "from testproject.bench.child import watch; watch()"
     )
     parent = (
-        "import time; from django_leasequeue.bench.children import Child\n"
+        "import time; from testproject.bench.children import Child\n"
         f"with Child(['-c', {child!r}], {{}}): time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", parent]) as process:
@@ -121,7 +121,7 @@ def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
 
 def test_stamps_of_earlier_tries_are_dropped() -> None:
     code = (
-        "import socket, sys; from django_leasequeue.bench import stamps\n"
+        "import socket, sys; from testproject.bench import stamps\n"
         "told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); told.connect(stamps.address())\n"
         "told.send(stamps.STAMP.pack(1, 10)); told.send(stamps.STAMP.pack(2, 20))\n"
         "stamps.STAMP.pack_into(stamps.counter(), 0, 7, 0)"

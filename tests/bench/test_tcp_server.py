@@ -7,8 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from django_leasequeue.bench import tcp_server
 from django_leasequeue.models import EventKind
+from testproject.bench import tcp_server
 from tests.spark.helpers import NOON, event
 
 pytestmark = pytest.mark.django_db(transaction=True)

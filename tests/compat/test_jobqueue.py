@@ -31,8 +31,8 @@ from django_leasequeue.compat.jobqueue import (
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
 from django_leasequeue.tasks import FailForGood
-from tests.library.processes import python, readline
-from tests.library.test_async_queue import ThreadResult
+from tests.queue.processes import python, readline
+from tests.queue.test_async_queue import ThreadResult
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
 

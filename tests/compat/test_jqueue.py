@@ -24,7 +24,7 @@ from django_leasequeue.compat.jqueue import (
 )
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, QueueClosed
-from tests.library.processes import python, readline
+from tests.queue.processes import python, readline
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
@@ -238,7 +238,7 @@ class TestJobs:
             await q.enqueue("task", payload)
 
     async def test_large_pictures_come_in_several_statements(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from django_leasequeue.engine import read
+        from django_leasequeue.engine.jobs import read
 
         monkeypatch.setattr(read, "MAX_PAGE_BYTES", 100)
         q = DirectQueue("jobs")

@@ -12,19 +12,9 @@ from django.db import connection as django_connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, LeasedJob, NewJob
-from django_leasequeue.engine.floor import Proposals
+from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import (
-    EventKind,
-    Job,
-    JobEvent,
-    JobResult,
-    JobState,
-    LiveJob,
-    Queue,
-    QueueFloor,
-    Ready,
-)
+from django_leasequeue.models import EventKind, Job, JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor, Ready
 
 NODE = "worker-1"
 OTHER = "worker-2"

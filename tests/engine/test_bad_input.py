@@ -12,7 +12,7 @@ from django.test import override_settings
 import django_leasequeue
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_token
-from django_leasequeue.engine.floor import Proposals
+from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.exceptions import (
     BatchTooLarge,
     InvalidOption,

@@ -17,7 +17,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
-from django_leasequeue.engine.verify import snapshot, verify
+from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.models import EventKind, JobEvent, LeaseEvent, LiveJob
 
 from .helpers import make, own_connection, put

@@ -9,8 +9,8 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, codec
-from django_leasequeue.engine.deadletter import retire_steps
-from django_leasequeue.engine.triage import dead_rows
+from django_leasequeue.engine.dead.deadletter import retire_steps
+from django_leasequeue.engine.dead.triage import dead_rows
 from django_leasequeue.models import (
     Attempt,
     Claim,
@@ -250,7 +250,7 @@ class TestAtTheClaim:
         (number,) = put()
         wear_out(2)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("django_leasequeue.engine.deadletter.make_defined", explode)
+            patch.setattr("django_leasequeue.engine.dead.deadletter.make_defined", explode)
             with pytest.raises(ZeroDivisionError):
                 claim()
         assert state(number) == "ready"

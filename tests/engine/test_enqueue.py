@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.bulk import THRESHOLD
+from django_leasequeue.engine.jobs.bulk import THRESHOLD
 from django_leasequeue.models import JobEvent, JobState, LiveJob, Queue
 
 from .helpers import claim, counts, enqueue, kinds, make, one, own_connection, put, seqs, state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -210,7 +209,7 @@ def test_the_hot_statements_fit_the_drivers_cache(name: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_every_statement_says_what_it_is_for(name: str) -> None:
-    text = (Path(sql.__file__).parent / f"{name}.sql").read_text(encoding="utf-8")
+    text = sql.path(name).read_text(encoding="utf-8")
     assert text.startswith("-- Purpose: ")
     if not name.startswith("ddl/") and re.search(r"\b(FROM|JOIN|INTO|UPDATE) leasequeue_", text):
         assert "\n-- Index: " in text

@@ -8,7 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.floor import Proposals
+from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.models import FloorKind, Job, Lane, LiveJob, QueueFloor, QueueRank, Ready
 
 from .helpers import (

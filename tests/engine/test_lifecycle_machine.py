@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.clock import Clock, hold
-from django_leasequeue.engine.verify import snapshot, verify
+from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.models import Claim, FloorKind, JobState, Lane, LiveJob, Ready
 
 from .helpers import floors, own_connection, raise_floors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import messages
+from django_leasequeue.engine.topics import messages
 from django_leasequeue.models import Claim
 
 from .helpers import NODE, claim, put, seqs

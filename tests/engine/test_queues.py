@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, queues
+from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.queues import queues
+from django_leasequeue.engine.queues.presets import DEFAULTS, PRESETS
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import (
     Attempt,
@@ -27,7 +29,6 @@ from django_leasequeue.models import (
     Record,
     TopicState,
 )
-from django_leasequeue.presets import DEFAULTS, PRESETS
 
 from .helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs
 

@@ -10,7 +10,8 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release, read
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine.jobs import read
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, QueueNotFound
 from django_leasequeue.models import Claim, FloorKind, QueueFloor, Ready
 

@@ -15,8 +15,9 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.devdb import TemporaryServer
-from django_leasequeue.engine import ConnectionExecutor, NewJob, log
-from django_leasequeue.engine.log import Sealer
+from django_leasequeue.engine import ConnectionExecutor, NewJob
+from django_leasequeue.engine.topics import log
+from django_leasequeue.engine.topics.log import Sealer
 from tests.conftest import HOME, child_environment
 
 ROUNDS = 10

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, log, topics
+from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.topics import log, topics
 from django_leasequeue.models import Job, LiveJob
 
 from .helpers import NODE, claim, enqueue, make, own_connection, put, seqs

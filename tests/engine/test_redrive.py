@@ -11,7 +11,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Redriven, Release
-from django_leasequeue.engine.deadaction import act, edit_and_retry
+from django_leasequeue.engine.dead.action import act, edit_and_retry
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import Attempt, DeadLetter, FloorKind, Job, JobEvent, JobState, LiveJob, Queue, QueueFloor
 

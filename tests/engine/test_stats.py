@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, stats
+from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.queues import stats
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import FloorKind, Queue, QueueFloor, QueueStat
 from django_leasequeue.sql import statement

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import messages
+from django_leasequeue.engine.leases.sweep import sweep_steps
 from django_leasequeue.engine.operation import Steps, operation
-from django_leasequeue.engine.sweep import sweep_steps
+from django_leasequeue.engine.topics import messages
 from django_leasequeue.models import Claim
 
 from .helpers import NODE, claim, one, put, seqs, state

@@ -8,7 +8,8 @@ from threading import Barrier
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, replies
+from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.jobs import replies
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import (
     Claim,

@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
-from django_leasequeue.engine.trail import Trail
+from django_leasequeue.engine.leases.trail import Trail
 from django_leasequeue.models import LiveJob
 
 from .helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from django.db import IntegrityError, transaction
 
-from django_leasequeue import audit
+from django_leasequeue.engine import audit
 from django_leasequeue.models import BulkOperation, OperatorAction
 from tests.admin.letters import start
 

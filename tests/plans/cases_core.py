@@ -6,22 +6,7 @@ from typing import Any
 
 from django_leasequeue.engine import arrays
 
-from .filling import (
-    BATCH,
-    BATCHED,
-    DEAD,
-    DONE,
-    FRESH,
-    GRAVES,
-    IDLE,
-    IDS,
-    LATER,
-    LEASED,
-    NOW,
-    OVER,
-    RECORDS,
-    STALE,
-)
+from .filling import BATCH, BATCHED, DEAD, DONE, FRESH, GRAVES, IDLE, IDS, LATER, LEASED, NOW, OVER, RECORDS, STALE
 from .regimes import Case
 
 BUSY, EVERY = IDS["busy"], arrays.integers(IDS.values())

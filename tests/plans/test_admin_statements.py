@@ -13,7 +13,7 @@ from django_leasequeue import engine
 from django_leasequeue.admin import reading
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.stats import counts_by_id
+from django_leasequeue.engine.queues.stats import counts_by_id
 
 from .explain import Explaining, Plan
 from .filling import AGAIN, BATCHED, DEAD, DONE, FRESH, IDS, LATER, LEASED, NOW, RECORDS, fill, fill_queues

@@ -12,9 +12,9 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock
-from django_leasequeue.engine.floor import Proposals
+from django_leasequeue.engine.leases.floor import Proposals
+from django_leasequeue.engine.leases.trail import Trail
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.trail import Trail
 
 from .explain import Explaining
 from .filling import IDS, NOW, fill_queues

@@ -12,8 +12,8 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.engine import messages
 from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.topics import messages
 
 from .explain import Explaining, Plan
 from .filling import BATCHED, FRESH, IDS, NOW, OTHER, fill, fill_queues

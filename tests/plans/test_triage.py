@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import deadaction, deadsearch, triage
-from django_leasequeue.engine.bulkoperation import active_operations, change_operation, run_batch, start_operation
-from django_leasequeue.engine.deadfilter import from_query
-from django_leasequeue.engine.deadletter import spent_steps
+from django_leasequeue.engine.dead import action, search, triage
+from django_leasequeue.engine.dead.bulkoperation import active_operations, change_operation, run_batch, start_operation
+from django_leasequeue.engine.dead.deadletter import spent_steps
+from django_leasequeue.engine.dead.filter import from_query
 from django_leasequeue.engine.pool import connect
 
 from .explain import Explaining, Plan
@@ -204,9 +204,9 @@ def test_a_page_far_behind(explaining: Explaining, dead: Dead) -> None:
 )
 def test_a_search_looks_at_one_chunk_after_the_other(explaining: Explaining, dead: Dead, query: str) -> None:
     explaining.run(triage.dead_page(from_query(f"queue=morgue&{query}"), size=50))
-    assert len(explaining.plans) <= 3 + 2 * deadsearch.MAX_SCAN // deadsearch.CHUNK
-    check(explaining.plan("dead_newest"), "dead_died", rows=deadsearch.CHUNK + 10)
-    check(explaining.plan("dead_match"), "deadletter_pkey", "job_pkey", rows=2 * deadsearch.CHUNK + 10)
+    assert len(explaining.plans) <= 3 + 2 * search.MAX_SCAN // search.CHUNK
+    check(explaining.plan("dead_newest"), "dead_died", rows=search.CHUNK + 10)
+    check(explaining.plan("dead_match"), "deadletter_pkey", "job_pkey", rows=2 * search.CHUNK + 10)
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_a_batch_far_behind(explaining: Explaining, dead: Dead) -> None:
 
 def test_act_and_edit(explaining: Explaining, dead: Dead) -> None:
     first = dead.start["morgue"]
-    explaining.run(deadaction.act("retry", range(first, first + 1_000)))
+    explaining.run(action.act("retry", range(first, first + 1_000)))
     check(explaining.plan("dead_lock"), "deadletter_pkey", "job_pkey", rows=3_010)
     check(explaining.plan("redrive"), "deadletter_pkey", "job_pkey", "attempt_job", rows=7_100)
-    explaining.run(deadaction.edit_and_retry("morgue", first + 2_000, data=1, dead_at=NOW - timedelta(seconds=2_000)))
+    explaining.run(action.edit_and_retry("morgue", first + 2_000, data=1, dead_at=NOW - timedelta(seconds=2_000)))
     check(explaining.plan("dead_edit"), "deadletter_pkey", "job_pkey", "attempt_job", rows=30)
 
 
@@ -272,7 +272,7 @@ def test_used_up_jobs_are_moved_by_their_number(explaining: Explaining, dead: De
     """Whether they wait or are leased: what is read grows with those that go."""
     explaining.run(engine.configure("annex", max_deliveries=1, exhaust_at="claim", dead_letter="self"))
     first = dead.start["annex"]
-    explaining.run(deadaction.act("retry", range(first, first + 1_000)))
+    explaining.run(action.act("retry", range(first, first + 1_000)))
     explaining.connection.execute("UPDATE leasequeue_ready SET deliveries = 5 WHERE queue_id = %s", [dead.ids["annex"]])
     for target, name in (("self", "bury"), ("graveyard", "move")):
         explaining.plans.clear()

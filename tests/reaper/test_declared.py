@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_leasequeue import declared, engine
+from django_leasequeue import engine
+from django_leasequeue.engine.queues import declared
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Queue
 from tests.engine.helpers import claim, make, put

@@ -11,7 +11,8 @@ import pytest
 from django.db import connection
 
 from django_leasequeue import engine, signals
-from django_leasequeue.engine import Ending, Failure, NewJob, Release, stats
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine.queues import stats
 from django_leasequeue.models import (
     Attempt,
     Claim,
@@ -322,7 +323,7 @@ def test_signals_of_a_turn_that_ran_out_of_time_are_sent(reaper, clock, monkeypa
     def listen(sender: object, **info: Any) -> None:
         heard.append(info["seq"])
 
-    monkeypatch.setattr(sys.modules["django_leasequeue.engine.sweep"], "CLAIMS", 1)
+    monkeypatch.setattr(sys.modules["django_leasequeue.engine.leases.sweep"], "CLAIMS", 1)
     short_turns(monkeypatch, 2)
     signals.stalled.connect(listen)
     try:

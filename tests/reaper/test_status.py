@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_leasequeue import engine, status
+from django_leasequeue import engine
 from django_leasequeue.models import LeaseEvent, RecurringTask, Worker
-from django_leasequeue.reaper import Reaper
+from django_leasequeue.reaper import Reaper, status
 from tests.engine.helpers import claim, make, open_transaction, put
 
 pytestmark = pytest.mark.usefixtures("transactional_db")

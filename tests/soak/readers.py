@@ -22,7 +22,8 @@ from psycopg import sql
 
 from django_leasequeue.client import Client, ClientError, Retry
 from django_leasequeue.client.events import EventReader
-from django_leasequeue.engine import ConnectionExecutor, log, pool
+from django_leasequeue.engine import ConnectionExecutor, pool
+from django_leasequeue.engine.topics import log
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.spark import slices
 

@@ -8,14 +8,7 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from django_leasequeue.tasks import (
-    Backoff,
-    FailForGood,
-    LeaseQueueContext,
-    RetryLater,
-    current,
-    task,
-)
+from django_leasequeue.tasks import Backoff, FailForGood, LeaseQueueContext, RetryLater, current, task
 from django_leasequeue.tasks.api import Task
 
 #: What tasks were called with, newest last; the tests empty it.

@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from django_leasequeue import engine
 from django_leasequeue.engine.pool import close_pools, connect
+from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge, QueueNotFound
 from django_leasequeue.models import Job, JobState, LiveJob, Queue
-from django_leasequeue.presets import PRESETS
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from django_leasequeue.fingerprint import fingerprint, fingerprint_of, mask, place_of
+from django_leasequeue.engine.dead.fingerprint import fingerprint, fingerprint_of, mask, place_of
 
 
 def _fails(message: object = "it broke", kind: type[Exception] = ValueError) -> BaseException:

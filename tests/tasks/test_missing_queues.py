@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from django.utils.module_loading import import_string
 
-from django_leasequeue import Queue, declared, engine
-from django_leasequeue.declarations import make_queues
+from django_leasequeue import Queue, engine
 from django_leasequeue.engine import NewJob, Release
-from django_leasequeue.engine.queues import ensure
-from django_leasequeue.engine.writing import write
+from django_leasequeue.engine.queues import declared
+from django_leasequeue.engine.queues.declarations import make_queues
+from django_leasequeue.engine.queues.queues import ensure
+from django_leasequeue.engine.topics.writing import write
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
-from django_leasequeue.recurring.declared import sync
-from django_leasequeue.recurring.enqueue import enqueue_tick
+from django_leasequeue.reaper.recurring.declared import sync
+from django_leasequeue.reaper.recurring.enqueue import enqueue_tick
 from django_leasequeue.worker import statements
 from tests.tasks import samples
 

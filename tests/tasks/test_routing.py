@@ -10,15 +10,16 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_leasequeue import Queue, engine, routing
-from django_leasequeue.checks import check_settings
-from django_leasequeue.declared import change
-from django_leasequeue.engine.queues import ensure
+from django_leasequeue import Queue, engine
+from django_leasequeue.checks.settings import check_settings
+from django_leasequeue.engine.queues import routing
+from django_leasequeue.engine.queues.declared import change
+from django_leasequeue.engine.queues.queues import ensure
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job
 from django_leasequeue.models import Queue as Model
 from django_leasequeue.tasks import LeaseQueueBackend
-from tests.api.client import Api
+from tests.http.client import Api
 from tests.tasks import samples
 
 ROUTER = f"{__name__}.route"

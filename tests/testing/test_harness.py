@@ -323,7 +323,7 @@ class TestWaiting:
             mails().enqueue_and_wait(1, timeout=0.1)
 
     def test_the_next_test_waits_again(self) -> None:
-        from django_leasequeue import waiting
+        from django_leasequeue.queue import request as waiting
 
         assert waiting.inline is None
 

@@ -14,11 +14,13 @@ from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
-from django_leasequeue import checks, checks_database, engine
+from django_leasequeue import engine
+from django_leasequeue.checks import database
+from django_leasequeue.checks import settings as checks
 from django_leasequeue.models import LeaseEvent, RecurringTask
-from django_leasequeue.recurring.schedule import parse
+from django_leasequeue.reaper.recurring.schedule import parse
 
-REPORT = "tests.recurring.tasks.report"
+REPORT = "tests.reaper.recurring.tasks.report"
 
 
 def found(**leasequeue: Any) -> list[django_checks.CheckMessage]:
@@ -53,7 +55,7 @@ def test_settings_that_are_no_dict() -> None:
     with override_settings(LEASEQUEUE=[]):
         message = only(checks.check_settings(None))
         assert (message.id, message.msg) == ("leasequeue.E001", "LEASEQUEUE must be a dict.")
-        assert checks_database.check_databases(None, databases=["default"]) == []
+        assert database.check_databases(None, databases=["default"]) == []
 
 
 def test_an_unknown_setting() -> None:
@@ -212,8 +214,8 @@ def test_a_declared_queue_that_is_wrong(name, given, text) -> None:
         ({"task": REPORT, "schedule": "61 * * * *"}, "Bad minute"),
         ({"task": REPORT, "schedule": "@daily", "timezone": "Mars/Olympus"}, "is not a time zone"),
         ({"task": REPORT}, "'schedule' is missing"),
-        ({"task": "tests.recurring.tasks.missing", "schedule": "@daily"}, "there is no task at"),
-        ({"task": "tests.recurring.tasks.plain", "schedule": "@daily"}, "is not a task"),
+        ({"task": "tests.reaper.recurring.tasks.missing", "schedule": "@daily"}, "there is no task at"),
+        ({"task": "tests.reaper.recurring.tasks.plain", "schedule": "@daily"}, "is not a task"),
     ],
 )
 def test_a_recurring_task_that_is_wrong(given, text) -> None:
@@ -250,20 +252,20 @@ def test_options_of_worker_and_reaper(leasequeue, text) -> None:
 
 
 def asked(*databases: str) -> list[django_checks.CheckMessage]:
-    return checks_database.check_databases(None, databases=databases or ["default"])
+    return database.check_databases(None, databases=databases or ["default"])
 
 
 @pytest.mark.django_db
 def test_the_database_is_right_as_it_is() -> None:
     assert asked() == []
     assert asked("other") == []
-    assert checks_database.check_databases(None, databases=None) == []
+    assert database.check_databases(None, databases=None) == []
     call_command("check", databases=["default"])
 
 
 @pytest.mark.django_db
 def test_a_server_that_is_too_old(monkeypatch) -> None:
-    monkeypatch.setattr(checks_database, "OLDEST_SERVER", 990_000)
+    monkeypatch.setattr(database, "OLDEST_SERVER", 990_000)
     message = only(asked())
     assert message.id == "leasequeue.E005"
     assert "15 is the oldest" in message.msg
@@ -308,7 +310,7 @@ def test_recurring_tasks_in_the_database_that_do_not_run() -> None:
 
 @pytest.mark.django_db
 def test_tables_that_are_not_there_yet(monkeypatch) -> None:
-    monkeypatch.setattr(checks_database, "APP", "absent")
+    monkeypatch.setattr(database, "APP", "absent")
     assert asked() == []
 
 

@@ -7,7 +7,8 @@ import io
 
 import pytest
 
-from django_leasequeue import csvguard, exporting
+from django_leasequeue import csvguard
+from django_leasequeue.engine.dead import export
 
 
 @pytest.mark.parametrize(
@@ -16,11 +17,11 @@ from django_leasequeue import csvguard, exporting
 )
 def test_what_looks_like_a_formula_is_text(text: str) -> None:
     assert csvguard.as_text(text) == f"'{text}"
-    written = "".join(exporting.lines([{"cell": text}], ["cell"], "csv"))
+    written = "".join(export.lines([{"cell": text}], ["cell"], "csv"))
     assert list(csv.reader(io.StringIO(written, newline=""))) == [["cell"], [f"'{text}"]]
 
 
 @pytest.mark.parametrize("value", ["", "orders", "a=b", "1-2", " =1", -1, 2.5, None, True])
 def test_everything_else_is_left_as_it_is(value: object) -> None:
-    written = "".join(exporting.lines([{"cell": value, "next": 1}], ["cell", "next"], "csv"))
+    written = "".join(export.lines([{"cell": value, "next": 1}], ["cell", "next"], "csv"))
     assert written.splitlines()[1] == f"{'' if value is None else value},1"

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings
 from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
 
-from django_leasequeue.api.options import ApiOptions
 from django_leasequeue.conf import Settings
+from django_leasequeue.engine.queues.presets import CHECKS, PRESETS
 from django_leasequeue.enums import EventKind
-from django_leasequeue.presets import CHECKS, PRESETS
+from django_leasequeue.http.options import ApiOptions
 
 REFERENCE = Path(settings.BASE_DIR) / "docs/reference"
 

@@ -10,8 +10,9 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from django_leasequeue import audit, conf
-from django_leasequeue.api.keys import create_key, revoke_key, rotate_key
+from django_leasequeue import conf
+from django_leasequeue.engine import audit
+from django_leasequeue.http.keys import create_key, revoke_key, rotate_key
 from django_leasequeue.models import ApiKey, ApiScope
 
 

@@ -10,11 +10,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from django_leasequeue import audit, conf, engine, exporting
-from django_leasequeue.engine.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
-from django_leasequeue.engine.deadaction import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
-from django_leasequeue.engine.deadfilter import DeadFilter, from_values
-from django_leasequeue.engine.triage import Preview, dead_groups, dead_page, preview
+from django_leasequeue import conf, engine
+from django_leasequeue.engine import audit
+from django_leasequeue.engine.dead import export as exporting
+from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
+from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
+from django_leasequeue.engine.dead.filter import DeadFilter, from_values
+from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.management.table import table
 from django_leasequeue.models import BulkOperation

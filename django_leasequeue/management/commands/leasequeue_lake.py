@@ -121,8 +121,8 @@ class Command(BaseCommand):
         self._with_lake(options, work)
 
     def _archive(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.engine import partitions
         from django_leasequeue.engine.pool import connect
+        from django_leasequeue.engine.upkeep import partitions
         from django_leasequeue.spark import archive
 
         def work(lake: Lake) -> None:

@@ -10,7 +10,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from django_leasequeue import audit, conf, declared, engine, presets
+from django_leasequeue import conf, engine
+from django_leasequeue.engine import audit
+from django_leasequeue.engine.queues import declared, presets
 from django_leasequeue.exceptions import LeaseQueueError, QueueNotFound
 from django_leasequeue.management.table import table
 

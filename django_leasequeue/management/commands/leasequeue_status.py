@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_leasequeue import conf
 from django_leasequeue.engine import clock
 from django_leasequeue.management.table import span, table
-from django_leasequeue.status import Status, look
+from django_leasequeue.reaper.status import Status, look
 
 
 class Command(BaseCommand):

@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from django_leasequeue import conf
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.verify import Verification, snapshot, verify
+from django_leasequeue.engine.upkeep.verify import Verification, snapshot, verify
 
 _AGE = re.compile(r"(\d+)([smhd])\Z")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_leasequeue.checks import TAG
+from django_leasequeue.checks.settings import TAG
 from django_leasequeue.worker.options import WorkerOptions, load_options
 
 

@@ -1,1 +1,0 @@
-"""The HTTP door ``/v1/queues``: OpenStack Zaqar v1 (seed 001) on the same engine and tables."""

@@ -1,0 +1,1 @@
+"""System checks: of the settings, and of the database."""

@@ -1,0 +1,113 @@
+"""System checks that ask the database: ``manage.py check --database default``, and ``migrate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from django.apps import AppConfig
+from django.conf import settings as django_settings
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, connections, transaction
+
+from .. import conf
+from ..exceptions import InvalidOption
+from .settings import APP, Messages, has_psycopg_3, settings_usable
+
+#: Servers below this version lack what the statements need.
+OLDEST_SERVER = 150_000
+
+
+@checks.register(checks.Tags.database)
+def check_databases(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> Messages:
+    """Check the server, the lease log, and the declared queues of the databases that hold queues."""
+    if not settings_usable() or not databases or not has_psycopg_3():
+        return []
+    from ..engine.queues import routing
+
+    try:
+        ours = [alias for alias in routing.aliases() if alias in databases and alias in django_settings.DATABASES]
+    except ImproperlyConfigured:
+        return []
+    found: Messages = []
+    for alias in ours:
+        if connections[alias].vendor == "postgresql":
+            found += _server(alias)
+    return found
+
+
+def _server(alias: str) -> Messages:
+    from django.db.backends.postgresql.base import DatabaseWrapper
+
+    connection = cast(DatabaseWrapper, connections[alias])
+    version = connection.pg_version
+    if version < OLDEST_SERVER:
+        return [
+            checks.Error(
+                f"The server of the database {alias!r} is PostgreSQL {version // 10_000}; 15 is the oldest that works.",
+                hint="Upgrade the server, or name another alias in LEASEQUEUE['DATABASE'].",
+                id="leasequeue.E005",
+            )
+        ]
+    tables = connection.introspection.table_names()
+    if f"{APP}_queue" not in tables:
+        return []
+    found: Messages = []
+    for look in (_default_partition, _drift, _recurring_rows):
+        try:
+            with transaction.atomic(using=alias):
+                found += look(alias)
+        except DatabaseError:
+            # The tables are of another version: migrate is what helps, and it is perhaps what runs now.
+            return found
+    return found
+
+
+def _default_partition(alias: str) -> Iterator[checks.CheckMessage]:
+    from ..engine import DjangoExecutor
+
+    if DjangoExecutor(alias).fetch("event_default_rows", {"size": 1})[0][0]:
+        yield checks.Warning(
+            f"Events of the lease log of {alias!r} are in its default partition: numbers outran the partitions.",
+            hint="Nothing is lost, but retention can only remove them all at once. See that a worker or 'manage.py"
+            " runreaper' is always running, as a role that owns the tables, and raise"
+            " LEASEQUEUE['EVENT_PARTITIONS_AHEAD'].",
+            id="leasequeue.W017",
+        )
+
+
+def _drift(alias: str) -> Iterator[checks.CheckMessage]:
+    from ..engine.queues.declared import drift
+
+    try:
+        found = drift(alias)
+    except (InvalidOption, ImproperlyConfigured):
+        return  # the check of the settings says what is wrong
+    for item in found:
+        if not item.missing:
+            yield checks.Warning(
+                f"The settings and the database {alias!r} have different options of a queue: {item}.",
+                hint="'manage.py leasequeue_queues sync' gives the queue the options of the settings; or take them"
+                " out of the settings.",
+                id="leasequeue.W013",
+            )
+
+
+def _recurring_rows(alias: str) -> Iterator[checks.CheckMessage]:
+    from ..models import RecurringTask
+    from ..reaper.recurring import InvalidSchedule, parse
+
+    if alias != conf.settings.DATABASE:
+        return
+    for row in RecurringTask.objects.using(alias).filter(enabled=True).order_by("name")[:1_000]:
+        try:
+            parse(row.schedule, row.timezone)
+        except InvalidSchedule as error:
+            yield checks.Warning(
+                f"The recurring task {row.name!r} in the database {alias!r} does not run: {error}",
+                hint="Change its schedule or time zone, or disable it.",
+                id="leasequeue.W018",
+            )

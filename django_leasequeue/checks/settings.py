@@ -1,0 +1,292 @@
+"""System checks of the settings: what goes wrong in practice, each with a number that stays and a hint what to do.
+
+Those that ask the database are in ``checks_database``: ``manage.py check --database default`` and ``migrate`` run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import django
+from django.apps import AppConfig, apps
+from django.conf import settings as django_settings
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, router
+from django.utils.module_loading import import_string
+
+from .. import conf
+from ..engine.queues import presets, routing
+from ..exceptions import InvalidOption
+
+APP = "leasequeue"
+#: ``manage.py check --tag leasequeue``: ours alone, which is what a worker runs when it starts.
+TAG = "leasequeue"
+#: The shortest time between two heartbeats that pauses of a process or a network do not eat.
+SHORTEST_HEARTBEAT_MS = 1_000
+
+Messages = list[checks.CheckMessage]
+
+
+def settings_usable() -> bool:
+    """Whether ``LEASEQUEUE`` can be read at all."""
+    return isinstance(getattr(django_settings, "LEASEQUEUE", {}), dict)
+
+
+@checks.register(TAG, checks.Tags.compatibility)
+def check_installation(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Messages:
+    """Check INSTALLED_APPS, the driver and the database aliases."""
+    return list(_installation())
+
+
+def _installation() -> Iterator[checks.CheckMessage]:
+    if not apps.is_installed("pgtrigger"):
+        yield checks.Error(
+            "'pgtrigger' is not in INSTALLED_APPS: the triggers that guard the tables are not made.",
+            hint="Add 'pgtrigger' to INSTALLED_APPS, before 'django_leasequeue', and run migrate.",
+            id="leasequeue.E007",
+        )
+    if not has_psycopg_3():
+        yield checks.Error(
+            "Django talks to PostgreSQL through psycopg2; the queues need psycopg 3.",
+            hint='pip install "psycopg[binary,pool]>=3.2", and uninstall psycopg2: Django then takes psycopg 3.',
+            id="leasequeue.E006",
+        )
+    yield from _backport()
+    yield from _runworker()
+
+
+def _backport() -> Iterator[checks.CheckMessage]:
+    backends = getattr(django_settings, "TASKS", None)
+    ours = isinstance(backends, dict) and any(
+        isinstance(given, dict) and str(given.get("BACKEND", "")).startswith("django_leasequeue.")
+        for given in backends.values()
+    )
+    if ours and django.VERSION < (6, 0) and not apps.is_installed("django_tasks"):
+        yield checks.Warning(
+            "'django_tasks' is not in INSTALLED_APPS: nothing checks TASKS on Django 5.2.",
+            hint="Add 'django_tasks' to INSTALLED_APPS. From Django 6.0 on it is not needed.",
+            id="leasequeue.W019",
+        )
+
+
+def has_psycopg_3() -> bool:
+    """Whether Django uses psycopg 3."""
+    from django.db.backends.postgresql.psycopg_any import is_psycopg3
+
+    return bool(is_psycopg3)
+
+
+def _runworker() -> Iterator[checks.CheckMessage]:
+    from django.core.management import get_commands
+
+    owner = get_commands().get("runworker")
+    if owner != "django_leasequeue":
+        yield checks.Warning(
+            f"'manage.py runworker' is the command of {owner!r}, which stands before 'django_leasequeue'.",
+            hint="Use 'manage.py leasequeue_worker' (the same), or put 'django_leasequeue' first in INSTALLED_APPS.",
+            id="leasequeue.W010",
+        )
+
+
+@checks.register(TAG)
+def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Messages:
+    """Check ``LEASEQUEUE``."""
+    if not settings_usable():
+        return [
+            checks.Error(
+                "LEASEQUEUE must be a dict.",
+                hint='For example LEASEQUEUE = {"DATABASE": "default"}; without it the defaults hold.',
+                id="leasequeue.E001",
+            )
+        ]
+    basics: Messages = [*_unknown_keys(), *_wrong_types(), *_aliases()]
+    # What is wrong with a database would be told once more by what uses it.
+    parts = [] if any(isinstance(message, checks.Error) for message in basics) else [*_worker_and_reaper()]
+    return [*basics, *parts, *_declared_queues(), *_recurring()]
+
+
+def _unknown_keys() -> Iterator[checks.CheckMessage]:
+    for key in conf.unknown():
+        yield checks.Warning(
+            f"LEASEQUEUE[{key!r}] is not a setting: it has no effect.",
+            hint=f"The settings are {', '.join(sorted(conf.Settings.__dataclass_fields__))}.",
+            id="leasequeue.W002",
+        )
+
+
+def _wrong_types() -> Iterator[checks.CheckMessage]:
+    defaults = conf.Settings()
+    for key in conf.Settings.__dataclass_fields__:
+        default, value = getattr(defaults, key), getattr(conf.settings, key)
+        wanted: tuple[type, ...] = (int, float) if type(default) in (int, float) else (type(default),)
+        if default is None:
+            wanted = (str, type(None))
+        wrong = not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)
+        if wrong or (isinstance(value, int | float) and not isinstance(value, bool) and value < 0):
+            kind = "a number, 0 or more" if int in wanted else " or ".join(_name(each) for each in wanted)
+            yield checks.Error(
+                f"LEASEQUEUE[{key!r}] must be {kind}; it is {value!r}.",
+                hint=f"The default is {default!r}.",
+                id="leasequeue.E001",
+            )
+
+
+def _name(kind: type) -> str:
+    return {"NoneType": "None", "str": "a text", "dict": "a dict", "bool": "true or false"}.get(
+        kind.__name__, kind.__name__
+    )
+
+
+def _aliases() -> Iterator[checks.CheckMessage]:
+    try:
+        usable = conf.settings.ROUTER is None or callable(import_string(conf.settings.ROUTER))
+    except (ImportError, TypeError, AttributeError):
+        usable = False
+    if not usable:
+        yield checks.Error(
+            f"LEASEQUEUE['ROUTER'] is {conf.settings.ROUTER!r}, and there is no function.",
+            hint="It is the dotted path of a function that takes a project and a queue's name, and returns an alias.",
+            id="leasequeue.E003",
+        )
+        return
+    alias = conf.settings.DATABASE
+    if alias not in django_settings.DATABASES:
+        yield checks.Error(
+            f"LEASEQUEUE['DATABASE'] is {alias!r}, which is not in DATABASES.",
+            hint=f"The aliases are {', '.join(django_settings.DATABASES)}.",
+            id="leasequeue.E003",
+        )
+        return
+    if connections[alias].vendor != "postgresql":
+        yield checks.Error(
+            f"The database {alias!r} is {connections[alias].display_name}; the queues need PostgreSQL.",
+            hint="Name a PostgreSQL alias in LEASEQUEUE['DATABASE'], and send the app 'leasequeue' there by a router.",
+            id="leasequeue.E004",
+        )
+        return
+    yield from _router(alias)
+    for each in routing.aliases():
+        if each in django_settings.DATABASES:
+            yield from _pool(each)
+
+
+def _router(alias: str) -> Iterator[checks.CheckMessage]:
+    """One statement writes a job and its event: they must be in one database, the one that the engine uses."""
+    if conf.settings.ROUTER:
+        return
+    elsewhere = sorted(
+        {
+            f"{model._meta.object_name} in {found!r}"
+            for model in apps.get_app_config(APP).get_models()
+            for found in (router.db_for_write(model), router.db_for_read(model))
+            if found != alias
+        }
+    )
+    refused = [
+        model._meta.object_name
+        for model in apps.get_app_config(APP).get_models()
+        if not router.allow_migrate_model(alias, model)
+    ]
+    if elsewhere or refused:
+        what = f"({', '.join(elsewhere[:5])})" if elsewhere else f"(no migration of {', '.join(map(str, refused[:5]))})"
+        yield checks.Error(
+            f"DATABASE_ROUTERS send tables of the app {APP!r} elsewhere than LEASEQUEUE['DATABASE'], {alias!r} {what}.",
+            hint=f"All tables of {APP!r} must be in one database: let the routers return {alias!r} for the app, for"
+            " reads too, or name another alias in LEASEQUEUE['DATABASE'].",
+            id="leasequeue.E008",
+        )
+
+
+def _pool(alias: str) -> Iterator[checks.CheckMessage]:
+    pool = django_settings.DATABASES[alias].get("OPTIONS", {}).get("pool")
+    if not pool:
+        return
+    given = pool if isinstance(pool, dict) else {}
+    size = given.get("max_size") or given.get("min_size", 4)
+    try:
+        concurrency = _worker_options().concurrency
+    except ImproperlyConfigured:
+        return
+    if size < concurrency:
+        yield checks.Warning(
+            f"A worker runs {concurrency} jobs at once, but the connection pool of {alias!r} holds {size} connections.",
+            hint=f"Jobs that use the database wait for each other. Set OPTIONS['pool'] = {{'max_size': {concurrency}}}"
+            " or more, or a lower LEASEQUEUE['WORKER']['CONCURRENCY'].",
+            id="leasequeue.W009",
+        )
+
+
+def _worker_options() -> Any:
+    from ..worker.options import load_options
+
+    return load_options()
+
+
+def _worker_and_reaper() -> Iterator[checks.CheckMessage]:
+    from ..reaper import Reaper
+
+    attempts: list[Callable[[], object]] = [_worker_options, Reaper.check_options]
+    for attempt in attempts:
+        try:
+            attempt()
+        except (ImproperlyConfigured, TypeError, AttributeError) as error:
+            yield checks.Error(str(error), hint="See the reference of settings.", id="leasequeue.E016")
+
+
+def _declared_queues() -> Iterator[checks.CheckMessage]:
+    if not isinstance(conf.settings.QUEUES, dict):
+        return
+    for name, given in conf.settings.QUEUES.items():
+        try:
+            options = _declaration(name, given)
+        except (InvalidOption, ImproperlyConfigured) as error:
+            yield checks.Error(
+                f"LEASEQUEUE['QUEUES'][{name!r}]: {error}",
+                hint="Until it is right, migrate does not make the declared queues.",
+                id="leasequeue.E012",
+            )
+            continue
+        if options["type"] == "queue" and options["lease_ms"] < 3 * SHORTEST_HEARTBEAT_MS:
+            yield checks.Warning(
+                f"The queue {name!r} has leases of {options['lease_ms']} ms, shorter than three heartbeats of"
+                f" {SHORTEST_HEARTBEAT_MS} ms.",
+                hint="A worker renews a lease when a third of it has passed. A pause of the process or the network"
+                " that is longer loses it, and the job runs twice. Set lease_ms to 3000 or more; 30000 is usual.",
+                id="leasequeue.W011",
+            )
+
+
+def _declaration(name: Any, given: Any) -> dict[str, Any]:
+    presets.check_name(name)
+    if not isinstance(given, dict):
+        raise InvalidOption(f"it must be a dict of options; it is {given!r}.")
+    options = dict(given)
+    full = presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
+    routing.check_dead_letter("", name, full["dead_letter"])
+    return full
+
+
+def _recurring() -> Iterator[checks.CheckMessage]:
+    from ..reaper.recurring import CronsimMissing, declared
+    from ..reaper.recurring.enqueue import find_task
+
+    if not isinstance(conf.settings.RECURRING, dict):
+        return
+    for name, given in conf.settings.RECURRING.items():
+        try:
+            found = declared.check(name, given)
+            find_task(found.task)
+        except CronsimMissing as error:
+            yield checks.Error(
+                f"LEASEQUEUE['RECURRING'][{name!r}]: {error}",
+                hint='pip install "django-leasequeue[cron]"',
+                id="leasequeue.E015",
+            )
+        except InvalidOption as error:
+            yield checks.Error(
+                f"LEASEQUEUE['RECURRING'][{name!r}]: {error}",
+                hint="Until it is right, it is not enqueued.",
+                id="leasequeue.E014",
+            )

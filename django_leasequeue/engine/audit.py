@@ -1,0 +1,86 @@
+"""Writing the audit: who did what, to what, and why."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .. import conf
+from ..models import BulkOperation, OperatorAction
+from . import clock
+
+#: Job numbers that one line keeps.
+MAX_SEQS = 100
+
+
+class Actor(NamedTuple):
+    """Who does something, as a line of the audit says it; by default the host's own code."""
+
+    source: str = "code"
+    user_id: str = ""
+    username: str = ""
+
+
+#: The host's own code.
+CODE = Actor()
+
+
+def shell() -> Actor:
+    """Return whoever runs this command, by their login name; by their number where they have none."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # an account without an entry: containers have those
+        name = str(os.getuid())
+    return Actor("command", username=name)
+
+
+def write(
+    action: str,
+    *,
+    user_id: str = "",
+    username: str = "",
+    source: str = "admin",
+    project: str = "",
+    queue: str = "",
+    seqs: Sequence[int] = (),
+    counts: Mapping[str, Any] | None = None,
+    filters: str = "",
+    reason: str = "",
+    detail: Mapping[str, Any] | None = None,
+    operation: BulkOperation | int | None = None,
+    using: str | None = None,
+) -> OperatorAction:
+    """Write one line of the audit, of any door: in the transaction of what was done.
+
+    Args:
+        action: a word for what was done, such as ``retry`` or ``pause``.
+        user_id: the person's primary key as text.
+        username: their name.
+        source: ``admin``, ``command`` or ``code``.
+        project: the tenant; empty for none or all.
+        queue: name of the queue; empty for none or all.
+        seqs: numbers of the jobs; the first hundred are kept.
+        counts: what came of it, in numbers.
+        filters: the filter as a query string.
+        reason: why.
+        detail: whatever else a reader wants to know; never a payload with secrets.
+        operation: the bulk operation that it belongs to.
+        using: alias of the database; ``None`` for ours.
+    """
+    return OperatorAction.objects.using(using or conf.settings.DATABASE).create(
+        at=clock.now(),
+        user_id=user_id[:64],
+        username=username[:255],
+        source=source,
+        action=action[:32],
+        project=project or "",
+        queue=queue or "",
+        seqs=list(seqs)[:MAX_SEQS],
+        counts=dict(counts or {}),
+        filters=filters,
+        reason=reason,
+        detail=dict(detail or {}),
+        operation_id=operation.pk if isinstance(operation, BulkOperation) else operation,
+    )

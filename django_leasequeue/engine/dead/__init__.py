@@ -1,0 +1,1 @@
+"""Dead letters: finding, reading and acting on them."""

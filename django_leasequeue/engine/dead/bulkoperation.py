@@ -1,0 +1,290 @@
+"""Bulk operations over dead letters: asked for by people, carried out by the reaper, batch by batch.
+
+A batch and the note of it are one transaction: an operation goes on exactly where it was, whatever happened meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, OperationActive
+from .. import arrays, codec
+from ..limits import check_integer
+from ..operation import BEGIN, Steps, operation
+from ..queues.queues import require
+from .action import Acted, act_steps, check_action
+from .filter import DeadFilter, from_query
+from .search import from_micros, match_steps, micros, queue_steps, window_steps
+
+#: Letters of one batch, and letters that are looked at for it where the filter needs a search.
+BATCH, LOOK = 500, 2_000
+#: Numbers of a selection.
+MAX_SELECTION = 10_000
+#: Conflicts that are remembered one by one; all of them are counted.
+MAX_CONFLICTS = 1_000
+MAX_RATE = 100_000.0
+MAX_JITTER_MS = 86_400_000
+#: Seconds of its rate that an operation may catch up on at a time.
+CATCH_UP = 2.0
+
+_MOVES = {
+    "pause": (("pending", "running"), "paused"),
+    "resume": (("paused",), "pending"),
+    "cancel": (("pending", "running", "paused"), "cancelled"),
+}
+
+
+class Taken(NamedTuple):
+    """An operation as a batch finds it."""
+
+    id: int
+    kind: str
+    state: str
+    project: str | None
+    queue: str | None
+    filters: str
+    selected: int
+    seqs: str | None
+    cursor: str | None
+    frozen_at: datetime
+    target: str | None
+    rate: float | None
+    jitter_ms: int
+    reason: str
+    username: str
+    paced_at: datetime | None
+    conflict_counts: str
+    conflicts_kept: int
+    now: datetime
+
+    @property
+    def place(self) -> list[int] | None:
+        """Where the next batch begins: a place in the order of deaths, or in the selection."""
+        return None if self.cursor is None else codec.loads(self.cursor)
+
+    @property
+    def allowed(self) -> int:
+        """How many jobs its rate allows now."""
+        if self.rate is None:
+            return BATCH
+        if self.paced_at is None:
+            return 1
+        # A microsecond's grace: times are rounded to it.
+        passed = min((self.now - self.paced_at).total_seconds(), max(CATCH_UP, 1 / self.rate)) + 1e-6
+        return min(BATCH, int(self.rate * passed))
+
+    def paced(self, used: int) -> datetime | None:
+        """Return from when on the next jobs are counted, after ``used`` of them."""
+        if self.rate is None:
+            return None
+        earliest = self.now - timedelta(seconds=max(CATCH_UP, 1 / self.rate))
+        if self.paced_at is None:
+            return self.now
+        return max(self.paced_at, earliest) + timedelta(seconds=used / self.rate)
+
+
+class Batch(NamedTuple):
+    """The letters of a batch, where the next one begins, whether this is the last, how many were looked at."""
+
+    seqs: list[int]
+    cursor: list[int]
+    last: bool
+    looked_at: int
+
+
+@operation
+def start_operation(
+    kind: str,
+    wanted: DeadFilter,
+    *,
+    frozen_at: datetime,
+    seqs: Sequence[int] | None = None,
+    to: str | None = None,
+    rate: float | None = None,
+    jitter_ms: int = 0,
+    reason: str = "",
+    user_id: str = "",
+    username: str = "",
+    expected: int | None = None,
+    expected_capped: bool = False,
+) -> Steps[int]:
+    """Ask for a bulk operation; the reaper begins with it at its next turn.
+
+    Args:
+        kind: ``retry``, ``redrive`` or ``discard``.
+        wanted: the filter.
+        frozen_at: what died later is not touched (``Preview.at``).
+        seqs: the numbers of a selection, in place of the filter; at most 10,000.
+        to: of a redrive, the name of the queue.
+        rate: jobs a second; ``None`` for as fast as it goes.
+        jitter_ms: each job waits a random time up to it before it is ready.
+        reason: why; a discard needs one.
+        user_id: who asks, as the audit shall say it.
+        username: their name.
+        expected: how many the person was told.
+        expected_capped: whether they were told that there may be more.
+
+    Returns:
+        The number of the operation.
+
+    Raises:
+        OperationActive: one of this kind is active on the queue.
+        QueueNotFound, NotAQueue: the target.
+        InvalidOption, BatchTooLarge: something is not allowed.
+    """
+    check_action(kind, to, reason)
+    check_integer(jitter_ms, "jitter_ms", 0, MAX_JITTER_MS)
+    if rate is not None and not 0 < rate <= MAX_RATE:
+        raise InvalidOption(f"A rate is more than 0 and at most {MAX_RATE:,.0f} jobs a second; it is {rate}.")
+    if wanted.prefixes:
+        raise InvalidOption("An operation is over a queue or over all of them, not over those that begin so.")
+    numbers = None if seqs is None else sorted(set(seqs))
+    if numbers is not None and len(numbers) > MAX_SELECTION:
+        raise BatchTooLarge(f"A selection has at most {MAX_SELECTION:,} jobs; there are {len(numbers):,}.")
+    if to is not None:
+        yield from require(wanted.project or "", to)
+    yield BEGIN, {}
+    yield "operation_lock", {}
+    ((new, there),) = yield (
+        "operation_start",
+        {
+            "kind": kind,
+            "project": wanted.project,
+            "queue": wanted.queue,
+            "filters": wanted.query(),
+            "seqs": None if numbers is None else arrays.integers(numbers),
+            "frozen_at": frozen_at,
+            "target": to,
+            "rate": rate,
+            "jitter_ms": jitter_ms,
+            "reason": reason.strip(),
+            "user_id": user_id,
+            "username": username,
+            "expected": expected,
+            "expected_capped": expected_capped,
+        },
+    )
+    if new is None:
+        raise OperationActive(kind, there)
+    return int(new)
+
+
+@operation
+def change_operation(operation_id: int, change: str) -> Steps[tuple[Any, ...] | None]:
+    """Pause, resume or cancel an operation; a batch that is under way ends first.
+
+    Args:
+        operation_id: its number.
+        change: ``pause``, ``resume`` or ``cancel``.
+
+    Returns:
+        (id, kind, project, queue, done, conflicts), or ``None`` if its state does not allow it.
+
+    Raises:
+        InvalidOption: the change is none of these.
+    """
+    if change not in _MOVES:
+        raise InvalidOption(f"An operation can be told {', '.join(_MOVES)}; not {str(change)[:40]!r}.")
+    sources, state = _MOVES[change]
+    rows = yield "operation_change", {"id": operation_id, "sources": arrays.texts(sources), "state": state}
+    return rows[0] if rows else None
+
+
+@operation
+def run_batch(operation_id: int) -> Steps[bool]:
+    """Do the next batch of an operation, as large as its rate allows now.
+
+    Returns:
+        Whether there is more to do at once.
+    """
+    yield BEGIN, {}
+    rows = yield "operation_take", {"id": operation_id, "size": BATCH}
+    if not rows:
+        return False
+    taken = Taken._make(rows[0])
+    allowed = taken.allowed
+    if not allowed:
+        return False
+    try:
+        batch = yield from _next(taken, allowed)
+        acted = yield from act_steps(
+            taken.kind,
+            batch.seqs,
+            until=taken.frozen_at,
+            to=taken.target,
+            reason=taken.reason,
+            jitter_ms=taken.jitter_ms,
+        )
+        yield from _note(taken, batch, acted)
+    except LeaseQueueError as error:
+        yield from _note(taken, None, Acted(0, []), str(error))
+        return False
+    return not batch.last and (taken.rate is None or not batch.seqs or allowed == BATCH)
+
+
+@operation
+def fail_operation(operation_id: int, error: str) -> Steps[None]:
+    """End an operation whose batches cannot be done; what its earlier batches did stays."""
+    yield BEGIN, {}
+    rows = yield "operation_take", {"id": operation_id, "size": 0}
+    if rows:
+        yield from _note(Taken._make(rows[0]), None, Acted(0, []), error)
+
+
+def _next(taken: Taken, allowed: int) -> Steps[Batch]:
+    """Steps that find the letters of the next batch, the oldest death first."""
+    place = taken.place
+    if taken.seqs is not None:
+        seqs = [int(seq) for seq in taken.seqs.strip("{}").split(",") if seq][:allowed]
+        end = (place[0] if place else 0) + len(seqs)
+        return Batch(seqs, [end], end >= taken.selected, len(seqs))
+    wanted = from_query(taken.filters).frozen(taken.frozen_at)
+    queues = sorted((yield from queue_steps(wanted)))
+    start = None if place is None else (from_micros(place[0]), place[1])
+    size = allowed + 1 if wanted.indexed else LOOK  # one more tells whether this is the last batch
+    window = yield from window_steps(wanted, queues, start, size, oldest=True)
+    if not window.letters:
+        return Batch([], place or [0, 0], True, 0)
+    letters = window.letters
+    seqs = [seq for seq, _ in letters]
+    last = not window.more
+    if not wanted.indexed:
+        seqs = [row[0] for row in (yield from match_steps(wanted, seqs))]
+    if len(seqs) > allowed:
+        seqs, last = seqs[:allowed], False
+        cut = next(index for index, (seq, _) in enumerate(letters) if seq == seqs[-1])
+        letters = letters[: cut + 1]
+    seq, at = letters[-1]
+    return Batch(seqs, [micros(at), seq], last, len(letters))
+
+
+def _note(taken: Taken, batch: Batch | None, acted: Acted, error: str = "") -> Steps[None]:
+    counts = Counter(codec.loads(taken.conflict_counts))
+    counts.update(why for _, why in acted.conflicts)
+    kept = [[seq, why] for seq, why in acted.conflicts[: MAX_CONFLICTS - taken.conflicts_kept]]
+    used = acted.done + len(acted.conflicts)
+    yield (
+        "operation_note",
+        {
+            "id": taken.id,
+            "state": "failed" if error else "done" if batch is not None and batch.last else "running",
+            "looked_at": batch.looked_at if batch is not None else 0,
+            "done": acted.done,
+            "conflicts": len(acted.conflicts),
+            "conflict_counts": codec.dumps(dict(counts)),
+            "conflict_sample": codec.dumps(kept),
+            "cursor": taken.cursor if batch is None else codec.dumps(batch.cursor),
+            "paced_at": taken.paced(used),
+            "error": error,
+        },
+    )
+
+
+@operation
+def active_operations(size: int = 20) -> Steps[list[int]]:
+    """Return the numbers of the operations that the reaper has to go on with, oldest first."""
+    rows = yield "operation_next", {"size": size}
+    return [row[0] for row in rows]

@@ -1,0 +1,199 @@
+"""Taking jobs out that used up their deliveries, and bringing dead letters back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ...enums import DEAD_LETTER_SELF, JobState
+from ...exceptions import InvalidOption, QueueNotFound
+from .. import arrays
+from ..announce import announce
+from ..jobs.remove import remove_steps
+from ..limits import check_list, check_place, check_seqs, clamp_delay
+from ..operation import Rows, Steps, operation
+from ..queues import routing
+from ..queues.definition import Definition
+from ..queues.queues import find, make_defined, require
+
+logger = logging.getLogger("django_leasequeue")
+
+#: Jobs looked at in one round, and moved by one statement.
+ROUND = 1_000
+#: What ``key_taken`` says of a key: a duplicate, or a dead job past its time has it.
+_TAKEN, _OVER = 0, 2
+
+
+def spent_steps(queue_ids: Sequence[int], tag: str | None = None) -> Steps[int]:
+    """Steps that move aside the used-up jobs at the head of these queues (or of one tag there); return how many."""
+    rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND, "tag": tag}
+    moved = 0
+    for queue_id, project, dead_letter, seqs in rows:
+        moved += len((yield from retire_steps(queue_id, project, dead_letter, seqs)))
+    return moved
+
+
+def retire_steps(
+    queue_id: int,
+    project: str,
+    dead_letter: str,
+    seqs: Sequence[int],
+    node: str | None = None,
+    claims: Sequence[int] = (),
+) -> Steps[list[int]]:
+    """Steps that dead-letter these jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
+
+    They return the seqs of the jobs that went.
+    The statement looks again at each job: one that somebody else took meanwhile is left alone, and a move that fails
+    loses nothing.
+    """
+    rows: Rows = []
+    if dead_letter == DEAD_LETTER_SELF:
+        for start in range(0, len(seqs), ROUND):
+            rows += yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs[start : start + ROUND])}
+    else:
+        target = yield from find(project, dead_letter)
+        if target is None:
+            yield from _tell_apart(queue_id)
+            yield from make_defined(project, dead_letter, Definition(None, {"type": "log"}))
+            target = yield from require(project, dead_letter, leases=False)
+        params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(claims)}
+        for start in range(0, len(seqs), ROUND):
+            rows += yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
+    for row in rows:
+        seq, key, name, deliveries = row[:4]
+        yield from announce(
+            "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
+        )
+    return [row[0] for row in rows]
+
+
+def _tell_apart(queue_id: int) -> Steps[None]:
+    """Steps that say so where a router by now wants a queue's dead-letter topic in another database than the queue.
+
+    The topic is made beside the queue all the same: used-up jobs would stand in the way of all others.
+    """
+    for project, name, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
+        try:
+            routing.check_dead_letter(project, name, dead_letter)
+        except (InvalidOption, ImproperlyConfigured) as error:
+            logger.warning("%s It is made in the database of the queue.", error)
+
+
+def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[Rows]:
+    """Steps that move jobs with their keys; a key that stays taken in the target is left behind."""
+    moved: Rows = []
+    for keyed in (True, True, False):
+        rows = yield "move", {**params, "seqs": arrays.integers(seqs), "keyed": keyed}
+        moved += [row for row in rows if row[4] is not None]
+        taken = {row[0]: row[1] for row in rows if row[4] is None}
+        if not taken:
+            break
+        yield from free_steps(project, target, list(taken.values()))
+        seqs = list(taken)
+    return moved
+
+
+def free_steps(project: str, queue: str, keys: Sequence[str]) -> Steps[bool]:
+    """Steps that set those keys of a queue free that need not be kept any more; return whether to try again."""
+    rows = yield "key_taken", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
+    over = [row[1] for row in rows if row[3] == _OVER]
+    if over:
+        yield from remove_steps(rows[0][4], over, [JobState.DEAD], expired=True)
+    return len(rows) < len(keys) or any(row[3] != _TAKEN for row in rows)
+
+
+class Redriven(NamedTuple):
+    """Where a dead letter went: ``state`` is ``ready``, ``delayed``, ``conflict`` (key taken) or ``not_found``.
+
+    ``new_seq`` is its number in the target queue, the old one if it stayed.
+    """
+
+    seq: int
+    state: str
+    new_seq: int | None
+
+
+#: Outcomes of the statement ``redrive``.
+_CONFLICT = -1
+_REDRIVEN = {_CONFLICT: "conflict", 0: "ready", 1: "delayed"}
+
+
+@operation
+def redrive(
+    queue: str,
+    seqs: Sequence[int],
+    *,
+    to: str | None = None,
+    project: str = "",
+    delay_ms: int | Sequence[int | None] | None = None,
+) -> Steps[list[Redriven]]:
+    """Bring dead letters back to a live queue; their deliveries start again at 0, at the back of the queue.
+
+    Args:
+        queue: where the dead letters are: their own queue (dead in place) or the dead-letter topic.
+        seqs: at most 1,000 numbers.
+        to: name of the queue to put them in; ``None`` for their own queue.
+        delay_ms: one delay for all, or one per job (a redrive with a rate).
+
+    Returns:
+        One answer per seq, in order.
+
+    Raises:
+        QueueNotFound, InvalidOption, BatchTooLarge: nothing was redriven.
+    """
+    check_place(project, queue, to or queue)
+    wanted = check_seqs(seqs)
+    if delay_ms is None or isinstance(delay_ms, int):
+        delays: Sequence[int | None] = [delay_ms] * len(wanted)
+    else:
+        delays = check_list(delay_ms, "delay_ms")
+    if len(delays) != len(wanted):
+        raise InvalidOption("delay_ms must be one number, or one per seq.")
+    yield from require(project, queue, leases=False)
+    target = to or queue
+    yield from require(project, target)
+    waits = dict(zip(wanted, [clamp_delay(delay) or 0 for delay in delays], strict=True))
+    found: dict[int, Redriven] = {}
+    tried = wanted
+    for _ in range(2):
+        rows = yield (
+            "redrive",
+            {
+                "project": project,
+                "queue": queue,
+                "target": target,
+                "seqs": arrays.integers(tried),
+                "delays": arrays.integers([waits[seq] for seq in tried]),
+            },
+        )
+        found.update({row[0]: Redriven(row[0], _REDRIVEN[row[1]], row[2] or row[0]) for row in rows})
+        tried = [row[0] for row in rows if row[1] == _CONFLICT]
+        if not tried or not (yield from free_steps(project, target, [row[3] for row in rows if row[1] == _CONFLICT])):
+            break
+    return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]
+
+
+@operation
+def redrive_home(queue: str, seqs: Sequence[int], *, project: str = "") -> Steps[list[Redriven]]:
+    """Bring dead letters of a dead-letter topic back to the queues they came from.
+
+    Raises:
+        QueueNotFound: the topic, or a queue that a letter came from, is not there.
+    """
+    check_place(project, queue)
+    wanted = check_seqs(seqs)
+    rows = yield "sources", {"project": project, "queue": queue, "seqs": arrays.integers(wanted)}
+    homes: dict[str, list[int]] = {}
+    for seq, home in rows:
+        if home is None:
+            raise QueueNotFound(f"the queue that job {seq} came from", project)
+        homes.setdefault(home, []).append(seq)
+    found: dict[int, Redriven] = {}
+    for home, letters in homes.items():
+        for answer in (yield from redrive(queue, letters, to=home, project=project).steps()):
+            found[answer.seq] = answer
+    return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]

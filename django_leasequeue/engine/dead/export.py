@@ -1,0 +1,126 @@
+"""Exports of dead letters and of the audit: streamed, redacted, as CSV or JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ... import csvguard, engine
+from ...exceptions import InvalidOption
+from .. import codec
+from . import redaction
+from .filter import DeadFilter
+from .search import DeadRow
+from .triage import dead_page
+
+#: Letters of one statement of an export.
+PAGE = 200
+COLUMNS = (
+    "seq", "project", "queue", "state", "task", "key", "tag", "deliveries", "error_type", "error", "fingerprint",
+    "dead_at", "created_at", "home", "source_seq", "data", "meta", "errors",
+)  # fmt: skip
+#: Kinds of an export and their media types.
+KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+
+
+def row(letter: DeadRow, *, values: bool) -> dict[str, Any]:
+    """Return one dead letter as plain values.
+
+    Args:
+        letter: read with its payload, or without.
+        values: whether values of payloads may be seen; otherwise only their shape, and of the attempts neither message
+            nor traceback.
+    """
+
+    def shown(text: str | None, kind: str) -> Any:
+        if text is None:
+            return None
+        value = redaction.readable(text)
+        return redaction.redact(value, kind=kind, queue=letter.queue, task=letter.name, values=values)
+
+    errors = [] if letter.errors_json is None else codec.loads(letter.errors_json)
+    if not values:
+        errors = [{name: each.get(name) for name in ("at", "node", "type")} for each in errors]
+    return {
+        "seq": letter.seq,
+        "project": letter.project,
+        "queue": letter.queue,
+        "state": letter.state,
+        "task": letter.name,
+        "key": letter.key,
+        "tag": letter.tag,
+        "deliveries": letter.deliveries,
+        "error_type": letter.error_type,
+        "error": letter.error,
+        "fingerprint": letter.fingerprint,
+        "dead_at": letter.dead_at.isoformat(),
+        "created_at": letter.created_at.isoformat(),
+        "home": letter.home,
+        "source_seq": letter.source_seq,
+        "data": shown(letter.data_json, "data"),
+        "meta": shown(letter.meta_json, "meta"),
+        "errors": errors,
+    }
+
+
+def letters(wanted: DeadFilter, *, values: bool, payload: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield everything that a filter matches, the newest death first, by short statements of their own."""
+    after: str | None = None
+    while True:
+        page = engine.run(dead_page(wanted, after=after, size=PAGE, payload=payload))
+        for letter in page.rows:
+            yield row(letter, values=values)
+        if page.next is None:
+            return
+        after = page.next
+
+
+def lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], kind: str) -> Iterator[str]:
+    """Yield rows as lines of CSV (with a head) or JSON Lines.
+
+    Raises:
+        InvalidOption: the kind is neither ``csv`` nor ``jsonl``.
+    """
+    if kind == "csv":
+        writer = csv.writer(_Echo())
+        yield writer.writerow(columns)
+        for each in rows:
+            yield writer.writerow([_cell(each[name]) for name in columns])
+    elif kind == "jsonl":
+        for each in rows:
+            yield json.dumps(each, default=_plain, ensure_ascii=False) + "\n"
+    else:
+        raise InvalidOption(f"An export is csv or jsonl; it is {kind[:20]!r}.")
+
+
+class _Echo:
+    """A file that gives back what is written to it."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return csvguard.as_text(value) if isinstance(value, str) else value
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def check_kind(kind: str) -> str:
+    """Return the kind of an export.
+
+    Raises:
+        InvalidOption: it is neither ``csv`` nor ``jsonl``.
+    """
+    if kind not in KINDS:
+        raise InvalidOption(f"An export is csv or jsonl; it is {kind[:20]!r}.")
+    return kind

@@ -1,0 +1,263 @@
+"""The filter of dead letters: one frozen object behind the admin, the command and the HTTP API.
+
+It is read from a query string and written as one: an address, a saved filter and a bulk operation are the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from ...exceptions import InvalidOption
+from .. import arrays, clock, codec
+from ..limits import MAX_KEY_BYTES, MAX_PROJECT_BYTES, MAX_QUEUE_BYTES, MAX_TAG_BYTES, check_text
+
+#: Stands in a query string for the empty project and the empty fingerprint: an empty value there means "any".
+EMPTY = "-"
+#: Tests of the payload in one filter.
+MAX_TESTS = 5
+_MAX_QUERY = 8_000
+_MAX_TEXT = 500
+_SPAN = re.compile(r"(\d{1,6})\s*(s|min|m|h|d|w)")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_TEST = re.compile(r"(data|meta)((?:\.[^.=!\s][^.=!]*)+?)\s*(!?=)\s*(.*)", re.DOTALL)
+_DELIVERIES = re.compile(r"(?:(>=|<=|>|<|=)?\s*(\d{1,9})|(\d{1,9})\s*(?:\.\.|-)\s*(\d{1,9}))")
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadTest:
+    """One test of the payload: ``data.a.b = x``. ``path`` may hold indexes of lists as numbers (``args.0``)."""
+
+    root: str
+    path: tuple[str, ...]
+    equal: bool
+    value: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join([self.root, *self.path])} {'=' if self.equal else '!='} {self.value}"
+
+    @classmethod
+    def parse(cls, text: str) -> PayloadTest:
+        """Return the test that a text says.
+
+        Raises:
+            InvalidOption: it is not of the form ``data.name.name = value``.
+        """
+        check_text(text, "a test of the payload", _MAX_TEXT)
+        found = _TEST.fullmatch(text.strip())
+        if found is None:
+            raise InvalidOption(
+                f'A test of the payload is like data.kwargs.customer = 17 or data.args.0 != "x"; it is {text[:80]!r}.'
+            )
+        root, path, sign, value = found.groups()
+        names = tuple(name.strip() for name in path[1:].split("."))
+        if not all(names) or len(names) > 20:
+            raise InvalidOption(f"The path of {text[:80]!r} has an empty name, or more than 20.")
+        return cls(root, names, sign == "=", value.strip())
+
+    @property
+    def as_json(self) -> str:
+        """The value as JSON: what it says if it is JSON that PostgreSQL can compare, else the text."""
+        try:
+            return codec.dumps(codec.loads(self.value))
+        except ValueError:
+            return codec.dumps(self.value)
+
+    @property
+    def word(self) -> str | None:
+        """The value as plain text, so that ``17`` also finds ``"17"``; ``None`` where quotes say that text is meant."""
+        return None if self.value[:1] in ('"', "{", "[") else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class DeadFilter:
+    """Which dead letters: ``None`` (or empty) everywhere means any.
+
+    Attributes:
+        project: the tenant.
+        queue: name of the queue or of the dead-letter topic where they are.
+        task: the job's name.
+        fingerprint: the group.
+        tag: the job's tag.
+        since: they died at or after it.
+        until: they died at or before it; a bulk operation always has one.
+        least: deliveries at least.
+        most: deliveries at most.
+        text: a part of the error, its type, the task's name or the key, in any case.
+        payload: tests that must all hold.
+        prefixes: only queues whose names begin so (the topics of an API key); not part of the query string.
+    """
+
+    project: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    fingerprint: str | None = None
+    tag: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    least: int | None = None
+    most: int | None = None
+    text: str | None = None
+    payload: tuple[PayloadTest, ...] = ()
+    prefixes: tuple[str, ...] = ()
+
+    @property
+    def indexed(self) -> bool:
+        """Whether indexes answer it wholly: nothing has to be looked at that does not belong to it."""
+        return not (self.task or self.tag or self.text or self.payload) and self.least is None and self.most is None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it lets everything through."""
+        return self == DeadFilter(prefixes=self.prefixes)
+
+    def query(self, **changes: Any) -> str:
+        """Return the filter as a query string, with some fields changed."""
+        return urlencode(self._pairs() if not changes else replace(self, **changes)._pairs())
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        pairs = []
+        for name in ("project", "queue", "task", "fingerprint", "tag", "text"):
+            value = getattr(self, name)
+            if value is not None:
+                pairs.append((name, value or EMPTY))
+        for name in ("since", "until"):
+            at = getattr(self, name)
+            if at is not None:
+                pairs.append((name, at.astimezone(UTC).isoformat().replace("+00:00", "Z")))
+        if self.least is not None or self.most is not None:
+            pairs.append(("deliveries", self.deliveries))
+        return pairs + [("payload", str(test)) for test in self.payload]
+
+    @property
+    def deliveries(self) -> str:
+        """The bounds of deliveries as a filter says them: ``3``, ``>=3``, ``<=5``, ``3..5``."""
+        if self.least is not None and self.most is not None:
+            return str(self.least) if self.least == self.most else f"{self.least}..{self.most}"
+        if self.least is not None:
+            return f">={self.least}"
+        return "" if self.most is None else f"<={self.most}"
+
+    def words(self) -> list[str]:
+        """Return the filter in words, one part each."""
+        return [f"{name} {value}" for name, value in self._pairs()]
+
+    def frozen(self, at: datetime) -> DeadFilter:
+        """Return the filter with nothing that died after ``at``."""
+        return replace(self, until=at if self.until is None else min(self.until, at))
+
+    def matching(self) -> dict[str, Any]:
+        """Return the parameters of the statement ``dead_match``, all but the seqs."""
+        return {
+            "task": self.task,
+            "tag": self.tag,
+            "least": self.least,
+            "most": self.most,
+            "text": self.text,
+            "roots": arrays.texts([test.root for test in self.payload]),
+            "paths": arrays.texts([arrays.texts(test.path) for test in self.payload]),
+            "equal": "{" + ",".join("t" if test.equal else "f" for test in self.payload) + "}",
+            "jsons": arrays.texts([test.as_json for test in self.payload]),
+            "words": arrays.texts([test.word for test in self.payload]),
+        }
+
+
+#: The names that a query string may use for a filter.
+FIELDS = ("project", "queue", "task", "since", "until", "deliveries", "tag", "fingerprint", "text", "payload")
+
+
+def from_query(query: str) -> DeadFilter:
+    """Return the filter that a query string says; names that are none of ``FIELDS`` are left alone.
+
+    Raises:
+        InvalidOption: a value is not allowed; the message says which are.
+    """
+    if len(query) > _MAX_QUERY:
+        raise InvalidOption(f"A filter has at most {_MAX_QUERY} characters.")
+    return from_values(parse_qs(query.removeprefix("?"), keep_blank_values=True, max_num_fields=200))
+
+
+def from_values(values: Mapping[str, Iterable[str]]) -> DeadFilter:
+    """Return the filter that lists of values say (as ``QueryDict.lists()`` or ``parse_qs`` give); the last counts.
+
+    Raises:
+        InvalidOption: a value is not allowed; the message says which are.
+    """
+    last = {name: list(values.get(name, ()))[-1:] for name in FIELDS}
+    one = {name: found[0].strip() if found else "" for name, found in last.items()}
+    least, most = _deliveries(one["deliveries"])
+    tests = [text for text in values.get("payload", ()) if text.strip()]
+    if len(tests) > MAX_TESTS:
+        raise InvalidOption(f"A filter has at most {MAX_TESTS} tests of the payload; there are {len(tests)}.")
+    made = DeadFilter(
+        project=_word(one["project"], "project", MAX_PROJECT_BYTES),
+        queue=_word(one["queue"], "queue", MAX_QUEUE_BYTES),
+        task=_word(one["task"], "task", _MAX_TEXT),
+        fingerprint=_word(one["fingerprint"], "fingerprint", MAX_KEY_BYTES),
+        tag=_word(one["tag"], "tag", MAX_TAG_BYTES),
+        since=moment(one["since"], "since"),
+        until=moment(one["until"], "until"),
+        least=least,
+        most=most,
+        text=_word(one["text"], "text", _MAX_TEXT),
+        payload=tuple(PayloadTest.parse(text) for text in tests),
+    )
+    if made.since is not None and made.until is not None and made.since > made.until:
+        raise InvalidOption("'since' is later than 'until': nothing can be between them.")
+    return made
+
+
+def _word(text: str, what: str, size: int) -> str | None:
+    if not text:
+        return None
+    if text == EMPTY and what in ("project", "fingerprint"):
+        return ""
+    return check_text(text, what, size)
+
+
+def moment(text: str, what: str) -> datetime | None:
+    """Return the time that a text says: ISO 8601 (without an offset: UTC), or how long ago (``90min``, ``2h``, ``7d``).
+
+    Raises:
+        InvalidOption: it is neither.
+    """
+    text = text.strip()
+    if not text:
+        return None
+    ago = _SPAN.fullmatch(text.lower().removesuffix(" ago"))
+    try:
+        if ago is not None:
+            return clock.now() - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidOption(
+            f"{what!r} is a time such as 2026-11-20T18:30 (UTC) or how long ago, such as 90min, 2h, 7d;"
+            f" it is {text[:60]!r}."
+        ) from error
+
+
+def _deliveries(text: str) -> tuple[int | None, int | None]:
+    if not text:
+        return None, None
+    found = _DELIVERIES.fullmatch(text)
+    if found is None:
+        raise InvalidOption(f"'deliveries' is a number, or such as >=3, <=5, 3..5; it is {text[:40]!r}.")
+    sign, number, low, high = found.groups()
+    if low is not None:
+        return int(low), int(high)
+    count = int(number)
+    match sign:
+        case ">=":
+            return count, None
+        case ">":
+            return count + 1, None
+        case "<=":
+            return None, count
+        case "<":
+            return None, max(count - 1, 0)
+    return count, count

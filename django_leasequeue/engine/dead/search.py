@@ -1,0 +1,200 @@
+"""Finding dead letters: windows of numbers by index, and the search through them for what no index answers.
+
+Every statement reads a bounded number of rows, however many letters there are.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from ...enums import JobState
+from ...exceptions import InvalidOption
+from .. import arrays, codec
+from ..limits import MAX_SEQ
+from ..operation import Steps
+from .filter import DeadFilter
+
+#: Queues and topics with dead letters that one call looks at.
+MAX_QUEUES = 1_000
+#: Letters that one call looks at for what no index answers, and how many at a time.
+MAX_SCAN, CHUNK = 10_000, 500
+#: Seconds after which a search stops at the end of a chunk: a page is to answer within 0.3.
+PATIENCE = 0.12
+#: Index entries of a window, over all queues together, and of one queue at least: a page of the admin fits.
+MAX_ENTRIES, MIN_ENTRIES = 5_000, 51
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DeadRow(NamedTuple):
+    """A dead letter as a list shows it. JSON columns are text, and only there where the caller asked for payloads.
+
+    ``home`` is the queue that a letter of a dead-letter topic came from, ``source_seq`` its number there; for an edited
+    job the number of the one that it replaced.
+    """
+
+    seq: int
+    queue_id: int
+    project: str
+    queue: str
+    state_number: int
+    name: str | None
+    key: str | None
+    tag: str | None
+    deliveries: int
+    error_type: str | None
+    error: str | None
+    fingerprint: str | None
+    dead_at: datetime
+    created_at: datetime
+    home: str | None
+    source_seq: int | None
+    data_json: str | None
+    meta_json: str | None
+    errors_json: str | None
+
+    @property
+    def state(self) -> str:
+        """``dead``; in a dead-letter topic ``record``, or ``ready``, ``delayed``, ``leased``."""
+        return str(JobState(self.state_number).label)
+
+
+def encode_place(*values: int | str) -> str:
+    """Return the cursor of these values."""
+    return base64.urlsafe_b64encode(codec.dumps(list(values)).encode()).decode().rstrip("=")
+
+
+def decode_place(cursor: str | None, kinds: Sequence[type]) -> list[Any] | None:
+    """Return the values of a cursor, ``None`` for none.
+
+    Raises:
+        InvalidOption: it is not a cursor that such a listing gave.
+    """
+    if not cursor:
+        return None
+    try:
+        values = codec.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise InvalidOption(f"the cursor {cursor[:80]!r} is not one that a listing gave.") from error
+    if (
+        not isinstance(values, list)
+        or [type(value) for value in values] != list(kinds)
+        or any(isinstance(value, int) and not 0 <= value <= MAX_SEQ for value in values)
+    ):
+        raise InvalidOption(f"the cursor {cursor[:80]!r} is not one that a listing gave.")
+    return values
+
+
+def micros(at: datetime) -> int:
+    """Return a time in microseconds since 1970."""
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(value: int) -> datetime:
+    """Return the time of a number of microseconds since 1970.
+
+    Raises:
+        InvalidOption: it is outside of the calendar.
+    """
+    try:
+        return EPOCH + timedelta(microseconds=value)
+    except OverflowError as error:
+        raise InvalidOption("the cursor is not one that a listing gave.") from error
+
+
+def queue_steps(wanted: DeadFilter) -> Steps[dict[int, tuple[str, str]]]:
+    """Steps that find the queues with dead letters: {id: (project, name)}."""
+    rows = yield (
+        "dead_queues",
+        {
+            "project": wanted.project,
+            "queue": wanted.queue,
+            "prefixes": arrays.texts(wanted.prefixes),
+            "size": MAX_QUEUES,
+        },
+    )
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+class Window(NamedTuple):
+    """Numbers with their deaths, in order, and whether there may be more behind the last."""
+
+    letters: list[tuple[int, datetime]]
+    more: bool
+
+
+def window_steps(
+    wanted: DeadFilter,
+    queues: Sequence[int],
+    place: tuple[datetime, int] | None,
+    size: int,
+    *,
+    oldest: bool = False,
+) -> Steps[Window]:
+    """Steps that read the next numbers of the letters that the indexed part of a filter wants."""
+    if not queues:
+        return Window([], False)
+    each = min(size, max(MAX_ENTRIES // len(queues), MIN_ENTRIES))
+    name = "dead_oldest" if oldest else "dead_newest"
+    params: dict[str, Any] = {
+        "queues": arrays.integers(queues),
+        "since": wanted.since,
+        "until": wanted.until,
+        "at": None if place is None else place[0],
+        "seq": None if place is None else place[1],
+        "each": each,
+        "size": size,
+    }
+    if wanted.fingerprint is not None:
+        name, params = f"{name}_group", {**params, "fingerprint": wanted.fingerprint}
+    rows = yield name, params
+    return Window([(row[0], row[1]) for row in rows], bool(rows) and (bool(rows[0][2]) or len(rows) == size))
+
+
+def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Steps[list[tuple[Any, ...]]]:
+    """Steps that keep the letters that the whole filter wants: rows of the statement ``dead_match``."""
+    if not seqs:
+        return []
+    return (yield "dead_match", {"seqs": arrays.integers(seqs), **wanted.matching()})
+
+
+class Search(NamedTuple):
+    """Matching rows (of ``dead_match``), how many letters were looked at, and the last one if there may be more."""
+
+    rows: list[tuple[Any, ...]]
+    looked_at: int
+    last: tuple[datetime, int] | None
+
+
+def search_steps(
+    wanted: DeadFilter, queues: Sequence[int], place: tuple[datetime, int] | None, *, enough: int, limit: int
+) -> Steps[Search]:
+    """Steps that look through letters, the newest first, for those that the whole filter wants.
+
+    They stop after ``enough`` matches, after ``limit`` letters, or (behind a whole chunk) when it takes too long.
+    """
+    end = time.monotonic() + PATIENCE
+    found: list[tuple[Any, ...]] = []
+    looked_at = 0
+    while True:
+        window = yield from window_steps(wanted, queues, place, min(CHUNK, limit - looked_at))
+        found += yield from match_steps(wanted, [seq for seq, _ in window.letters])
+        looked_at += len(window.letters)
+        if not window.more:
+            return Search(found, looked_at, None)
+        seq, at = window.letters[-1]
+        place = (at, seq)
+        if len(found) >= enough or looked_at >= limit or time.monotonic() >= end:
+            return Search(found, looked_at, place)
+
+
+def row_steps(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadRow]]:
+    """Steps that read letters by number."""
+    if not seqs:
+        return []
+    rows = yield "dead_rows", {"seqs": arrays.integers(seqs), "payload": payload}
+    return [DeadRow._make(row) for row in rows]

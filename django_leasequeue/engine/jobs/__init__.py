@@ -1,0 +1,1 @@
+"""Jobs: adding them, reading them, taking them out."""

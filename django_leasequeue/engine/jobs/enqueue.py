@@ -1,0 +1,356 @@
+"""Adding jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from ... import conf, signals
+from ...enums import JobState, ResultState
+from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
+from .. import arrays, codec
+from ..announce import announce
+from ..limits import (
+    MAX_CHANNEL_BYTES,
+    MAX_KEY_BYTES,
+    MAX_NODE_BYTES,
+    MAX_SPAN_MS,
+    MAX_TAG_BYTES,
+    check_integer,
+    check_list,
+    check_place,
+    check_text,
+)
+from ..operation import BEGIN, Rows, Steps, operation
+from ..queues.queues import find, make_declared
+from ..rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
+from ..topics import caps
+from . import bulk
+from .remove import remove_steps
+
+_STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
+_COMPLETED = 10 + ResultState.COMPLETED
+#: What key_taken.sql says of a key: its job counts; its dead job is past its time.
+_DUPLICATE, _OVER = 0, 2
+#: A later time would not be a ``datetime`` in every time zone.
+MAX_YEAR = 9_000
+_ID_END = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def _check_time(run_at: Any) -> None:
+    if not isinstance(run_at, datetime) or run_at.utcoffset() is None:
+        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
+    if run_at.year > MAX_YEAR:
+        raise InvalidOption(f"run_at must not be after the year {MAX_YEAR}; it is {run_at}.")
+
+
+def check_meta(meta: Any, what: str = "meta") -> None:
+    """Check the metadata of a job.
+
+    Raises:
+        InvalidOption: it is no dict, or a name begins with ``$``, as those do that only the queues themselves write.
+    """
+    if not isinstance(meta, dict):
+        raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
+    for name in meta:
+        if isinstance(name, str) and name.startswith("$"):
+            raise InvalidOption(
+                f"{what} must not have names that begin with '$': they are reserved for what the queues note; there is"
+                f" {name[:80]!r}."
+            )
+
+
+def _check(job: NewJob) -> None:
+    if not isinstance(job, NewJob):
+        raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
+    if job.key is not None:
+        check_text(job.key, "key", MAX_KEY_BYTES)
+    if job.name is not None:
+        check_text(job.name, "name", MAX_KEY_BYTES)
+    if job.body is not None and not isinstance(job.body, bytes):
+        raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
+    if job.id_end is not None and (job.key is not None or not _ID_END.fullmatch(job.id_end)):
+        raise InvalidOption(
+            f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}."
+        )
+    if job[TAG:END] == PLAIN:
+        return
+    if job.tag is not None:
+        check_text(job.tag, "tag", MAX_TAG_BYTES)
+    if job.reply_to is not None:
+        check_text(job.reply_to, "reply_to", MAX_CHANNEL_BYTES)
+        if " " in job.reply_to:  # several callers' channels stand on the job with a space between
+            raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
+    if job.meta is not None:
+        check_meta(job.meta)
+    if job.origin is not None:
+        check_text(job.origin, "origin", MAX_NODE_BYTES)
+    _check_numbers(job)
+
+
+def _check_numbers(job: NewJob) -> None:
+    if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
+        raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
+    if job.run_at is not None:
+        _check_time(job.run_at)
+    if job.delay_ms is not None:
+        check_integer(job.delay_ms, "delay_ms", 0, MAX_SPAN_MS)
+    if job.ttl_ms is not None:
+        check_integer(job.ttl_ms, "ttl_ms", 1, MAX_SPAN_MS)
+    if job.result_ttl_ms is not None:
+        check_integer(job.result_ttl_ms, "result_ttl_ms", 1, MAX_SPAN_MS)
+    if job.max_deliveries is not None:
+        check_integer(job.max_deliveries, "max_deliveries", 0, 2**31 - 1)
+
+
+def _payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
+    limit = conf.settings.MAX_PAYLOAD_BYTES
+    datas: list[str | None] = []
+    metas: list[str | None] = []
+    for job in jobs:
+        data = None if job.data is None else codec.dumps(job.data)
+        meta = None if job.meta is None else codec.dumps(job.meta, "meta")
+        # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
+        size = len(data or "") + len(meta or "") + len(job.body or b"")
+        if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
+            raise PayloadTooLarge(
+                f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference,"
+                " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']."
+            )
+        datas.append(data)
+        metas.append(meta)
+    return datas, metas
+
+
+def _bytes(text: str | None) -> int:
+    return len(text.encode()) if text else 0
+
+
+def _column(jobs: Sequence[NewJob], name: str, literal: Any) -> str:
+    values = [getattr(job, name) for job in jobs]
+    return arrays.EMPTY if arrays.absent(values) else str(literal(values))
+
+
+def _parameters(
+    jobs: Sequence[NewJob], project: str, queue: str, origin: str | None, *, locked: bool = False
+) -> dict[str, Any]:
+    for job in jobs:
+        _check(job)
+    datas, metas = _payloads(jobs)
+    return {
+        "project": project,
+        "queue": queue,
+        "origin": origin,
+        "locked": locked,
+        "numbers": arrays.integers(range(1, len(jobs) + 1)),
+        "keys": _column(jobs, "key", arrays.texts),
+        "names": _column(jobs, "name", arrays.texts),
+        "tags": _column(jobs, "tag", arrays.texts),
+        "priorities": _column(jobs, "priority", lambda values: arrays.integers(_narrow(values))),
+        "datas": arrays.EMPTY if arrays.absent(datas) else arrays.texts(datas),
+        "metas": arrays.EMPTY if arrays.absent(metas) else arrays.texts(metas),
+        "bodies": _column(jobs, "body", arrays.binaries),
+        "run_at": _column(jobs, "run_at", arrays.times),
+        "delays": _column(jobs, "delay_ms", arrays.integers),
+        "ttls": _column(jobs, "ttl_ms", arrays.integers),
+        "reply_to": _column(jobs, "reply_to", arrays.texts),
+        "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
+        "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
+        "origins": _column(jobs, "origin", arrays.texts),
+        "id_ends": _column(jobs, "id_end", arrays.texts),
+    }
+
+
+def _narrow(values: list[int | None]) -> list[int | None]:
+    return [None if value is None else max(-(2**31), min(value, 2**31 - 1)) for value in values]
+
+
+@operation
+def enqueue(
+    queue: str,
+    jobs: Sequence[NewJob],
+    *,
+    project: str = "",
+    origin: str | None = None,
+    create: bool = True,
+    fresh: bool = False,
+) -> Steps[list[Enqueued]]:
+    """Add jobs to a queue, or records to a log: all or none, in the caller's transaction if there is one.
+
+    A job with a ``key`` that is taken is not added again: the answer names the existing one (option ``dedup_until``).
+
+    Args:
+        queue: name of the queue.
+        jobs: 1 to ``MAX_ENQUEUE`` jobs.
+        project: the tenant.
+        origin: the producing node or client.
+        fresh: the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken
+            after all refuses the whole call with an ``IntegrityError``. Jobs without keys need no such word.
+        create: whether a missing queue is made (as declared in the settings, or with the default preset).
+
+    Returns:
+        One answer per job, in order.
+
+    Raises:
+        QueueNotFound: there is no such queue and it may not be made.
+        QueueFull: the queue is at its cap and rejects (option ``discard``); nothing was added.
+        InvalidOption, PayloadTooLarge, BatchTooLarge: a job was refused; nothing was added.
+    """
+    check_place(project, queue)
+    if not check_list(jobs, "what to enqueue, NewJob values,"):
+        return []
+    if origin is not None:
+        check_text(origin, "origin", MAX_NODE_BYTES, 0)
+    if len(jobs) > conf.settings.MAX_ENQUEUE:
+        raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
+    if len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs)):
+        complete = yield from _in_bulk(queue, jobs, project, origin, create)
+    else:
+        complete = yield from _in_one_statement(queue, jobs, project, origin, create)
+    for job, answer in zip(jobs, complete, strict=True) if signals.enqueued.receivers else ():
+        if answer.status is EnqueueStatus.QUEUED:
+            yield from announce(
+                "enqueued",
+                queue=queue,
+                project=project,
+                seq=answer.seq,
+                key=job.key if job.id_end is None else make_id(answer.seq, job.id_end),
+                name=job.name,
+                status=answer.status,
+            )
+    return complete
+
+
+def _make_missing(queue: str, project: str, create: bool) -> Steps[None]:
+    if not create:
+        raise QueueNotFound(queue, project)
+    yield from make_declared(project, queue)
+
+
+def _hold(queue: str, project: str, create: bool) -> Steps[None]:
+    """Make a queue that is missing; wait for somebody who keeps it from writers. In a transaction of the caller's."""
+    params = {"project": project, "name": queue}
+    held = yield "queue_hold", params
+    if not held or (yield from find(project, queue)) is None:
+        yield from _make_missing(queue, project, create)
+        yield "queue_hold", params
+
+
+def _in_bulk(
+    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
+) -> Steps[list[Enqueued]]:
+    for job in jobs:
+        _check(job)
+    datas, metas = _payloads(jobs)
+    yield BEGIN, {}
+    answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
+    if answers is None:
+        yield from _hold(queue, project, create)
+        answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin, held=True)
+    if answers is None:
+        raise QueueNotFound(queue, project)
+    return answers
+
+
+def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -> dict[str, Any]:
+    _check(job)
+    (data,), (meta,) = _payloads([job])
+    return {
+        "project": project,
+        "queue": queue,
+        "key": job.key,
+        "id_end": job.id_end,
+        "name": job.name,
+        "tag": job.tag,
+        "priority": None if job.priority is None else _narrow([job.priority])[0],
+        "data": data,
+        "meta": meta,
+        "body": job.body,
+        "ttl": job.ttl_ms,
+        "reply_to": job.reply_to,
+        "result_ttl": job.result_ttl_ms,
+        "max_deliveries": job.max_deliveries,
+        "origin": origin if job.origin is None else job.origin,
+        "flags": bulk.flags_of(job, data, meta),
+    }
+
+
+def _in_one_statement(
+    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
+) -> Steps[list[Enqueued]]:
+    if len(jobs) == 1 and isinstance(jobs[0], NewJob) and not (jobs[0].run_at or jobs[0].delay_ms):
+        found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
+        if found:
+            seq, now, _ = found[0]
+            answers = [None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, JobState.READY.label, now)]
+            if seq is None:
+                yield from _taken(jobs, answers, _parameters(jobs, project, queue, origin))
+            return [answer for answer in answers if answer is not None]
+    params = _parameters(jobs, project, queue, origin)
+    rows = yield from rows_steps(params, create)
+    capped = rows[0][4]
+    if capped is not None:
+        # Nothing was added: writers of a topic with a cap take turns.
+        yield BEGIN, {}
+        yield from caps.lock_steps(capped)
+        params["locked"] = True
+        rows = yield from rows_steps(params, create)
+    answers = [_new(row) for row in rows]
+    if None in answers:
+        yield from _taken(jobs, answers, params)
+    complete = [answer for answer in answers if answer is not None]
+    if capped is not None:
+        yield from caps.enforce_steps(capped, [a.seq for a in complete if a.status is EnqueueStatus.QUEUED])
+    return complete
+
+
+def rows_steps(params: dict[str, Any], create: bool) -> Steps[Rows]:
+    """Steps that run the statement; they make a missing queue, or wait for somebody who keeps it from writers."""
+    rows: Rows = yield "enqueue", {**params, "held": False}
+    if not rows:
+        # There is no such queue, or somebody changes its row at this moment, perhaps to delete it.
+        yield BEGIN, {}
+        yield from _hold(params["queue"], params["project"], create)
+        rows = yield "enqueue", {**params, "held": True}
+    if not rows:
+        raise QueueNotFound(params["queue"], params["project"])
+    return rows
+
+
+def _new(row: tuple[Any, ...]) -> Enqueued | None:
+    seq, state, now = row[:3]
+    return None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, _STATES[state], now)
+
+
+def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:
+    """Say what holds the keys that were taken, set free what need not be held any more, and enqueue those.
+
+    Each round looks anew: the insert may have waited for somebody whose job has ended since.
+    """
+    project, queue = params["project"], params["queue"]
+    for _ in range(5):
+        keys = [jobs[index].key for index, answer in enumerate(answers) if answer is None]
+        found = yield "key_taken", {"project": project, "queue": queue, "keys": arrays.texts(list(dict.fromkeys(keys)))}
+        there = {row[0]: row for row in found}
+        over = [row[1] for row in found if row[3] == _OVER]
+        if over:
+            yield from remove_steps(found[0][4], over, [JobState.DEAD], expired=True)
+        for index, answer in enumerate(answers):
+            row = there.get(jobs[index].key)
+            if answer is None and row is not None and row[3] == _DUPLICATE:
+                status = EnqueueStatus.COMPLETED if row[2] == _COMPLETED else EnqueueStatus.DUPLICATE
+                answers[index] = Enqueued(row[1], status, _STATES[row[2]], None)
+        missing = [index for index, answer in enumerate(answers) if answer is None]
+        if not missing:
+            return
+        again = _parameters(
+            [jobs[index] for index in missing], project, queue, params["origin"], locked=params["locked"]
+        )
+        rows = yield from rows_steps(again, create=False)
+        for index, row in zip(missing, rows, strict=True):
+            answers[index] = _new(row)
+        if None not in answers:
+            return
+    raise LeaseQueueError("A key was taken and freed again five times in a row; try the call again.")

@@ -1,0 +1,67 @@
+"""What running jobs say of themselves: kept on the job, over its retries, and with its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...exceptions import InvalidOption, PayloadTooLarge
+from .. import arrays, codec
+from ..leases.settle import outcome_steps, scope_parameters, token_steps
+from ..limits import MAX_BATCH, check_claim, check_list, check_node, check_place, check_seqs
+from ..operation import Steps, operation
+from ..rows import Settled
+
+#: Bytes of one job's progress.
+MAX_PROGRESS_BYTES = 65_536
+
+
+class Progress(NamedTuple):
+    """How far one leased job is: ``value`` is any JSON."""
+
+    seq: int
+    claim: int | None
+    value: Any
+
+
+@operation
+def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
+    """Keep what held jobs report. It stays over retries until the next report.
+
+    Args:
+        reports: at most 1,000; of several for one job the last counts.
+        node: the holder.
+        project: the tenant.
+        queue: only jobs of this queue; ``None`` for any.
+
+    Returns:
+        An outcome per job.
+
+    Raises:
+        InvalidOption, PayloadTooLarge: a value is not JSON, or larger than 64 KiB; nothing was kept.
+    """
+    check_place(project, *([] if queue is None else [queue]))
+    check_node(node)
+    if len(check_list(reports, "the reports")) > MAX_BATCH:
+        raise InvalidOption(f"one call reports on at most {MAX_BATCH} jobs; there are {len(reports)}.")
+    unique = {report.seq: report for report in reports}
+    check_seqs(list(unique))
+    if not unique:
+        return Settled({})
+    values = {seq: _dump(report.value) for seq, report in unique.items()}
+    asked = {seq: check_claim(report.claim) for seq, report in unique.items()}
+    tokens = yield from token_steps(asked, node, project, queue)
+    seqs = sorted(seq for seq, token in tokens.items() if token is not None)
+    kept: set[int] = set()
+    if seqs:
+        scope = scope_parameters(tokens, node, project, queue, seqs)
+        rows = yield "progress", {**scope, "values": arrays.texts([values[seq] for seq in seqs])}
+        kept = {row[0] for row in rows}
+    return Settled((yield from outcome_steps(asked, kept, node, project, queue)))
+
+
+def _dump(value: Any) -> str:
+    text = codec.dumps(value, "the progress")
+    if len(text.encode()) > MAX_PROGRESS_BYTES:
+        raise PayloadTooLarge(f"the progress of a job is at most {MAX_PROGRESS_BYTES} bytes of JSON.")
+    return text

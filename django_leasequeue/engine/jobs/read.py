@@ -1,0 +1,240 @@
+"""Reading jobs without changing them: by number, by key, page by page. Every read is bounded in rows and in bytes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ... import conf
+from ...enums import JobState
+from ...exceptions import BatchTooLarge, InvalidOption
+from .. import arrays, codec
+from ..limits import MAX_BATCH, MAX_KEY_BYTES, check_count, check_place, check_seqs, check_text
+from ..operation import Steps, operation
+from ..queues.queues import require
+
+#: Bytes of the payloads of one page; the first job of a page always fits.
+MAX_PAGE_BYTES = 16_777_216
+
+#: The parameters that make the cursor of a state's listing, in the order in which its statement returns them.
+_CURSORS: dict[str, tuple[str, ...]] = {
+    "ready": ("rank", "position"),
+    "delayed": ("at", "seq"),
+    "leased": ("deadline", "claim", "part", "seq"),
+    "dead": ("after_fingerprint", "at", "seq"),
+    "record": ("seq",),
+}
+
+
+class JobRow(NamedTuple):
+    """A live job or record, and where it stands. JSON columns stay text until somebody asks."""
+
+    seq: int
+    queue_id: int
+    queue: str
+    state_number: int
+    rank: int
+    position: int
+    created_at: datetime
+    available_at: datetime | None
+    expires_at: datetime | None
+    key: str | None
+    name: str | None
+    tag: str | None
+    origin: str | None
+    reply_to: str | None
+    deliveries: int
+    max_deliveries: int | None
+    node: str | None
+    claim: int | None
+    deadline: datetime | None
+    first_claimed_at: datetime | None
+    claimed_at: datetime | None
+    dead_at: datetime | None
+    source_queue: int | None
+    source_seq: int | None
+    error_type: str | None
+    error: str | None
+    fingerprint: str | None
+    data_json: str | None
+    meta_json: str | None
+    body: bytes | None
+    progress_json: str | None
+    errors_json: str | None
+
+    @property
+    def state(self) -> str:
+        """``ready``, ``delayed``, ``leased``, ``dead`` or ``record``."""
+        return str(JobState(self.state_number).label)
+
+    @property
+    def data(self) -> Any:
+        """The payload; ``None`` as well where the page was read without payloads."""
+        return None if self.data_json is None else codec.loads(self.data_json)
+
+    @property
+    def meta(self) -> Any:
+        """The producer's metadata."""
+        return None if self.meta_json is None else codec.loads(self.meta_json)
+
+    @property
+    def progress(self) -> Any:
+        """What an attempt reported last."""
+        return None if self.progress_json is None else codec.loads(self.progress_json)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts so far, oldest first, at most 20."""
+        return [] if self.errors_json is None else codec.loads(self.errors_json)
+
+
+class Page(NamedTuple):
+    """One page of jobs; ``next`` is the cursor of the page behind it, ``None`` at the end."""
+
+    jobs: list[JobRow]
+    next: str | None
+
+
+def _encode(state: str, values: Sequence[Any]) -> str:
+    return base64.urlsafe_b64encode(codec.dumps([state, *values]).encode()).decode().rstrip("=")
+
+
+def _decode(state: str, cursor: str | None) -> dict[str, Any]:
+    """Return the cursor's parameters for the listing of ``state``.
+
+    Raises:
+        InvalidOption: it is not a cursor that this listing gave.
+    """
+    names = _CURSORS[state]
+    if cursor is None:
+        return dict.fromkeys(names)
+    if not isinstance(cursor, str):
+        raise InvalidOption(f"a cursor is the text that a listing gave; it is a {type(cursor).__name__}.")
+    try:
+        found, *values = codec.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise InvalidOption(f"the cursor {cursor!r} is not one that a listing gave.") from error
+    wanted = [str if name == "after_fingerprint" else int for name in names]
+    if found != state or [type(value) for value in values] != wanted:
+        raise InvalidOption(f"the cursor {cursor!r} is not one of a listing of {state} jobs.")
+    if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
+        raise InvalidOption(f"the cursor {cursor!r} is out of range.")
+    return dict(zip(names, values, strict=True))
+
+
+@operation
+def list_jobs(
+    queue: str,
+    state: str = "ready",
+    *,
+    project: str = "",
+    after: str | None = None,
+    size: int = 100,
+    payload: bool = True,
+    fingerprint: str | None = None,
+) -> Steps[Page]:
+    """List the jobs of a queue that are in one state, a page at a time.
+
+    Order: ``ready`` as a claim takes them; ``delayed`` the next due first; ``leased`` by the end of their claims;
+    ``dead`` by fingerprint and time of death; ``record`` (of a log) by number. Jobs that change their state between two
+    pages may be missing or come again: the listing holds no lock.
+
+    Args:
+        queue: name of the queue.
+        state: ``ready``, ``delayed``, ``leased``, ``dead`` or ``record``.
+        after: ``next`` of the page before; ``None`` for the first page.
+        size: jobs of the page, at most ``MAX_PAGE``; a page may be shorter (16 MiB of payload, jobs that went on) and
+            still have a ``next``.
+        payload: whether data, meta and body are wanted.
+        fingerprint: for ``dead``: only this group.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+        InvalidOption: the state or the cursor is not one.
+    """
+    if state not in _CURSORS:
+        raise InvalidOption(f"a state is one of {', '.join(_CURSORS)}; it is {state!r}.")
+    check_place(project, queue)
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    place = _decode(state, after)
+    params = {"project": project, "queue": queue, "size": size, **place}
+    if state == "dead":
+        params["fingerprint"] = (
+            None if fingerprint is None else check_text(fingerprint, "fingerprint", MAX_KEY_BYTES, 0)
+        )
+    listed = yield f"list_{state}", params
+    seqs = [row[0] for row in listed]
+    if not seqs:
+        yield from require(project, queue, leases=False)
+    rows = yield from _rows(project, queue, seqs, payload, [JobState[state.upper()]])
+    jobs = [JobRow._make(row[2:]) for row in rows if row[1]]
+    if len(jobs) < len(rows):
+        cut = next(row[2] for row in rows if not row[1])
+        last = listed[seqs.index(cut) - 1]
+        return Page(jobs, _encode(state, last[1:]))
+    return Page(jobs, _encode(state, listed[-1][1:]) if len(listed) == size else None)
+
+
+def _rows(
+    project: str, queue: str | None, seqs: Sequence[int], payload: bool, states: Sequence[int] | None
+) -> Steps[list[tuple[Any, ...]]]:
+    if not seqs:
+        return []
+    return (
+        yield (
+            "jobs",
+            {
+                "project": project,
+                "queue": queue,
+                "seqs": arrays.integers(seqs),
+                "states": None if states is None else arrays.integers(states),
+                "payload": payload,
+                "bytes": MAX_PAGE_BYTES,
+            },
+        )
+    )
+
+
+@operation
+def peek(queue: str, size: int = 1, *, project: str = "") -> Steps[list[JobRow]]:
+    """Return the next jobs that a claim would take, at most ``size``, without taking them.
+
+    Expired leases and due delayed jobs that nobody has brought back yet are not among them.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+    """
+    page = yield from list_jobs(queue, project=project, size=size).steps()
+    return page.jobs
+
+
+@operation
+def get_job(seq: int, *, project: str = "") -> Steps[JobRow | None]:
+    """Return one live job or record by its number, ``None`` if it is not there (never was, or has ended)."""
+    check_place(project)
+    rows = yield from _rows(project, None, check_seqs([seq]), True, None)
+    return JobRow._make(rows[0][2:]) if rows else None
+
+
+@operation
+def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
+    """Return live jobs and records by number, in the order asked, with their payloads; those that ended are left out.
+
+    Args:
+        seqs: numbers, twice 1,000 at most: the two halves of a picture.
+        project: the tenant.
+    """
+    check_place(project)
+    asked = [seq for at in range(0, len(seqs), MAX_BATCH) for seq in check_seqs(seqs[at : at + MAX_BATCH])]
+    if len(asked) > 2 * MAX_BATCH:
+        raise BatchTooLarge(f"one call reads at most {2 * MAX_BATCH} jobs; there are {len(asked)}. Split them.")
+    found: list[JobRow] = []
+    while asked:
+        rows = yield from _rows(project, None, asked, True, None)
+        # What is beyond the bytes of one statement comes with the next: the first job always fits.
+        found += [JobRow._make(row[2:]) for row in rows if row[1]]
+        asked = [row[2] for row in rows if not row[1]]
+    return found

@@ -1,0 +1,43 @@
+"""Being told of a job's end: joining the channels that it notifies, and asking which jobs have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import arrays
+from ..limits import MAX_CHANNEL_BYTES, check_seqs, check_text
+from ..operation import Steps, operation
+
+#: Characters of all the channels of one job: about 80 processes that wait for the same one.
+MAX_CHANNELS_LENGTH = 4_096
+#: Looks at a job that goes from place to place meanwhile.
+_TRIES = 5
+
+
+@operation
+def join(seq: int, channel: str) -> Steps[bool | None]:
+    """Have the end of a live job told on ``channel`` as well, beside those that are told already.
+
+    Returns:
+        True if it will be; False if too many are told already, or the job does not stand still (poll instead); ``None``
+        if the job has ended: it is too late to be told, read its result.
+    """
+    params = {
+        "seq": check_seqs([seq])[0],
+        "channel": check_text(channel, "the channel", MAX_CHANNEL_BYTES),
+        "room": MAX_CHANNELS_LENGTH,
+    }
+    for _ in range(_TRIES):
+        rows = yield "reply_join", params
+        if not rows:
+            return None
+        if rows[0][1] is not None:
+            return bool(rows[0][1])
+    return False
+
+
+@operation
+def ended(seqs: Sequence[int]) -> Steps[list[int]]:
+    """Return which of these jobs (at most 1,000) do not live any more: done, failed, dead, cancelled or removed."""
+    rows = yield "reply_check", {"seqs": arrays.integers(check_seqs(seqs))}
+    return [row[0] for row in rows]

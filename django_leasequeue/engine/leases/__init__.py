@@ -1,0 +1,1 @@
+"""Leases: claiming, settling, extending, expiring."""

@@ -1,0 +1,226 @@
+"""Leasing jobs to a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
+from .. import arrays
+from ..dead import deadletter
+from ..limits import (
+    MAX_BATCH,
+    MAX_CHANNEL_BYTES,
+    MAX_KEY_BYTES,
+    MAX_TAG_BYTES,
+    check_count,
+    check_list,
+    check_node,
+    check_place,
+    check_text,
+    clamp_grace,
+    clamp_lease,
+)
+from ..operation import Steps, operation
+from ..rows import LeasedJob
+from . import sweep
+from .trail import Look, Trail
+
+#: Queues of one claim call.
+MAX_QUEUES = 100
+#: Statements of each duty that one claim call runs for all: with a million jobs due at midnight the first claimer must
+#: not wait until every one of them is ready.
+ROUNDS = 10
+
+#: Bytes of payload in one answer; the first job always fits.
+MAX_CLAIM_BYTES = 16 * 1024 * 1024
+
+#: As long as a queue's coalescing window can be, and longer.
+MAX_JITTER_MS = 2**31 - 1
+
+_LEASES, _DELAYED, _EXPIRED = 1, 2, 4
+
+
+@dataclass(slots=True)
+class _Round:
+    """What a claim call has so far."""
+
+    jobs: list[LeasedJob] = field(default_factory=list)
+    #: Jobs met that used up their deliveries.
+    spent: int = 0
+    #: Jobs were left for a suspect or for their size: more are ready, the answer stays short.
+    cut: bool = False
+
+
+@operation
+def claim(
+    queues: str | Sequence[str],
+    node: str,
+    size: int = 1,
+    *,
+    project: str = "",
+    lease_ms: int | None = None,
+    grace_ms: int | None = None,
+    tag: str | None = None,
+    connection: str | None = None,
+    trail: Trail | None = None,
+    skip_coalesced: bool = False,
+    alone: bool = False,
+    strict: bool = True,
+) -> Steps[list[LeasedJob]]:
+    """Lease up to ``size`` ready jobs to ``node``.
+
+    In order of the queues given, then rank (priority), then position; jobs whose lease expired come again in their old
+    place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside
+    and the claim goes on, so a batch never shrinks because of them. The payloads are at most 16 MiB together.
+
+    Args:
+        queues: one name, or several in order of preference (at most 100).
+        node: the worker's identity, 1 to 128 bytes.
+        size: how many at most, cut to 1,000.
+        project: the tenant.
+        lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
+        grace_ms: how long a message with a TTL outlives the lease at least, clamped to 0..86,400,000.
+        tag: only jobs with this tag.
+        connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel
+            is told when somebody settles one of its jobs.
+        trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
+        skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
+        alone: a job whose lease expired comes with no other (workers run it apart, so that it takes nobody with it).
+        strict: whether a missing queue is an error (workers of several queues go on without it).
+
+    Returns:
+        The leased jobs in claim order; fewer than ``size``, or none, when no more are ready.
+
+    Raises:
+        QueueNotFound, NotAQueue: with ``strict``, for a single queue.
+        InvalidOption: an argument is not allowed.
+    """
+    wanted = [queues] if isinstance(queues, str) else check_list(queues, "what to claim from, the names of queues,")
+    check_place(project, *wanted)
+    names = list(dict.fromkeys(wanted))
+    if not names or len(names) > MAX_QUEUES:
+        raise InvalidOption(f"a claim names 1 to {MAX_QUEUES} queues; there are {len(names)}.")
+    size = check_count(size, "the number of jobs to claim", MAX_BATCH)
+    if tag is not None:
+        check_text(tag, "tag", MAX_TAG_BYTES)
+    if connection is not None:
+        check_text(connection, "connection", MAX_KEY_BYTES)
+        # Whoever settles such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
+        check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
+    params = {
+        "tag": tag,
+        "node": check_node(node),
+        "lease_ms": clamp_lease(lease_ms),
+        "grace_ms": clamp_grace(grace_ms) or 0,
+        "connection": connection,
+        "alone": alone,
+        "bytes": MAX_CLAIM_BYTES,
+    }
+    place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
+    if not size:
+        return []
+    jobs, looks = yield from _claim(names, place, params, size, trail or Trail())
+    if strict and not jobs and len(names) == 1:
+        if not looks:
+            raise QueueNotFound(names[0], project)
+        if looks[0].type != "queue":
+            raise NotAQueue(names[0])
+    return jobs
+
+
+def _claim(
+    names: Sequence[str],
+    place: Mapping[str, object],
+    params: Mapping[str, object],
+    size: int,
+    trail: Trail,
+) -> Steps[tuple[list[LeasedJob], Sequence[Look]]]:
+    """Claim where the trail says, and look for more where that gives too few; return the jobs and the last look."""
+    found = _Round()
+    looks: Sequence[Look] = trail.looks(names)
+    if not looks:
+        yield from _take(trail.hint(names), params, size, found)
+        if found.jobs:
+            trail.cut = True
+            return found.jobs, looks
+    yield from _take(looks, params, size, found)
+    short = len(found.jobs) < size and not found.cut
+    if short:
+        looks = yield from _look(place, trail)
+        due = any(look.due for look in looks)
+        if not due:
+            yield from _take(looks, params, size, found)
+        if not found.cut and (found.spent or due):
+            yield from _clear_the_way(looks, place, params, size, found, trail)
+    trail.cut = found.cut
+    trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
+    return found.jobs, looks
+
+
+def _look(place: Mapping[str, object], trail: Trail) -> Steps[list[Look]]:
+    rows = yield "claim_look", {**place, **trail.parameters()}
+    looks = [Look._make(row) for row in rows]
+    trail.looked(looks)
+    return looks
+
+
+def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found: _Round) -> Steps[None]:
+    for look in looks:
+        missing = size - len(found.jobs)
+        if not missing or found.cut:
+            return
+        if not look.gives or not (look.fresh or look.again):
+            continue
+        where = {
+            "queue": look.queue_id,
+            "ranks": arrays.integers(look.ranks),
+            "lows": arrays.integers(look.lows),
+            "size": missing,
+        }
+        mixed = look.again or params["tag"] is not None
+        if not mixed:
+            rows = yield "claim", {**params, **where}
+            mixed = bool(rows) and rows[0][0]
+            if rows and rows[0][1] is not None:
+                found.jobs.extend(LeasedJob._make(row[1:]) for row in rows)
+        if mixed:
+            rows = yield "claim_mixed", {**params, **where}
+            if rows:
+                found.spent += rows[0][0]
+                found.cut = found.cut or rows[0][1]
+                if rows[0][2] is not None:
+                    found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
+
+
+def _clear_the_way(
+    looks: Sequence[Look],
+    place: Mapping[str, object],
+    params: Mapping[str, Any],
+    size: int,
+    found: _Round,
+    trail: Trail,
+) -> Steps[None]:
+    """Bring back what expired or is due, move aside what is used up, and claim what is missing.
+
+    Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
+    """
+    for turn in range(20):
+        for flag, bring in (
+            (_LEASES, sweep.sweep_steps),
+            (_DELAYED, sweep.promote_steps),
+            (_EXPIRED, sweep.expire_steps),
+        ):
+            ids = [look.queue_id for look in looks if look.due & flag]
+            if ids and not turn:
+                yield from bring(ids, ROUNDS)
+        if found.spent:
+            yield from deadletter.spent_steps([look.queue_id for look in looks], params["tag"])
+        if len(found.jobs) == size:
+            return
+        looks = yield from _look(place, trail)
+        before, found.spent = len(found.jobs), 0
+        yield from _take(looks, params, size, found)
+        if found.cut or len(found.jobs) == size or (not found.spent and len(found.jobs) == before):
+            return

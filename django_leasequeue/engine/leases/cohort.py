@@ -1,0 +1,249 @@
+"""Claims that wait for each other and are served together, so that no claimer drains what others came for.
+
+The first claim opens a window of the queue's ``claim_jitter_ms``; every claim of the queue that comes in while it is
+open, in whatever process, is in the cohort. When it closes, whoever comes first deals: one statement under a lock hands
+out the ready jobs round-robin. The others find what they were dealt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...exceptions import InvalidOption
+from .. import arrays
+from ..dead.deadletter import spent_steps
+from ..limits import MAX_BATCH, check_count, check_list, check_node, check_place, clamp_lease
+from ..operation import BEGIN, Rows, Steps, operation
+from ..queues.queues import find
+from ..rows import LeasedJob, Release
+from ..topics.topics import Look
+from .settle import release
+from .sweep import expire_steps, promote_steps, sweep_steps
+
+#: Jobs of one deal.
+MOST = 10_000
+#: Bytes of the payloads of one claimer's jobs, and of a whole deal; the first job always fits.
+BYTES, ALL_BYTES = 16_777_216, 67_108_864
+#: Claimers of one deal.
+MAX_CLAIMERS = 5_000
+
+_LEASES, _DELAYED, _EXPIRED = 1, 2, 4
+
+
+class Claimer(NamedTuple):
+    """Somebody who wants jobs: who, how many at most, for how long (``None``: the queue's lease), for which stream."""
+
+    node: str
+    size: int
+    lease_ms: int | None = None
+    connection: str | None = None
+
+
+class Joined(NamedTuple):
+    """Places in a cohort, and the milliseconds until its window closes."""
+
+    waiters: list[int]
+    wait_ms: float
+
+
+def _check(claimers: Sequence[Claimer]) -> list[Claimer]:
+    if len(check_list(claimers, "the claimers")) > MAX_CLAIMERS:
+        raise InvalidOption(f"one deal serves at most {MAX_CLAIMERS} claimers; there are {len(claimers)}.")
+    return [
+        Claimer(
+            check_node(claimer.node),
+            check_count(claimer.size, "the number of jobs to claim", MAX_BATCH),
+            clamp_lease(claimer.lease_ms),
+            claimer.connection,
+        )
+        for claimer in claimers
+    ]
+
+
+def _columns(claimers: Sequence[Claimer]) -> dict[str, Any]:
+    return {
+        "nodes": arrays.texts(claimer.node for claimer in claimers),
+        "sizes": arrays.integers(claimer.size for claimer in claimers),
+        "leases": arrays.integers(claimer.lease_ms for claimer in claimers),
+        "connections": arrays.texts(claimer.connection for claimer in claimers),
+    }
+
+
+class _Hands:
+    """What each claimer has been dealt so far. ``shown``: whose jobs are wanted in the answer."""
+
+    def __init__(self, claimers: Sequence[Claimer], shown: Sequence[bool]) -> None:
+        self.claimers = claimers
+        self.shown = shown
+        self.jobs: list[list[LeasedJob]] = [[] for _ in claimers]
+        self.claims: list[int | None] = [None] * len(claimers)
+
+    def open_sizes(self) -> list[Claimer]:
+        """The claimers with what they may still get; only of those whose jobs are shown is that known."""
+        return [
+            claimer._replace(size=claimer.size - len(jobs))
+            for claimer, jobs in zip(self.claimers, self.jobs, strict=True)
+        ]
+
+    def take(self, rows: Rows) -> None:
+        """Take one deal."""
+        self.claims = [claim or before for claim, before in zip(rows[0][3], self.claims, strict=True)]
+        for row in rows:
+            if row[4] is not None:
+                self.jobs[row[4] - 1].append(LeasedJob._make(row[5:]))
+
+
+def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tuple[int, int, int]]:
+    """One deal; what was due, how many jobs had used up their deliveries, how many were dealt."""
+    rows = yield (
+        "deal",
+        {
+            "project": project,
+            "queue": queue,
+            **_columns(hands.open_sizes()),
+            "shown": "{" + ",".join("t" if shown else "f" for shown in hands.shown) + "}",
+            "most": MOST,
+            "bytes": BYTES,
+            "all_bytes": ALL_BYTES,
+            "force": force,
+        },
+    )
+    hands.take(rows)
+    return rows[0][0], rows[0][1], rows[0][2]
+
+
+def _bring_back(queue_id: int, due: int) -> Steps[None]:
+    if due & _LEASES:
+        yield from sweep_steps([queue_id])
+    if due & _DELAYED:
+        yield from promote_steps([queue_id])
+    if due & _EXPIRED:
+        yield from expire_steps([queue_id])
+
+
+def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:
+    """Deal; bring back what is due, move aside what is used up, and deal what is missing, as a claim does."""
+    due, spent, _ = yield from _deal(project, queue, hands, force=False)
+    if not due and not spent:
+        return
+    info = yield from find(project, queue)
+    if info is None:
+        return
+    yield from _bring_back(info.id, due)
+    for _ in range(20):
+        if spent:
+            yield from spent_steps([info.id])
+        if not any(claimer.size for claimer in hands.open_sizes()):
+            return
+        _, spent, dealt = yield from _deal(project, queue, hands, force=True)
+        if not spent or not dealt:
+            return
+
+
+def _deal_once(project: str, queue: str, found: Look, hands: _Hands) -> Steps[None]:
+    """Deal one claim to each: those of other processes find no more than one. Poison is moved aside before."""
+    if found.moves:
+        yield from spent_steps([found.id])
+    due, _, _ = yield from _deal(project, queue, hands, force=False)
+    if due:
+        yield from _bring_back(found.id, due)
+        if found.moves:
+            yield from spent_steps([found.id])
+        yield from _deal(project, queue, hands, force=True)
+
+
+@operation
+def deal(queue: str, claimers: Sequence[Claimer], *, project: str = "") -> Steps[list[list[LeasedJob]]]:
+    """Lease ready jobs to several claimers at once, round-robin in the order given, each up to its size.
+
+    Args:
+        queue: its name.
+        claimers: at most 5,000.
+        project: the tenant.
+
+    Returns:
+        The jobs of each claimer, in its order.
+
+    Raises:
+        InvalidOption: an argument is not allowed; nothing was leased.
+    """
+    check_place(project, queue)
+    hands = _Hands(_check(claimers), [True] * len(claimers))
+    if claimers:
+        yield from _deal_until_full(project, queue, hands)
+    return hands.jobs
+
+
+@operation
+def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Joined]:
+    """Join the cohort of a queue, or open one.
+
+    Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``. Whoever does
+    not want to wait any more says ``leave``.
+    """
+    rows = yield "cohort_join", {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))}
+    return Joined(list(rows[0][0]), max(rows[0][1], 0.0))
+
+
+def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+    rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
+    found: dict[int, list[LeasedJob]] = {}
+    for row in rows:
+        jobs = found.setdefault(row[0], [])
+        if row[1] is not None:
+            jobs.append(LeasedJob._make(row[1:]))
+    return found
+
+
+@operation
+def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
+    return (yield from _take_steps(waiters))
+
+
+@operation
+def deal_cohort(
+    queue: str, found: Look, waiters: Sequence[int], *, project: str = ""
+) -> Steps[dict[int, list[LeasedJob]]]:
+    """Deal to the whole cohort of a queue, unless another process just did.
+
+    Args:
+        queue: its name.
+        found: what is known of it.
+        waiters: the caller's own places.
+        project: the tenant.
+
+    Returns:
+        The jobs of the caller's waiters; those of others wait for them.
+    """
+    yield BEGIN, {}
+    yield "cohort_lock", {"queue": found.id}
+    taken = yield from _take_steps(waiters)
+    own = {waiter for waiter in waiters if waiter not in taken}
+    if not own:
+        return taken
+    rows = yield "cohort_open", {"queue": found.id, "size": MAX_CLAIMERS}
+    ids = [row[0] for row in rows]
+    hands = _Hands([Claimer(*row[1:]) for row in rows], [waiter in own for waiter in ids])
+    if ids:
+        yield from _deal_once(project, queue, found, hands)
+    yield (
+        "cohort_mark",
+        {"ids": arrays.integers(ids), "claims": arrays.integers(hands.claims), "own": arrays.integers(own)},
+    )
+    dealt = dict(zip(ids, hands.jobs, strict=True))
+    return {**taken, **{waiter: dealt.get(waiter, []) for waiter in own}}
+
+
+@operation
+def leave(waiters: Sequence[int], *, project: str = "") -> Steps[int]:
+    """Leave a cohort: nothing stays leased to these waiters. Return how many jobs were given back."""
+    rows = yield "cohort_leave", {"ids": arrays.integers(waiters)}
+    released = 0
+    for node, claim, seqs in rows:
+        settled = yield from release(
+            [Release(seq, claim, 0) for seq in seqs], node, project=project, unstarted=True
+        ).steps()
+        released += len(settled.ok)
+    return released

@@ -1,0 +1,126 @@
+"""Floors: lower bounds that keep readers from walking over dead index entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .. import arrays
+from ..limits import check_ids
+from ..operation import Steps, operation
+
+
+class Floor(NamedTuple):
+    """A floor: what is below ``value`` need not be read. ``low`` is the lowest live value, seen before ``mark``.
+
+    ``oldest`` is the oldest transaction that runs; no number from ``head`` on had been drawn.
+    """
+
+    queue_id: int
+    kind: int
+    rank: int
+    value: int
+    low: int
+    mark: int
+    oldest: int
+    head: int
+
+
+class Proposals:
+    """The last proposals of a caller of ``advance_floors``: the next call raises floors to them if they hold."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int], Floor] = {}
+        self._head = 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of floor.sql."""
+        known = self._known.values()
+        return {
+            "ids": arrays.integers([floor.queue_id for floor in known]),
+            "kinds": arrays.integers([floor.kind for floor in known]),
+            "ranks": arrays.integers([floor.rank for floor in known]),
+            "lows": arrays.integers([floor.low for floor in known]),
+            "marks": arrays.integers([floor.mark for floor in known]),
+            "head": self._head,
+        }
+
+    def note(self, seen: Sequence[Floor]) -> None:
+        """Remember what was seen; a proposal whose transactions have not all ended stays."""
+        known = self._known
+        self._known = {}
+        for floor in seen:
+            self._head = floor.head
+            place = floor[:3]
+            before = known.get(place)
+            # An older proposal comes true sooner than a new one.
+            self._known[place] = floor if before is None or before.mark <= floor.oldest else before
+
+
+class OwnFloors:
+    """Floors that a claimer finds by its own looks, moments after every change; they hold for its connection alone.
+
+    The floors that all share are raised some times a second. Under a long transaction elsewhere, which keeps dead index
+    entries alive, several claimers leave thousands of them behind in that time, and each look would walk over them.
+    A crash of the server may draw numbers once more: the process id says whether it is still the same connection.
+    """
+
+    #: Places that are remembered.
+    MOST = 1_000
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._head = 0
+        #: (queue id, rank) -> the floor; and -> (lowest live position, its mark), which becomes one.
+        self._floors: dict[tuple[int, int], int] = {}
+        self._proposed: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of claim_look.sql."""
+        return {
+            "pid": self._pid,
+            "ids": arrays.integers([queue_id for queue_id, _ in self._floors]),
+            "places": arrays.integers([rank for _, rank in self._floors]),
+            "floors": arrays.integers(self._floors.values()),
+            "head": self._head,
+        }
+
+    def note(self, pid: int, head: int, oldest: int, mark: int, seen: Mapping[tuple[int, int], int]) -> None:
+        """Remember a look.
+
+        Args:
+            pid: of the connection's server process.
+            head: no number from it on had been drawn.
+            oldest: the oldest transaction that runs.
+            mark: the next transaction.
+            seen: (queue id, rank) -> the lowest live position, at most ``head`` of the look before.
+        """
+        if pid != self._pid or len(self._floors) > self.MOST:
+            self._floors, self._proposed, self._pid = {}, {}, pid
+        elif self._head:
+            for place, low in seen.items():
+                before = self._proposed.get(place)
+                if before is not None and before[1] <= oldest:
+                    self._floors[place] = max(self._floors.get(place, 0), min(before[0], low))
+                elif before is not None:
+                    continue  # it comes true sooner than a new one
+                self._proposed[place] = (low, mark)
+        self._head = head
+
+
+@operation
+def advance_floors(proposals: Proposals, queue_ids: Sequence[int] | None = None) -> Steps[list[Floor]]:
+    """Raise the floors of these queues (all, by default), as far as the last call's proposals allow.
+
+    Args:
+        proposals: the caller's own, the same for every call. Call it some times a second while jobs are claimed.
+        queue_ids: ids of queues.
+
+    Returns:
+        The floors as they are now, each with the next proposal.
+    """
+    queues = None if queue_ids is None else arrays.integers(check_ids(queue_ids))
+    rows = yield "floor", {"queues": queues, **proposals.parameters()}
+    seen = [Floor._make(row) for row in rows]
+    proposals.note(seen)
+    return seen

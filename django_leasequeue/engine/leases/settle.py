@@ -1,0 +1,409 @@
+"""Ending, releasing and extending leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import conf
+from ...enums import JobState, ResultState
+from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
+from .. import arrays, codec
+from ..announce import announce
+from ..dead.deadletter import retire_steps
+from ..limits import (
+    MAX_BATCH,
+    MAX_SPAN_MS,
+    check_claim,
+    check_integer,
+    check_list,
+    check_node,
+    check_place,
+    check_seqs,
+    clamp_delay,
+    clamp_lease,
+)
+from ..operation import Rows, Steps, operation
+from ..rows import Ending, Failure, Outcome, Release, Released, Settled
+
+#: Characters of a traceback, of a message, of a type or fingerprint that are kept.
+MAX_TRACEBACK = 16_384
+MAX_MESSAGE = 1_024
+MAX_TYPE = 256
+
+
+def _clean(text: str) -> str:
+    """Text of an exception may hold anything: make it storable instead of failing to record the failure."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _check_call(node: str, project: str, queue: str | None) -> None:
+    check_node(node)
+    check_place(project, *(() if queue is None else (queue,)))
+
+
+def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
+    if len(check_list(items, f"what to settle, {kind.__name__} values,")) > MAX_BATCH:
+        raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(items)}. Split them.")
+    for item in items:
+        if not isinstance(item, kind):
+            raise InvalidOption(f"this call takes {kind.__name__} values; there is a {type(item).__name__}.")
+        if item.claim is not None:
+            check_claim(item.claim)
+        if item.failure is not None and not isinstance(item.failure, Failure):
+            raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
+    check_seqs([item.seq for item in items])
+
+
+def _failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
+    if arrays.absent(failures):
+        return dict.fromkeys(("error_types", "errors", "tracebacks", "fingerprints"), arrays.EMPTY)
+    return {
+        "error_types": arrays.texts([_clean(f.type)[:MAX_TYPE] if f else None for f in failures]),
+        "errors": arrays.texts([_clean(f.message)[:MAX_MESSAGE] if f else None for f in failures]),
+        "tracebacks": arrays.texts([_clean(f.traceback)[-MAX_TRACEBACK:] if f else None for f in failures]),
+        "fingerprints": arrays.texts([_clean(f.fingerprint)[:MAX_TYPE] if f else None for f in failures]),
+    }
+
+
+def _ran(ran_ms: int | None) -> int | None:
+    return None if ran_ms is None else check_integer(ran_ms, "ran_ms", 0, 2**31 - 1)
+
+
+def token_steps(
+    tokens: dict[int, int | None], node: str, project: str, queue: str | None
+) -> Steps[dict[int, int | None]]:
+    """Steps that complete the tokens of a settle call: a job without one is held by the node's name alone."""
+    bare = [seq for seq, token in tokens.items() if token is None]
+    if not bare:
+        return tokens
+    rows = yield "held", {"project": project, "queue": queue, "node": node, "seqs": arrays.integers(bare)}
+    return {**tokens, **dict(rows)}
+
+
+def scope_parameters(
+    tokens: dict[int, int | None], node: str, project: str, queue: str | None, seqs: Sequence[int]
+) -> dict[str, Any]:
+    """Return the parameters that every settle statement has."""
+    return {
+        "project": project,
+        "queue": queue,
+        "node": node,
+        "tokens": arrays.integers({tokens[seq] for seq in seqs}),
+        "seqs": arrays.integers(seqs),
+        "claims": arrays.integers([tokens[seq] for seq in seqs]),
+    }
+
+
+def _optional(values: Sequence[int | None]) -> str:
+    return arrays.EMPTY if arrays.absent(values) else arrays.integers(values)
+
+
+def _result(ending: Ending) -> str | None:
+    if ending.result_json is not None:
+        text = ending.result_json
+    elif ending.result is None:
+        return None
+    else:
+        text = codec.dumps(ending.result, "the result")
+    limit = conf.settings.MAX_RESULT_BYTES
+    if len(text) * 4 > limit and len(text.encode()) > limit:
+        raise _too_large(limit)
+    return text
+
+
+def _body(body: bytes) -> bytes:
+    if not isinstance(body, bytes):
+        raise InvalidOption(f"the body of a result must be bytes; it is a {type(body).__name__}.")
+    if len(body) > conf.settings.MAX_RESULT_BYTES:
+        raise _too_large(conf.settings.MAX_RESULT_BYTES)
+    return body
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"A result of more than {limit} bytes was refused. Keep it elsewhere and return a reference, or raise"
+        " LEASEQUEUE['MAX_RESULT_BYTES']."
+    )
+
+
+def _ttl(result_ttl_ms: int) -> int:
+    return check_integer(result_ttl_ms, "result_ttl_ms", 0, MAX_SPAN_MS)
+
+
+@operation
+def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
+    """End leased jobs: completed (``failure`` is ``None``) or failed for good by the worker's word.
+
+    Job, result, event and the notification of a waiting caller change in one statement.
+
+    Args:
+        endings: at most 1,000; those without ``claim`` are held by the node's name alone.
+        node: the holder.
+        project: the tenant.
+        queue: only jobs of this queue; ``None`` for any.
+
+    Returns:
+        An outcome per job. A job that is not held any more is not changed.
+
+    Raises:
+        BatchTooLarge, InvalidOption, PayloadTooLarge: nothing was ended.
+    """
+    _check_call(node, project, queue)
+    _check_batch(endings, Ending)
+    unique = {ending.seq: ending for ending in endings}
+    if not unique:
+        return Settled({})
+    results = {seq: _result(ending) for seq, ending in unique.items()}
+    for ending in unique.values():
+        _check_ending(ending)
+    asked = {seq: ending.claim for seq, ending in unique.items()}
+    tokens = yield from token_steps(asked, node, project, queue)
+    open_seqs = sorted(seq for seq, token in tokens.items() if token is not None)
+    ended = yield from _finish_plain([unique[seq] for seq in open_seqs], results, tokens, node, project, queue)
+    if len(ended) < len(open_seqs):
+        rest = [unique[seq] for seq in open_seqs if seq not in ended]
+        ended |= yield from _finish_any(rest, results, tokens, node, project, queue)
+    return Settled((yield from outcome_steps(asked, ended, node, project, queue)))
+
+
+def _check_ending(ending: Ending) -> None:
+    if ending.body is not None:
+        _body(ending.body)
+    if ending.result_ttl_ms is not None:
+        _ttl(ending.result_ttl_ms)
+    _ran(ending.ran_ms)
+
+
+def _finish_plain(
+    endings: Sequence[Ending],
+    results: dict[int, str | None],
+    tokens: dict[int, int | None],
+    node: str,
+    project: str,
+    queue: str | None,
+) -> Steps[set[int]]:
+    """Complete what has nothing unusual about it, by the leaner statements; return the seqs that were ended.
+
+    The lowest bit of a token says whether its claim had something unusual.
+    """
+    plain = [
+        ending
+        for ending in endings
+        if ending.failure is None and ending.body is None and ending.result_ttl_ms is None
+        and not (tokens[ending.seq] or 0) & 1
+    ]  # fmt: skip
+    if not plain:
+        return set()
+    seqs = [ending.seq for ending in plain]
+    if len(plain) == 1:
+        (ending,) = plain
+        place = {"project": project, "queue": queue, "node": node, "token": tokens[ending.seq], "seq": ending.seq}
+        rows = yield "finish_one", {**place, "result": results[ending.seq], "ran": ending.ran_ms}
+    else:
+        texts = [results[seq] for seq in seqs]
+        rows = yield (
+            "finish_some",
+            {
+                **scope_parameters(tokens, node, project, queue, seqs),
+                "results": arrays.EMPTY if arrays.absent(texts) else arrays.texts(texts),
+                "rans": _optional([ending.ran_ms for ending in plain]),
+            },
+        )
+    return {row[0] for row in rows}
+
+
+def _finish_any(
+    endings: Sequence[Ending],
+    results: dict[int, str | None],
+    tokens: dict[int, int | None],
+    node: str,
+    project: str,
+    queue: str | None,
+) -> Steps[set[int]]:
+    seqs = [ending.seq for ending in endings]
+    texts = [results[seq] for seq in seqs]
+    bodies = [ending.body for ending in endings]
+    rows = yield (
+        "finish",
+        {
+            **scope_parameters(tokens, node, project, queue, seqs),
+            "states": arrays.integers(
+                [ResultState.COMPLETED if ending.failure is None else ResultState.FAILED for ending in endings]
+            ),
+            "results": arrays.EMPTY if arrays.absent(texts) else arrays.texts(texts),
+            "bodies": arrays.EMPTY if arrays.absent(bodies) else arrays.binaries(bodies),
+            "ttls": _optional([ending.result_ttl_ms for ending in endings]),
+            "rans": _optional([ending.ran_ms for ending in endings]),
+            **_failure_columns([ending.failure for ending in endings]),
+        },
+    )
+    return {row[0] for row in rows}
+
+
+@operation
+def ack(
+    seqs: Sequence[int],
+    node: str,
+    *,
+    claims: Sequence[int] | None = None,
+    project: str = "",
+    queue: str | None = None,
+) -> Steps[Settled]:
+    """Complete jobs without a result: ``finish`` for those who have only numbers."""
+    endings = [Ending(seq, claim) for seq, claim in _tokens(seqs, claims).items()]
+    return (yield from finish(endings, node, project=project, queue=queue).steps())
+
+
+@operation
+def release(
+    releases: Sequence[Release],
+    node: str,
+    *,
+    project: str = "",
+    queue: str | None = None,
+    unstarted: bool = False,
+) -> Steps[Settled]:
+    """Give leased jobs back: ready at once, or after a delay (the queue's backoff if none is named).
+
+    Where deliveries end at release and are used up the job is dead-lettered instead (option ``exhaust_at``).
+
+    Args:
+        releases: at most 1,000.
+        node: the holder.
+        unstarted: the handlers never ran: these deliveries do not count.
+
+    Returns:
+        An outcome per job, and where each went in ``released``.
+
+    Raises:
+        BatchTooLarge, InvalidOption: nothing was released.
+    """
+    _check_call(node, project, queue)
+    _check_batch(releases, Release)
+    unique = {item.seq: item for item in releases}
+    if not unique:
+        return Settled({})
+    asked = {seq: item.claim for seq, item in unique.items()}
+    delays = {seq: clamp_delay(item.delay_ms) for seq, item in unique.items()}
+    rans = {seq: _ran(item.ran_ms) for seq, item in unique.items()}
+    tokens = yield from token_steps(asked, node, project, queue)
+    ordered = [item for seq, item in sorted(unique.items()) if tokens[seq] is not None]
+    seqs = [item.seq for item in ordered]
+    rows: Rows = []
+    if seqs:
+        rows = yield (
+            "release",
+            {
+                **scope_parameters(tokens, node, project, queue, seqs),
+                "unstarted": unstarted,
+                "delays": _optional([delays[seq] for seq in seqs]),
+                "rans": _optional([rans[seq] for seq in seqs]),
+                **_failure_columns([item.failure for item in ordered]),
+            },
+        )
+    released: dict[int, Released] = {}
+    used_up: dict[int, dict[int, int]] = {}
+    for seq, outcome, available_at, deliveries, queue_id, key, name, token, *_ in rows:
+        if outcome == JobState.LEASED:  # bound for another topic
+            used_up.setdefault(queue_id, {})[seq] = token
+            released[seq] = Released(JobState.DEAD.label, None, deliveries)
+            continue
+        released[seq] = Released(JobState(outcome).label, available_at, deliveries)
+        if outcome == JobState.DEAD:
+            yield from announce(
+                "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
+            )
+    for queue_id, held in used_up.items():
+        row = yield "queue_by_id", {"queue": queue_id}
+        if row and row[0][2]:
+            yield from retire_steps(queue_id, row[0][0], row[0][2], list(held), node, list(held.values()))
+    return Settled((yield from outcome_steps(asked, set(released), node, project, queue)), released=released)
+
+
+@operation
+def nack(
+    seqs: Sequence[int],
+    node: str,
+    *,
+    delay_ms: int | None = 0,
+    claims: Sequence[int] | None = None,
+    project: str = "",
+    queue: str | None = None,
+) -> Steps[Settled]:
+    """Give jobs back with one delay: ``release`` for those who have only numbers."""
+    releases = [Release(seq, claim, delay_ms) for seq, claim in _tokens(seqs, claims).items()]
+    return (yield from release(releases, node, project=project, queue=queue).steps())
+
+
+@operation
+def extend(
+    seqs: Sequence[int],
+    node: str,
+    lease_ms: int | None = None,
+    *,
+    claims: Sequence[int] | None = None,
+    project: str = "",
+    queue: str | None = None,
+) -> Steps[Settled]:
+    """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease).
+
+    Returns:
+        An outcome per job, the new deadlines, and how many seconds away they are.
+
+    Raises:
+        BatchTooLarge, InvalidOption: nothing was extended.
+    """
+    _check_call(node, project, queue)
+    asked = _tokens(seqs, claims)
+    length = clamp_lease(lease_ms)
+    tokens = yield from token_steps(asked, node, project, queue)
+    wanted = sorted(seq for seq, token in tokens.items() if token is not None)
+    rows: Rows = []
+    if wanted:
+        rows = yield "extend", {**scope_parameters(tokens, node, project, queue, wanted), "lease_ms": length}
+    deadlines = {row[0]: row[1] for row in rows}
+    outcomes = yield from outcome_steps(asked, set(deadlines), node, project, queue)
+    return Settled(outcomes, deadlines=deadlines, seconds={row[0]: row[3] for row in rows})
+
+
+def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int | None]:
+    """Each seq once, in the order asked, with its fence if there is one."""
+    wanted = check_seqs(seqs)
+    if claims is None:
+        return dict.fromkeys(wanted)
+    if len(check_list(claims, "the claims")) != len(seqs):
+        raise InvalidOption(f"there must be one token per seq in claims; there are {len(claims)} for {len(seqs)}.")
+    return dict(zip(seqs, map(check_claim, claims), strict=True))
+
+
+def outcome_steps(
+    claims: dict[int, int | None], settled: set[int], node: str, project: str, queue: str | None
+) -> Steps[dict[int, Outcome]]:
+    """Say of every job what became of it; only when some were refused is the database asked why."""
+    if len(settled) == len(claims):
+        return dict.fromkeys(claims, Outcome.OK)
+    refused = [seq for seq in claims if seq not in settled]
+    named = {token for seq in refused if (token := claims[seq]) is not None}
+    rows: Rows = yield (
+        "settle_outcomes",
+        {"project": project, "queue": queue, "seqs": arrays.integers(refused), "tokens": arrays.integers(named)},
+    )
+    there = {row[0]: row[1:] for row in rows}
+    outcomes = {}
+    for seq, token in claims.items():
+        if seq in settled:
+            outcomes[seq] = Outcome.OK
+        elif seq not in there:
+            outcomes[seq] = Outcome.NOT_FOUND
+        else:
+            holder, claim, late = there[seq]
+            if token is not None and holder is not None and claim != token:
+                outcomes[seq] = Outcome.STALE_TOKEN
+            elif holder != node:
+                outcomes[seq] = Outcome.NOT_HELD
+            elif late:
+                outcomes[seq] = Outcome.EXPIRED
+            else:
+                outcomes[seq] = Outcome.NOT_HELD
+    return outcomes

@@ -1,0 +1,140 @@
+"""Bringing back what time has changed: expired leases, due delayed jobs, messages past their TTL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from ...enums import JobState
+from .. import arrays
+from ..announce import announce
+from ..dead.deadletter import retire_steps
+from ..jobs.remove import remove_steps
+from ..limits import check_count, check_ids
+from ..operation import Steps, operation
+from ..rows import Swept
+
+#: Claims (sweep) or jobs (promote, expire) of one queue in one statement.
+BATCH = 1_000
+CLAIMS = 200
+#: Jobs of expired claims in one statement: a claim may hold 1,000.
+CLAIMED_JOBS = 5_000
+#: Results removed by one call.
+MAX_RESULTS = 10_000
+
+_MOVE = -1
+_DEAD = JobState.DEAD.label
+
+
+def sweep_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swept]]:
+    """Steps that bring back the expired leases of these queues, batch by batch: all, or those of so many batches."""
+    swept: list[Swept] = []
+    for _ in count() if rounds is None else range(rounds):
+        rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS, "jobs": CLAIMED_JOBS}
+        claims_cleared, _, claims_read = rows[0][:3]
+        done: list[Swept] = []
+        used_up: dict[int, dict[int, Swept]] = {}
+        for seq, queue_id, outcome, key, name, node, deliveries, _ in rows[1:]:
+            if outcome == _MOVE:
+                used_up.setdefault(queue_id, {})[seq] = Swept(seq, queue_id, _DEAD, key, name, node, deliveries)
+            else:
+                done.append(Swept(seq, queue_id, JobState(outcome).label, key, name, node, deliveries))
+        for job in done:
+            yield from _announce(job)
+            if job.state == _DEAD:
+                yield from announce(
+                    "dead_lettered",
+                    queue=job.queue_id,
+                    project=None,
+                    seq=job.seq,
+                    key=job.key,
+                    name=job.name,
+                    deliveries=job.deliveries,
+                )
+        for queue_id, jobs in used_up.items():
+            for seq in (yield from _move(queue_id, list(jobs))):
+                done.append(jobs[seq])
+                yield from _announce(jobs[seq])
+        swept += done
+        # Claims whose jobs were all finished count as well: behind them there may be one whose worker died.
+        if claims_read < CLAIMS or not (claims_cleared or done):
+            break
+    return swept
+
+
+def _announce(job: Swept) -> Steps[None]:
+    yield from announce(
+        "stalled",
+        queue=job.queue_id,
+        project=None,
+        seq=job.seq,
+        key=job.key,
+        name=job.name,
+        node=job.node,
+        deliveries=job.deliveries,
+        state=job.state,
+    )
+
+
+def _move(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
+    rows = yield "queue_by_id", {"queue": queue_id}
+    if not rows:
+        return []
+    project, _, dead_letter = rows[0]
+    return (yield from retire_steps(queue_id, project, dead_letter, seqs)) if dead_letter else []
+
+
+def promote_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+    """Steps that make due delayed jobs ready, all or so many batches; return how many."""
+    total = 0
+    for _ in count() if rounds is None else range(rounds):
+        rows = yield "promote", {"queues": arrays.integers(queue_ids), "size": BATCH}
+        total += len(rows)
+        if len(rows) < BATCH:
+            break
+    return total
+
+
+def expire_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+    """Steps that remove messages and dead jobs past their time, all or so many batches; return how many."""
+    total = 0
+    for _ in count() if rounds is None else range(rounds):
+        rows = yield "expire", {"queues": arrays.integers(queue_ids), "size": BATCH}
+        gone = 0
+        for queue_id, dead, seqs in rows:
+            places = [JobState.DEAD] if dead else [JobState.READY, JobState.DELAYED, JobState.RECORD]
+            gap = None if dead else "ttl"
+            gone += len((yield from remove_steps(queue_id, seqs, places, reason="ttl", expired=True, gap=gap)))
+        total += gone
+        if not gone:
+            break
+    return total
+
+
+@operation
+def sweep(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
+    """Bring back every expired lease of these queues (by id): ready again, or dead where deliveries end at release.
+
+    Returns:
+        The jobs whose lease was over: state ``ready``, or ``dead`` (in place, or moved to the dead-letter topic).
+    """
+    return (yield from sweep_steps(check_ids(queue_ids)))
+
+
+@operation
+def promote(queue_ids: Sequence[int]) -> Steps[int]:
+    """Make the due delayed jobs of these queues ready; return how many."""
+    return (yield from promote_steps(check_ids(queue_ids)))
+
+
+@operation
+def expire(queue_ids: Sequence[int]) -> Steps[int]:
+    """Remove messages, records and dead jobs of these queues whose time is over; return how many."""
+    return (yield from expire_steps(check_ids(queue_ids)))
+
+
+@operation
+def expire_results(size: int = 1_000) -> Steps[int]:
+    """Remove at most ``size`` results whose time is over; return how many."""
+    rows = yield "expire_results", {"size": check_count(size, "size", MAX_RESULTS, 1)}
+    return len(rows)

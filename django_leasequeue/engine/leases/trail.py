@@ -1,0 +1,127 @@
+"""Where a busy claimer left off: it need not look again at what it saw a moment ago."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..rows import LeasedJob
+from .floor import OwnFloors
+
+
+class Look(NamedTuple):
+    """What claim_look.sql says of one queue.
+
+    ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
+    each when no transaction before ``mark`` runs any more; none before ``oldest`` does. No number from ``head`` on was
+    drawn.
+    """
+
+    queue_id: int
+    name: str
+    type: str
+    gives: bool
+    due: int
+    again: bool
+    fresh: bool
+    ranks: list[int]
+    lows: list[int]
+    proposed: list[int]
+    oldest: int
+    mark: int
+    head: int
+    pid: int
+
+
+#: Queues that a claim tries without a look, at most: each is a statement.
+HINTS = 2
+
+
+class Trail:
+    """A claimer's last look at its queues, moved on by its own claims; forgotten every ``max_age`` seconds and whenever
+    jobs run short.
+
+    The floors of a queue move a moment behind the claims, because they must be right for everybody; a claimer that
+    drains a queue knows for itself what it has taken. Under a long transaction elsewhere, which keeps dead index
+    entries alive, that saves it from walking over its own work. A job that becomes ready behind it (released, expired,
+    due, committed late) waits for at most ``max_age``.
+
+    With ``eager`` the first claim after an idle time takes fresh jobs without a look: what it gives comes sooner, and
+    may be less than is there (``cut``).
+    """
+
+    def __init__(
+        self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic, *, eager: bool = False
+    ) -> None:
+        self.max_age = max_age
+        self._floors = OwnFloors()
+        self._eager = eager
+        self._hint: list[Look] = []
+        self._clock = clock
+        self._since = clock()
+        self._names: tuple[str, ...] = ()
+        self._looks: list[Look] = []
+        #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large
+        #: payloads, an eager claim. Claim again before going idle.
+        self.cut = False
+
+    def looks(self, names: Sequence[str]) -> list[Look]:
+        """Return what is remembered of these queues; empty when it has to be looked at anew."""
+        if tuple(names) != self._names or self._clock() - self._since > self.max_age:
+            self._looks = []
+        return self._looks
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of claim_look.sql that are the claimer's."""
+        return self._floors.parameters()
+
+    def looked(self, looks: Sequence[Look]) -> None:
+        """Note the answer of claim_look.sql."""
+        for look in looks[:1]:
+            seen = {
+                (look.queue_id, rank): low
+                for look in looks
+                for rank, low in zip(look.ranks, look.proposed, strict=True)
+            }
+            self._floors.note(look.pid, look.head, look.oldest, look.mark, seen)
+
+    def hint(self, names: Sequence[str]) -> list[Look]:
+        """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
+        hint, self._hint = self._hint, []
+        return [look._replace(fresh=True, again=False) for look in hint] if tuple(names) == self._names else []
+
+    def note(
+        self, names: Sequence[str], looks: Sequence[Look], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
+    ) -> None:
+        """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for.
+
+        Args:
+            names: the queues of the claim.
+            looks: what was known of them.
+            jobs: what it gave.
+            full: whether it gave what was asked for.
+            fresh: whether the looks were made by this claim.
+        """
+        if fresh:
+            self._since = self._clock()
+            self._names = tuple(names)
+        if not full:
+            self._looks = []
+            self._hint = list(looks) if self._eager and fresh and len(looks) <= HINTS else []
+            return
+        past: dict[tuple[int, int], int] = {}
+        for job in jobs:
+            place = (job.queue_id, job.rank)
+            past[place] = max(past.get(place, -1), job.position)
+        self._looks = [
+            look._replace(
+                lows=[
+                    max(low, past.get((look.queue_id, rank), -1) + 1)
+                    for rank, low in zip(look.ranks, look.lows, strict=True)
+                ]
+            )
+            if not look.again
+            else look
+            for look in looks
+        ]

@@ -1,0 +1,1 @@
+"""Queues: what they are, how they are declared, how they are doing."""

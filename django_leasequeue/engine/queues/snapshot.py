@@ -1,0 +1,62 @@
+"""A picture of a queue at one instant: what is next, and what is in progress."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from ... import conf
+from ...enums import JobState
+from ..limits import check_count, check_place
+from ..operation import Steps, operation
+from .queues import require
+
+
+class Waiting(NamedTuple):
+    """A job in a picture of a queue. ``node``, ``claim`` and ``deadline`` are set where it is leased."""
+
+    seq: int
+    key: str | None
+    name: str | None
+    created_at: datetime
+    deliveries: int
+    node: str | None
+    claim: int | None
+    deadline: datetime | None
+
+
+class QueueState(NamedTuple):
+    """A picture of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
+
+    ``version`` grows with every transaction that ends in the database server, and with what the caller's own open
+    transaction changes: two pictures with the same version are the same, as far as time alone changes nothing.
+    ``oldest_at`` is when the oldest of the ready jobs shown was made.
+    """
+
+    version: int
+    at: datetime
+    ready: list[Waiting]
+    in_progress: list[Waiting]
+    oldest_at: datetime | None
+
+
+@operation
+def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState]:
+    """Return a cheap picture of a queue, of one instant and without locks: what is next, and what is in progress.
+
+    Args:
+        queue: name of the queue.
+        size: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+    """
+    check_place(project, queue)
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    rows = yield "queue_state", {"project": project, "queue": queue, "size": size}
+    (_, version, _, _, at, *_), *jobs = rows
+    if not jobs:
+        yield from require(project, queue, leases=False)
+    ready = [Waiting._make(row[1:9]) for row in jobs if row[0] == JobState.READY]
+    leased = [Waiting._make(row[1:9]) for row in jobs if row[0] == JobState.LEASED]
+    return QueueState(version, at, ready, leased, min((job.created_at for job in ready), default=None))

@@ -1,0 +1,243 @@
+"""Figures of queues: exact up to a cap when somebody asks, sampled beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ... import conf
+from ...exceptions import QueueNotFound
+from .. import arrays
+from ..limits import MAX_PROJECT_BYTES, check_count, check_list, check_place, check_text
+from ..operation import Steps, operation
+
+#: Pages of each of the narrow tables that one sample reads at most.
+SAMPLE_PAGES = 2_000
+#: Queues whose figures are taken in one statement.
+PAGE = 200
+
+
+class Counts(NamedTuple):
+    """Figures of one queue.
+
+    ``ready`` holds what a claim could take now: expired leases and due delayed jobs count, swept or not, and messages
+    past their TTL do not. ``exact`` is false when a figure is above ``COUNT_CAP``: it is then the
+    newest sample's (``sampled_at``), and above the cap in any case. ``oldest_at`` is when the oldest job was made among
+    those that come next, one of each priority.
+    """
+
+    queue_id: int
+    project: str
+    queue: str
+    type: str
+    paused_at: datetime | None
+    ready: int
+    delayed: int
+    in_flight: int
+    dead: int
+    records: int
+    dead_lettered: int
+    oldest_at: datetime | None
+    exact: bool
+    sampled_at: datetime | None
+
+
+class Totals(NamedTuple):
+    """Figures of a project: the sums of its queues' newest samples.
+
+    ``sampled_at`` is the oldest of them; ``None`` while a queue has no sample yet.
+    """
+
+    project: str
+    queues: int
+    ready: int
+    delayed: int
+    in_flight: int
+    dead: int
+    records: int
+    dead_lettered: int
+    sampled_at: datetime | None
+
+
+class Sampled(NamedTuple):
+    """What sampling did: queues looked at, samples written, and where the next page begins (``None``: the end)."""
+
+    queues: int
+    written: int
+    next: int | None
+
+
+class Estimate(NamedTuple):
+    """Estimated figures of one queue."""
+
+    ready: int
+    delayed: int
+    leased: int
+    dead: int
+    records: int
+
+
+class Estimates(NamedTuple):
+    """Estimated figures by queue, and the queues that are gone but still have jobs (those that were met)."""
+
+    queues: dict[int, Estimate]
+    orphans: list[int]
+
+
+def _beyond(counted: int, over: bool, estimate: int) -> int:
+    """Return the figure: what was counted, unless it goes on behind the cap and the estimate knows of more."""
+    return max(counted, estimate) if over else counted
+
+
+def _merge(row: Sequence[Any], cap: int, estimate: Estimate | None, sampled_at: datetime | None) -> Counts:
+    (queue_id, project, name, kind, paused_at, dead_lettered) = row[:6]
+    (ready, expired, delayed, due, leased, over, claims, dead, letters, records, oldest) = row[6:17]
+    known = estimate or Estimate(0, 0, 0, 0, 0)
+    return Counts(
+        queue_id,
+        project,
+        name,
+        kind,
+        paused_at,
+        _beyond(max(ready - expired, 0) + due + over, ready > cap or due > cap, known.ready),
+        _beyond(delayed - due, delayed > cap, known.delayed),
+        _beyond(leased - over, claims > cap, known.leased),
+        _beyond(dead, letters > cap, known.dead) if dead else 0,
+        _beyond(records, records > cap, known.records),
+        dead_lettered,
+        oldest,
+        not (ready > cap or delayed > cap or claims > cap or (letters > cap and dead) or records > cap),
+        sampled_at,
+    )
+
+
+def _read(
+    project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None
+) -> Steps[list[tuple[Any, ...]]]:
+    return (
+        yield (
+            "queue_counts",
+            {
+                "project": project,
+                "names": arrays.texts(names),
+                "ids": arrays.integers(ids),
+                "cap": cap or conf.settings.COUNT_CAP,
+            },
+        )
+    )
+
+
+def _from_samples(rows: Sequence[tuple[Any, ...]], cap: int | None = None) -> Iterator[Counts]:
+    for row in rows:
+        sampled_at = row[17]
+        yield _merge(
+            row, cap or conf.settings.COUNT_CAP, None if sampled_at is None else Estimate(*row[18:23]), sampled_at
+        )
+
+
+@operation
+def counts(queue: str, *, project: str = "") -> Steps[Counts]:
+    """Count the jobs of one queue or log: exact up to ``COUNT_CAP`` each, beyond it from the newest sample.
+
+    Reads some thousand index entries at most, whatever the backlog.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+    """
+    check_place(project, queue)
+    rows = yield from _read(project, [queue], [])
+    if not rows:
+        raise QueueNotFound(queue, project)
+    return next(_from_samples(rows))
+
+
+@operation
+def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Counts]]:
+    """Count the jobs of several queues of one project; names that are not there are left out.
+
+    Args:
+        queues: at most ``MAX_PAGE`` names; further ones are not looked at.
+    """
+    check_place(project, *check_list(queues, "the names of queues"))
+    rows = yield from _read(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
+    return {found.queue: found for found in _from_samples(rows)}
+
+
+@operation
+def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None) -> Steps[dict[int, Counts]]:
+    """Count the jobs of several queues of any project, by id; those that are not there are left out.
+
+    Args:
+        queue_ids: at most ``MAX_PAGE``; further ones are not looked at.
+        cap: exact up to here, ``COUNT_CAP`` by default; a page of many queues asks for less.
+    """
+    rows = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap)
+    return {found.queue_id: found for found in _from_samples(rows, cap)}
+
+
+@operation
+def totals(*, project: str | None = None, after: str | None = None, size: int = 100) -> Steps[list[Totals]]:
+    """Sum the newest samples of the queues of one project, or of each project (behind ``after``, a page at a time)."""
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    for place in (project, after):
+        if place is not None:
+            check_text(place, "the project", MAX_PROJECT_BYTES, 0)
+    rows = yield "stat_totals", {"project": project, "after": after, "size": size}
+    return [Totals._make(row) for row in rows]
+
+
+@operation
+def estimate() -> Steps[Estimates]:
+    """Estimate the jobs of all queues: from at most 2,000 pages of each narrow table, read at random, and all claims.
+
+    The cost does not grow with the number of jobs. With n of a queue's jobs on those pages the estimate is off by about
+    1/sqrt(n): some percent for a queue that holds a fair share of a large table. Exact while there are no more pages.
+    """
+    rows = yield "stat_pages", {"pages": SAMPLE_PAGES}
+    return Estimates({row[0]: Estimate(*row[2:]) for row in rows}, [row[0] for row in rows if not row[1]])
+
+
+@operation
+def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
+    """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
+
+    Up to ``COUNT_CAP`` index entries of each kind are counted in a queue; what lies behind the cap is as estimated.
+
+    Args:
+        estimates: what ``estimate`` returned.
+        after: ``next`` of the page before.
+    """
+    found = yield "queue_page", {"after": after, "size": PAGE}
+    ids = [row[0] for row in found]
+    rows = (yield from _read("", [], ids)) if ids else []
+    taken = [_merge(row, conf.settings.COUNT_CAP, estimates.queues.get(row[0]), None) for row in rows]
+    answer = yield (
+        "stat_insert",
+        {
+            "queues": arrays.integers(counts.queue_id for counts in taken),
+            "ready": arrays.integers(counts.ready for counts in taken),
+            "delayed": arrays.integers(counts.delayed for counts in taken),
+            "leased": arrays.integers(counts.in_flight for counts in taken),
+            "dead": arrays.integers(counts.dead for counts in taken),
+            "records": arrays.integers(counts.records for counts in taken),
+            "oldest": arrays.times(counts.oldest_at for counts in taken),
+        },
+    )
+    return Sampled(len(taken), len(answer), ids[-1] if len(ids) == PAGE else None)
+
+
+@operation
+def sample() -> Steps[Sampled]:
+    """Write samples of all queues; the reaper does it page by page.
+
+    Returns:
+        How many queues there are and how many samples were written.
+    """
+    estimates = yield from estimate().steps()
+    queues = written = 0
+    after: int | None = 0
+    while after is not None:
+        done = yield from sample_page(estimates, after).steps()
+        queues, written, after = queues + done.queues, written + done.written, done.next
+    return Sampled(queues, written, None)

@@ -1,0 +1,1 @@
+"""Topics: records in order, their readers, their bounds."""

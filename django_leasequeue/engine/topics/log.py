@@ -1,0 +1,258 @@
+"""Reading a topic by number, without leasing and without gaps, also across a crash of the server."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ... import conf
+from ...exceptions import BatchTooLarge, QueueNotFound
+from .. import arrays, codec
+from ..leases.sweep import expire_steps
+from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
+from ..operation import Steps, operation
+
+#: Numbers that one read looks at where records of some nodes are left out, or others' delayed jobs lie between.
+LOOK = 20_000
+#: Bytes of the payloads of one page; the first record always fits.
+MAX_PAGE_BYTES = 16_777_216
+#: Nodes whose records one read leaves out.
+MAX_NODES = 100
+#: Numbers that a sealer remembers while transactions hold them open.
+_PENDING = 64
+#: Columns of ``topic_read``: what it is about, whether something is past its time, the record.
+_ABOUT, _DUE, _RECORD = 8, 17, 19
+
+
+class Record(NamedTuple):
+    """One record of a topic. JSON columns stay text until somebody asks."""
+
+    seq: int
+    created_at: datetime
+    tag: str | None
+    origin: str | None
+    data_json: str | None
+    meta_json: str | None
+    body: bytes | None
+
+    @property
+    def data(self) -> Any:
+        """The payload."""
+        return None if self.data_json is None else codec.loads(self.data_json)
+
+    @property
+    def meta(self) -> Any:
+        """The producer's metadata."""
+        return None if self.meta_json is None else codec.loads(self.meta_json)
+
+
+class Gap(NamedTuple):
+    """What a reader missed: records from ``start`` to ``end`` that a ``cap`` or the ``ttl`` took."""
+
+    start: int
+    end: int
+    reason: str
+    missed: int
+
+
+class Page(NamedTuple):
+    """One read of a topic.
+
+    Read on from ``cursor``. ``head_seq`` is the highest number that the topic has given so far; ``settled`` whether
+    it could be read up to there: while it is not, a transaction that runs may still add a record below.
+    """
+
+    queue_id: int
+    records: list[Record]
+    cursor: int
+    head_seq: int
+    settled: bool
+    more: bool
+    gap: Gap | None
+
+
+class Seen(NamedTuple):
+    """A statement's view of sealed numbers: see ``topic_read``."""
+
+    server: str
+    last: int
+    mark: int | None
+    oldest: int
+    place: int | None
+    firm: int
+    sealed: int
+    written: bool
+
+    @property
+    def told(self) -> int:
+        """The highest number that may be told: sealed, and on disk."""
+        return self.sealed if self.written or self.place is None else self.firm
+
+
+class _Noted(NamedTuple):
+    """A number, the transaction that must have been reached for it, and the place in the WAL that must be on disk."""
+
+    head: int
+    mark: int
+    ended: int | None = None
+
+
+class Sealer:
+    """What this process knows of sealed numbers: up to where no transaction can add a record any more.
+
+    A number is noted together with a transaction id that is drawn after it; when the oldest running transaction has
+    reached that id, everybody who could hold a lower number has ended. What they wrote has to be on disk as well: a
+    crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the number
+    counts once the disk has reached it. All of this is about one life of the server: after a crash nothing of it
+    holds. One object per database, for all readers.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server = ""
+        self._sealed = 0
+        self._pending: deque[_Noted] = deque()
+
+    @property
+    def sealed(self) -> int:
+        """The highest number known to be sealed and on disk."""
+        return self._sealed
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what a read has to be told."""
+        with self._lock:
+            pending = list(self._pending)
+            return {
+                "server": self._server,
+                "sealed": self._sealed,
+                "known": pending[-1].head if pending else self._sealed,
+                "heads": arrays.integers(noted.head for noted in pending),
+                "marks": arrays.integers(noted.mark for noted in pending),
+                "ends": arrays.integers(noted.ended for noted in pending),
+            }
+
+    def note(self, seen: Seen) -> None:
+        """Remember what a read has seen."""
+        with self._lock:
+            if seen.server != self._server or seen.last < self._sealed:
+                self._server, self._sealed = seen.server, 0
+                self._pending.clear()
+            self._sealed = max(self._sealed, seen.told)
+            head = self._pending[-1].head if self._pending else self._sealed
+            if seen.mark is not None and seen.last > max(head, self._sealed):
+                self._pending.append(_Noted(seen.last, seen.mark))
+            if seen.place is not None:
+                for number, noted in enumerate(self._pending):
+                    if noted.ended is None and noted.mark <= seen.oldest:
+                        self._pending[number] = noted._replace(ended=seen.place)
+            while self._pending and self._pending[0].head <= self._sealed:
+                self._pending.popleft()
+            while len(self._pending) > _PENDING:
+                # The one behind it seals both.
+                del self._pending[1]
+
+    def forget(self) -> None:
+        """Know nothing: another database stands behind the alias now (tests)."""
+        with self._lock:
+            self._server, self._sealed = "", 0
+            self._pending.clear()
+
+
+_sealers: dict[str, Sealer] = {}
+
+
+def sealer(using: str) -> Sealer:
+    """Return this process's sealer of a database alias."""
+    return _sealers.setdefault(using, Sealer())
+
+
+@operation
+def read(
+    topic: str,
+    *,
+    project: str = "",
+    after: int = 0,
+    size: int = 256,
+    skip_nodes: Sequence[str] = (),
+    seals: Sealer | None = None,
+) -> Steps[Page]:
+    """Read records of a log, or jobs of a queue (leased ones too), in order of their numbers.
+
+    No record is ever skipped because it was committed late. A slow writer anywhere in the cluster can delay the reader.
+    Inside a transaction that has written, only what was sealed before can be read.
+
+    Args:
+        topic: its name.
+        project: the tenant.
+        after: the cursor: the last number that was read, 0 for the beginning.
+        size: records of the page, 1 to ``MAX_PAGE``; a page may be shorter (16 MiB of payload) and still have more
+            behind it.
+        skip_nodes: leave out what these nodes wrote; the cursor moves past it. At most 100.
+        seals: this process's memory of sealed numbers.
+
+    Returns:
+        The page. Of what a cap or the TTL took away behind ``after`` it tells once, in ``gap``.
+
+    Raises:
+        QueueNotFound: there is no such topic.
+        InvalidOption, BatchTooLarge: an argument is not allowed.
+    """
+    check_place(project, topic)
+    check_integer(after, "the number to read after", 0, MAX_SEQ)
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    if len(check_list(skip_nodes, "the nodes to leave out")) > MAX_NODES:
+        raise BatchTooLarge(f"a read leaves out the records of at most {MAX_NODES} nodes; there are {len(skip_nodes)}.")
+    seals = seals or Sealer()
+    params = {
+        "project": project,
+        "topic": topic,
+        "after": after,
+        "size": size,
+        "nodes": arrays.texts([check_node(node) for node in skip_nodes]),
+        "take": LOOK if skip_nodes else size + 1,
+        "look": LOOK,
+        "bytes": MAX_PAGE_BYTES,
+    }
+    rows = yield "topic_read", {**params, **seals.parameters()}
+    if rows and rows[0][_DUE]:
+        yield from expire_steps([rows[0][_ABOUT]])
+        rows = yield "topic_read", {**params, **seals.parameters()}
+    if not rows:
+        raise QueueNotFound(topic, project)
+    seen = Seen._make(rows[0][:_ABOUT])
+    seals.note(seen)
+    queue_id, _, head, gap_from, gap_to, reason, count, looked, more = rows[0][_ABOUT:_DUE]
+    fitting = [row[_RECORD:] for row in rows if row[_RECORD] is not None and row[_DUE + 1]]
+    records = [Record._make(row) for row in fitting]
+    cut = rows[-1][_RECORD] is not None and len(records) < len(rows)
+    if cut or len(records) == size:
+        cursor, more = records[-1].seq, True
+    else:
+        cursor = max(after, looked or 0)
+    gap = None
+    end = min(gap_to or 0, cursor if more else seen.told)
+    if end > after:
+        cursor = max(cursor, end)
+        gap = _gap(max(after + 1, gap_from), end, gap_from, gap_to, reason, count)
+    return Page(queue_id, records, cursor, head, seen.told >= head, more, gap)
+
+
+def _gap(start: int, end: int, low: int, high: int, reason: str, count: int) -> Gap | None:
+    if start > end:
+        return None
+    share = (end - start + 1) / (high - low + 1)
+    return Gap(start, end, reason, max(1, min(round(count * share), count, end - start + 1)))
+
+
+@operation
+def seal(seals: Sealer) -> Steps[int]:
+    """Look which numbers are sealed by now; return the highest that a read could tell."""
+    rows = yield "topic_seal", seals.parameters()
+    *found, alone = rows[0]
+    seen = Seen._make([*found, False])
+    seals.note(seen)
+    # A read that is a transaction of its own sees to it that what it tells is on disk.
+    return seen.sealed if alone else seen.told

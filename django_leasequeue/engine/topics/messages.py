@@ -1,0 +1,146 @@
+"""Messages and claims as things of their own: what a Zaqar door reads and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ... import conf
+from ...enums import JobState
+from .. import arrays, codec
+from ..jobs.remove import remove_steps
+from ..leases.settle import release
+from ..leases.sweep import promote_steps, sweep_steps
+from ..limits import check_count, check_seqs, clamp_lease
+from ..operation import Steps, operation
+from ..rows import Release
+
+#: Where a message stands that nobody holds.
+_FREE = (JobState.READY, JobState.DELAYED, JobState.DEAD)
+#: Numbers of claims looked at at once for messages that are held.
+_LOOK = 1_000
+_LAST = 2**63 - 1
+
+
+class Message(NamedTuple):
+    """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place.
+
+    The payload stays text until somebody asks.
+    """
+
+    seq: int
+    created_at: datetime
+    expires_at: datetime | None
+    data_json: str | None
+    claim: int | None
+    age: int
+    position: int
+
+    @property
+    def data(self) -> Any:
+        """The payload."""
+        return None if self.data_json is None else codec.loads(self.data_json)
+
+
+class LiveClaim(NamedTuple):
+    """A claim that is not over, with what it still holds; ``age`` in whole seconds since it was made or renewed."""
+
+    id: int
+    node: str
+    ttl_ms: int
+    age: int
+    messages: list[Message]
+
+
+def _fresh(queue_id: int) -> Steps[None]:
+    """Bring back what time has changed, so that what is read is as it is now."""
+    yield from sweep_steps([queue_id])
+    yield from promote_steps([queue_id])
+
+
+@operation
+def list_messages(
+    queue_id: int, *, after: int = 0, size: int = 10, without: str | None = None, leased: bool = False
+) -> Steps[list[Message]]:
+    """List messages in order, oldest first, behind position ``after``.
+
+    Args:
+        queue_id: the queue.
+        size: at most so many, cut to ``MAX_PAGE``.
+        without: leave out those that this producer (``origin``) enqueued.
+        leased: also those that somebody holds.
+    """
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    yield from _fresh(queue_id)
+    found: list[Message] = []
+    asked = {"queue": queue_id, "after": after, "origin": without, "look": _LOOK}
+    rows = yield "message_list", {**asked, "size": size, "held": after if leased else None, "upto": None}
+    upto = _LAST
+    while rows:
+        last = rows.pop()[0] if rows[-1][1] is None else None
+        found += [Message(*row) for row in rows]
+        held = [message for message in found if message.claim is not None]
+        if last is None or len(held) >= size:
+            break
+        free = [message for message in found if message.claim is None]
+        upto = free[-1].position if len(free) == size else upto
+        rows = yield "message_list", {**asked, "size": 0, "held": last, "upto": upto}
+    return sorted(found, key=lambda message: message.position)[:size]
+
+
+@operation
+def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
+    """Read messages by number, whoever holds them; what is not there is left out."""
+    rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
+    return [Message._make([*row, row[0]]) for row in rows]
+
+
+@operation
+def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
+    """Delete messages that nobody holds; return the numbers of those that went."""
+    wanted = check_seqs(seqs)
+    gone = yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
+    if len(gone) < len(set(wanted)) and (yield from sweep_steps([queue_id])):
+        # Somebody's claim was over: now they are free.
+        gone += yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
+    return [job.seq for job in gone]
+
+
+@operation
+def get_ends(queue_id: int) -> Steps[tuple[tuple[int, datetime, int], tuple[int, datetime, int]] | None]:
+    """Return (seq, created_at, age in seconds) of the oldest and the newest message; ``None`` if there are none."""
+    rows = yield "message_ends", {"queue": queue_id}
+    return ((*rows[0],), (*rows[1],)) if len(rows) == 2 else None
+
+
+@operation
+def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
+    """Read a live claim and what it still holds; ``None`` if it is over."""
+    rows = yield "claim_get", {"queue": queue_id, "claim": claim}
+    if not rows:
+        return None
+    node, ttl_ms, age = rows[0][:3]
+    held = [Message(seq, made, expires, data, claim, old, seq) for *_, seq, made, expires, data, old in rows]
+    return LiveClaim(claim, node, ttl_ms, age, held)
+
+
+@operation
+def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = None) -> Steps[int]:
+    """Set the length of a live claim anew, from now; return how many jobs it still holds, 0 if it is over."""
+    rows = yield (
+        "claim_renew",
+        {"queue": queue_id, "claim": claim, "ttl_ms": clamp_lease(ttl_ms), "grace_ms": grace_ms},
+    )
+    return int(rows[0][0])
+
+
+@operation
+def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
+    """Give back at once all that a claim still holds; return how many."""
+    rows = yield "claim_seqs", {"queue": queue_id, "claim": claim}
+    if not rows:
+        return 0
+    node, seqs = rows[0]
+    settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project).steps()
+    return len(settled.ok)

@@ -1,0 +1,192 @@
+"""Topics as readers see them: where one stands, which there are, and removing records by number or tag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ... import conf
+from ...enums import JobState
+from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
+from .. import arrays
+from ..jobs.remove import remove_steps
+from ..leases.sweep import expire_steps
+from ..limits import MAX_SEQ, MAX_TAG_BYTES, check_count, check_integer, check_place, check_text
+from ..operation import Rows, Steps, operation
+from ..queues.queues import QueueInfo, require
+from ..queues.stats import Counts, counts
+
+#: Records that one statement removes.
+BATCH = 5_000
+#: Entries of all queues that are read for the head of one with very many delayed or dead jobs.
+LOOK = 10_000
+#: A tag that sorts behind every tag with the same beginning.
+_LAST = "\U0010ffff" * (MAX_TAG_BYTES // 4)
+
+
+class Look(NamedTuple):
+    """What a call on a topic has to know of it first. ``moves``: whether claims may move jobs away."""
+
+    id: int
+    type: str
+    durability: str
+    claim_jitter_ms: int
+    idempotency_window_ms: int
+    moves: bool
+
+
+class TopicLine(NamedTuple):
+    """One line of a list of topics."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a topic stands.
+
+    ``head_seq`` is the highest number it ever gave, removed or not, 0 if none. ``earliest_seq`` is the lowest live one.
+    ``bytes`` is the size of data and meta as JSON text; above ``COUNT_CAP`` records it is extrapolated.
+    """
+
+    info: QueueInfo
+    counts: Counts
+    head_seq: int
+    earliest_seq: int | None
+    last_write_at: datetime | None
+    count: int
+    bytes: int
+
+
+def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[Look]:
+    """Steps that read what a call has to know.
+
+    Raises:
+        QueueNotFound: there is no such topic.
+        NotAQueue: it is a log, and ``leases`` is set.
+    """
+    check_place(project, topic)
+    rows = yield "topic_look", {"project": project, "topic": topic}
+    if not rows:
+        raise QueueNotFound(topic, project)
+    found = Look._make(rows[0])
+    if leases and found.type != "queue":
+        raise NotAQueue(topic)
+    return found
+
+
+@operation
+def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[Look]:
+    """Read what a call on a topic has to know of it first.
+
+    Args:
+        topic: its name.
+        project: the tenant.
+        leases: whether the call is about leases, which only a queue has.
+
+    Raises:
+        QueueNotFound, NotAQueue: see ``leases``.
+    """
+    return (yield from look_steps(project, topic, leases=leases))
+
+
+@operation
+def topics_there(topics: Sequence[str], *, project: str = "") -> Steps[set[str]]:
+    """Return those of these topics that exist."""
+    check_place(project, *topics)
+    rows = yield "topic_names", {"project": project, "names": arrays.texts(topics)}
+    return {row[0] for row in rows}
+
+
+@operation
+def list_topics(
+    *, project: str = "", after: str = "", prefix: str = "", prefixes: Sequence[str] = (), size: int = 100
+) -> Steps[list[TopicLine]]:
+    """List topics by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
+
+    Args:
+        prefix: only names that begin so.
+        prefixes: and with one of these; none given means any.
+    """
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    rows = yield (
+        "topic_list",
+        {"project": project, "after": after, "prefix": prefix, "prefixes": arrays.texts(prefixes), "size": size},
+    )
+    return [TopicLine._make(row) for row in rows]
+
+
+@operation
+def state(topic: str, *, project: str = "") -> Steps[State]:
+    """Return where a topic stands. Reads some thousand entries at most, whatever the backlog.
+
+    Raises:
+        QueueNotFound: there is no such topic.
+    """
+    info = yield from require(project, topic, leases=False)
+    rows = yield from _state(project, topic)
+    if rows[0][1]:
+        yield from expire_steps([info.id])
+        rows = yield from _state(project, topic)
+    _, _, head, earliest, last_write_at, read, size, _ = rows[0]
+    found = yield from counts(topic, project=project).steps()
+    count = found.ready + found.delayed + found.in_flight + found.dead + found.records
+    total = size if count <= read or not read else size * count // read
+    return State(info, found, head, earliest, last_write_at, count, total)
+
+
+def _state(project: str, topic: str) -> Steps[Rows]:
+    rows = yield (
+        "topic_state",
+        {"project": project, "topic": topic, "cap": conf.settings.COUNT_CAP, "look": LOOK},
+    )
+    if not rows:
+        raise QueueNotFound(topic, project)
+    return rows
+
+
+@operation
+def drop(
+    topic: str, *, project: str = "", before: int | None = None, tag: str | None = None, tag_prefix: str | None = None
+) -> Steps[int]:
+    """Remove records of a topic for good, leased ones too: their acks are skipped afterwards.
+
+    Args:
+        topic: its name.
+        project: the tenant.
+        before: only records with a lower number.
+        tag: only records with this tag.
+        tag_prefix: only records whose tag begins so; not together with ``tag``.
+
+    Returns:
+        How many went. They go in batches, each for good when it is done.
+
+    Raises:
+        QueueNotFound, InvalidOption: nothing was removed.
+    """
+    if before is None and tag is None and tag_prefix is None:
+        raise InvalidOption("say which records to remove: below a number, or by tag.")
+    if tag is not None and tag_prefix is not None:
+        raise InvalidOption("tag and tag_prefix exclude each other.")
+    if before is not None:
+        check_integer(before, "before", 0, MAX_SEQ)
+    found = yield from look_steps(project, topic)
+    params: dict[str, Any] = {"queue": found.id, "before": before, "size": BATCH}
+    name = "topic_drop_before"
+    if tag is not None:
+        params |= {"low": check_text(tag, "tag", MAX_TAG_BYTES), "high": tag}
+        name = "topic_drop_tag"
+    elif tag_prefix is not None:
+        check_text(tag_prefix, "tag_prefix", MAX_TAG_BYTES, 0)
+        params |= {"low": tag_prefix, "high": tag_prefix + _LAST}
+        name = "topic_drop_tag"
+    total: int = 0
+    while True:
+        rows = yield name, params
+        gone = yield from remove_steps(found.id, [row[0] for row in rows], JobState.values, reason="deleted")
+        total += len(gone)
+        if len(rows) < BATCH or not gone:
+            return total

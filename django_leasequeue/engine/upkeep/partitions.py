@@ -1,0 +1,317 @@
+"""The partitions of the lease log: made ahead, dropped by retention, with no lock that anybody would feel.
+
+DDL is not an operation: it needs names that are no parameters, and transactions of its own. So these functions take a
+psycopg connection in autocommit mode.
+
+What locks what (PostgreSQL's manual, ALTER TABLE): ATTACH takes SHARE UPDATE EXCLUSIVE on the log, which writers do not
+notice, and ACCESS EXCLUSIVE on the default partition. DETACH takes ACCESS EXCLUSIVE on the log for an instant; DETACH
+CONCURRENTLY is not allowed where a default partition exists, and the default partition is what makes sure that no event
+is ever refused. So each wait for a lock ends after 200 ms (who comes later waits behind it so long at most), and what
+did not work is tried again at the next tick.
+
+Partitions have the rights of the log: who may read it may read them by their own names, as Spark does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from ... import conf
+from ...outage import passes
+from ...sql import statement
+from ..runner import ConnectionExecutor
+
+logger = logging.getLogger("django_leasequeue.partitions")
+
+Connection = psycopg.Connection[Any]
+
+#: How long DDL waits for a lock, and others behind it.
+LOCK_TIMEOUT_MS = 200
+#: Advisory lock of whoever changes partitions.
+LOCK = (1280657732, 2)
+#: Partitions made in one round at most.
+MAX_AHEAD = 100
+#: The comment on a partition that retention has detached and is about to drop. Others are never dropped.
+MARK = "leasequeue: detached by retention, to be dropped"
+
+#: Returns the lowest transaction id whose events somebody still needs; ``None`` when they need none.
+Hold = Callable[[Connection], "int | None"]
+_holds: dict[str, Hold] = {}
+
+
+class Partition(NamedTuple):
+    """One partition: events numbered from ``low`` up to ``high`` (exclusive)."""
+
+    schema: str
+    name: str
+    low: int
+    high: int
+    bytes: int
+
+
+class Layout(NamedTuple):
+    """The log's partitions in order, its last number, and whether events fell into the default partition."""
+
+    head: int
+    partitions: list[Partition]
+    default_bytes: int
+    default_used: bool
+
+
+class Maintained(NamedTuple):
+    """What a round did.
+
+    ``held`` tells for partitions that are old enough which reader keeps them; ``busy`` what could not get its lock and
+    is tried again.
+    """
+
+    made: list[str]
+    dropped: list[str]
+    held: dict[str, str]
+    busy: list[str]
+    default_used: bool
+
+
+def hold_back(name: str, lowest: Hold) -> None:
+    """Register a reader of the log, so that retention keeps what it has not read.
+
+    Args:
+        name: the reader's name, for the log lines; a second registration replaces the first.
+        lowest: called with a connection before a partition is dropped; returns the lowest transaction id that is still
+            needed (``None``: nothing). If it raises, everything is kept.
+    """
+    _holds[name] = lowest
+
+
+def let_go(name: str) -> None:
+    """Forget a reader of the log."""
+    _holds.pop(name, None)
+
+
+def read_layout(connection: Connection) -> Layout:
+    """Return the partitions of the log as they are."""
+    rows = ConnectionExecutor(connection).fetch("event_partitions", {})
+    ranges = [
+        Partition(schema, name, low, high, size) for _, schema, name, low, high, size, _ in rows if low is not None
+    ]
+    default = next(((size, used) for *_, low, _, size, used in rows if low is None), (0, False))
+    return Layout(rows[0][0] if rows else 0, ranges, *default)
+
+
+def default_rows(connection: Connection, size: int = 1_000_000) -> int:
+    """Count the events in the default partition, up to ``size``."""
+    return int(ConnectionExecutor(connection).fetch("event_default_rows", {"size": size})[0][0])
+
+
+def maintain(connection: Connection) -> Maintained:
+    """Make partitions ahead and drop those that retention does not keep.
+
+    Args:
+        connection: in autocommit mode, of a role that owns the log's table.
+
+    Raises:
+        psycopg.errors.InsufficientPrivilege: the role does not own the table.
+    """
+    layout = read_layout(connection)
+    busy: list[str] = []
+    made = _make_ahead(connection, layout, busy)
+    _share(connection, busy)
+    dropped, held = _drop_old(connection, layout, busy)
+    return Maintained(made, dropped, held, busy, layout.default_used)
+
+
+def _ddl(connection: Connection, name: str, **parts: sql.Composable) -> None:
+    connection.execute(sql.SQL(statement(f"ddl/{name}")).format(**parts))
+
+
+def _lock(connection: Connection) -> bool:
+    """Begin: whether nobody else changes partitions now. Inside a transaction."""
+    space, number = LOCK
+    params = {"space": space, "number": number, "lock_timeout": LOCK_TIMEOUT_MS}
+    return bool(ConnectionExecutor(connection).fetch("try_transaction_lock", params)[0][0])
+
+
+def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list[str]:
+    rows = max(int(conf.settings.EVENT_PARTITION_ROWS), 1)
+    ahead = min(max(int(conf.settings.EVENT_PARTITIONS_AHEAD), 1), MAX_AHEAD)
+    schema = layout.partitions[0].schema if layout.partitions else None
+    end = max((partition.high for partition in layout.partitions), default=0)
+    if end <= layout.head:
+        # Numbers have outrun the partitions: their events are in the default one, and writers go on. The next partition
+        # must begin behind every number that is drawn before it is there.
+        end = (layout.head // rows + 1) * rows + (rows if layout.head % rows > rows * 0.9 else 0)
+    missing = ahead - sum(1 for partition in layout.partitions if partition.low > layout.head)
+    made: list[str] = []
+    for _ in range(missing):
+        name = f"leasequeue_leaseevent_p{end}"
+        partition = sql.Identifier(schema, name) if schema else sql.Identifier(name)
+        try:
+            with connection.transaction():
+                if not _lock(connection):
+                    return made
+                _ddl(connection, "event_partition_make", partition=partition)
+                _ddl(
+                    connection,
+                    "event_partition_attach",
+                    partition=partition,
+                    low=sql.Literal(end),
+                    high=sql.Literal(end + rows),
+                )
+                _follow_grants(connection, name)
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.CheckViolation, psycopg.errors.DuplicateTable) as error:
+            logger.info("Partition %s of the lease log is tried again later: %s", name, error)
+            busy.append(name)
+            return made
+        made.append(name)
+        end += rows
+    return made
+
+
+def _share(connection: Connection, busy: list[str]) -> None:
+    """Give partitions that are there the rights that the log has by now."""
+    try:
+        with connection.transaction():
+            if _lock(connection):
+                _follow_grants(connection)
+    except (psycopg.errors.InternalError_, psycopg.errors.UndefinedObject) as error:
+        # Somebody grants, or drops a role, at the same time.
+        logger.info("The rights on partitions of the lease log are set later: %s", error)
+        busy.append("grants")
+
+
+def _follow_grants(connection: Connection, only: str | None = None) -> None:
+    for schema, name, privilege, role, give in ConnectionExecutor(connection).fetch("event_grants", {}):
+        if only in (None, name):
+            _ddl(
+                connection,
+                "event_partition_grant" if give else "event_partition_revoke",
+                privilege=sql.SQL(privilege),
+                partition=sql.Identifier(schema, name),
+                grantee=sql.SQL("PUBLIC") if role is None else sql.Identifier(role),
+            )
+
+
+def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[list[str], dict[str, str]]:
+    dropped: list[str] = []
+    held: dict[str, str] = {}
+    _drop_leftovers(connection, dropped)
+    days = float(conf.settings.EVENT_RETENTION_DAYS)
+    if days <= 0:
+        return dropped, held
+    needs = _needs(connection)
+    for partition in layout.partitions:
+        if partition.high > layout.head + 1 or _is_young(connection, days, partition):
+            break
+        if (reader := _reader(connection, needs, partition)) is not None:
+            held[partition.name] = reader
+            break
+        if not _drop(connection, days, partition, busy):
+            break
+        dropped.append(partition.name)
+    if layout.default_used and not _is_young(connection, days, None):
+        reader = _reader(connection, needs, None)
+        if reader is not None:
+            held["default"] = reader
+        elif _empty_default(connection, days, busy):
+            dropped.append("default")
+    return dropped, held
+
+
+def _needs(connection: Connection) -> dict[str, int]:
+    """Return what each reader needs: its lowest transaction id."""
+    needs: dict[str, int] = {}
+    for name, lowest in list(_holds.items()):
+        try:
+            found = lowest(connection)
+        except Exception as error:
+            if passes(error):
+                raise
+            logger.exception("Reader %s of the lease log cannot say what it needs: everything is kept", name)
+            found = 0
+        if found is not None:
+            needs[name] = found
+    return needs
+
+
+def _reader(connection: Connection, needs: dict[str, int], partition: Partition | None) -> str | None:
+    """Return the first reader that needs events of the partition."""
+    for name, txid in sorted(needs.items()):
+        if _needed(connection, 0, partition, txid)[1]:
+            return name
+    return None
+
+
+def _is_young(connection: Connection, days: float, partition: Partition | None) -> bool:
+    return _needed(connection, days, partition, None)[0]
+
+
+def _needed(connection: Connection, days: float, partition: Partition | None, txid: int | None) -> tuple[bool, bool]:
+    low, high = (partition.low, partition.high) if partition else (None, None)
+    params = {"low": low, "high": high, "days": days, "txid": txid}
+    young, needed = ConnectionExecutor(connection).fetch("event_needed", params)[0]
+    return bool(young), bool(needed)
+
+
+class _StillNeeded(Exception):
+    """An event came in between looking and locking: roll back."""
+
+
+def _drop(connection: Connection, days: float, partition: Partition, busy: list[str]) -> bool:
+    table = sql.Identifier(partition.schema, partition.name)
+    try:
+        with connection.transaction():
+            if not _lock(connection):
+                return False
+            # A transaction that drew its number long ago may have written meanwhile: look again when nobody can.
+            if not _look_under_lock(connection, days, partition, table):
+                raise _StillNeeded
+    except _StillNeeded:
+        return False
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+        logger.info("Partition %s of the lease log is dropped later: %s", partition.name, error)
+        busy.append(partition.name)
+        return False
+    _drop_table(connection, partition.schema, partition.name)
+    return True
+
+
+def _look_under_lock(connection: Connection, days: float, partition: Partition, table: sql.Identifier) -> bool:
+    _ddl(connection, "event_partition_lock", partition=table)
+    if _is_young(connection, days, partition):
+        return False
+    _ddl(connection, "event_partition_detach", partition=table)
+    _ddl(connection, "event_partition_mark", partition=table, mark=sql.Literal(MARK))
+    return True
+
+
+def _drop_table(connection: Connection, schema: str, name: str) -> None:
+    _ddl(connection, "event_partition_drop", partition=sql.Identifier(schema, name))
+
+
+def _drop_leftovers(connection: Connection, dropped: list[str]) -> None:
+    for schema, name in ConnectionExecutor(connection).fetch("event_leftovers", {"mark": MARK}):
+        with suppress(psycopg.errors.UndefinedTable):
+            _drop_table(connection, schema, name)
+            dropped.append(name)
+
+
+def _empty_default(connection: Connection, days: float, busy: list[str]) -> bool:
+    try:
+        with connection.transaction():
+            if not _lock(connection):
+                return False
+            _ddl(connection, "event_default_lock")
+            if _is_young(connection, days, None):
+                return False
+            _ddl(connection, "event_default_truncate")
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+        logger.info("The default partition of the lease log is emptied later: %s", error)
+        busy.append("default")
+        return False
+    return True

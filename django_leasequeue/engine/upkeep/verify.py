@@ -1,0 +1,123 @@
+"""Checking the tables against the lease log: who holds what, and whether everything that waits can be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import psycopg
+
+from .. import arrays, codec
+from ..limits import check_count
+from ..operation import Steps, operation
+from ..runner import ConnectionExecutor
+
+#: What each difference means.
+MEANINGS: dict[str, str] = {
+    "lease_without_event": "the job is leased, and the log says nothing of it",
+    "lease_without_job": "the log says that the job is leased, and it stands nowhere",
+    "lost_job": "the log says that the job waits, and it stands nowhere",
+    "ended_job": "the log says that the job has ended, and it still stands somewhere",
+    "other_place": "the log and the tables say different places",
+    "other_holder": "the log and the claim say different holders, deliveries or deadlines",
+    "empty_claim": "a claim without jobs",
+    "other_length": "the claim has not as many deliveries as jobs",
+    "twice_in_claim": "the claim lists a job twice",
+    "other_name": "the claim says that all its jobs have one name, and this one has another",
+    "below_floor": "jobs wait below the floor: they are not seen",
+    "no_rank": "jobs wait with a rank that the queue does not know: they are not seen",
+    "no_queue": "the job's queue is gone",
+    "no_place": "the job stands nowhere: nobody will ever see it",
+    "two_places": "the job stands in two places at once",
+    "place_without_job": "a place holds a number, and there is no such job",
+    "other_queue": "the job's place is of another queue than the job",
+    "wrong_type": "a record in a queue, or a job in a log",
+    "other_copy": "what the job's place repeats of the job is not what the job says",
+}
+
+
+class Difference(NamedTuple):
+    """One difference; ``expected``: what the log, the claim, the floor or the job says; ``found``: what its place says.
+
+    ``seq`` is 0 where it is of no job.
+    """
+
+    difference: str
+    seq: int
+    queue_id: int
+    queue: str | None
+    project: str | None
+    expected: dict[str, Any]
+    found: dict[str, Any]
+
+    @property
+    def meaning(self) -> str:
+        """What it means, in words."""
+        return MEANINGS[self.difference]
+
+
+class Verification(NamedTuple):
+    """The outcome: ``total`` differences, the first of them, and what was looked at.
+
+    ``unknown`` leases are older than the oldest event that was read (retention, or ``since``): nothing can be said of
+    their holders.
+    """
+
+    at: datetime
+    total: int
+    differences: list[Difference]
+    jobs_with_events: int
+    leases: int
+    unknown: int
+
+
+@operation
+def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verification]:
+    """Rebuild from the lease log where every job is and who holds it, and compare that with where the jobs stand.
+
+    Run it in a transaction of isolation level REPEATABLE READ (``snapshot``), else what happens between its statements
+    looks like differences. It reads the log and the tables of jobs as a whole, a few times, and holds back vacuum while
+    it runs: an operator's tool, not a monitor's. What does not fit work_mem is hashed on the server's disk.
+
+    The log must reach back to where the oldest live lease began; leases older than the oldest event are counted as
+    ``unknown``.
+
+    Args:
+        size: differences returned of each kind of check; all are counted.
+        since: aware; only events from then on (and the jobs that have such events).
+    """
+    size = check_count(size, "size", 100_000, 1)
+    ((at, *_),) = yield "verify_snapshot", {}
+    (totals, *rows) = yield "verify_events", {"size": size, "since": since}
+    _, total, jobs, leases, unknown = totals
+    for name in ("verify_claims", "verify_floors", "verify_jobs"):
+        found = yield name, {"size": size}
+        if found:
+            total += found[0][0]
+            rows += [row[1:] for row in found]
+    names = yield "queue_names", {"queues": arrays.integers({row[2] for row in rows})}
+    known = {queue_id: (name, project) for queue_id, project, name in names}
+    differences = [
+        Difference(what, seq, queue_id, *known.get(queue_id, (None, None)), codec.loads(expected), codec.loads(found))
+        for what, seq, queue_id, expected, found in rows
+    ]
+    return Verification(at, total, differences, jobs, int(leases), int(unknown))
+
+
+@contextmanager
+def snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionExecutor]:
+    """Give an executor whose statements all see one instant (REPEATABLE READ, read only).
+
+    Args:
+        connection: in autocommit mode, without an open transaction.
+    """
+    before = connection.isolation_level, connection.read_only
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    try:
+        with connection.transaction():
+            yield ConnectionExecutor(connection)
+    finally:
+        connection.isolation_level, connection.read_only = before

@@ -1,0 +1,218 @@
+"""Serving the doors beside Django, without what they do not need: the host's middleware, threads, a task per request.
+
+``application = beside(get_asgi_application(), "/v0/")`` in the host's ``asgi.py``. The doors work without it as well,
+as ordinary views; this makes them faster. ``beside(None, "/v0/")`` serves the doors and nothing else, for a process
+beside a site that has a WSGI server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_prefix
+
+from ..engine.pool import close_pools
+from ..notify import close_listeners
+from .options import options
+from .running import RECEIVED
+from .shutdown import stop
+from .streaming import finish_background
+
+logger = logging.getLogger("django_leasequeue.http")
+
+Scope = dict[str, Any]
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: Where ``beside`` notes the view in the ASGI scope.
+MATCH = "leasequeue.match"
+
+#: Seconds that a request may take before its connection is watched: most are done by then.
+WATCH_AFTER = 0.02
+
+
+class ApiHandler(ASGIHandler):
+    """Django's ASGI handler for the doors' views alone.
+
+    No middleware; the Host is checked all the same (``ALLOWED_HOSTS``). A client that goes away ends its request, as
+    with Django's own handler. Bodies are read up to ``MAX_BODY_BYTES``; what is longer is taken from the network and
+    thrown away, so that the answer can be read.
+    """
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        self._middleware_chain = convert_exception_to_response(self._answer)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        request.get_host()
+        found: HttpResponseBase = await self._get_response_async(request)  # type: ignore[attr-defined]  # Django's own
+        return found
+
+    def resolve_request(self, request: Any) -> ResolverMatch:
+        """Return the view, which was found before the body was read."""
+        match: ResolverMatch = request.scope[MATCH]
+        request.resolver_match = match
+        return match
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[RECEIVED] = time.perf_counter()
+        async with ThreadSensitiveContext():
+            if options().AUTHENTICATION_CLASSES:
+                # A host's class may use Django's connections: the signals of a request look after those.
+                await self.handle(scope, receive, send)
+            else:
+                await self._handle(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        with body:
+            set_script_prefix(scope.get("root_path", ""))
+            request, refused = self.create_request(scope, body)
+            if request is None:
+                if refused is not None:
+                    await self.send_response(refused, send)
+                return
+            watcher = _Watcher(receive)
+            try:
+                response = await self.run_get_response(request)
+                await self.send_response(response, send)
+            except asyncio.CancelledError:
+                if not watcher.gone:
+                    raise
+                watcher.forgive()
+            finally:
+                watcher.close()
+
+    async def read_body(self, receive: Receive) -> Any:
+        """Read the body: in memory, and on disk beyond Django's usual size."""
+        limit = options().MAX_BODY_BYTES
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestAborted
+        first = message.get("body", b"")
+        if not message.get("more_body", False) and len(first) <= limit:
+            return io.BytesIO(first)
+        body = tempfile.SpooledTemporaryFile(max_size=2_621_440)  # noqa: SIM115  (the caller closes it)
+        body.write(first)
+        size = len(first)
+        while message.get("more_body", False):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                body.close()
+                raise RequestAborted
+            chunk = message.get("body", b"")
+            # One byte too many is kept: the view then says that the body is too large.
+            if size <= limit:
+                body.write(chunk[: limit + 1 - size])
+            size += len(chunk)
+        body.seek(0)
+        return body
+
+
+class _Watcher:
+    """Cancels the request's task when the client goes away."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.gone = False
+        self._receive = receive
+        self._main = asyncio.current_task()
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        message = await self._receive()
+        if message["type"] == "http.disconnect" and self._main is not None:
+            self.gone = True
+            self._main.cancel()
+
+    def forgive(self) -> None:
+        """The cancellation was ours, and is over."""
+        if self._main is not None:
+            self._main.uncancel()
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
+    """Return the view of a request if it is one of the doors', and below a prefix; whatever else is there is not."""
+    path: str = scope["path"]
+    if not path.startswith(starts):
+        return None
+    try:
+        match = get_resolver().resolve(path.removeprefix(get_script_prefix(scope)))
+    except Resolver404:
+        return None
+    return match if match.func.__module__.startswith(f"{__package__}.") else None
+
+
+def beside(django: Application | None, *prefixes: str) -> Application:
+    """Return an ASGI application that serves the doors itself and leaves the rest to Django.
+
+    Only the doors' own views are served without the host's middleware, whatever else has an address below a prefix. It
+    also speaks the ``lifespan`` protocol: connections are closed when the server ends.
+
+    Args:
+        django: what ``get_asgi_application()`` returned; ``None``: there is nothing here but the doors.
+        prefixes: where the doors are mounted in the host's URLs, for example ``"/v0/"``.
+    """
+    doors = ApiHandler()
+    starts = tuple(prefixes)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http" and (match := _of_ours(scope, starts)) is not None:
+            scope[MATCH] = match
+            await doors(scope, receive, send)
+        elif django is not None:
+            await django(scope, receive, send)
+        elif scope["type"] == "http":
+            from .views import not_found  # the apps are loaded by now
+
+            await doors.send_response(not_found(HttpRequest()), send)
+        else:
+            raise ValueError(f"There is nothing here for a connection of the type {scope['type']}.")
+
+    return application
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            stop()
+            with suppress(Exception):  # whatever is broken now is broken anyway
+                await finish_background()
+                await close_pools()
+                await asyncio.to_thread(close_listeners)
+            await send({"type": "lifespan.shutdown.complete"})
+            return

@@ -1,0 +1,184 @@
+"""Who is asking: our keys, then whatever the host's own DRF authentication says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings as django_settings
+from django.contrib.auth.models import AnonymousUser
+from django.utils.module_loading import import_string
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from .. import conf, engine
+from .access import ADMIN, ALL_SCOPES, DELETE, OPEN, READ, WRITE, Access
+from .errors import ApiError
+from .guesses import looking_up
+from .keys import find, ring, split_token
+from .options import options
+from .running import Runner
+
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
+_HOW = (
+    "Send a key as 'Authorization: Bearer <key>'. Keys are made with 'manage.py leasequeue_apikey create'. To open the"
+    " API to everybody, set LEASEQUEUE['API']['ACCESS'] = 'open'."
+)
+
+
+def unauthorized(why: str) -> ApiError:
+    """Return the error for a request whose key is missing or not good."""
+    return ApiError(401, "unauthorized", f"{why} {_HOW}", headers=_CHALLENGE)
+
+
+def bearer(request: Request, *, in_query: bool = False) -> str | None:
+    """Return the token that a request carries: in its header, or (event streams only) in its query."""
+    scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return str(token.strip())
+    if in_query and request.method == "GET":
+        return request.GET.get("token") or None
+    return None
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """Recognises our keys; ``request.auth`` is then the request's ``Access``. For a host's own views as well."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Access] | None:
+        """Return the anonymous user and the key's rights; ``None`` when the request carries no key of ours.
+
+        Raises:
+            ApiError: the key is unknown, revoked or expired; or too many unknown ones came from there.
+        """
+        parts = split_token(bearer(request) or "")
+        if parts is None:
+            return None
+        prefix, secret = parts
+        known = ring.recall(prefix)
+        if known is None:
+            with looking_up(request, prefix, secret):
+                known = ring.learn(prefix, engine.run(find(prefix)))
+        return AnonymousUser(), _granted(ring.check(known, secret))
+
+    def authenticate_header(self, request: Request) -> str:
+        return _CHALLENGE["WWW-Authenticate"]
+
+
+def _granted(found: Access | str) -> Access:
+    if isinstance(found, str):
+        raise unauthorized(found)
+    return found
+
+
+@cache
+def _host_classes(paths: tuple[str, ...]) -> list[type[BaseAuthentication]]:
+    return [import_string(path) for path in paths]
+
+
+async def authenticate(request: Request, runner: Runner, *, in_query: bool = False) -> Access:
+    """Return what a request may do.
+
+    Our keys come first, then the host's authentication classes, then openness (``ACCESS``).
+
+    Args:
+        request: DRF's request; ``user`` and ``auth`` are set.
+        runner: where to look for the key.
+        in_query: whether a token in the query counts.
+
+    Raises:
+        ApiError: nobody vouches for the request; or too many unknown keys came from its client.
+        rest_framework.exceptions.AuthenticationFailed: a host's class refuses it.
+    """
+    token = bearer(request, in_query=in_query)
+    parts = split_token(token) if token is not None else None
+    if parts is not None:
+        prefix, secret = parts
+        known = ring.recall(prefix)
+        if known is None:
+            with looking_up(request, prefix, secret):
+                known = ring.learn(prefix, await runner_of_keys(runner).run(find(prefix)))
+        access = _granted(ring.check(known, secret))
+        _set(request, AnonymousUser(), access)
+        return access
+    for kind in _host_classes(tuple(options().AUTHENTICATION_CLASSES)):
+        found = await sync_to_async(kind().authenticate)(request)
+        if found is not None:
+            _set(request, *found)
+            return await sync_to_async(_grants())(request) or Access("host", frozenset())
+    if token is not None:
+        raise unauthorized("This key is unknown.")
+    mode = options().ACCESS
+    if mode == "open" or (mode == "auto" and django_settings.DEBUG):
+        _set(request, AnonymousUser(), OPEN)
+        return OPEN
+    raise unauthorized("This API needs a key.")
+
+
+def runner_of_keys(runner: Runner) -> Runner:
+    """Return a runner for the database that holds the keys: the default one, wherever the queues are."""
+    home = str(conf.settings.DATABASE)
+    return runner if runner.using == home else Runner(home, threaded=runner.threaded)
+
+
+def _set(request: Request, user: Any, auth: Any) -> None:
+    request.user, request.auth = user, auth
+
+
+def _grants() -> Callable[[Request], Access | None]:
+    path = options().GRANTS
+    return default_grants if path is None else _imported(path)
+
+
+@cache
+def _imported(path: str) -> Callable[[Request], Access | None]:
+    found: Callable[[Request], Access | None] = import_string(path)
+    return found
+
+
+#: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a
+#: superuser has every permission, and the right to act for all projects is given explicitly.
+PERMISSIONS = {
+    READ: "leasequeue.view_queue",
+    WRITE: "leasequeue.add_job",
+    DELETE: "leasequeue.delete_queue",
+    ADMIN: "leasequeue.change_queue",
+}
+
+
+def default_grants(request: Request) -> Access:
+    """Return the rights of a request that the host authenticated.
+
+    OAuth scopes named ``leasequeue:read`` and so on, where the host's token has scopes; the user's Django permissions
+    otherwise (``view_queue``, ``add_job``, ``delete_queue``, ``change_queue``).
+    """
+    who = f"user:{getattr(request.user, 'pk', None)}"
+    given = getattr(request.auth, "scopes", None) or getattr(request.auth, "scope", None)
+    if given is not None:
+        words = given.split() if isinstance(given, str) else list(given)
+        return Access(who, frozenset(scope for scope in ALL_SCOPES if f"leasequeue:{scope}" in words))
+    return Access(who, frozenset(scope for scope, name in PERMISSIONS.items() if request.user.has_perm(name)))
+
+
+def require(access: Access, scopes: frozenset[str], topic: str | None = None) -> None:
+    """Check that a request may do what it asks for.
+
+    Raises:
+        ApiError: 403, naming what is missing.
+    """
+    missing = access.missing(scopes)
+    if missing:
+        raise ApiError(403, "forbidden", f"This needs the scope {' and '.join(missing)}, which the key does not have.")
+    if topic is not None and not access.sees(topic):
+        raise ApiError(403, "forbidden", f"This key may not use the topic {topic!r}: ask for a key with its prefix.")
+
+
+class HasScopes(BasePermission):
+    """For a host's own views that use our keys: the view says ``required_scopes = {"POST": frozenset({"write"})}``."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        access = request.auth
+        needed = getattr(view, "required_scopes", {}).get(request.method, frozenset())
+        return isinstance(access, Access) and not access.missing(needed)

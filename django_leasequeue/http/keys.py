@@ -1,0 +1,203 @@
+"""API keys: made, recognised, trusted for a moment, counted as used."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from .. import conf
+from ..engine import audit, clock
+from ..engine.operation import Steps, operation
+from ..models.apikey import ApiKey
+from .access import Access
+from .options import options
+
+#: How a token begins: it can be told from a host's own tokens, and secret scanners can find it.
+MARK = "lqk_"
+_PREFIX_BYTES = 6
+#: Seconds between two notes that a key was used.
+USED_EVERY = 60.0
+#: Keys that a process remembers.
+_REMEMBERED = 10_000
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_token() -> tuple[str, str, str]:
+    """Return a new token, and what is stored of it: its prefix and the SHA-256 of its secret (256 random bits)."""
+    prefix, secret = secrets.token_hex(_PREFIX_BYTES), secrets.token_urlsafe(32)
+    return f"{MARK}{prefix}_{secret}", prefix, _digest(secret)
+
+
+def create_key(
+    name: str,
+    scopes: Sequence[str],
+    *,
+    topics: Sequence[str] = (),
+    project: str = "",
+    expires_at: datetime | None = None,
+    rate_per_second: int | None = None,
+    using: str | None = None,
+    by: audit.Actor = audit.CODE,
+) -> tuple[ApiKey, str]:
+    """Make a key and return it with its token, which is not kept and cannot be shown again; the audit says so.
+
+    Args:
+        name: who uses it, and for what.
+        scopes: ``read``, ``write``, ``delete``, ``admin``, ``projects`` (to act for every project; not with topics).
+        topics: only topics whose names begin so; none given means all.
+        project: the tenant it belongs to.
+        expires_at: when it ends, aware; ``None`` for never.
+        rate_per_second: requests a second; ``None`` for the API's default.
+        using: alias of the database; ``None`` for ours.
+        by: who makes it.
+
+    Raises:
+        ValidationError: the key cannot be, such as one for every project with topics.
+    """
+    token, prefix, digest = make_token()
+    key = ApiKey(
+        name=name,
+        prefix=prefix,
+        digest=digest,
+        scopes=list(scopes),
+        topics=list(topics),
+        project=project,
+        expires_at=expires_at,
+        rate_per_second=rate_per_second,
+    )
+    key.full_clean()
+    using = using or str(conf.settings.DATABASE)
+    with transaction.atomic(using=using):
+        key.save(using=using)
+        note("create_key", key, by)
+    return key, token
+
+
+def rotate_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> str:
+    """Give a key a new secret and return its token; the old one stops working, and the audit says who did it."""
+    token, key.prefix, key.digest = make_token()
+    with transaction.atomic(using=key._state.db):
+        key.save(update_fields=["prefix", "digest"])
+        note("rotate_key", key, by)
+    return token
+
+
+def revoke_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> bool:
+    """Make a key useless for good; the audit says who did it. Return whether it was not revoked before."""
+    now = timezone.now()
+    with transaction.atomic(using=key._state.db):
+        done = ApiKey.objects.using(key._state.db).filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
+        if done:
+            key.revoked_at = now
+            note("revoke_key", key, by)
+    return bool(done)
+
+
+def note(action: str, key: ApiKey, by: audit.Actor) -> None:
+    """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing."""
+    detail = {
+        "key": key.pk,
+        "name": key.name,
+        "prefix": key.prefix,
+        "scopes": key.scopes,
+        "topics": key.topics,
+        "rate_per_second": key.rate_per_second,
+        "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
+    }
+    audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
+
+
+def split_token(token: str) -> tuple[str, str] | None:
+    """Return the prefix and the secret of a token of ours; ``None`` if it is somebody else's."""
+    if not token.startswith(MARK):
+        return None
+    prefix, found, secret = token.removeprefix(MARK).partition("_")
+    return (prefix, secret) if found and 0 < len(prefix) <= 16 and len(token) <= 200 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A key as it was read, and when (monotonic seconds)."""
+
+    digest: str
+    access: Access
+    expires_at: datetime | None
+    revoked: bool
+    read_at: float
+
+
+@operation
+def find(prefix: str) -> Steps[tuple[Any, ...] | None]:
+    """Read a key by its prefix, and note that it is used if nobody did for a minute."""
+    rows = yield "apikey_find", {"prefix": prefix, "every": USED_EVERY}
+    if not rows:
+        return None
+    if rows[0][-1]:
+        yield "apikey_used", {"id": rows[0][0], "every": USED_EVERY}
+    return rows[0]
+
+
+class KeyRing:
+    """The keys that this process has seen, each trusted for a moment (``KEY_CACHE_SECONDS``).
+
+    Looking a key up is split in two, so that sync and async callers share it: ``recall`` asks the memory; when it does
+    not know, run ``find`` and give the row to ``learn``.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def recall(self, prefix: str) -> _Known | None:
+        """Return what is remembered of a key, unless it is too old."""
+        known = self._known.get(prefix)
+        if known is None or time.monotonic() - known.read_at > options().KEY_CACHE_SECONDS:
+            return None
+        return known
+
+    def knows(self, prefix: str, secret: str) -> bool:
+        """Return whether a key was seen with this secret, however long ago."""
+        known = self._known.get(prefix)
+        return known is not None and hmac.compare_digest(_digest(secret), known.digest)
+
+    def learn(self, prefix: str, row: tuple[Any, ...] | None) -> _Known | None:
+        """Remember a key as it was read; ``None`` if there is none."""
+        if row is None:
+            self._known.pop(prefix, None)
+            return None
+        key_id, name, digest, scopes, topics, project, rate, expires_at, revoked, _ = row
+        access = Access(f"key:{key_id}:{name}", frozenset(scopes), tuple(topics), project, rate)
+        known = _Known(digest, access, expires_at, revoked, time.monotonic())
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[prefix] = known
+        return known
+
+    def check(self, known: _Known | None, secret: str) -> Access | str:
+        """Return the rights of a key, or why it is refused; a wrong secret and an unknown key take the same time."""
+        fits = hmac.compare_digest(_digest(secret), known.digest if known else _digest(""))
+        if known is None or not fits:
+            return "This key is unknown."
+        if known.revoked:
+            return "This key was revoked."
+        if known.expires_at is not None and known.expires_at <= clock.now().astimezone(UTC):
+            return "This key has expired."
+        return known.access
+
+    def forget(self) -> None:
+        """Remember nothing (tests)."""
+        self._known.clear()
+
+
+ring = KeyRing()

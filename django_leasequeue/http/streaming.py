@@ -1,0 +1,233 @@
+"""Server-sent events: frames, heartbeats, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+from django.http import HttpRequest, StreamingHttpResponse
+
+from ..outage import Outage
+from . import payload
+from .errors import ApiError, describe
+from .options import options
+from .running import is_wsgi
+from .shutdown import stopping
+
+logger = logging.getLogger("django_leasequeue.http")
+
+HEARTBEAT = b": hb\n\n"
+#: What every stream begins with: how long to wait before connecting again, and a sign of life.
+OPENING = b"retry: 2000\n\n" + HEARTBEAT
+
+#: One line when the first stream gets nothing more from the database, one when the last does again.
+outage = Outage(logger, "Streams wait for the database", "Streams go on")
+
+#: Who has how many streams open in this process.
+_open_streams: Counter[str] = Counter()
+_background: set[asyncio.Task[Any]] = set()
+
+
+def frame(event: str, data: Any, frame_id: str | None = None) -> bytes:
+    """Return one event."""
+    mark = b"" if frame_id is None else b"id: %b\n" % frame_id.encode()
+    return b"%bevent: %b\ndata: %b\n\n" % (mark, event.encode(), payload.dumps(data))
+
+
+def error_frame(code: int, message: str, frame_id: str | None = None) -> bytes:
+    """Return an error event: its code is like an HTTP status. The stream ends after it."""
+    return frame("error", {"code": code, "message": message}, frame_id)
+
+
+def in_background(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Run something to its end although the request that began it is cancelled."""
+    task = asyncio.ensure_future(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return task
+
+
+async def finish_background(timeout: float = 5.0) -> None:  # noqa: ASYNC109  (of what others have begun)
+    """Wait for what runs in the background (at shutdown)."""
+    if _background:
+        await asyncio.wait(_background, timeout=timeout)
+
+
+def _no_place(who: str) -> str | None:
+    """Return why there is no place for another stream of a caller; ``None`` if there is one.
+
+    A caller takes the next place while it has fewer than are free: alone it gets half of them, two get a third each,
+    and one that comes late finds one.
+    """
+    from .access import OPEN  # (models: asgi.py imports this module before the apps are loaded)
+
+    limit, taken = options().MAX_STREAMS, _open_streams.total()
+    if taken >= limit:
+        return f"This server process has {taken} streams open, which is its limit (MAX_STREAMS). Try another one."
+    if who != OPEN.who and _open_streams[who] >= limit - taken:
+        return (
+            f"This key has {_open_streams[who]} streams open in this server process; the {limit - taken} places that"
+            " are free (of MAX_STREAMS) are for others. Try another process."
+        )
+    return None
+
+
+def require_stream(request: HttpRequest, who: str) -> None:
+    """Check that an event stream is possible and wanted.
+
+    Raises:
+        ApiError: 406 unless the client takes ``text/event-stream``, 503 under WSGI and when too many are open.
+    """
+    if not _accepts(request.META.get("HTTP_ACCEPT", "")):
+        raise ApiError(406, "not_acceptable", "This is an event stream: send 'Accept: text/event-stream'.")
+    if is_wsgi(request):
+        raise ApiError(
+            503,
+            "not_ready",
+            "Event streams need an ASGI server, and this one speaks WSGI. Run the project's ASGI application, for"
+            " example with uvicorn; the other endpoints work here.",
+            headers={"Retry-After": "60"},
+        )
+    why = _no_place(who)
+    if why is not None:
+        raise ApiError(503, "not_ready", why, headers={"Retry-After": "2"})
+
+
+def _accepts(accept: str) -> bool:
+    for item in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in item.split(";"))
+        if kind in ("text/event-stream", "text/*", "*/*") and "q=0" not in parameters and "q=0.0" not in parameters:
+            return True
+    return False
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """A response whose iterator is closed with it: the end of a connection is seen at once."""
+
+    def __init__(self, source: AsyncIterator[bytes]) -> None:
+        super().__init__(
+            source,
+            content_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        self._source = source
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._source
+
+
+class Stream:
+    """One open stream: whoever has something for it pushes frames; the client's speed decides when they leave.
+
+    It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it. A client
+    that does not read stays as it is, and nobody else waits for it.
+
+    Args:
+        recheck: raises when the client may not go on (its key was revoked); asked every ``RECHECK_SECONDS``.
+    """
+
+    def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
+        self._recheck = recheck
+        self._frames: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._ended = False
+        self.waiting = False
+        self.closed = False
+
+    @property
+    def hungry(self) -> bool:
+        """Whether the client has taken everything and waits."""
+        return self.waiting and not self._frames and not self._ended
+
+    def push(self, data: bytes) -> None:
+        """Send a frame."""
+        if not self._ended:
+            self._frames.append(data)
+            self._wake.set()
+
+    def end(self, data: bytes | None = None) -> None:
+        """Send a last frame and end."""
+        if data is not None:
+            self.push(data)
+        self._ended = True
+        self._wake.set()
+
+    def opened(self) -> None:
+        """Begin to get what the stream is for."""
+
+    def wants(self) -> None:
+        """Get more: called each time before waiting."""
+
+    def left(self) -> Awaitable[Any] | None:
+        """Clean up; called once, whoever ended the stream. What takes time goes on in the background."""
+
+    def error(self, code: int, message: str) -> bytes:
+        """Return an error event of this stream."""
+        return error_frame(code, message)
+
+    async def frames(self, who: str) -> AsyncIterator[bytes]:
+        """Yield what is to be sent to ``who``, heartbeats in between, until the end."""
+        why = _no_place(who)
+        if why is not None:  # the last places were taken since the request was admitted
+            yield self.error(503, why)
+            return
+        _open_streams[who] += 1
+        ender = asyncio.ensure_future(self._end_in_time())
+        try:
+            self.opened()
+            yield OPENING
+            while True:
+                while self._frames:
+                    # Several frames that wait go as one piece.
+                    piece = b"".join(self._frames)
+                    self._frames.clear()
+                    yield piece
+                if self._ended:
+                    break
+                if not await self._pause():
+                    yield HEARTBEAT
+        finally:
+            _open_streams[who] -= 1
+            if not _open_streams[who]:
+                del _open_streams[who]
+            ender.cancel()
+            self.closed = True
+            cleaning = self.left()
+        if cleaning is not None:
+            # An orderly end: the server may be about to stop, and would not wait for what runs in the background.
+            await asyncio.shield(cleaning)
+
+    async def _pause(self) -> bool:
+        """Wait for something to send; return False when it is time for a sign of life instead."""
+        self._wake.clear()
+        self.waiting = True
+        self.wants()
+        try:
+            async with asyncio.timeout(options().HEARTBEAT_SECONDS):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self.waiting = False
+        return True
+
+    async def _end_in_time(self) -> None:
+        stop = stopping()
+        while True:
+            try:
+                async with asyncio.timeout(options().RECHECK_SECONDS):
+                    await stop.wait()
+            except TimeoutError:
+                try:
+                    await self._recheck()
+                except Exception as error:  # noqa: BLE001  (whatever refuses the client ends the stream)
+                    answer = describe(error)
+                    if answer.status < 500 and answer.status != 429:  # those say nothing of the key
+                        self.end(self.error(answer.status, answer.message))
+                        return
+            else:
+                self.end(self.error(503, "The server stops. Connect again."))
+                return

@@ -1,0 +1,57 @@
+"""Waiting for one's cohort (``claim_jitter_ms``), and being dealt to with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from ...engine import LeasedJob
+from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
+from ...engine.topics.topics import Look
+from ..running import Runner
+from ..streaming import in_background
+
+logger = logging.getLogger("django_leasequeue.http")
+
+_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Lock]] = WeakKeyDictionary()
+
+
+def _lock(using: str, queue_id: int) -> asyncio.Lock:
+    """One dealer of this process at a time: the others would only hold connections while they wait."""
+    locks = _locks.setdefault(asyncio.get_running_loop(), {})
+    if len(locks) > 10_000:
+        locks.clear()
+    return locks.setdefault((using, queue_id), asyncio.Lock())
+
+
+async def claim_together(
+    runner: Runner, project: str, topic: str, found: Look, claimers: Sequence[Claimer]
+) -> list[list[LeasedJob]]:
+    """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt.
+
+    Cancelled meanwhile (the client went away), nothing stays leased.
+    """
+    joined = await runner.run(join(found.id, found.claim_jitter_ms, claimers))
+    waiters = joined.waiters
+    try:
+        await asyncio.sleep(joined.wait_ms / 1000)
+        async with _lock(runner.using, found.id):
+            dealt = await runner.run(take(waiters))
+            missing = [waiter for waiter in waiters if waiter not in dealt]
+            if missing:
+                rest = await runner.run(deal_cohort(topic, found, missing, project=project))
+                dealt = {**dealt, **rest}
+    except BaseException:
+        in_background(_leave(runner, waiters, project))
+        raise
+    return [dealt.get(waiter, []) for waiter in waiters]
+
+
+async def _leave(runner: Runner, waiters: Sequence[int], project: str) -> None:
+    try:
+        await runner.run(leave(waiters, project=project))
+    except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+        reason = " ".join(str(error).split())
+        logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)

@@ -1,0 +1,327 @@
+"""Feeding the ``/work`` streams of one queue: one task for all of them in this process.
+
+The task sleeps until something happened: a job arrived, a place became free (an ack or nack anywhere tells this process
+through the claim's connection mark), a lease of a stream expired, a delayed job is due. Then one statement looks which
+leases still stand, and one statement deals jobs to every stream that has a place and whose client keeps up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ... import engine
+from ...engine import LeasedJob, Release
+from ...engine.leases.cohort import Claimer, deal
+from ...engine.leases.held import next_due, still_held
+from ...engine.topics.topics import Look, look
+from ...exceptions import NotAQueue, QueueNotFound
+from ...notify import Watch, get_listener
+from ...outage import passes
+from ..running import Runner
+from ..streaming import Stream, frame, in_background, outage
+from .answers import leased
+from .coalescing import claim_together
+
+if TYPE_CHECKING:
+    from .desk import Desk
+
+logger = logging.getLogger("django_leasequeue.http")
+
+#: Seconds between looks at all leases: what removes a leased job without a word (a cap, a purge) frees its place then.
+BACKSTOP = 5.0
+#: Seconds between looks for jobs while nobody can tell us (no LISTEN connection), and while all goes well: a lease of
+#: another worker that expires tells nobody before somebody sweeps.
+POLL, LOOK = 0.5, 1.0
+#: Seconds between two looks for what is due by the clock.
+DUE_STEP = 0.25
+#: Seconds that we stay announced as waiting after the last free place was taken: to say so costs producers a NOTIFY.
+LINGER = 1.0
+#: Seconds that entering waits until producers know of us.
+READY_TIMEOUT = 5.0
+
+_numbers = itertools.count(1)
+
+
+class WorkStream(Stream):
+    """One worker's stream.
+
+    Args:
+        hub: who feeds it.
+        node: the worker.
+        size: how many jobs it may hold at once.
+        lease_ms: the length of its leases; ``None`` for the queue's.
+        recheck: see ``Stream``.
+    """
+
+    def __init__(
+        self, hub: WorkHub, node: str, size: int, lease_ms: int | None, recheck: Callable[[], Awaitable[Any]]
+    ) -> None:
+        super().__init__(recheck)
+        self.number = next(_numbers)
+        self._hub = hub
+        self.claimer = Claimer(node, size, lease_ms, f"{hub.channel}:{self.number}")
+        #: seq -> claim, and when it ends by this process's clock.
+        self.held: dict[int, int] = {}
+        #: Whether it waits in a cohort.
+        self.joining = False
+        self.ends: dict[int, float] = {}
+
+    @property
+    def free(self) -> int:
+        """Places that are free."""
+        return self.claimer.size - len(self.held)
+
+    def opened(self) -> None:
+        self._hub.enter(self)
+
+    def wants(self) -> None:
+        self._hub.wake()
+
+    def left(self) -> Awaitable[Any] | None:
+        return self._hub.leave(self)
+
+    def give(self, topic: str, jobs: Iterable[LeasedJob]) -> None:
+        """Send jobs."""
+        now = time.monotonic()
+        for job in jobs:
+            self.held[job.seq] = job.claim
+            self.ends[job.seq] = now + (job.deadline - job.claimed_at).total_seconds()
+            self.push(frame("job", {"topic": topic, **leased(job)}, str(job.seq)))
+
+    def keep(self, asked: Iterable[int], standing: dict[int, float]) -> None:
+        """Forget those of the leases asked about that do not stand any more."""
+        now = time.monotonic()
+        for seq in asked:
+            if seq in standing:
+                self.ends[seq] = now + standing[seq]
+            else:
+                self.held.pop(seq, None)
+                self.ends.pop(seq, None)
+
+
+class WorkHub:
+    """The streams of one queue in this process."""
+
+    def __init__(self, desk: Desk, runner: Runner, project: str, topic: str, found: Look) -> None:
+        self.channel = desk.channel
+        self.queue_id = found.id
+        self._desk = desk
+        self._runner = runner
+        self._project = project
+        self._topic = topic
+        self._streams: dict[int, WorkStream] = {}
+        self._event = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._watch: Watch | None = None
+        self._idle_since = 0.0
+        self._look_at = 0.0
+        self._due_at: float | None = None
+        self._dealt_at = 0.0
+        #: Streams whose leases are to be looked at.
+        self._doubtful: set[int] = set()
+        #: Whether there may be jobs: not after a deal that could not fill everybody, until something happens.
+        self._more = True
+        #: Counts what happened, so that a deal can tell whether its end is still the truth.
+        self._news = 0
+        self._loop = asyncio.get_running_loop()
+
+    def enter(self, stream: WorkStream) -> None:
+        """Feed a stream from now on."""
+        self._streams[stream.number] = stream
+        self._desk.enter(self, stream)
+        self._more = True
+        if self._task is None:
+            self._task = in_background(self._run())
+        self.wake()
+
+    def leave(self, stream: WorkStream) -> Awaitable[Any] | None:
+        """Feed a stream no more, and give back what it holds."""
+        self._streams.pop(stream.number, None)
+        self._desk.leave(stream)
+        self.wake()
+        if not stream.held:
+            return None
+        return in_background(self._release(stream.claimer.node, stream.held, unstarted=False))
+
+    def wake(self) -> None:
+        """Let the task look."""
+        self._event.set()
+
+    def jobs_may_be_there(self) -> None:
+        """A job may be ready. Called by the listener's thread."""
+
+        with suppress(RuntimeError):  # the loop is closed: nobody streams there
+            self._loop.call_soon_threadsafe(self._news_came)
+
+    def _news_came(self) -> None:
+        self._more = True
+        self._news += 1
+        self._event.set()
+
+    def settled(self, number: int | None) -> None:
+        """Somebody settled a job of a stream (``None``: of any)."""
+        self._doubtful.update(self._streams if number is None else (number,))
+        self._event.set()
+
+    def end(self, message: str) -> None:
+        """End every stream: the topic is not the queue that it was."""
+        for stream in list(self._streams.values()):
+            stream.end(stream.error(409, message))
+
+    async def _release(self, node: str, held: dict[int, int], *, unstarted: bool) -> None:
+        releases = [Release(seq, claim, 0) for seq, claim in held.items()]
+        try:
+            await self._runner.run(engine.release(releases, node, project=self._project, unstarted=unstarted))
+        except Exception as error:
+            trace = None if passes(error) else error
+            logger.warning("The leases of a stream could not be released, they expire: %s", error, exc_info=trace)
+
+    def _failed(self, error: Exception) -> None:
+        """Go on looking: the database is away, or something is wrong."""
+        if passes(error):
+            outage.begins(self, error)
+        else:
+            logger.error("The streams of %r could not be fed; trying again", self._topic, exc_info=error)
+        self._more = True
+
+    async def _run(self) -> None:
+        try:
+            while self._streams:
+                self._event.clear()
+                try:
+                    pause = await self._round()
+                except QueueNotFound:
+                    self.end(f"The topic {self._topic!r} was deleted.")
+                    pause = POLL
+                except NotAQueue:
+                    self.end(f"The topic {self._topic!r} is a log now: it has no jobs to lease.")
+                    pause = POLL
+                except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
+                    self._failed(error)
+                    pause = 1.0
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._event.wait()
+        finally:
+            self._task = None
+            self._stop_watching()
+            outage.ends(self)
+            if self._streams:
+                self._task = in_background(self._run())
+            else:
+                self._desk.close(self)
+
+    async def _round(self) -> float:
+        """Look at leases, deal jobs; return the seconds to sleep unless something happens."""
+        now = time.monotonic()
+        await self._check_leases(now)
+        if self._due_at is not None and now >= self._due_at:
+            self._due_at, self._more = None, True
+        takers = [
+            stream for stream in self._streams.values() if stream.hungry and stream.free > 0 and not stream.joining
+        ]
+        if takers:
+            self._idle_since = now
+            if now - self._dealt_at >= (LOOK if self._watch is None or self._watch.live else POLL):
+                self._more = True
+            if self._more:
+                await self._deal(takers)
+                return 0.0
+            if self._watch is None:
+                # Say that we wait, then look once more: what came in between told nobody.
+                self._watch = get_listener(self._runner.using).watch([self.queue_id], self.jobs_may_be_there)
+                await self._watch.async_ready(READY_TIMEOUT)
+                self._more = True
+                return 0.0
+        elif self._watch is not None and now - self._idle_since >= LINGER:
+            self._stop_watching()
+        return self._pause(now, bool(takers))
+
+    def _pause(self, now: float, takers: bool) -> float:
+        ends = [min(stream.ends.values()) for stream in self._streams.values() if stream.ends]
+        waits = [BACKSTOP, *(end - now + 0.01 for end in ends)]
+        if takers:
+            if self._due_at is not None:
+                waits.append(self._due_at - now)
+            waits.append(LOOK if self._watch is None or self._watch.live else POLL)
+        elif self._watch is not None:
+            waits.append(self._idle_since + LINGER - now)
+        return max(0.0, min(waits))
+
+    async def _check_leases(self, now: float) -> None:
+        every = now - self._look_at >= BACKSTOP
+        if every:
+            self._look_at = now
+        checked = [
+            stream
+            for stream in self._streams.values()
+            if stream.held and (every or stream.number in self._doubtful or min(stream.ends.values()) < now)
+        ]
+        self._doubtful.clear()
+        if not checked:
+            return
+        asked = {stream.number: dict(stream.held) for stream in checked}
+        leases = {seq: claim for held in asked.values() for seq, claim in held.items()}
+        standing = await self._runner.run(still_held(leases))
+        for stream in checked:
+            stream.keep(asked[stream.number], standing)
+
+    async def _deal(self, takers: list[WorkStream]) -> None:
+        found = await self._runner.run(look(self._topic, project=self._project, leases=True))
+        if found.id != self.queue_id:
+            raise QueueNotFound(self._topic, self._project)
+        claimers = [stream.claimer._replace(size=stream.free) for stream in takers]
+        self._dealt_at = time.monotonic()
+        if found.claim_jitter_ms:
+            # Others who want jobs while the window is open join as well: do not wait here.
+            for stream in takers:
+                stream.joining = True
+            in_background(self._deal_together(found, takers, claimers))
+            return
+        news = self._news
+        hands = await self._runner.run(deal(self._topic, claimers, project=self._project))
+        await self._give(takers, claimers, hands, news)
+
+    async def _deal_together(self, found: Look, takers: list[WorkStream], claimers: list[Claimer]) -> None:
+        news = self._news
+        try:
+            hands = await claim_together(self._runner, self._project, self._topic, found, claimers)
+            await self._give(takers, claimers, hands, news)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
+            self._failed(error)
+            await asyncio.sleep(1.0)
+        finally:
+            for stream in takers:
+                stream.joining = False
+            self.wake()
+
+    async def _give(
+        self, takers: list[WorkStream], claimers: list[Claimer], hands: list[list[LeasedJob]], news: int
+    ) -> None:
+        outage.ends(self)
+        wanted = given = 0
+        for stream, claimer, jobs in zip(takers, claimers, hands, strict=True):
+            wanted, given = wanted + claimer.size, given + len(jobs)
+            if stream.closed:
+                if jobs:
+                    held = {job.seq: job.claim for job in jobs}
+                    in_background(self._release(claimer.node, held, unstarted=True))
+            else:
+                stream.give(self._topic, jobs)
+        if given < wanted and news == self._news:
+            # Drained, until something happens.
+            self._more = False
+            due = await self._runner.run(next_due(self.queue_id))
+            self._due_at = None if due is None else time.monotonic() + max(due, DUE_STEP)
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+            self._more = True

@@ -1,0 +1,220 @@
+"""The life of a lease: claim, ack, nack, extend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from ... import engine
+from ...engine import Operation, Settled
+from ...engine.leases.cohort import Claimer
+from ..access import READ, WRITE
+from ..schema import describe
+from . import answers
+from .base import TopicView
+from .coalescing import claim_together
+from .serializers import AckBody, ClaimBody, ExtendBody, NackBody
+from .shapes import TOPIC, Acked, Claimed, Extended, Nacked
+
+_TAG = "leases"
+_ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
+_BATCH_ERRORS: dict[int, list[str]] = {400: ["batch_too_large"], **_ERRORS}
+
+
+class ClaimView(TopicView):
+    """Lease jobs."""
+
+    required_scopes = {"POST": frozenset({READ, WRITE})}
+
+    @describe(
+        "claimJobs",
+        "Lease jobs to a worker",
+        tag=_TAG,
+        description=(
+            "Jobs whose lease expired come first, before any that was never delivered. Fewer than `max`, or none, is "
+            "no error: the queue is (nearly) empty."
+        ),
+        body=ClaimBody,
+        answers={200: Claimed},
+        errors=_ERRORS,
+        parameters=[TOPIC],
+        examples={
+            "Up to 16 jobs": (
+                {"node": "api-fra-1", "max": 16, "lease_ms": 30000},
+                {
+                    "topic": "transcode",
+                    "claimed": [
+                        {
+                            "$seq": 480101,
+                            "lease_id": "lease_000000000000002a0000000000075365",
+                            "deadline": 1748450039000,
+                            "$ts": 1748450001000,
+                            "$tag": "clip-8800",
+                            "deliveries": 1,
+                            "data": {"src": "s3://uploads/clip-8800.mov"},
+                        }
+                    ],
+                    "count": 1,
+                    "ready": 0,
+                    "performance": {"server_total_ms": 1.4, "throttle_wait_ms": 0.0},
+                },
+            )
+        },
+    )
+    async def post(self, request: Request, topic: str) -> HttpResponse:
+        body = self.body(ClaimBody)
+        claimer = Claimer(body["node"], body["max"], body.get("lease_ms"))
+        # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
+        # claims gather in a window, or no queue at all.
+        jobs = await self.run(
+            engine.claim(
+                topic,
+                claimer.node,
+                claimer.size,
+                project=self.project,
+                lease_ms=claimer.lease_ms,
+                skip_coalesced=True,
+                strict=False,
+            )
+        )
+        if not jobs:
+            found = await self.look(topic, leases=True)
+            if found.claim_jitter_ms:
+                (jobs,) = await claim_together(self.runner, self.project, topic, found, [claimer])
+        figures = await self.figures(topic, ready=-len(jobs), in_flight=len(jobs))
+        return self.answer(
+            {
+                "topic": topic,
+                "claimed": [answers.leased(job) for job in jobs],
+                "count": len(jobs),
+                "ready": figures.ready,
+            },
+            performance={"throttle_wait_ms": 0.0},
+        )
+
+
+class SettleView(TopicView):
+    """What ack, nack and extend share."""
+
+    required_scopes = {"POST": frozenset({WRITE})}
+
+    async def settle(
+        self, topic: str, operation: Operation[Settled], *, durably: bool = False
+    ) -> tuple[Settled, float]:
+        """Run a settle operation; where nothing was settled, say so if the topic is not there or is a log.
+
+        Raises:
+            QueueNotFound, NotAQueue.
+        """
+        if durably:
+            settled, fsync_ms = await self.run_durably(topic, operation)
+        else:
+            settled, fsync_ms = await self.run(operation), 0.0
+        if not settled.ok:
+            await self.look(topic, leases=True)
+        return settled, fsync_ms
+
+
+def _skipped(settled: Settled, asked: Sequence[int]) -> list[int]:
+    """The seqs that were not settled, in the order asked, once each."""
+    done = set(settled.ok)
+    return [seq for seq in dict.fromkeys(asked) if seq not in done]
+
+
+class AckView(SettleView):
+    """Complete jobs."""
+
+    @describe(
+        "ackJobs",
+        "Complete jobs: they are deleted",
+        tag=_TAG,
+        description="Safe to repeat: what is not held by the node is skipped.",
+        body=AckBody,
+        answers={200: Acked},
+        errors=_BATCH_ERRORS,
+        parameters=[TOPIC],
+    )
+    async def post(self, request: Request, topic: str) -> HttpResponse:
+        body = self.body(AckBody)
+        operation = engine.ack(body["seqs"], body["node"], claims=body.get("claims"), project=self.project, queue=topic)
+        settled, fsync_ms = await self.settle(topic, operation, durably=True)
+        acked = len(settled.ok)
+        figures = await self.figures(topic, in_flight=-acked, count=-acked)
+        return self.answer(
+            {
+                "topic": topic,
+                "acked": acked,
+                "skipped": _skipped(settled, body["seqs"]),
+                "ready": figures.ready,
+                "in_flight": figures.in_flight,
+            },
+            performance={"fsync_ms": fsync_ms},
+        )
+
+
+class NackView(SettleView):
+    """Give jobs back."""
+
+    @describe(
+        "nackJobs",
+        "Give jobs back, at once or after a delay",
+        tag=_TAG,
+        description="A delayed job is in no counter until its time has come.",
+        body=NackBody,
+        answers={200: Nacked},
+        errors=_BATCH_ERRORS,
+        parameters=[TOPIC],
+    )
+    async def post(self, request: Request, topic: str) -> HttpResponse:
+        body = self.body(NackBody)
+        operation = engine.nack(
+            body["seqs"],
+            body["node"],
+            delay_ms=body["delay_ms"],
+            claims=body.get("claims"),
+            project=self.project,
+            queue=topic,
+        )
+        settled, _ = await self.settle(topic, operation)
+        nacked = len(settled.ok)
+        figures = await self.figures(topic, ready=0 if body["delay_ms"] else nacked, in_flight=-nacked)
+        return self.answer(
+            {
+                "topic": topic,
+                "nacked": nacked,
+                "skipped": _skipped(settled, body["seqs"]),
+                "ready": figures.ready,
+                "in_flight": figures.in_flight,
+            }
+        )
+
+
+class ExtendView(SettleView):
+    """Set new deadlines."""
+
+    @describe(
+        "extendLeases",
+        "Set the deadline of held leases to now + lease_ms",
+        tag=_TAG,
+        description="Sets, never adds: it may shorten. The heartbeat of long jobs.",
+        body=ExtendBody,
+        answers={200: Extended},
+        errors=_BATCH_ERRORS,
+        parameters=[TOPIC],
+    )
+    async def post(self, request: Request, topic: str) -> HttpResponse:
+        body = self.body(ExtendBody)
+        operation = engine.extend(
+            body["seqs"], body["node"], body["lease_ms"], claims=body.get("claims"), project=self.project, queue=topic
+        )
+        settled, _ = await self.settle(topic, operation)
+        answer: dict[str, Any] = {
+            "topic": topic,
+            "extended": len(settled.ok),
+            "skipped": _skipped(settled, body["seqs"]),
+            "deadlines": {str(seq): answers.milliseconds(at) for seq, at in settled.deadlines.items()},
+        }
+        return self.answer(answer)

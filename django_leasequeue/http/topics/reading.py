@@ -1,0 +1,75 @@
+"""Reading a topic for a request, and waiting for what comes next without polling it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from ...engine.topics.log import Page, read, sealer
+from ...notify import AsyncWaiter, get_listener
+from ..running import Runner
+from .settling import settler
+
+#: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
+PATIENCE = 0.05
+#: Seconds after which a waiting reader looks although nobody woke it.
+BACKSTOP = 5.0
+
+
+def unsettled(page: Page, after: int) -> bool:
+    """Return whether there is something behind the cursor that cannot be read yet."""
+    return not page.records and page.gap is None and not page.settled and page.head_seq > max(after, page.cursor)
+
+
+async def read_page(
+    runner: Runner,
+    project: str,
+    topic: str,
+    *,
+    after: int,
+    size: int,
+    skip_nodes: Sequence[str] = (),
+    wait: float = 0.0,
+) -> Page:
+    """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none.
+
+    Raises:
+        QueueNotFound: there is no such topic.
+    """
+    seals = sealer(runner.using)
+
+    async def look() -> Page:
+        return await runner.run(
+            read(topic, project=project, after=after, size=size, skip_nodes=skip_nodes, seals=seals)
+        )
+
+    page = await look()
+    if unsettled(page, after):
+        await _settle(runner, page.head_seq, PATIENCE)
+        page = await look()
+    if not wait or page.records or page.gap is not None or page.more:
+        return page
+    ends = time.monotonic() + wait
+    async with AsyncWaiter(get_listener(runner.using), [page.queue_id]) as waiter:
+        while True:
+            page = await look()
+            left = ends - time.monotonic()
+            if page.records or page.gap is not None or left <= 0:
+                return page
+            if unsettled(page, after):
+                await _settle(runner, page.head_seq, min(left, BACKSTOP))
+            else:
+                await waiter.wait(min(left, BACKSTOP))
+            after = page.cursor
+
+
+async def _settle(runner: Runner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
+    future = settler(runner).when(number)
+    try:
+        async with asyncio.timeout(timeout):
+            await future
+    except TimeoutError:
+        pass
+    finally:
+        future.cancel()

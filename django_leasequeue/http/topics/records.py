@@ -1,0 +1,175 @@
+"""Records: append, read without leasing, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from ...engine.limits import MAX_KEY_BYTES
+from ...engine.topics.topics import drop
+from ...engine.topics.writing import write
+from ..access import DELETE, READ, WRITE
+from ..errors import ApiError
+from ..fields import storable
+from ..schema import Parameter, describe
+from . import answers
+from .base import TopicView
+from .catalog import TOPIC_SCOPES, TopicItemView
+from .reading import read_page
+from .serializers import DiffBody, DropBody, WriteBody
+from .shapes import TOPIC, Diff, Dropped, Written
+
+_TAG = "records"
+_DIFF_ERRORS = {404: ["topic_not_found"]}
+
+
+class TopicAddressView(TopicItemView):
+    """One topic: its state, its configuration, and appending to it."""
+
+    required_scopes = {**TOPIC_SCOPES, "POST": frozenset({WRITE})}
+
+    @describe(
+        "writeRecords",
+        "Append records",
+        tag=_TAG,
+        description="All or none. The first write makes the topic, as `config` says (a log, if it says nothing).",
+        body=WriteBody,
+        answers={201: Written, 200: Written},
+        errors={
+            400: ["batch_too_large", "record_too_large"],
+            404: ["topic_not_found"],
+            409: ["topic_exists_incompatible"],
+            422: ["topic_full"],
+        },
+        parameters=[
+            TOPIC,
+            Parameter("return_seqs", {"type": "boolean", "default": True}, "Whether `seqs` is wanted."),
+            Parameter(
+                "Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header"
+            ),
+        ],
+        examples={
+            "A job": (
+                {"records": [{"data": {"type": "resize", "id": 7}, "tag": "img-7"}]},
+                {
+                    "topic": "resize",
+                    "first_seq": 480101,
+                    "last_seq": 480101,
+                    "seqs": [480101],
+                    "head_seq": 480101,
+                    "count": 1,
+                    "created": True,
+                    "deduped": False,
+                    "performance": {"server_total_ms": 1.9, "fsync_ms": 0.0},
+                },
+            )
+        },
+    )
+    async def post(self, request: Request, topic: str) -> HttpResponse:
+        body = self.body(WriteBody)
+        return_seqs = self.flag("return_seqs", True)
+        options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
+        operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
+        written, fsync_ms = await self.run_durably(topic, operation)
+        if written.durability is not None:
+            self.note_durability(topic, written.durability)
+        added = 0 if written.deduped else len(written.seqs)
+        figures = await self.figures(topic, ready=added, count=added)
+        answer: dict[str, Any] = {
+            "topic": topic,
+            "first_seq": written.seqs[0],
+            "last_seq": written.seqs[-1],
+            "head_seq": written.seqs[-1],
+            "count": figures.count,
+            "created": written.created,
+            "deduped": written.deduped,
+        }
+        if return_seqs:
+            answer["seqs"] = written.seqs
+        return self.answer(answer, status=201 if written.created else 200, performance={"fsync_ms": fsync_ms})
+
+
+def _key(request: Request, body: dict[str, Any]) -> str | None:
+    """The idempotency key of a write: the body's, or the header's."""
+    key: str | None = body.get("idempotency_key") or request.META.get("HTTP_IDEMPOTENCY_KEY")
+    if key is None:
+        return None
+    if not 0 < storable(key) <= MAX_KEY_BYTES:
+        raise ApiError(400, "invalid_request", f"Idempotency-Key must be 1 to {MAX_KEY_BYTES} bytes of text.")
+    return key
+
+
+class DiffView(TopicView):
+    """Read on from a number."""
+
+    required_scopes = {"POST": frozenset({READ})}
+
+    @describe(
+        "readRecords",
+        "Read records without leasing them",
+        tag=_TAG,
+        description="In order of their numbers, also of a queue. No record is skipped because it was committed late.",
+        body=DiffBody,
+        answers={200: Diff},
+        errors=_DIFF_ERRORS,
+        parameters=[TOPIC],
+    )
+    async def post(self, request: Request, topic: str) -> HttpResponse:
+        body = self.body(DiffBody)
+        page = await read_page(
+            self.runner,
+            self.project,
+            topic,
+            after=body["from_seq"],
+            size=body["limit"],
+            skip_nodes=body.get("node", ()),
+            wait=body["wait_ms"] / 1000,
+        )
+        tags, meta = body["include_tags"], body["include_meta"]
+        lag = max(0, page.head_seq - page.cursor)
+        return self.answer(
+            {
+                "topic": topic,
+                "records": [answers.record(row, tags=tags, meta=meta) for row in page.records],
+                "next_from_seq": page.cursor,
+                "head_seq": page.head_seq,
+                "caught_up": not lag,
+                "lag": lag,
+                "tombstone": None if page.gap is None else answers.tombstone(page.gap),
+            }
+        )
+
+
+class DropView(TopicView):
+    """Delete records."""
+
+    required_scopes = {"POST": frozenset({DELETE})}
+
+    @describe(
+        "deleteRecords",
+        "Delete records by number or tag",
+        tag=_TAG,
+        description="Leased jobs too: their acks are skipped afterwards.",
+        body=DropBody,
+        answers={200: Dropped},
+        errors=_DIFF_ERRORS,
+        parameters=[TOPIC],
+    )
+    async def post(self, request: Request, topic: str) -> HttpResponse:
+        body = self.body(DropBody)
+        match = body.get("match")
+        by_prefix = match is not None and match.endswith("*")
+        operation = drop(
+            topic,
+            project=self.project,
+            before=body.get("before_seq"),
+            tag=None if by_prefix else match,
+            tag_prefix=match[:-1] if match is not None and by_prefix else None,
+        )
+        deleted, fsync_ms = await self.run_durably(topic, operation)
+        figures = await self.figures(topic, count=-deleted)
+        return self.answer(
+            {"topic": topic, "deleted": deleted, "count": figures.count}, performance={"fsync_ms": fsync_ms}
+        )

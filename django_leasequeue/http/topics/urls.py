@@ -1,0 +1,34 @@
+"""The addresses: mount them with ``path("v0/", include("django_leasequeue.http.topics.urls"))``."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from ..redaction import install
+from ..views import not_found
+from .catalog import TopicsView
+from .leases import AckView, ClaimView, ExtendView, NackView
+from .records import DiffView, DropView, TopicAddressView
+from .watch import WatchesView, WatchStreamView
+from .work import WorkView
+
+app_name = "leasequeue_topics"
+
+# Where there are event streams there may be tokens in addresses.
+install()
+
+urlpatterns = [
+    # The busiest first: they are tried in order.
+    path("topics/<str:topic>/claim", ClaimView.as_view(), name="claim"),
+    path("topics/<str:topic>/ack", AckView.as_view(), name="ack"),
+    path("topics/<str:topic>", TopicAddressView.as_view(), name="topic"),
+    path("topics", TopicsView.as_view(), name="topics"),
+    path("topics/<str:topic>/diff", DiffView.as_view(), name="diff"),
+    path("topics/<str:topic>/delete", DropView.as_view(), name="delete"),
+    path("topics/<str:topic>/nack", NackView.as_view(), name="nack"),
+    path("topics/<str:topic>/extend", ExtendView.as_view(), name="extend"),
+    path("topics/<str:topic>/work", WorkView.as_view(), name="work"),
+    path("watch", WatchesView.as_view(), name="watch"),
+    path("watch/<str:wid>", WatchStreamView.as_view(), name="watch-stream"),
+    path("topics/<path:rest>", not_found),
+]

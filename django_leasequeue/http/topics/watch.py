@@ -1,0 +1,119 @@
+"""Watching topics: say which, then open the event stream."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.core import signing
+from django.http import HttpResponse, StreamingHttpResponse
+from rest_framework.request import Request
+
+from ...engine.queues import routing
+from ...engine.topics.topics import topics_there
+from ...exceptions import QueueNotFound
+from ..access import READ
+from ..auth import require
+from ..errors import ApiError
+from ..options import options
+from ..running import Runner
+from ..schema import Parameter, describe
+from ..streaming import EventStreamResponse, require_stream
+from ..views import ApiView
+from .serializers import WatchBody
+from .shapes import WatchCreated
+from .watching import WatchStream, decode_id
+
+_TAG = "streams"
+_SALT = "leasequeue.watch"
+#: Characters of a watch's id: it is part of an address, and servers and proxies allow about 8 KiB of those.
+MAX_WID = 6_000
+
+
+class WatchesView(ApiView):
+    """Prepare a watch. Nothing is stored: its id holds what it is about, signed."""
+
+    required_scopes = {"POST": frozenset({READ})}
+
+    @describe(
+        "createWatch",
+        "Prepare a stream of records of some topics",
+        tag=_TAG,
+        description="Open `stream_url` within a day, as often as you like.",
+        body=WatchBody,
+        answers={200: WatchCreated},
+        errors={404: ["topic_not_found"]},
+        examples={
+            "Two topics": (
+                {"topics": {"orders": 0, "payments": 480101}},
+                {
+                    "wid": "eyJ0Ijp7Im9yZGVycyI6MH19:1uX",
+                    "stream_url": "/v0/watch/eyJ0Ijp7Im9yZGVycyI6MH19:1uX",
+                    "performance": {"server_total_ms": 1.1},
+                },
+            )
+        },
+    )
+    async def post(self, request: Request) -> HttpResponse:
+        topics: dict[str, int] = self.body(WatchBody)["topics"]
+        homes: dict[str, list[str]] = {}
+        for topic in topics:
+            require(self.access, frozenset(), topic)
+            homes.setdefault(routing.alias_of(self.project, topic), []).append(topic)
+        for alias, names in homes.items():
+            runner = Runner(alias, threaded=self.runner.threaded)
+            there = await runner.run(topics_there(names, project=self.project))
+            for topic in names:
+                if topic not in there:
+                    raise QueueNotFound(topic, self.project)
+        wid = signing.dumps({"t": topics, "p": self.project}, salt=_SALT, compress=True)
+        if len(wid) > MAX_WID:
+            raise ApiError(400, "invalid_request", "topics: these names are too long for one watch. Open several.")
+        return self.answer({"wid": wid, "stream_url": f"{request.path}/{wid}"})
+
+
+class WatchStreamView(ApiView):
+    """The event stream of a watch."""
+
+    required_scopes = {"GET": frozenset({READ})}
+    token_in_query = True
+    http_method_names = ["get"]
+
+    @describe(
+        "streamRecords",
+        "Records as server-sent events",
+        tag=_TAG,
+        description=(
+            "Events: `record` (a record with its `topic`), `caught-up` (`topic`, `head_seq`, `next_from_seq`), "
+            "`tombstone` (`topic` and what a cap or the TTL took away), `topic-deleted`, `error` (`{code, message}`, "
+            "the stream ends). Every event has an `id`; sent back as `Last-Event-ID` the stream goes on behind it."
+        ),
+        answers={200: "`retry: 2000`, a heartbeat, then events."},
+        errors={400: ["invalid_request"], 404: ["not_found"], 406: ["not_acceptable"]},
+        parameters=[
+            Parameter("wid", {"type": "string", "maxLength": MAX_WID}, "From `POST /watch`.", where="path"),
+            Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header"),
+            Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs."),
+        ],
+        stream=True,
+    )
+    async def get(self, request: Request, wid: str) -> StreamingHttpResponse:
+        require_stream(request._request, self.access.who)
+        topics = self._topics(wid)
+        for topic in topics:
+            require(self.access, frozenset(), topic)
+        runners = {topic: Runner(routing.alias_of(self.project, topic), threaded=False) for topic in topics}
+        last = request.META.get("HTTP_LAST_EVENT_ID")
+        positions = dict(topics) if last is None else decode_id(last, topics)
+        stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)))
+        return EventStreamResponse(stream.frames(self.access.who))
+
+    def _topics(self, wid: str) -> dict[str, int]:
+        try:
+            found: dict[str, Any] = signing.loads(wid, salt=_SALT, max_age=options().WATCH_SECONDS)
+        except signing.BadSignature:
+            found = {}
+        if found.get("p") != self.project:
+            raise ApiError(404, "not_found", "This watch is unknown or too old: POST to /watch for a new one.")
+        topics: dict[str, int] = found["t"]
+        return topics

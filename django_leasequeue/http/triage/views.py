@@ -1,0 +1,134 @@
+"""Views of dead letters: read only, with the keys and scopes of the other doors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from ... import conf
+from ...engine.dead import export
+from ...engine.dead.filter import DeadFilter, from_values
+from ...engine.dead.triage import dead_groups, dead_page, dead_rows
+from ..access import READ
+from ..auth import require
+from ..errors import ApiError
+from ..schema import Parameter, describe
+from ..views import ApiView
+from .shapes import FILTER, DeadGroups, DeadLetter, DeadLetters
+
+_TAG = "dead letters"
+_READING = {"GET": frozenset({READ}), "HEAD": frozenset({READ})}
+_ERRORS = {400: ["invalid_request", "invalid_topic"], 404: ["not_found"]}
+
+
+class TriageView(ApiView):
+    """What the views share: the filter, bounded by what the key may see."""
+
+    http_method_names = ["get", "head"]
+    required_scopes = _READING
+
+    def wanted(self) -> DeadFilter:
+        """Return the filter of the query: of the key's project, and of the topics that it may see.
+
+        Raises:
+            InvalidOption: a value is not allowed.
+            ApiError: the key may not see the queue.
+        """
+        found = from_values(dict(self.request.GET.lists()))
+        if found.queue is not None:
+            require(self.access, frozenset(), found.queue)
+        return replace(found, project=self.project, prefixes=self.access.prefixes)
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor of the query."""
+        return self.request.GET.get("cursor") or None
+
+
+class LettersView(TriageView):
+    """Dead letters one by one."""
+
+    @describe(
+        "listDeadLetters",
+        "List dead letters",
+        tag=_TAG,
+        description="The newest death first. A search looks for a bounded time: its page may be short and have a next.",
+        answers={200: DeadLetters},
+        errors=_ERRORS,
+        parameters=[
+            *FILTER,
+            Parameter("page_size", {"type": "integer", "minimum": 1, "default": 50}, "At most 1,000."),
+            Parameter("with_payload", {"type": "boolean", "default": False}, "With data, meta and errors."),
+        ],
+    )
+    async def get(self, request: Request) -> HttpResponse:
+        size = self.number("page_size", 50, 1, conf.settings.MAX_PAGE) or 50
+        payload = self.flag("with_payload", False)
+        found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
+        return self.answer(
+            {
+                "letters": [export.row(letter, values=True) for letter in found.rows],
+                "next_cursor": found.next,
+                "looked_at": found.looked_at,
+            }
+        )
+
+
+class GroupsView(TriageView):
+    """Dead letters by cause."""
+
+    @describe(
+        "listDeadLetterGroups",
+        "List groups of dead letters",
+        tag=_TAG,
+        description="A group is a queue and a fingerprint.",
+        answers={200: DeadGroups},
+        errors=_ERRORS,
+        parameters=[*FILTER, Parameter("page_size", {"type": "integer", "minimum": 1, "default": 25}, "At most 100.")],
+    )
+    async def get(self, request: Request) -> HttpResponse:
+        size = self.number("page_size", 25, 1, 100) or 25
+        found = await self.run(dead_groups(self.wanted(), after=self.cursor, size=size))
+        groups: list[dict[str, Any]] = [
+            {
+                **{name: value for name, value in group._asdict().items() if name != "queue_id"},
+                "first_at": group.first_at.isoformat(),
+                "last_at": group.last_at.isoformat(),
+            }
+            for group in found.groups
+        ]
+        return self.answer(
+            {
+                "groups": groups,
+                "next_cursor": found.next,
+                "complete": found.complete,
+                "bars_from": found.bars_from.isoformat(),
+                "bars_to": found.bars_to.isoformat(),
+            }
+        )
+
+
+class LetterView(TriageView):
+    """One dead letter."""
+
+    @describe(
+        "getDeadLetter",
+        "Look at one dead letter",
+        tag=_TAG,
+        description="With its payload, redacted, and the errors of its attempts.",
+        answers={200: DeadLetter},
+        errors=_ERRORS,
+        parameters=[Parameter("seq", {"type": "integer"}, "The job's number.", where="path")],
+    )
+    async def get(self, request: Request, seq: str) -> HttpResponse:
+        number = int(seq) if seq.isascii() and seq.isdecimal() and len(seq) < 20 else 0
+        rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=True)) if number else []
+        # What another tenant or another key's topic holds is not there for this one.
+        if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
+            raise ApiError(
+                404, "not_found", f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
+            )
+        return self.answer({"letter": export.row(rows[0], values=True)})

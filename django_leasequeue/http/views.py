@@ -1,0 +1,245 @@
+"""The base of all views: one way in (authentication, rights, rate), one way to read a body, one way out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from django.db import connections, transaction
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.parsers import JSONParser
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from .. import conf
+from ..engine import Operation
+from ..engine.queues import presets, routing
+from . import payload
+from .access import Access
+from .auth import ApiKeyAuthentication, authenticate, require
+from .errors import ApiError, answered, describe
+from .fields import Body
+from .options import options
+from .running import RECEIVED, Runner, runner_for
+from .schema import SCHEMA
+from .throttle import throttle
+
+T = TypeVar("T")
+Scopes = Mapping[str, frozenset[str]]
+
+
+class ApiView(APIView):
+    """A view of a door. Its handlers are coroutines; under WSGI Django runs them to their end.
+
+    It is a DRF view, so that a host's authentication classes, its schema generator and its tools know it. What DRF does
+    for each request is done here in the order that a door needs, natively async, and without what it does not need.
+    """
+
+    authentication_classes = [ApiKeyAuthentication]
+    permission_classes = []
+    throttle_classes = []
+    parser_classes = [JSONParser]
+    renderer_classes = [JSONRenderer]
+    http_method_names = ["get", "post", "put", "delete", "head"]
+    #: Method -> the scopes that it needs.
+    required_scopes: ClassVar[Scopes] = {}
+    #: Whether a token in the query counts: event streams only, for browsers.
+    token_in_query: ClassVar[bool] = False
+
+    access: Access
+    runner: Runner
+    began: float
+
+    if SCHEMA is not None:
+        schema = SCHEMA
+
+    @classmethod
+    def as_view(cls, **initkwargs: Any) -> Any:
+        view: Any = super().as_view(**initkwargs)
+        # An async view cannot be inside ATOMIC_REQUESTS; operations have transactions of their own.
+        for alias in connections:
+            view = transaction.non_atomic_requests(using=alias)(view)
+        return view
+
+    async def dispatch(  # type: ignore[override]  # as Django's own async views do
+        self, request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        """Answer one request."""
+        scope = getattr(request, "scope", None)
+        self.began = scope.get(RECEIVED) or time.perf_counter() if scope else time.perf_counter()
+        self.args, self.kwargs, self.headers = args, kwargs, {}
+        topic = kwargs.get("topic")
+        self.request = wrapped = self.initialize_request(request, *args, **kwargs)
+        try:
+            handler = self._handler(request.method or "")
+            await self._admit(wrapped, topic)
+            response = await handler(wrapped, **kwargs)
+            answered()
+            return response
+        except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
+            return self.refuse(error, topic)
+
+    def _handler(self, method: str) -> Callable[..., Awaitable[HttpResponseBase]]:
+        allowed = self.allowed_methods
+        handler = getattr(self, method.lower(), None) if method in allowed else None
+        if handler is None:
+            raise ApiError(
+                405,
+                "method_not_allowed",
+                f"{method} is not possible here; {' and '.join(allowed)} is."
+                if allowed
+                else "Nothing is possible here.",
+                headers={"Allow": ", ".join(allowed)},
+            )
+        found: Callable[..., Awaitable[HttpResponseBase]] = handler
+        return found
+
+    async def _admit(self, request: Request, topic: str | None) -> None:
+        self.runner = runner_for(request._request, str(conf.settings.DATABASE))
+        self.access = await authenticate(request, self.runner, in_query=self.token_in_query)
+        await throttle(self.access)
+        require(self.access, self.required_scopes.get(str(request.method), frozenset()))
+        if topic is None:
+            return
+        self.check_topic(topic)
+        require(self.access, frozenset(), topic)
+        alias = routing.alias_of(self.access.project, topic)
+        if alias != self.runner.using:
+            self.runner = runner_for(request._request, alias)
+
+    def check_topic(self, topic: str) -> None:
+        """Check the name of the topic that the address names.
+
+        Raises:
+            InvalidOption: no topic of this door can have that name.
+        """
+        presets.check_name(topic, "the name of a topic")
+
+    @property
+    def project(self) -> str:
+        """The tenant that the request works for."""
+        return self.access.project
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an engine operation on the topic's database."""
+        return await self.runner.run(operation)
+
+    def body(self, kind: type[Body]) -> dict[str, Any]:
+        """Return the valid fields of the request's body; no body is an empty object.
+
+        Raises:
+            ApiError, InvalidOption: it is too large, not JSON, or nested too deep.
+            rest_framework.exceptions.ValidationError: a field is not valid.
+        """
+        raw = self._read()
+        if not raw:
+            return kind.validated({})
+        request = self.request._request
+        if request.content_type != "application/json" and not (request.content_type or "").endswith("+json"):
+            raise ApiError(
+                415,
+                "unsupported_media_type",
+                f"The body must be JSON: send 'Content-Type: application/json' (it is {request.content_type!r}).",
+            )
+        try:
+            data = payload.loads(raw)
+        except ValueError as error:
+            raise ApiError(400, "invalid_request", f"The body is not valid JSON: {error}.") from error
+        if not isinstance(data, dict):
+            raise ApiError(400, "invalid_request", "The body must be a JSON object.")
+        payload.check_depth(data, raw)
+        return kind.validated(data)
+
+    def _read(self) -> bytes:
+        request = self.request._request
+        limit = options().MAX_BODY_BYTES
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        raw = b"" if length.isdigit() and int(length) > limit else request.read(limit + 1)
+        if len(raw) > limit or (length.isdigit() and int(length) > limit):
+            raise ApiError(
+                413, "payload_too_large", f"The body has more than {limit} bytes: send fewer records at a time."
+            )
+        return bytes(raw)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``.
+
+        Raises:
+            ApiError: it is something else.
+        """
+        value = self.request.GET.get(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false", "1", "0"):
+            raise ApiError(400, "invalid_request", f"{name} must be true or false; it is {value[:80]!r}.")
+        return value.lower() in ("true", "1")
+
+    def number(self, name: str, default: int | None, low: int, high: int, *, clamp_low: bool = False) -> int | None:
+        """Return an integer of the query, cut to ``high`` (and to ``low``, with ``clamp_low``).
+
+        Raises:
+            ApiError: it is not an integer, or below ``low``.
+        """
+        value = self.request.GET.get(name)
+        if value is None:
+            return default
+        sign = value[:1] == "-"
+        if not value[sign:].isascii() or not value[sign:].isdigit() or len(value) > 30:
+            raise ApiError(400, "invalid_request", f"{name} must be an integer; it is {value[:80]!r}.")
+        number = int(value)
+        if number < low and not clamp_low:
+            raise ApiError(400, "invalid_request", f"{name} must be {low} or more; it is {number}.")
+        return min(max(number, low), high)
+
+    def answer(
+        self,
+        content: Mapping[str, Any],
+        *,
+        status: int = 200,
+        performance: Mapping[str, float] | None = None,
+    ) -> HttpResponse:
+        """Return a successful answer: the content and, measured last, what it took."""
+        body = payload.dumps(content)
+        spent = {"server_total_ms": round((time.perf_counter() - self.began) * 1000, 3), **(performance or {})}
+        tail = b'"performance":' + payload.dumps(spent) + b"}"
+        text = body[:-1] + (b"," if len(body) > 2 else b"") + tail
+        return _json(text, status)
+
+    def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
+        """Return the answer to a request that failed."""
+        return refusal(error, topic)
+
+    async def recheck(self, topics: Iterable[str]) -> None:
+        """Look again whether the client may go on (streams).
+
+        Raises:
+            ApiError: its key was revoked, has expired, or lost a right, one of the topics or the project.
+        """
+        access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
+        require(access, self.required_scopes.get(str(self.request.method), frozenset()))
+        for topic in topics:
+            require(access, frozenset(), topic)
+        if access.project != self.access.project:
+            raise ApiError(403, "forbidden", "This key belongs to another project now.")
+
+
+def refusal(error: Exception, topic: str | None = None) -> HttpResponse:
+    """Return the answer to a request that failed."""
+    answer = describe(error, topic)
+    return _json(payload.dumps(answer.body), answer.status, answer.headers)
+
+
+def _json(text: bytes, status: int, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    # The length is a middleware's affair elsewhere in Django; here there may be none.
+    length = {"Content-Length": str(len(text))}
+    return HttpResponse(text, status=status, content_type="application/json", headers={**(headers or {}), **length})
+
+
+@csrf_exempt
+def not_found(request: HttpRequest, **_: str) -> HttpResponse:
+    """Answer whatever is not an endpoint, below a door's own prefix."""
+    return refusal(ApiError(404, "not_found", "There is no endpoint at this address: see the API's schema."))

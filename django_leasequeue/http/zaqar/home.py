@@ -1,0 +1,99 @@
+"""The home document and the health of the node."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ... import conf, engine
+from ...engine.pool import patiently
+from .base import ZaqarView
+from .errors import Refused
+from .schema import DOCUMENT, described
+
+
+class HomeRenderer(BaseRenderer):
+    """Renders the home document with its own media type."""
+
+    media_type = "application/json-home"
+    format = "json-home"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return json.dumps(data).encode()
+
+
+def _resource(path: str, variables: list[str], allow: list[str], *, posts: bool = False) -> dict[str, Any]:
+    hints: dict[str, Any] = {"allow": allow, "formats": {"application/json": {}}}
+    if posts:
+        hints["accept-post"] = ["application/json"]
+    return {"href-template": path, "href-vars": {name: f"param/{name}" for name in variables}, "hints": hints}
+
+
+def document(root: str) -> dict[str, Any]:
+    """Return the home document of a door that is mounted at ``root`` (``/v1``)."""
+    queue = f"{root}/queues/{{queue_name}}"
+    return {
+        "resources": {
+            "rel/queues": _resource(
+                f"{root}/queues{{?marker,limit,detailed}}", ["marker", "limit", "detailed"], ["GET"]
+            ),
+            "rel/queue": _resource(queue, ["queue_name"], ["GET", "HEAD", "PUT", "DELETE"]),
+            "rel/queue-metadata": _resource(f"{queue}/metadata", ["queue_name"], ["GET", "PUT"]),
+            "rel/queue-stats": _resource(f"{queue}/stats", ["queue_name"], ["GET"]),
+            "rel/messages": _resource(
+                f"{queue}/messages{{?marker,limit,echo,include_claimed}}",
+                ["queue_name", "marker", "limit", "echo", "include_claimed"],
+                ["GET"],
+            ),
+            "rel/post-messages": _resource(f"{queue}/messages", ["queue_name"], ["POST"], posts=True),
+            "rel/messages-by-id": _resource(f"{queue}/messages{{?ids}}", ["queue_name", "ids"], ["GET", "DELETE"]),
+            "rel/message": _resource(
+                f"{queue}/messages/{{message_id}}{{?claim_id}}",
+                ["queue_name", "message_id", "claim_id"],
+                ["GET", "DELETE"],
+            ),
+            "rel/claim": _resource(f"{queue}/claims{{?limit}}", ["queue_name", "limit"], ["POST"], posts=True),
+            "rel/claim-item": _resource(
+                f"{queue}/claims/{{claim_id}}", ["queue_name", "claim_id"], ["GET", "PATCH", "DELETE"]
+            ),
+        }
+    }
+
+
+class HomeView(ZaqarView):
+    """``GET /v1``: everything that this door offers."""
+
+    authentication_classes = []
+    renderer_classes = [HomeRenderer, JSONRenderer]
+    public = True
+
+    @described("home", "What this door offers.", answers={200: DOCUMENT})
+    def get(self, request: Request) -> Response:
+        """Return the home document, cacheable."""
+        response = Response(document(request.path.rstrip("/")), content_type="application/json-home")
+        response["Cache-Control"] = f"max-age={self.limits.HOME_MAX_AGE}"
+        return response
+
+
+class HealthView(ZaqarView):
+    """``GET /v1/health``: 204, or 503 when the database cannot be reached."""
+
+    authentication_classes = []
+    public = True
+
+    @described("health", "Can this node serve?", answers={204: None})
+    def get(self, request: Request) -> HttpResponse:
+        """Ask the database."""
+        try:
+            with patiently(str(conf.settings.DATABASE)):
+                engine.run(engine.get("health"))
+        except Exception as error:
+            raise Refused(503, "Service temporarily unavailable", "The storage could not be reached.") from error
+        return Response(status=204)
+
+    head = get

@@ -1,0 +1,132 @@
+"""Queues: create, list, exists, delete, metadata, stats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ... import engine
+from ...engine.queues.queues import ensure, set_metadata
+from ...engine.topics import messages
+from .base import ADMINS, DELETES, READS, ZaqarView
+from .errors import bad
+from .links import message_path, next_link, queue_path
+from .schema import BOOLEAN, DOCUMENT, QUEUES, STATS, described, limit
+
+
+class QueuesView(ZaqarView):
+    """``GET /v1/queues``."""
+
+    required_scopes = {"GET": READS}
+
+    @described(
+        "list_queues",
+        "List queues by name.",
+        answers={200: QUEUES, 204: None},
+        query={
+            "marker": ({"type": "string"}, "From the next link of the page before."),
+            "limit": limit(20),
+            "detailed": (BOOLEAN, "With metadata."),
+        },
+    )
+    def get(self, request: Request) -> Response:
+        """List queues by name."""
+        size = self.page(request, self.limits.MAX_QUEUES_PER_PAGE)
+        detailed = self.flag(request, "detailed")
+        after = request.query_params.get("marker", "")
+        if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
+            raise bad("The marker must be the one that the list before this gave.")
+        lines = engine.run(
+            engine.list_queues(
+                project=self.project, after=after, prefixes=self.access.prefixes, type="queue", size=size
+            )
+        )
+        if not lines:
+            return Response(status=204)
+        found: list[dict[str, Any]] = []
+        for line in lines:
+            entry: dict[str, Any] = {"name": line.name, "href": queue_path(line.name)}
+            if detailed:
+                entry["metadata"] = line.metadata
+            found.append(entry)
+        kept = {"limit": str(size), "detailed": str(detailed).lower()}
+        return Response({"links": next_link(request.path, kept, lines[-1].name), "queues": found})
+
+
+class QueueView(ZaqarView):
+    """``/v1/queues/{queue_name}``."""
+
+    required_scopes = {"GET": READS, "PUT": ADMINS, "DELETE": DELETES}
+
+    @described("create_queue", "Create a queue.", answers={201: None, 204: None})
+    def put(self, request: Request, queue: str) -> Response:
+        """Create a queue; one that is there stays as it is."""
+        created = engine.run(ensure(queue, project=self.project, preset="zaqar"))
+        if not created:
+            self.queue(queue)
+        return Response(status=201 if created else 204, headers={"Location": queue_path(queue)})
+
+    @described("queue_exists", "Is the queue there?", answers={204: None}, errors=(404,))
+    def get(self, request: Request, queue: str) -> Response:
+        """Say whether it is there: 204 or 404."""
+        self.queue(queue)
+        return Response(status=204, headers={"Content-Location": queue_path(queue)})
+
+    head = get
+
+    @described("delete_queue", "Delete a queue with its messages.", answers={204: None})
+    def delete(self, request: Request, queue: str) -> Response:
+        """Delete a queue with its messages."""
+        if self.find(queue) is not None:
+            engine.run(engine.delete(queue, project=self.project))
+        return Response(status=204)
+
+
+class MetadataView(ZaqarView):
+    """``/v1/queues/{queue_name}/metadata``."""
+
+    required_scopes = {"GET": READS, "PUT": ADMINS}
+
+    @described("get_metadata", "Read the metadata.", answers={200: DOCUMENT}, errors=(404,))
+    def get(self, request: Request, queue: str) -> Response:
+        """Return the metadata as it was put."""
+        info = self.queue(queue)
+        return Response(info.config["metadata"], headers={"Content-Location": request.path})
+
+    @described("set_metadata", "Replace the metadata.", body=DOCUMENT, answers={204: None}, errors=(404,))
+    def put(self, request: Request, queue: str) -> Response:
+        """Replace the metadata."""
+        self.queue(queue)
+        document = self.body(request, self.limits.MAX_METADATA_SIZE)
+        if not isinstance(document, dict):
+            raise bad("The metadata must be a JSON object.")
+        engine.run(set_metadata(queue, document, project=self.project))
+        return Response(status=204, headers={"Location": request.path})
+
+
+class StatsView(ZaqarView):
+    """``GET /v1/queues/{queue_name}/stats``."""
+
+    required_scopes = {"GET": READS}
+
+    @described("queue_stats", "Count messages.", answers={200: STATS}, errors=(404,))
+    def get(self, request: Request, queue: str) -> Response:
+        """Count free and claimed messages as they are now, whether or not expired claims were swept."""
+        info = self.queue(queue)
+        counted = engine.run(engine.counts(queue, project=self.project))
+        stats: dict[str, Any] = {
+            "free": counted.ready,
+            "claimed": counted.in_flight,
+            "total": counted.ready + counted.in_flight,
+        }
+        ends = engine.run(messages.get_ends(info.id)) if stats["total"] else None
+        if ends is not None:
+            for name, (seq, created, age) in zip(("oldest", "newest"), ends, strict=True):
+                stats[name] = {
+                    "href": message_path(queue, info.id, seq),
+                    "age": age,
+                    "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                }
+        return Response({"messages": stats}, headers={"Content-Location": request.path})

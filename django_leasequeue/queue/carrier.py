@@ -1,0 +1,275 @@
+"""What carries a buffer's calls to the database, one flush after the other: a task in an event loop, or a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import psycopg
+
+from .. import engine
+from ..engine import pool
+from ..exceptions import LeaseQueueError, QueueClosed, StorageError
+from .calls import arun, storage_errors
+from .flush import CLAIM, Call, alone, flush, isolates, take
+from .job import Job
+from .serializers import Serializer
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+#: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.
+FLUSHES = 2
+#: Tries of a flush that PostgreSQL undid as a whole (a deadlock with somebody else's transaction).
+TRIES = 3
+
+
+def closed() -> QueueClosed:
+    """Return the error for a call that comes too early or too late."""
+    return QueueClosed("A BufferedQueue takes calls only inside its `with` or `async with` block.")
+
+
+def undone(error: StorageError) -> bool:
+    """Whether PostgreSQL rolled the transaction back for reasons that do not come again by themselves (class 40)."""
+    cause = error.cause
+    while cause is not None:
+        state = getattr(cause, "sqlstate", None)
+        if state is not None:
+            return bool(state in ("40001", "40P01"))
+        cause = cause.__cause__
+    return False
+
+
+def _unclaimed(batch: list[Call[Any]]) -> list[Job]:
+    """Jobs claimed for callers who are gone."""
+    return [
+        job
+        for call in batch
+        if call.kind == CLAIM and call.future is not None and call.future.cancelled() and isinstance(call.answer, list)
+        for job in call.answer
+    ]
+
+
+class AsyncLane:
+    """Flushes in the running event loop, on its pool of connections. Its tasks live only while there are calls.
+
+    Args:
+        queue: whose.
+        serializer: of its payloads.
+        idle: called when there is nothing left to do.
+    """
+
+    def __init__(self, queue: Queue, serializer: Serializer, idle: Callable[[], None] | None = None) -> None:
+        self._queue = queue
+        self._serializer = serializer
+        self._idle = idle
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[Call[Any]] = []
+        self._open = True
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Tasks that will look at what is pending again before they end.
+        self._draining = 0
+
+    def put(self, call: Call[Any]) -> asyncio.Future[Any]:
+        """Take a call; return where its answer will be.
+
+        Raises:
+            QueueClosed: too late.
+        """
+        if not self._open:
+            raise closed()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        call.future = future
+        self._pending.append(call)
+        # Who comes while a task is about to start goes along with it.
+        if len(self._pending) == 1 and self._draining < FLUSHES:
+            self._draining += 1
+            task = self._loop.create_task(self._drain())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        return future
+
+    async def close(self) -> None:
+        """Flush what is buffered, and take no more."""
+        self._open = False
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._idle is not None and not self._tasks and not self._pending:
+            self._idle()
+
+    async def _drain(self) -> None:
+        batch: list[Call[Any]] = []
+        try:
+            while self._pending:
+                batch = take(self._pending)
+                await self._flush(batch)
+            self._draining -= 1
+        except BaseException as error:
+            self._draining -= 1
+            # The loop ends, or the task was cancelled: nobody must wait for ever.
+            left, self._pending = self._pending, []
+            for call in batch + left:
+                call.answer = QueueClosed(f"The buffer broke off: {error!r}")
+                call.deliver()
+            raise
+
+    async def _flush(self, batch: list[Call[Any]]) -> None:
+        batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
+        try:
+            await self._carry_out(flush(self._queue, self._serializer, batch))
+        except Exception as error:  # noqa: BLE001  (it is the callers')
+            await self._one_by_one(batch, error)
+        for call in batch:
+            call.deliver()
+        if unclaimed := _unclaimed(batch):
+            with suppress(LeaseQueueError):  # their leases end by themselves
+                await self._carry_out(unstarted(self._queue, unclaimed))
+
+    async def _one_by_one(self, batch: list[Call[Any]], error: Exception) -> None:
+        for call in batch:
+            call.answer = error
+            if len(batch) > 1 and isolates(error):
+                try:
+                    await self._carry_out(alone(self._queue, self._serializer, call))
+                except Exception as own:  # noqa: BLE001  (it is the caller's)
+                    call.answer = own
+
+    async def _carry_out(self, operation: engine.Operation[Any]) -> None:
+        for tries_left in reversed(range(TRIES)):
+            try:
+                await arun(operation, self._queue.using)
+            except StorageError as error:
+                if not (tries_left and undone(error)):
+                    raise
+            else:
+                return
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, AsyncLane]] = WeakKeyDictionary()
+
+
+def shared_lane(queue: Queue, serializer: Serializer, purpose: int) -> AsyncLane:
+    """Return the lane that all coroutines of this event loop share for one purpose on one queue, while it is in use."""
+    lanes = _shared.setdefault(asyncio.get_running_loop(), {})
+    place = (queue.using, queue.project, queue.name, queue.preset, serializer, purpose)
+    lane = lanes.get(place)
+    if lane is None:
+        lane = lanes[place] = AsyncLane(queue, serializer, partial(_drop, lanes, place))
+    return lane
+
+
+def _drop(lanes: dict[Any, AsyncLane], place: Any) -> None:
+    lanes.pop(place, None)
+
+
+class ThreadLane:
+    """Flushes in a thread, on a connection of its own.
+
+    Args:
+        queue: whose.
+        serializer: of its payloads.
+    """
+
+    def __init__(self, queue: Queue, serializer: Serializer) -> None:
+        self._queue = queue
+        self._serializer = serializer
+        self._pending: list[Call[Any]] = []
+        self._changed = threading.Condition()
+        self._open = True
+        self._connection: psycopg.Connection[Any] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"leasequeue-buffer-{queue.name}", daemon=True)
+        self._thread.start()
+
+    def put(self, call: Call[Any]) -> Future[Any]:
+        """Take a call; return where its answer will be.
+
+        Raises:
+            QueueClosed: too late.
+        """
+        future: Future[Any] = Future()
+        call.future = future
+        with self._changed:
+            if not self._open:
+                raise closed()
+            self._pending.append(call)
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Flush what is buffered, and end."""
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    while self._open and not self._pending:
+                        self._changed.wait()
+                    if not self._pending:
+                        return
+                    batch = take(self._pending)
+                self._flush(batch)
+        finally:
+            self._disconnect()
+
+    def _flush(self, batch: list[Call[Any]]) -> None:
+        batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
+        try:
+            self._carry_out(flush(self._queue, self._serializer, batch))
+        except Exception as error:  # noqa: BLE001  (it is the callers')
+            self._one_by_one(batch, error)
+        for call in batch:
+            call.deliver()
+        if unclaimed := _unclaimed(batch):
+            self._give_back(unclaimed)
+
+    def _one_by_one(self, batch: list[Call[Any]], error: Exception) -> None:
+        for call in batch:
+            call.answer = error
+            if len(batch) > 1 and isolates(error):
+                try:
+                    self._carry_out(alone(self._queue, self._serializer, call))
+                except Exception as own:  # noqa: BLE001  (it is the caller's)
+                    call.answer = own
+
+    def _give_back(self, jobs: list[Job]) -> None:
+        with suppress(LeaseQueueError):  # their leases end by themselves
+            self._carry_out(unstarted(self._queue, jobs))
+
+    def _carry_out(self, operation: engine.Operation[Any]) -> None:
+        for tries_left in reversed(range(TRIES)):
+            try:
+                with storage_errors():
+                    if self._connection is None or self._connection.closed:
+                        self._connection = pool.connect(self._queue.using)
+                    engine.ConnectionExecutor(self._connection).run(operation)
+            except StorageError as error:
+                if tries_left and undone(error):
+                    continue
+                self._disconnect()
+                raise
+            else:
+                return
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def unstarted(queue: Queue, jobs: list[Job]) -> engine.Operation[engine.Settled]:
+    """The operation that gives jobs back which nobody began with."""
+    releases = [engine.Release(job.seq, job.claim, 0) for job in jobs]
+    return engine.release(releases, queue.node, project=queue.project, queue=queue.name, unstarted=True)

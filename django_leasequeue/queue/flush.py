@@ -1,0 +1,245 @@
+"""Group commit: the calls of many callers as one operation, each with an answer of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from .. import engine
+from ..engine.jobs import progress as reports
+from ..engine.jobs.results import status
+from ..engine.limits import MAX_BATCH
+from ..engine.operation import BEGIN, Steps, operation
+from ..exceptions import LeaseQueueError, QueueNotFound, StorageError
+from .job import Job
+from .lease import refused
+from .serializers import Serializer
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+T = TypeVar("T")
+
+#: Bytes (as stored) of a result that is read together with others; a larger one is read by itself.
+SMALL_BYTES = 16_384
+
+ENQUEUE, CLAIM, END, RELEASE, EXTEND, PROGRESS, LOOK = range(7)
+#: Calls that name a leased job: one of a job in one flush, so that the second gets the answer to what the first left.
+_SETTLING = frozenset({END, RELEASE, EXTEND, PROGRESS})
+
+
+class Claiming(NamedTuple):
+    """What one caller wants to claim."""
+
+    size: int
+    lease_ms: int | None
+    tag: str | None
+
+
+class Waiting(Protocol):
+    """What ``asyncio`` and ``concurrent.futures`` call a future."""
+
+    def done(self) -> bool: ...
+
+    def cancelled(self) -> bool: ...
+
+    def set_result(self, value: Any, /) -> None: ...
+
+    def set_exception(self, error: Any, /) -> None: ...
+
+
+class Call(Generic[T]):
+    """One caller's call, and its answer: a value, or an exception to raise.
+
+    Args:
+        kind: what to do.
+        what: with what: ``NewJob``, ``Claiming``, ``Ending``, ``Release``, a lease in ms, a progress, a job's number.
+        job: the leased job that it is about.
+        result: of an ``Ending``: the result as the caller gave it.
+    """
+
+    __slots__ = ("answer", "future", "job", "kind", "result", "what")
+
+    def __init__(self, kind: int, what: Any, job: Job | None = None, result: Any = None) -> None:
+        self.kind = kind
+        self.what = what
+        self.job = job
+        self.result = result
+        #: What came of it: a value, or an exception to raise.
+        self.answer: Any = None
+        #: Who waits for it.
+        self.future: Waiting | None = None
+
+    def deliver(self) -> None:
+        """Give the answer to who waits for it."""
+        if self.future is None or self.future.done():
+            return
+        if isinstance(self.answer, BaseException):
+            self.future.set_exception(self.answer)
+        else:
+            self.future.set_result(self.answer)
+
+
+def take(pending: list[Call[Any]]) -> list[Call[Any]]:
+    """Take the calls of the next flush out of ``pending``: bounded in number, each leased job at most once."""
+    if len(pending) <= 1:
+        batch, pending[:] = list(pending), []
+        return batch
+    batch, left = [], []
+    seqs: set[int] = set()
+    for call in pending:
+        if len(batch) >= MAX_BATCH:
+            left.append(call)
+        elif call.kind in _SETTLING and call.job is not None:
+            (left if call.job.seq in seqs else batch).append(call)
+            seqs.add(call.job.seq)
+        else:
+            batch.append(call)
+    pending[:] = left
+    return batch
+
+
+@operation
+def flush(queue: Queue, serializer: Serializer, calls: Sequence[Call[Any]]) -> Steps[None]:
+    """Do what the calls ask, in one transaction, and set their answers.
+
+    First jobs end or go back, then new ones come, then claims are served: they see both. What the engine refuses of
+    one job is the answer to that call alone.
+    """
+    kinds: dict[int, list[Call[Any]]] = {}
+    for call in calls:
+        kinds.setdefault(call.kind, []).append(call)
+    mixed = len(kinds) > 1
+    if mixed:
+        yield BEGIN, {}
+    if END in kinds:
+        yield from _end(queue, kinds[END])
+    for kind, body in ((RELEASE, _release), (EXTEND, _extend), (PROGRESS, _progress)):
+        if kind in kinds:
+            yield from _strictly(body(queue, kinds[kind]), mixed)
+    if ENQUEUE in kinds:
+        receipts = yield from queue.add_steps([call.what for call in kinds[ENQUEUE]], serializer, results=True)
+        for call, receipt in zip(kinds[ENQUEUE], receipts, strict=True):
+            call.answer = receipt
+    if LOOK in kinds:
+        yield from _look(queue, kinds[LOOK])
+    if CLAIM in kinds:
+        yield from _strictly(_claim(queue, kinds[CLAIM]), mixed)
+
+
+def _strictly(steps: Steps[T], mixed: bool) -> Steps[T]:
+    """Leases need not be durable (option ``leases_durable``), but what shares their transaction may have to be."""
+    if not mixed:
+        return (yield from steps)
+    try:
+        name, params = next(steps)
+        while True:
+            rows = yield name, {**params, "autocommit": False}
+            name, params = steps.send(rows)
+    except StopIteration as stop:
+        value: T = stop.value
+    return value
+
+
+def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[Call[Any]]]:
+    groups: dict[str, list[Call[Any]]] = {}
+    for call in calls:
+        assert call.job is not None
+        groups.setdefault(call.job.node, []).append(call)
+    return groups
+
+
+def _end(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+    for node, group in _by_node(calls).items():
+        endings = [call.what for call in group]
+        settled = yield from engine.finish(endings, node, project=queue.project, queue=queue.name).steps()
+        for call in group:
+            assert call.job is not None
+            try:
+                call.answer = yield from queue.finished_steps(
+                    call.job, call.what, call.result, settled.outcomes[call.job.seq]
+                )
+            except LeaseQueueError as error:
+                call.answer = error
+
+
+def _release(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+    for node, group in _by_node(calls).items():
+        releases = [call.what for call in group]
+        settled = yield from engine.release(releases, node, project=queue.project, queue=queue.name).steps()
+        for call in group:
+            assert call.job is not None
+            gone = engine.Released("dead", None, call.job.deliveries)
+            _answer(call, settled, settled.released.get(call.job.seq, gone))
+
+
+def _extend(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+    for node, same_node in _by_node(calls).items():
+        for lease_ms in {call.what for call in same_node}:
+            group = [call for call in same_node if call.what == lease_ms]
+            jobs = [call.job for call in group if call.job is not None]
+            settled = yield from engine.extend(
+                [job.seq for job in jobs],
+                node,
+                lease_ms,
+                claims=[job.claim for job in jobs],
+                project=queue.project,
+                queue=queue.name,
+            ).steps()
+            for call, job in zip(group, jobs, strict=True):
+                _answer(call, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
+
+
+def _progress(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+    for node, group in _by_node(calls).items():
+        said = [reports.Progress(call.job.seq, call.job.claim, call.what) for call in group if call.job is not None]
+        settled = yield from reports.progress(said, node, project=queue.project, queue=queue.name).steps()
+        for call in group:
+            _answer(call, settled, None)
+
+
+def _answer(call: Call[Any], settled: engine.Settled, value: Any) -> None:
+    assert call.job is not None
+    outcome = settled.outcomes[call.job.seq]
+    call.answer = value if outcome is engine.Outcome.OK else refused(call.job, outcome)
+
+
+def _look(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+    seqs = list(dict.fromkeys(call.what for call in calls))
+    rows = yield from status(queue.name, seqs=seqs, inline=SMALL_BYTES, project=queue.project).steps()
+    found = {row.seq: row for row in reversed(rows)}
+    for call in calls:
+        call.answer = found.get(call.what)
+
+
+def _claim(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+    """One claim for all who want the same kind of lease; who asked first is served first."""
+    groups: dict[tuple[int | None, str | None], list[Call[Any]]] = {}
+    for call in calls:
+        groups.setdefault(call.what[1:], []).append(call)
+    for (lease_ms, tag), group in groups.items():
+        size, began = min(sum(call.what.size for call in group), MAX_BATCH), time.monotonic()
+        try:
+            rows = yield from engine.claim(
+                queue.name, queue.node, size, project=queue.project, lease_ms=lease_ms, tag=tag
+            ).steps()
+        except QueueNotFound:
+            yield from queue.make_steps()
+            rows = []
+        jobs = yield from queue.jobs_steps(rows, began)
+        for call in group:
+            call.answer, jobs = jobs[: call.what.size], jobs[call.what.size :]
+
+
+def alone(queue: Queue, serializer: Serializer, call: Call[Any]) -> engine.Operation[None]:
+    """The operation of one call by itself, for when the flush of many has failed because of one of them."""
+    return flush(queue, serializer, [call])
+
+
+def isolates(error: BaseException) -> bool:
+    """Whether an error of a flush may be one call's own: the others are then to be tried without it.
+
+    Not when the connection is lost: what was sent may have happened.
+    """
+    return isinstance(error, Exception) and not isinstance(error, StorageError)

@@ -1,0 +1,136 @@
+"""A leased job as Python code holds it: immutable, with its lease token."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ..engine.leases.deadline import surely_until
+from ..engine.rows import LeasedJob
+from .serializers import JSON, Serializer
+
+_UNREAD = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One delivery of a job: who holds a ``Job`` holds its lease, until its ``deadline``.
+
+    It never changes: ``extend`` returns a new one with the new deadline.
+    """
+
+    #: The engine's row: everything else is read from it.
+    lease: LeasedJob
+    #: The holder.
+    node: str
+    serializer: Serializer = field(default=JSON, repr=False, compare=False)
+    #: When the claim was asked for, by this process's clock (monotonic): ``claimed_at`` is not before it.
+    asked: float = field(default_factory=time.monotonic, repr=False, compare=False)
+    _payload: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
+
+    @property
+    def seq(self) -> int:
+        """The job's number."""
+        return self.lease.seq
+
+    @property
+    def key(self) -> str | None:
+        """The id that the producer gave it, ``None`` if none."""
+        return self.lease.key
+
+    @property
+    def id(self) -> str:
+        """The key, or the number as text: what a human would call it."""
+        return self.lease.key or str(self.lease.seq)
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.lease.queue
+
+    @property
+    def name(self) -> str | None:
+        """What kind of job it is: what the producer gave as ``name``."""
+        return self.lease.name
+
+    @property
+    def tag(self) -> str | None:
+        """The producer's tag."""
+        return self.lease.tag
+
+    @property
+    def payload(self) -> Any:
+        """What was enqueued.
+
+        Raises:
+            SerializerError: it cannot be read with the queue's serializer.
+        """
+        if self._payload is _UNREAD:
+            lease = self.lease
+            value = self.serializer.read(lease.data, lease.body, f"the payload of job {self.id}")
+            object.__setattr__(self, "_payload", value)
+        return self._payload
+
+    @property
+    def meta(self) -> Any:
+        """The producer's metadata."""
+        return self.lease.meta
+
+    @property
+    def claim(self) -> int:
+        """The number of the claim that this lease belongs to."""
+        return self.lease.claim
+
+    @property
+    def token(self) -> str:
+        """The lease token as text: it fences this delivery against earlier and later ones."""
+        return self.lease.token
+
+    @property
+    def deliveries(self) -> int:
+        """How often the job was claimed, this time included."""
+        return self.lease.deliveries
+
+    @property
+    def max_deliveries(self) -> int:
+        """How often it may be; 0 for no limit."""
+        return self.lease.max_deliveries
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was enqueued (aware, UTC)."""
+        return self.lease.created_at.astimezone(UTC)
+
+    @property
+    def claimed_at(self) -> datetime:
+        """When this lease began (aware, UTC)."""
+        return self.lease.claimed_at.astimezone(UTC)
+
+    @property
+    def deadline(self) -> datetime:
+        """When this lease ends unless it is extended (aware, UTC)."""
+        return self.lease.deadline.astimezone(UTC)
+
+    @property
+    def good_until(self) -> float:
+        """Until when the lease is surely held, by this process's clock (monotonic): a little before the deadline."""
+        return surely_until(self.asked, (self.lease.deadline - self.lease.claimed_at).total_seconds())
+
+    def extended(self, deadline: datetime) -> Job:
+        """Return the job with a new deadline."""
+        return Job(self.lease._replace(deadline=deadline), self.node, self.serializer, self.asked)
+
+    @property
+    def progress(self) -> Any:
+        """What an earlier attempt reported last."""
+        return self.lease.progress
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts before this one, oldest first, at most 20."""
+        return self.lease.errors
+
+    def __str__(self) -> str:
+        return f"job {self.id} of {self.queue}"

@@ -1,0 +1,307 @@
+"""The consumer's side of a queue's handle: claim jobs, keep their leases, end them."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from .. import engine
+from ..engine.dead.fingerprint import fingerprint, fingerprint_of
+from ..engine.jobs import progress as reports
+from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
+from ..engine.leases import stale
+from ..engine.operation import Steps, operation
+from ..enums import ResultState
+from ..exceptions import InvalidOption, JobNotFound, LeaseLost, QueueNotFound
+from .base import Handle, leased
+from .calls import call, twin
+from .job import Job
+from .outcomes import Finished, result_of
+from .serializers import JSON
+
+#: What an error may be given as: an exception, a text, or the engine's value.
+Error = BaseException | str | engine.Failure
+
+
+def failure_from(error: Error | None) -> engine.Failure | None:
+    """Return what is kept of an error: class, message, traceback, and the fingerprint that groups dead letters."""
+    if error is None or isinstance(error, engine.Failure):
+        return error
+    if isinstance(error, BaseException):
+        kind = type(error)
+        return engine.Failure(
+            type=f"{kind.__module__}.{kind.__qualname__}",
+            message=str(error),
+            traceback="".join(traceback.format_exception(error)),
+            fingerprint=fingerprint(error),
+        )
+    return engine.Failure(type="error", message=str(error), fingerprint=fingerprint_of("error", str(error)))
+
+
+def refused(job: Job, outcome: engine.Outcome) -> JobNotFound:
+    """Return the error for a call that the engine refused: ``LeaseLost`` while the job lives, else ``JobNotFound``."""
+    return JobNotFound(job.id) if outcome is engine.Outcome.NOT_FOUND else LeaseLost(job.id)
+
+
+class Leasing(Handle):
+    """Claiming jobs, and what only the holder of a lease may do. Every call names the lease by its token: a late worker
+    gets an error, never somebody else's job."""
+
+    @call
+    @operation
+    def claim(
+        self, size: int = 1, *, lease_ms: int | None = None, tag: str | None = None, grace_ms: int | None = None
+    ) -> Steps[list[Job]]:
+        """Lease up to ``size`` jobs to this handle's node, in claim order.
+
+        Args:
+            size: how many at most, cut to 1,000.
+            lease_ms: length of the leases, clamped to 100..86,400,000; ``None`` for the queue's.
+            tag: only jobs with this tag.
+            grace_ms: how long a job with a ``ttl_ms`` outlives its lease at least.
+
+        Returns:
+            The jobs; an empty list when none is ready.
+
+        Raises:
+            QueueNotFound: there is no such queue and it may not be made.
+            NotAQueue: it is a log.
+        """
+        asked = engine.claim(
+            self.name, self.node, size, project=self.project, lease_ms=lease_ms, tag=tag, grace_ms=grace_ms
+        )
+        began = time.monotonic()
+        try:
+            rows = yield from asked.steps()
+        except QueueNotFound:
+            yield from self.make_steps()
+            return []
+        return (yield from self.jobs_steps(rows, began))
+
+    aclaim = twin(claim)
+
+    def jobs_steps(self, rows: Sequence[engine.LeasedJob], asked: float) -> Steps[list[Job]]:
+        """Make jobs of the rows of a claim that began at ``asked`` (monotonic)."""
+        binary = any(row.body is not None for row in rows)
+        serializer = (yield from self.serializer_steps()) if binary else JSON
+        node = self.node
+        return [Job(row, node, serializer, asked) for row in rows]
+
+    @call
+    @operation
+    def ack(self, job: Job, result: Any = None, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
+        """Complete a job. It is removed; its result is remembered as long as the queue or the job says.
+
+        A repeat by the same holder returns the stored record, where the queue remembers results.
+
+        Args:
+            job: what ``claim`` returned.
+            result: any JSON, or bytes; with another serializer whatever that takes.
+            result_ttl_ms: milliseconds for which the result is remembered, in place of the job's and the queue's.
+
+        Raises:
+            JobNotFound: the job is not there any more; ``LeaseLost`` when somebody else has it or the lease is over.
+            InvalidOption, PayloadTooLarge, SerializerError: the result was refused; the job is still leased.
+        """
+        leased(job)
+        ending = engine.Ending(job.seq, job.claim, result_ttl_ms=result_ttl_ms)
+        if result is not None:
+            serializer = yield from self.serializer_steps()
+            value, body = serializer.write(result, "the result")
+            ending = ending._replace(result=value, body=body)
+        return (yield from self.end_steps(job, ending, result))
+
+    aack = twin(ack)
+
+    @call
+    @operation
+    def fail(self, job: Job, error: Error, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
+        """Fail a job for good: it is not tried again and is no dead letter; its error is remembered like a result.
+
+        Args:
+            job: what ``claim`` returned.
+            error: an exception, or a message.
+            result_ttl_ms: milliseconds for which it is remembered, in place of the job's and the queue's.
+
+        Raises:
+            JobNotFound, LeaseLost: as ``ack``.
+        """
+        leased(job)
+        ending = engine.Ending(job.seq, job.claim, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
+        return (yield from self.end_steps(job, ending, None))
+
+    afail = twin(fail)
+
+    def end_steps(self, job: Job, ending: engine.Ending, result: Any) -> Steps[Finished]:
+        """End one job, or find the record of the same end."""
+        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        return (yield from self.finished_steps(job, ending, result, settled.outcomes[job.seq]))
+
+    def finished_steps(self, job: Job, ending: engine.Ending, result: Any, outcome: engine.Outcome) -> Steps[Finished]:
+        """Say how a job ended; where the engine does not find it, look for the record of the same end."""
+        wanted = ResultState.COMPLETED if ending.failure is None else ResultState.FAILED
+        if outcome is engine.Outcome.OK:
+            return Finished(job.seq, job.key, str(wanted.label), result)
+        if outcome is engine.Outcome.NOT_FOUND:
+            rows = yield from status(self.name, seqs=[job.seq], inline=INLINE_BYTES, project=self.project).steps()
+            for row in rows:
+                if (row.state_number, row.claim, row.node) == (10 + wanted, job.claim, job.node):
+                    found = yield from complete_steps(row)
+                    serializer = yield from self.serializer_steps()
+                    return Finished(job.seq, row.key, row.state, result_of(found, serializer), repeated=True)
+        raise refused(job, outcome)
+
+    @call
+    @operation
+    def nack(self, job: Job, *, delay_ms: int | None = None, error: Error | None = None) -> Steps[engine.Released]:
+        """Give a job back to be tried again, or to die if its deliveries are used up (option ``exhaust_at``).
+
+        Args:
+            job: what ``claim`` returned.
+            delay_ms: milliseconds until it may be claimed again; ``None`` for the queue's backoff (option ``backoff``).
+            error: why the attempt failed: it is kept on the job, whose state is then ``failing``.
+
+        Returns:
+            Where it went: ``ready``, ``delayed`` or ``dead``.
+
+        Raises:
+            JobNotFound, LeaseLost: as ``ack``.
+        """
+        leased(job)
+        settled = yield from engine.release(
+            [engine.Release(job.seq, job.claim, delay_ms, failure_from(error))],
+            job.node,
+            project=self.project,
+            queue=self.name,
+        ).steps()
+        if settled.outcomes[job.seq] is not engine.Outcome.OK:
+            raise refused(job, settled.outcomes[job.seq])
+        # A job that moved to a dead-letter topic is not in ``released``.
+        return settled.released.get(job.seq) or engine.Released("dead", None, job.deliveries)
+
+    anack = twin(nack)
+
+    @call
+    @operation
+    def extend(self, job: Job, lease_ms: int | None = None) -> Steps[Job]:
+        """Set the end of a lease to now + ``lease_ms`` (a heartbeat; see ``Heartbeat`` for one that beats by itself).
+
+        Args:
+            job: what ``claim`` returned.
+            lease_ms: clamped to 100..86,400,000; ``None`` for the queue's.
+
+        Returns:
+            The job with its new deadline.
+
+        Raises:
+            JobNotFound, LeaseLost: as ``ack``.
+        """
+        leased(job)
+        settled = yield from engine.extend(
+            [job.seq], job.node, lease_ms, claims=[job.claim], project=self.project, queue=self.name
+        ).steps()
+        if settled.outcomes[job.seq] is not engine.Outcome.OK:
+            raise refused(job, settled.outcomes[job.seq])
+        return job.extended(settled.deadlines[job.seq])
+
+    aextend = twin(extend)
+
+    @call
+    @operation
+    def progress(self, job: Job, value: Any) -> Steps[None]:
+        """Say how far a job is. Everybody can read it (``get_status``); it stays over retries until the next report.
+
+        Args:
+            job: what ``claim`` returned.
+            value: any JSON, at most 64 KiB.
+
+        Raises:
+            JobNotFound, LeaseLost: as ``ack``.
+            InvalidOption, PayloadTooLarge: the value was refused.
+        """
+        leased(job)
+        settled = yield from reports.progress(
+            [reports.Progress(job.seq, job.claim, value)], job.node, project=self.project, queue=self.name
+        ).steps()
+        if settled.outcomes[job.seq] is not engine.Outcome.OK:
+            raise refused(job, settled.outcomes[job.seq])
+
+    aprogress = twin(progress)
+
+    @call
+    @operation
+    def ack_many(self, jobs: Sequence[Job]) -> Steps[engine.Settled]:
+        """Complete up to 1,000 jobs of one claim (one node) without results, in one statement; nothing is raised for
+        those that are lost.
+
+        Returns:
+            An outcome per number: ``ok``, ``not_found``, ``not_held``, ``stale_token``, ``expired``.
+        """
+        node = self._one_node(jobs)
+        endings = [engine.Ending(job.seq, job.claim) for job in jobs]
+        return (yield from engine.finish(endings, node, project=self.project, queue=self.name).steps())
+
+    aack_many = twin(ack_many)
+
+    @call
+    @operation
+    def nack_many(
+        self, jobs: Sequence[Job], *, delay_ms: int | None = None, unstarted: bool = False
+    ) -> Steps[engine.Settled]:
+        """Give up to 1,000 jobs back in one statement; nothing is raised for those that are lost.
+
+        Args:
+            jobs: of one node.
+            delay_ms: as for ``nack``.
+            unstarted: nobody began with them: these deliveries do not count, and they go back at once.
+        """
+        node = self._one_node(jobs)
+        if unstarted and delay_ms is None:
+            delay_ms = 0
+        releases = [engine.Release(job.seq, job.claim, delay_ms) for job in jobs]
+        settled = engine.release(releases, node, project=self.project, queue=self.name, unstarted=unstarted)
+        return (yield from settled.steps())
+
+    anack_many = twin(nack_many)
+
+    @call
+    @operation
+    def extend_many(self, jobs: Sequence[Job], lease_ms: int | None = None) -> Steps[engine.Settled]:
+        """Extend up to 1,000 leases in one statement; nothing is raised for those that are lost.
+
+        Returns:
+            An outcome and a new deadline per number.
+        """
+        node = self._one_node(jobs)
+        claims = [job.claim for job in jobs]
+        settled = engine.extend(
+            [job.seq for job in jobs], node, lease_ms, claims=claims, project=self.project, queue=self.name
+        )
+        return (yield from settled.steps())
+
+    aextend_many = twin(extend_many)
+
+    def _one_node(self, jobs: Sequence[Job]) -> str:
+        nodes = {leased(job).node for job in jobs} or {self.node}
+        if len(nodes) > 1:
+            raise InvalidOption(f"the jobs of one call must be held by one node; these are held by {sorted(nodes)}.")
+        return nodes.pop()
+
+    @call
+    @operation
+    def requeue_stale(self, idle_ms: int) -> Steps[int]:
+        """Bring back the jobs whose leases expired, or were not renewed for ``idle_ms`` milliseconds.
+
+        Claims bring expired leases back by themselves: this is for those who will not wait for the deadline.
+
+        Returns:
+            How many came back.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        return (yield from stale.requeue_stale(self.name, idle_ms, project=self.project).steps())
+
+    arequeue_stale = twin(requeue_stale)

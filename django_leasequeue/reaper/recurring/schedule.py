@@ -1,0 +1,161 @@
+"""Schedules: cron lines in a time zone, and plain intervals."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from ...exceptions import InvalidOption
+
+#: Longest text of a schedule, as the table has it.
+MAX_LENGTH = 128
+
+_EVERY = re.compile(r"every\s+(?:(\d{1,9})\s+)?(second|minute|hour|day)s?\Z", re.IGNORECASE)
+_UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+_MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_SECOND = timedelta(seconds=1)
+_DAY = timedelta(days=1)
+_LONGEST = 366 * 86_400
+
+
+class InvalidSchedule(InvalidOption):
+    """A schedule cannot be understood, or never has a tick."""
+
+
+class CronsimMissing(InvalidSchedule):
+    """The schedule is a cron line, and the library that reads them is not installed."""
+
+
+class Schedule(Protocol):
+    """When something is due."""
+
+    def next(self, after: datetime) -> datetime:
+        """Return the first tick after ``after`` (aware), in UTC."""
+
+
+class Interval:
+    """Ticks at every multiple of ``seconds`` since 1970-01-01 UTC: equal for all who ask, whenever they began."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+
+    def next(self, after: datetime) -> datetime:
+        """Return the first tick after ``after``, in UTC."""
+        number = int(after.timestamp() // self._seconds) + 1
+        return datetime.fromtimestamp(number * self._seconds, UTC)
+
+
+class Cron:
+    """Ticks of a cron line in a time zone, as Debian's cron has them.
+
+    When clocks go forward, a time of day that is left out runs right after the gap; when they go back, a time of day
+    that comes twice runs once. Lines with a ``*`` in minutes or hours run by elapsed time: every hour is every hour.
+    """
+
+    def __init__(self, line: str, zone: ZoneInfo) -> None:
+        from cronsim import CronSim
+
+        self._line = line
+        self._zone = zone
+        self._sim: Any = CronSim
+
+    def next(self, after: datetime) -> datetime:
+        """Return the first tick after ``after``, in UTC.
+
+        Raises:
+            InvalidSchedule: there is none in the next fifty years.
+        """
+        for tick in self._sim(self._line, after.astimezone(self._zone)):
+            # Counted by the wall clock, a tick can come out before ``after`` in the hour that comes twice.
+            moment: datetime = tick.astimezone(UTC)
+            if moment > after:
+                return moment
+        raise InvalidSchedule(f"the schedule {self._line!r} has no tick in the next fifty years.")
+
+
+@lru_cache(maxsize=1_000)
+def parse(text: str, timezone: str = "UTC") -> Schedule:
+    """Return the schedule that a text means.
+
+    Args:
+        text: a cron line of five fields (or six, with seconds in front), ``@hourly``, ``@daily``, ``@weekly``,
+            ``@monthly``, ``@yearly``, or ``every 30 seconds`` (minutes, hours, days).
+        timezone: IANA name of the zone that a cron line is meant in. Intervals know no zone.
+
+    Raises:
+        InvalidSchedule: the text or the zone is not one; the message says why.
+        CronsimMissing: it is a cron line, and ``cronsim`` is not installed.
+    """
+    if not isinstance(text, str) or not 0 < len(text) <= MAX_LENGTH:
+        raise InvalidSchedule(f"a schedule is a text of at most {MAX_LENGTH} characters; it is {text!r}.")
+    zone = _zone(timezone)
+    text = text.strip()
+    if text.lower().startswith("every"):
+        return _interval(text)
+    return _cron(text, zone)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        raise InvalidSchedule(f"{name!r} is not a time zone; names look like 'UTC' or 'Europe/Berlin'.") from error
+
+
+def _interval(text: str) -> Interval:
+    match = _EVERY.match(text)
+    seconds = int(match[1] or 1) * _UNITS[match[2].lower()] if match else 0
+    if not 1 <= seconds <= _LONGEST:
+        raise InvalidSchedule(
+            "an interval looks like 'every 30 seconds' (minutes, hours, days), from a second to a year;"
+            f" it is {text!r}."
+        )
+    return Interval(seconds)
+
+
+def _cron(text: str, zone: ZoneInfo) -> Cron:
+    line = _MACROS.get(text.lower(), text)
+    try:
+        from cronsim import CronSimError
+    except ImportError as error:
+        raise CronsimMissing(
+            f'the schedule {text!r} is a cron line: install cronsim (pip install "django-leasequeue[cron]"), or use an'
+            " interval like 'every 5 minutes'."
+        ) from error
+    try:
+        cron = Cron(line, zone)
+        cron.next(datetime(2025, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        raise InvalidSchedule(
+            f"{text!r} is not a schedule ({error}). Write '*/5 * * * *', '@daily', or 'every 30 seconds'."
+        ) from error
+    return cron
+
+
+def is_tick(schedule: Schedule, moment: datetime) -> bool:
+    """Whether a schedule has a tick at that moment."""
+    return schedule.next(moment - _SECOND) == moment
+
+
+def newest(schedule: Schedule, due: datetime, now: datetime) -> datetime:
+    """Return the newest tick up to ``now``, given one (``due``) that is not after it.
+
+    After a long pause it does not walk over all that was missed: only over the last day.
+    """
+    tick = due
+    if now - due > _DAY and (first := schedule.next(now - _DAY)) <= now:
+        tick = first
+    while (following := schedule.next(tick)) <= now:
+        tick = following
+    return tick

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import connection
+from pytest_django import DjangoDbBlocker
+
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.http.guesses import guesses
+from django_leasequeue.http.keys import ring
+from django_leasequeue.http.topics import base, figures
+from tests.conftest import child_environment
+from tests.http.client import Api
+from tests.http.servers import Server, serving
+
+_names = count(1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> Iterator[None]:
+    """What a server process remembers for a moment would survive the test's rollback."""
+    yield
+    ring.forget()
+    guesses.forget()
+    figures.forget()
+    base.forget()
+
+
+@pytest.fixture
+def open_api(settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open", "COUNT_SECONDS": 0}}
+
+
+@pytest.fixture
+def api(db: None, open_api: None) -> Api:
+    """The door, open to everybody, inside the test's transaction."""
+    return Api()
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    """The engine's clock, held at a round time; ``clock.advance(seconds=...)`` moves it."""
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture(scope="session")
+def servers(test_database_url: str) -> Iterator[list[Server]]:
+    """Two server processes on the test database, open to everybody. They outlive a test: use topics of your own."""
+    yield from serving(child_environment(test_database_url), 2)
+
+
+@pytest.fixture
+def server(servers: list[Server]) -> Server:
+    """One server process."""
+    return servers[0]
+
+
+@pytest.fixture
+def topic(servers: list[Server]) -> str:
+    """A name that no other test uses: what servers do is committed, and stays until the module is done."""
+    return f"topic-{next(_names)}"
+
+
+@pytest.fixture(scope="module")
+def emptied(servers: list[Server], django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Empties the tables when the tests of a module, which commit, are done."""
+    yield
+    tables = ", ".join(
+        connection.ops.quote_name(model._meta.db_table)
+        for model in apps.get_app_config("leasequeue").get_models()
+        if model._meta.managed
+    )
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {tables}")

@@ -1,0 +1,311 @@
+"""Real servers on real sockets: uvicorn processes on loopback, and clients that can be cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.http.keys import make_token
+from tests.http import contract
+
+START_SECONDS = 30.0
+
+
+class Server:
+    """One server process.
+
+    Args:
+        environment: of the process; its ``DATABASE_URL`` names the test database.
+        api: keys of ``LEASEQUEUE["API"]``.
+        application: the ASGI application.
+        wsgi: serve WSGI with the standard library's server instead.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        api: Mapping[str, Any] | None = None,
+        application: str = "testproject.asgi:application",
+        wsgi: bool = False,
+    ) -> None:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.port = int(found.getsockname()[1])
+        self.log = Path(tempfile.mkstemp(prefix="leasequeue-server-", suffix=".log")[1])
+        command = (
+            [sys.executable, "-m", "tests.http.wsgi_server", str(self.port)]
+            if wsgi
+            else [
+                *(sys.executable, "-m", "uvicorn", application),
+                *("--port", str(self.port), "--no-use-colors"),
+            ]
+        )
+        self._stream = self.log.open("wb")
+        self.process = subprocess.Popen(
+            command,
+            env={
+                **environment,
+                "DJANGO_SETTINGS_MODULE": "tests.http.server_settings",
+                "LEASEQUEUE_TEST_API": json.dumps({"ACCESS": "open", **(api or {})}),
+            },
+            stdout=self._stream,
+            stderr=subprocess.STDOUT,
+        )
+
+    def __enter__(self) -> Self:
+        ends = time.monotonic() + START_SECONDS
+        while time.monotonic() < ends and self.process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 0.2):
+                return self
+            time.sleep(0.02)
+        raise RuntimeError(f"The server did not start:\n{self.read_log()}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._stream.close()
+        self.log.unlink(missing_ok=True)
+
+    def read_log(self) -> str:
+        """What the server wrote so far."""
+        return self.log.read_text(errors="replace")
+
+    def terminate(self) -> None:
+        """Tell it to end."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self, timeout: float = 10.0) -> int:
+        """End it and return its exit code."""
+        if self.process.poll() is None:
+            self.terminate()
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def call(
+        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """Make one request on a connection of its own; return status and JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(
+                method,
+                f"/v0/{path}",
+                body=None if body is None else json.dumps(body),
+                headers={"content-type": "application/json", **(headers or {})},
+            )
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            contract.check(method, f"/v0/{path}", response.status, answer)
+            return response.status, answer
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: Any, status: int = 200) -> dict[str, Any]:
+        """POST and return the JSON of an answer with this status."""
+        found, answer = self.call("POST", path, body)
+        assert found == status, answer
+        return dict(answer)
+
+    def put(self, path: str, body: Any) -> dict[str, Any]:
+        found, answer = self.call("PUT", path, body)
+        assert found in (200, 201), answer
+        return dict(answer)
+
+    def write(self, topic: str, *data: Any) -> list[int]:
+        found, answer = self.call("POST", f"topics/{topic}", {"records": [{"data": item} for item in data]})
+        assert found in (200, 201), answer
+        seqs: list[int] = answer["seqs"]
+        return seqs
+
+    def state(self, topic: str) -> dict[str, Any]:
+        found, answer = self.call("GET", f"topics/{topic}")
+        assert found == 200, answer
+        return dict(answer)
+
+
+class Event(dict[str, Any]):
+    """One server-sent event: its data as a dict, its name and id beside it."""
+
+    def __init__(self, name: str, event_id: str | None, data: Any) -> None:
+        super().__init__(data)
+        self.name = name
+        self.id = event_id
+
+
+class EventSource:
+    """A client of an event stream on a socket of its own."""
+
+    def __init__(
+        self, server: Server, path: str, *, headers: Mapping[str, str] | None = None, accept: str = "text/event-stream"
+    ) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", server.port), 10)
+        lines = [
+            f"GET {path if path.startswith('/') else '/v0/' + path} HTTP/1.1",
+            "host: localhost",
+            f"accept: {accept}",
+        ]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        self._buffer = b""
+        self._body = b""
+        self.ended = False
+        head = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        self.status = int(head[0].split()[1])
+        self.headers = {line.split(":", 1)[0].lower(): line.split(":", 1)[1].strip() for line in head[1:] if line}
+        self.comments: list[str] = []
+        self.retry: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def reset(self) -> None:
+        """Break the connection off, as a lost client does."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        self._socket.close()
+
+    def _receive(self) -> None:
+        data = self._socket.recv(65536)
+        if not data:
+            raise EOFError
+        self._buffer += data
+
+    def _read_until(self, mark: bytes) -> bytes:
+        while mark not in self._buffer:
+            self._receive()
+        found, _, self._buffer = self._buffer.partition(mark)
+        return found
+
+    def json(self) -> Any:
+        """The body of an answer that is no stream."""
+        length = int(self.headers["content-length"])
+        while len(self._buffer) < length:
+            self._receive()
+        return json.loads(self._buffer[:length])
+
+    def _chunk(self) -> None:
+        size = int(self._read_until(b"\r\n"), 16)
+        while len(self._buffer) < size + 2:
+            self._receive()
+        self._body += self._buffer[:size]
+        self._buffer = self._buffer[size + 2 :]
+        if not size:
+            self.ended = True
+            raise EOFError
+
+    def block(self, timeout: float = 10.0) -> list[str]:
+        """The lines of the next block.
+
+        Raises:
+            TimeoutError: nothing came.
+            EOFError: the stream ended.
+        """
+        self._socket.settimeout(timeout)
+        while b"\n\n" not in self._body:
+            self._chunk()
+        block, _, self._body = self._body.partition(b"\n\n")
+        return block.decode().split("\n")
+
+    def event(self, timeout: float = 10.0) -> Event:
+        """The next event; comments and ``retry`` are noted on the way."""
+        ends = time.monotonic() + timeout
+        while True:
+            fields: dict[str, str] = {}
+            for line in self.block(max(0.01, ends - time.monotonic())):
+                name, _, value = line.partition(":")
+                if not name:
+                    self.comments.append(value.strip())
+                else:
+                    fields[name] = value.removeprefix(" ")
+            if "retry" in fields:
+                self.retry = int(fields["retry"])
+            if "data" in fields:
+                return Event(fields["event"], fields.get("id"), json.loads(fields["data"]))
+
+    def events(self, count: int, timeout: float = 10.0) -> list[Event]:
+        return [self.event(timeout) for _ in range(count)]
+
+    def silence(self, seconds: float) -> None:
+        """Check that no event comes for a while."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            try:
+                event = self.event(left)
+            except TimeoutError:
+                return
+            raise AssertionError(f"there came {event.name} {dict(event)}")
+
+    def end(self, timeout: float = 10.0) -> None:
+        """Check that the stream ends in order, with nothing more."""
+        try:
+            event = self.event(timeout)
+        except EOFError:
+            assert self.ended
+            return
+        raise AssertionError(f"there came {event.name} {dict(event)}")
+
+
+def serving(environment: Mapping[str, str], count: int = 1, **options: Any) -> Iterator[list[Server]]:
+    """Start servers side by side and stop them."""
+    with contextlib.ExitStack() as stack:
+        servers = [Server(environment, **options) for _ in range(count)]
+        for server in servers:
+            stack.push(server.__exit__)
+        for server in servers:
+            server.__enter__()
+        yield servers
+
+
+def eventually(check: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until something is so."""
+    ends = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < ends, "it never came to be"
+        time.sleep(0.02)
+
+
+def committed_key(*scopes: str, topics: Sequence[str] = ()) -> str:
+    """Make an API key that servers see: beside the test's own transaction. Return its token."""
+    token, prefix, digest = make_token()
+    connection = connect("default")
+    try:
+        connection.execute(
+            "INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)"
+            " VALUES ('test', %s, %s, %s, %s, '', now())",
+            [prefix, digest, list(scopes), list(topics)],
+        )
+    finally:
+        connection.close()
+    return token

@@ -1,0 +1,457 @@
+"""Claim, ack, nack, extend, dead letters (spec/topics C, A, D)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import Job, LiveJob, Queue
+from tests.http.client import Api
+
+LEASE = 30
+
+
+def seqs(jobs: list[dict[str, Any]]) -> list[int]:
+    return [job["$seq"] for job in jobs]
+
+
+def data(jobs: list[dict[str, Any]]) -> list[Any]:
+    return [job["data"] for job in jobs]
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "claim": {"node": "w1"},
+    "ack": {"node": "w1", "seqs": [1]},
+    "nack": {"node": "w1", "seqs": [1]},
+    "extend": {"node": "w1", "seqs": [1], "lease_ms": 1000},
+}
+
+
+@pytest.mark.parametrize("word", BODIES)
+def test_c1_a_log_has_no_leases(api: Api, word: str) -> None:
+    api.log("events")
+    api.write("events", 1)
+    answer = api.post(f"topics/events/{word}", BODIES[word], status=409)
+    assert answer.code == "not_a_queue"
+    assert answer["error"]["detail"] == {"topic": "events"}
+    assert api.state("events")["count"] == 1
+
+
+@pytest.mark.parametrize("word", BODIES)
+def test_c1_an_absent_topic(api: Api, word: str) -> None:
+    answer = api.post(f"topics/nope/{word}", BODIES[word], status=404)
+    assert answer.code == "topic_not_found"
+    assert answer["error"]["detail"] == {"topic": "nope"}
+    assert not Queue.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"node": ""},
+        {"node": None},
+        {"node": 5},
+        {"node": "x" * 129},
+        {"node": "ü" * 65},
+        {"node": "a\x00"},
+        {"node": "w", "max": -1},
+        {"node": "w", "max": "1"},
+        {"node": "w", "max": 1.0},
+        {"node": "w", "max": True},
+        {"node": "w", "lease_ms": "1"},
+        {"node": "w", "lease_ms": 1.5},
+        {"node": "w", "lease_ms": False},
+    ],
+)
+def test_c2_a_bad_claim(api: Api, body: dict[str, Any]) -> None:
+    api.queue()
+    api.write("jobs", 1)
+    answer = api.post("topics/jobs/claim", body, status=400)
+    assert answer.code == "invalid_request"
+    assert ("node" if len(body) < 2 else list(body)[-1]) in answer.message
+    assert api.state()["queue"]["in_flight"] == 0
+
+
+def test_c2_defaults_and_clamps(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue(lease_ms=5000)
+    api.post("topics/jobs?return_seqs=false", {"records": [{"data": n} for n in range(1_005)]}, status=200)
+    now = int(clock.now.timestamp() * 1000)
+    (first,) = api.post("topics/jobs/claim", {"node": "w" * 128}, status=200)["claimed"]
+    assert (first["data"], first["deadline"]) == (0, now + 5000)
+    assert api.claim(max=0) == []
+    (short,) = api.claim(lease_ms=1)
+    assert short["deadline"] == now + 100
+    (long,) = api.claim(lease_ms=10**12)
+    assert long["deadline"] == now + 86_400_000
+    assert len(api.claim(max=10**9)) == 1_000
+
+
+def test_c3_the_answer(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue()
+    now = int(clock.now.timestamp() * 1000)
+    records = [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z9"}, "node": "p"}, {"data": None}]
+    written = api.post("topics/jobs", {"records": records})["seqs"]
+    clock.advance(seconds=1)
+    answer = api.post("topics/jobs/claim", {"node": "w1", "max": 10}, status=200)
+    assert (answer["topic"], answer["count"], answer["ready"]) == ("jobs", 2, 0)
+    first, second = answer["claimed"]
+    assert first == {
+        "$seq": written[0],
+        "lease_id": first["lease_id"],
+        "deadline": now + 1000 + LEASE * 1000,
+        "$ts": now,
+        "$tag": "a",
+        "deliveries": 1,
+        "data": {"n": 1},
+        "meta": {"trace": "z9"},
+    }
+    assert set(second) == {"$seq", "lease_id", "deadline", "$ts", "deliveries", "data"}
+    assert second["data"] is None
+    empty = api.post("topics/jobs/claim", {"node": "w1", "max": 10}, status=200)
+    assert (empty["claimed"], empty["count"], empty["ready"]) == ([], 0, 0)
+
+
+def test_c3_in_claim_order_with_a_token_for_each_delivery(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue()
+    written = api.write("jobs", *range(20))
+    first = api.claim(max=12)
+    assert seqs(first) == written[:12]
+    clock.advance(seconds=LEASE, milliseconds=1)
+    again = api.claim(max=20)
+    assert seqs(again) == written
+    tokens = [job["lease_id"] for job in first + again]
+    assert len(set(tokens)) == 32
+    assert all(token.startswith("lease_") and int(token[6:], 16) for token in tokens)
+
+
+def test_c4_expiry_is_strict(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue()
+    written = api.write("jobs", 1, 2, 3)
+    (first,) = api.claim()
+    clock.advance(seconds=LEASE)
+    assert seqs(api.claim()) == [written[1]]  # now = deadline: not expired yet
+    clock.advance(milliseconds=1)
+    (again,) = api.claim(node="w2")
+    assert (again["$seq"], again["deliveries"]) == (written[0], 2)  # before what was never delivered
+    assert again["lease_id"] != first["lease_id"]
+    assert seqs(api.claim(node="w2")) == [written[2]]
+
+
+def test_a1_ack(api: Api) -> None:
+    api.queue()
+    written = api.write("jobs", *range(5))
+    api.claim(max=3)
+    answer = api.ack("jobs", [written[4], written[1], 10**15, written[0], written[1]])
+    assert answer.json == {
+        "topic": "jobs",
+        "acked": 2,
+        "skipped": [written[4], 10**15],
+        "ready": 2,
+        "in_flight": 1,
+        "performance": answer["performance"],
+    }
+    again = api.ack("jobs", [written[1], written[0]])
+    assert (again["acked"], again["skipped"]) == (0, [written[1], written[0]])
+    assert api.state()["count"] == 3
+    assert not Job.objects.filter(seq__in=written[:2]).exists()
+
+
+def test_a1_only_the_holder(api: Api) -> None:
+    api.queue()
+    (seq,) = api.write("jobs", 1)
+    api.claim(node="w1")
+    for word, extra in (("ack", {}), ("nack", {}), ("extend", {"lease_ms": 1000})):
+        answer = api.post(f"topics/jobs/{word}", {"node": "w2", "seqs": [seq], **extra}, status=200)
+        assert answer["skipped"] == [seq]
+    assert api.state()["queue"] == {"ready": 0, "in_flight": 1, "dead_lettered": 0}
+    assert api.ack("jobs", [seq])["acked"] == 1
+
+
+def test_a1_only_this_topic(api: Api) -> None:
+    api.queue("jobs")
+    api.queue("other")
+    (seq,) = api.write("jobs", 1)
+    api.claim()
+    assert api.ack("other", [seq])["skipped"] == [seq]
+    assert api.state()["queue"]["in_flight"] == 1
+
+
+@pytest.mark.parametrize("word", ["ack", "nack", "extend"])
+def test_a2_after_the_deadline(api: Api, clock: engine_clock.Clock, word: str) -> None:
+    api.queue()
+    (seq,) = api.write("jobs", 1)
+    api.claim()
+    clock.advance(seconds=LEASE, milliseconds=1)
+    body = {"node": "w1", "seqs": [seq], "lease_ms": 1000} if word == "extend" else {"node": "w1", "seqs": [seq]}
+    answer = api.post(f"topics/jobs/{word}", body, status=200)
+    assert answer["skipped"] == [seq]
+    assert answer[{"ack": "acked", "nack": "nacked", "extend": "extended"}[word]] == 0
+    assert api.state()["queue"] == {"ready": 1, "in_flight": 0, "dead_lettered": 0}
+
+
+@pytest.mark.parametrize("word", ["ack", "nack", "extend"])
+@pytest.mark.parametrize(
+    ("change", "code", "name"),
+    [
+        ({"node": None}, "invalid_request", "node"),
+        ({"seqs": None}, "invalid_request", "seqs"),
+        ({"seqs": []}, "invalid_request", "seqs"),
+        ({"seqs": 1}, "invalid_request", "seqs"),
+        ({"seqs": ["1"]}, "invalid_request", "seqs"),
+        ({"seqs": [1.5]}, "invalid_request", "seqs"),
+        ({"seqs": [True]}, "invalid_request", "seqs"),
+        ({"seqs": [-1]}, "invalid_request", "seqs"),
+        ({"seqs": [2**63]}, "invalid_request", "seqs"),
+        ({"seqs": list(range(1001))}, "batch_too_large", "1000"),
+        ({"lease_ids": []}, "invalid_request", "lease_ids"),
+        ({"lease_ids": ["lease_1a", "lease_2b"]}, "invalid_request", "lease_ids"),
+        ({"lease_ids": ["1a"]}, "invalid_request", "lease_ids"),
+        ({"lease_ids": ["lease_"]}, "invalid_request", "lease_ids"),
+        ({"lease_ids": ["lease_xyz"]}, "invalid_request", "lease_ids"),
+        ({"lease_ids": [5]}, "invalid_request", "lease_ids"),
+        ({"lease_ids": "lease_1a"}, "invalid_request", "lease_ids"),
+    ],
+)
+def test_a3_a_bad_settle_call(api: Api, word: str, change: dict[str, Any], code: str, name: str) -> None:
+    api.queue()
+    (seq,) = api.write("jobs", 1)
+    api.claim()
+    body = {"node": "w1", "seqs": [seq], "lease_ms": 1000, **change}
+    answer = api.post(f"topics/jobs/{word}", {k: v for k, v in body.items() if v is not None}, status=400)
+    assert answer.code == code
+    assert name in answer.message
+    assert api.state()["queue"]["in_flight"] == 1
+
+
+def test_a3_a_thousand_at_once(api: Api) -> None:
+    api.queue()
+    api.post("topics/jobs", {"records": [{"data": n} for n in range(1_000)]})
+    jobs = api.claim(max=1_000)
+    answer = api.ack("jobs", seqs(jobs), lease_ids=[job["lease_id"] for job in jobs])
+    assert (answer["acked"], answer["skipped"]) == (1_000, [])
+
+
+@pytest.mark.parametrize("word", ["ack", "nack", "extend"])
+def test_a3_a_stale_token_leaves_the_present_lease_alone(api: Api, clock: engine_clock.Clock, word: str) -> None:
+    api.queue()
+    first, second = api.write("jobs", 1, 2)
+    (old,) = api.claim()
+    clock.advance(seconds=LEASE, milliseconds=1)
+    present, other = api.claim(max=2)  # the same node again
+    for token in (old["lease_id"], other["lease_id"], "lease_7f3a9c", "lease_" + "f" * 32):
+        body = {"node": "w1", "seqs": [first], "lease_ids": [token], "lease_ms": 60_000}
+        assert api.post(f"topics/jobs/{word}", body, status=200)["skipped"] == [first]
+    assert LiveJob.objects.get(seq=first).deadline == LiveJob.objects.get(seq=second).deadline
+    body = {"node": "w1", "seqs": [first], "lease_ids": [present["lease_id"]], "lease_ms": 60_000}
+    assert api.post(f"topics/jobs/{word}", body, status=200)["skipped"] == []
+
+
+def test_a4_nack_at_once(api: Api) -> None:
+    api.queue()
+    written = api.write("jobs", 1, 2)
+    api.claim(max=2)
+    answer = api.post("topics/jobs/nack", {"node": "w1", "seqs": [written[1]]}, status=200)
+    assert (answer["nacked"], answer["skipped"], answer["ready"], answer["in_flight"]) == (1, [], 1, 1)
+    (again,) = api.claim(node="w2")
+    assert (again["$seq"], again["deliveries"]) == (written[1], 2)
+
+
+def test_a4_a_delayed_nack_is_in_no_counter(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue()
+    (seq,) = api.write("jobs", 1)
+    api.claim()
+    answer = api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq], "delay_ms": 5000}, status=200)
+    assert (answer["nacked"], answer["ready"], answer["in_flight"]) == (1, 0, 0)
+    state = api.state()
+    assert (state["count"], state["queue"]["ready"], state["queue"]["in_flight"]) == (1, 0, 0)
+    clock.advance(milliseconds=4999)
+    assert api.claim() == []
+    clock.advance(milliseconds=1)
+    assert api.state()["queue"]["ready"] == 1
+    (again,) = api.claim()
+    assert (again["$seq"], again["deliveries"]) == (seq, 2)
+
+
+@pytest.mark.parametrize(("given", "waits"), [(-5, 0), (10**12, 86_400_000)])
+def test_a4_the_delay_is_clamped(api: Api, clock: engine_clock.Clock, given: int, waits: int) -> None:
+    api.queue()
+    (seq,) = api.write("jobs", 1)
+    api.claim()
+    api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq], "delay_ms": given}, status=200)
+    if waits:
+        clock.advance(milliseconds=waits - 1)
+        assert api.claim() == []
+        clock.advance(milliseconds=1)
+    assert len(api.claim()) == 1
+
+
+@pytest.mark.parametrize("delay", ["5", 1.5, True])
+def test_a4_a_delay_of_the_wrong_kind(api: Api, delay: object) -> None:
+    api.queue()
+    api.write("jobs", 1)
+    (job,) = api.claim()
+    answer = api.post("topics/jobs/nack", {"node": "w1", "seqs": [job["$seq"]], "delay_ms": delay}, status=400)
+    assert "delay_ms" in answer.message
+
+
+def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue()
+    written = api.write("jobs", 1, 2)
+    api.claim(max=2)
+    clock.advance(seconds=10)
+    now = int(clock.now.timestamp() * 1000)
+    longer = api.post("topics/jobs/extend", {"node": "w1", "seqs": [*written, 99], "lease_ms": 60_000}, status=200)
+    assert longer.json == {
+        "topic": "jobs",
+        "extended": 2,
+        "skipped": [99],
+        "deadlines": {str(seq): now + 60_000 for seq in written},
+        "performance": longer["performance"],
+    }
+    shorter = api.post("topics/jobs/extend", {"node": "w1", "seqs": written[:1], "lease_ms": 1_000}, status=200)
+    assert shorter["deadlines"] == {str(written[0]): now + 1_000}
+    clock.advance(milliseconds=1_001)
+    (again,) = api.claim(max=5, node="w2")
+    assert (again["$seq"], again["deliveries"]) == (written[0], 2)
+    clock.advance(milliseconds=58_999)
+    assert api.ack("jobs", written[1:])["acked"] == 1
+
+
+def test_a5_deliveries_do_not_change(api: Api) -> None:
+    api.queue()
+    (seq,) = api.write("jobs", 1)
+    api.claim()
+    for _ in range(3):
+        api.post("topics/jobs/extend", {"node": "w1", "seqs": [seq], "lease_ms": 60_000}, status=200)
+    api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq]}, status=200)
+    assert api.claim()[0]["deliveries"] == 2
+
+
+@pytest.mark.parametrize("body", [{}, {"lease_ms": None}, {"lease_ms": "1"}, {"lease_ms": True}])
+def test_a5_needs_lease_ms(api: Api, body: dict[str, Any]) -> None:
+    api.queue()
+    answer = api.post("topics/jobs/extend", {"node": "w1", "seqs": [1], **body}, status=400)
+    assert answer.code == "invalid_request"
+    assert "lease_ms" in answer.message
+
+
+@pytest.mark.parametrize(("given", "lease"), [(1, 100), (10**13, 86_400_000)])
+def test_a5_lease_ms_is_clamped(api: Api, clock: engine_clock.Clock, given: int, lease: int) -> None:
+    api.queue()
+    (seq,) = api.write("jobs", 1)
+    api.claim()
+    answer = api.post("topics/jobs/extend", {"node": "w1", "seqs": [seq], "lease_ms": given}, status=200)
+    assert answer["deadlines"][str(seq)] == int(clock.now.timestamp() * 1000) + lease
+
+
+def exhaust(api: Api, clock: engine_clock.Clock, seq: int) -> None:
+    """Deliver a job twice: given back once, lost once."""
+    assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, 1)]
+    api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq]}, status=200)
+    assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, 2)]
+    clock.advance(seconds=LEASE, milliseconds=1)
+
+
+def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue(max_deliveries=2, dead_letter="jobs.dlq")
+    body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}, "node": "p"}]}
+    (seq,) = api.post("topics/jobs", body)["seqs"]
+    exhaust(api, clock, seq)
+    before = api.state()
+    assert (before["count"], before["queue"]["ready"]) == (1, 1)
+    answer = api.post("topics/jobs/claim", {"node": "w1"}, status=200)
+    assert (answer["claimed"], answer["ready"]) == ([], 0)
+    state = api.state()
+    assert (state["count"], state["queue"]) == (0, {"ready": 0, "in_flight": 0, "dead_lettered": 1})
+    target = api.state("jobs.dlq")  # made by the move
+    assert (target["type"], target["count"]) == ("log", 1)
+    letter = Job.objects.get(queue__name="jobs.dlq")
+    assert (letter.data, letter.tag, letter.origin) == ({"n": 1}, "a", "p")
+    assert letter.meta == {
+        "trace": "z",
+        "$dead_letter_from": "jobs",
+        "$dead_letter_deliveries": 2,
+        "$dead_letter_src_seq": seq,
+    }
+
+
+def test_d1_into_a_queue(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue("dlq")
+    api.queue(max_deliveries=2, dead_letter="dlq")
+    (seq,) = api.write("jobs", "poison")
+    exhaust(api, clock, seq)
+    assert api.claim() == []
+    (letter,) = api.claim("dlq")
+    assert (letter["data"], letter["deliveries"], letter["meta"]["$dead_letter_src_seq"]) == ("poison", 1, seq)
+
+
+def test_d1_a_claim_that_meets_poison_still_fills_its_max(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue(max_deliveries=1, dead_letter="dlq")
+    written = api.write("jobs", *range(10))
+    api.claim(max=5)
+    clock.advance(seconds=LEASE, milliseconds=1)
+    answer = api.post("topics/jobs/claim", {"node": "w1", "max": 4}, status=200)
+    assert seqs(answer["claimed"]) == written[5:9]
+    assert answer["ready"] == 1
+    assert api.state()["queue"]["dead_lettered"] == 5
+
+
+def test_d1_a_move_that_fails_loses_nothing(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue(max_deliveries=2, dead_letter="dlq")
+    api.log("dlq", cap_records=1)
+    (seq,) = api.write("jobs", "poison")
+    exhaust(api, clock, seq)
+    Queue.objects.filter(name="jobs").update(dead_letter="no/such name")  # nothing can be made with that name
+    answer = api.post("topics/jobs/claim", {"node": "w1"})
+    assert answer.status in (200, 400)
+    assert api.state()["count"] == 1
+    Queue.objects.filter(name="jobs").update(dead_letter="dlq")
+    assert api.claim() == []
+    assert (api.state()["count"], api.state("dlq")["count"]) == (0, 1)
+
+
+@pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dlq"}, {"max_deliveries": 2}])
+def test_d2_redelivered_for_ever(api: Api, clock: engine_clock.Clock, config: dict[str, Any]) -> None:
+    api.queue(**config)
+    (seq,) = api.write("jobs", 1)
+    for delivery in range(1, 8):
+        assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, delivery)]
+        clock.advance(seconds=LEASE, milliseconds=1)
+    assert api.state()["queue"]["dead_lettered"] == 0
+
+
+def test_d3_the_counters_add_up(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue()
+    api.write("jobs", *range(10))
+
+    def add_up(ready: int, in_flight: int) -> None:
+        state = api.state()
+        assert state["queue"] == {"ready": ready, "in_flight": in_flight, "dead_lettered": 0}
+        assert state["count"] == ready + in_flight
+
+    add_up(10, 0)
+    jobs = api.claim(max=4)
+    add_up(6, 4)
+    api.ack("jobs", seqs(jobs[:1]))
+    add_up(6, 3)
+    api.post("topics/jobs/nack", {"node": "w1", "seqs": seqs(jobs[1:2])}, status=200)
+    add_up(7, 2)
+    api.post("topics/jobs/extend", {"node": "w1", "seqs": seqs(jobs[2:3]), "lease_ms": 90_000}, status=200)
+    clock.advance(seconds=LEASE, milliseconds=1)
+    add_up(8, 1)  # an expired lease counts as ready before any sweep ran
+    assert LiveJob.objects.filter(state=2).count() == 2
+
+
+def test_d3_every_answer_tells_the_counters(api: Api) -> None:
+    api.queue()
+    api.write("jobs", *range(6))
+    steps = itertools.count(1)
+    for left in (4, 2, 0):
+        answer = api.post("topics/jobs/claim", {"node": "w1", "max": 2}, status=200)
+        assert answer["ready"] == left
+        acked = api.ack("jobs", seqs(answer["claimed"][:1]))
+        assert (acked["ready"], acked["in_flight"]) == (left, next(steps))

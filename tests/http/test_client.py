@@ -1,0 +1,263 @@
+"""``django_leasequeue.client`` against real servers: every call, from threads and from an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from django_leasequeue.client import (
+    AsyncClient,
+    Client,
+    Forbidden,
+    InvalidRequest,
+    NotAQueue,
+    Record,
+    TopicConflict,
+    TopicFull,
+    TopicNotFound,
+    Unauthorized,
+)
+from tests.conftest import child_environment
+from tests.http.relay import Relay
+from tests.http.servers import Server, committed_key, eventually, serving
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
+
+
+def address(server: Server) -> str:
+    return f"http://127.0.0.1:{server.port}/v0"
+
+
+class Awaiting:
+    """An ``AsyncClient`` for tests that are written for a ``Client``: each call runs in an event loop."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = AsyncClient(*args, **options)
+        self._sources: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            made = method(*args, **options)
+            return self._loop.run_until_complete(made) if inspect.iscoroutine(made) else self._iterate(made)
+
+        return call
+
+    def _iterate(self, source: Any) -> Iterator[Any]:
+        self._sources.append(source)
+        try:
+            while True:
+                yield self._loop.run_until_complete(anext(source))
+        finally:
+            if not self._loop.is_closed():
+                self._loop.run_until_complete(source.aclose())
+
+    def close(self) -> None:
+        for source in self._sources:
+            self._loop.run_until_complete(source.aclose())
+        self._loop.run_until_complete(self._client.aclose())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # as asyncio.run() does
+        self._loop.close()
+
+
+@pytest.fixture(params=[Client, Awaiting])
+def kind(request: pytest.FixtureRequest) -> Callable[..., Client]:
+    made: Callable[..., Client] = request.param
+    return made
+
+
+@pytest.fixture
+def client(kind: Callable[..., Client], server: Server) -> Iterator[Client]:
+    made = kind(address(server))
+    yield made
+    made.close()
+
+
+def test_the_life_of_a_job(client: Client, topic: str) -> None:
+    config = client.put_topic(topic, type="queue", lease_ms=20_000)
+    assert (config["type"], config["lease_ms"]) == ("queue", 20_000)
+    assert client.list_topics(topic) == [topic]
+
+    written = client.produce(topic, [Record({"n": 1}, tag="a", meta={"trace": "z"}), {"data": None}, Record(3)])
+    assert (len(written.seqs), written.created, written.deduped) == (3, False, False)
+
+    before = datetime.now(UTC)
+    first, second, third = client.claim(topic, "w1", 5)
+    assert [first.seq, second.seq, third.seq] == written.seqs
+    assert (first.data, first.tag, first.meta, first.deliveries) == ({"n": 1}, "a", {"trace": "z"}, 1)
+    assert (second.data, second.tag, second.meta) == (None, None, None)
+    assert 15 < (first.deadline - before).total_seconds() < 25
+
+    extended = client.extend(topic, "w1", [first], 60_000)
+    assert extended.count == 1
+    assert extended.deadlines == {first.seq: first.deadline}
+    assert (first.deadline - before).total_seconds() > 55
+
+    assert client.ack(topic, "w1", [first]).count == 1
+    again = client.ack(topic, "w1", [first, second])
+    assert (again.count, again.skipped, again.repeated) == (1, [first.seq], False)
+    assert client.nack(topic, "w1", [third], delay_ms=0).count == 1
+    (back,) = client.claim(topic, "w1")
+    assert (back.seq, back.deliveries) == (third.seq, 2)
+    # The token of the first delivery does not count any more, although the node is the same.
+    assert client.extend(topic, "w1", [third], 1000).skipped == [third.seq]
+    assert third.lost
+    assert client.ack(topic, "w1", [back.seq]).count == 1
+
+    assert client.get_topic(topic)["queue"] == {"ready": 0, "in_flight": 0, "dead_lettered": 0}
+    assert client.delete_topic(topic) is True
+    assert client.delete_topic(topic) is False
+
+
+def test_records_of_a_log(client: Client, topic: str) -> None:
+    written = client.produce(topic, [Record(n, tag=f"t-{n}", node=f"p{n % 2}") for n in range(5)])
+    assert written.created
+    page = client.read(topic, limit=2)
+    assert [record["data"] for record in page.records] == [0, 1]
+    assert not page.caught_up
+    rest = client.read(topic, page.next_from_seq, skip_nodes=["p0"])
+    assert [record["data"] for record in rest.records] == [3]
+    assert rest.caught_up
+    began = time.monotonic()
+    assert client.read(topic, rest.next_from_seq, wait_ms=300).records == []
+    assert time.monotonic() - began >= 0.3
+    assert client.delete_records(topic, match="t-1*") == 1
+    assert client.delete_records(topic, before_seq=written.seqs[4]) == 3
+
+
+def test_a_write_with_a_key_of_ones_own(client: Client, topic: str) -> None:
+    first = client.produce(topic, [Record(1)], idempotency_key="k", config={"type": "queue"})
+    second = client.produce(topic, [Record(1)], idempotency_key="k")
+    assert second.deduped
+    assert second.seq == first.seq
+    assert client.get_topic(topic)["count"] == 1
+
+
+def test_errors_have_classes(client: Client, topic: str) -> None:
+    with pytest.raises(TopicNotFound, match="Create it") as caught:
+        client.claim(topic, "w1")
+    assert caught.value.detail == {"topic": topic}
+    with pytest.raises(TopicNotFound):
+        client.produce(topic, [Record(1)], create=False)
+    client.put_topic(topic, type="log", cap_records=1, discard="reject")
+    with pytest.raises(NotAQueue):
+        client.claim(topic, "w1")
+    with pytest.raises(TopicConflict):
+        client.put_topic(topic, type="queue")
+    with pytest.raises(InvalidRequest, match="node"):
+        client.claim(topic, "")
+    with pytest.raises(TopicFull):
+        client.produce(topic, [Record(1), Record(2)])
+    client.produce(topic, [Record(1)])
+    with pytest.raises(TopicConflict) as conflict:
+        client.delete_topic(topic, if_empty=True)
+    assert conflict.value.code == "topic_not_empty"
+    with pytest.raises(InvalidRequest) as large:
+        client.ack(topic, "w1", list(range(1001)))
+    assert large.value.code == "batch_too_large"
+
+
+def test_keys(test_database_url: str, kind: Callable[..., Client], topic: str) -> None:
+    token = committed_key("read", topics=["topic-"])
+    for (server,) in serving(child_environment(test_database_url), api={"ACCESS": "keys"}):
+        stranger, reader = kind(address(server)), kind(address(server), token)
+        with pytest.raises(Unauthorized):
+            stranger.get_topic(topic)
+        with pytest.raises(TopicNotFound):
+            reader.get_topic(topic)
+        with pytest.raises(Forbidden, match="write"):
+            next(reader.work(topic, "w1"))
+        stranger.close()
+        reader.close()
+
+
+def test_too_many_requests_are_made_in_time(test_database_url: str, topic: str) -> None:
+    for (server,) in serving(child_environment(test_database_url), api={"RATE_PER_SECOND": 5}):
+        with Client(address(server)) as client:
+            for number in range(12):
+                client.produce(topic, [Record(number)])
+            assert client.get_topic(topic)["count"] == 12
+
+
+def test_the_claim_loop(client: Client, server: Server, topic: str) -> None:
+    client.put_topic(topic, type="queue")
+    client.produce(topic, [Record(n) for n in range(5)])
+    seen = []
+    batches = client.claims(topic, "w1", max=2, poll_seconds=0.05)
+    for batch in batches:
+        seen += [job.data for job in batch]
+        client.ack(topic, "w1", batch)
+        if seen == [0, 1, 2, 3]:  # an empty queue is waited for
+            threading.Timer(0.2, server.write, (topic, 5)).start()
+        if 5 in seen:
+            break
+    batches.close()
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_work_goes_on_when_the_connection_breaks(kind: Callable[..., Client], server: Server, topic: str) -> None:
+    with Relay(server.port) as relay:
+        client = kind(relay.address)
+        client.put_topic(topic, type="queue")
+        client.produce(topic, [Record(n) for n in range(3)])
+        jobs = client.work(topic, "w1", max=2, lease_ms=60_000)
+        first, second = next(jobs), next(jobs)
+        client.ack(topic, "w1", [first])
+        assert next(jobs).data == 2
+        relay.cut()
+        again = [next(jobs), next(jobs)]
+        assert second.lost
+        assert sorted(job.data for job in again) == [1, 2]
+        assert [job.deliveries for job in again] == [2, 2]
+        assert client.ack(topic, "w1", [second]).skipped == [second.seq]
+        assert client.ack(topic, "w1", again).count == 2
+        client.close()
+
+
+def test_leaving_the_loop_gives_jobs_back(client: Client, server: Server, topic: str) -> None:
+    client.put_topic(topic, type="queue")
+    client.produce(topic, [Record(1)])
+    jobs = client.work(topic, "w1", lease_ms=60_000)
+    job = next(jobs)
+    jobs.close()
+    assert job.lost
+    eventually(lambda: server.state(topic)["queue"]["ready"] == 1)
+
+
+def test_work_waits_for_a_server_that_is_away(server: Server, topic: str) -> None:
+    with Relay(server.port) as relay, Client(relay.address) as client:
+        client.put_topic(topic, type="queue")
+        client.produce(topic, [Record(1)])
+        relay.refusing = True
+        relay.cut()
+        threading.Timer(0.3, setattr, (relay, "refusing", False)).start()
+        assert next(client.work(topic, "w1")).data == 1
+
+
+async def test_many_streams_of_one_client(server: Server, topic: str) -> None:
+    async with AsyncClient(address(server)) as client:
+        await client.put_topic(topic, type="queue")
+        await client.produce(topic, [Record(n) for n in range(40)])
+
+        async def work(node: str) -> list[int]:
+            async with aclosing(client.work(topic, node, max=4)) as jobs:
+                found = []
+                async for job in jobs:
+                    found.append(job.data)
+                    await client.ack(topic, node, [job])
+                    if len(found) == 4:
+                        break
+                return found
+
+        found = await asyncio.gather(*(work(f"w{number}") for number in range(10)))
+        assert sorted(number for numbers in found for number in numbers) == list(range(40))

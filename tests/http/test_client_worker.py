@@ -1,0 +1,383 @@
+"""The client's worker, against real servers: what it runs, keeps, gives back, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_leasequeue.client import Again, Client, Job, Record, TopicNotFound, Worker
+from tests.conftest import child_environment
+from tests.http.relay import Relay
+from tests.http.servers import Server, eventually, serving
+from tests.support.proxy import Proxy
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
+
+NAME = "django_leasequeue.client"
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(f"http://127.0.0.1:{server.port}/v0") as made:
+        yield made
+
+
+@pytest.fixture
+def queue(client: Client, topic: str) -> str:
+    client.put_topic(topic, type="queue", lease_ms=60_000)
+    return topic
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[threading.Thread]:
+    """Run a worker in a thread; it is stopped and has ended afterwards."""
+    thread = threading.Thread(target=worker.run, kwargs={"signals": False})
+    thread.start()
+    try:
+        yield thread
+    finally:
+        worker.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def counters(client: Client, queue: str) -> dict[str, int]:
+    found: dict[str, int] = client.get_topic(queue)["queue"]
+    return found
+
+
+def empty(client: Client, queue: str) -> Callable[[], bool]:
+    return lambda: client.get_topic(queue)["count"] == 0
+
+
+def in_thread(seen: list[Any]) -> Callable[[Job], Any]:
+    return lambda job: seen.append(job.data)
+
+
+def in_loop(seen: list[Any]) -> Callable[[Job], Any]:
+    async def handler(job: Job) -> None:
+        await asyncio.sleep(0)
+        seen.append(job.data)
+
+    return handler
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("handler", [in_thread, in_loop])
+def test_every_job_runs_once(client: Client, queue: str, stream: bool, handler: Any) -> None:
+    seen: list[int] = []
+    client.produce(queue, [Record(n) for n in range(200)])
+    with running(Worker(client, queue, handler(seen), concurrency=16, stream=stream)):
+        eventually(empty(client, queue), 20)
+        client.produce(queue, [Record(200)])
+        eventually(empty(client, queue))
+    assert Counter(seen) == Counter(range(201))
+
+
+def test_acks_go_together(client: Client, server: Server, queue: str) -> None:
+    seen: list[int] = []
+    client.produce(queue, [Record(n) for n in range(300)])
+    with Relay(server.port) as relay:
+        with running(Worker(Client(relay.address), queue, in_loop(seen), concurrency=100)):
+            eventually(empty(client, queue), 20)
+        assert relay.count(f"POST /v0/topics/{queue}/ack ") < 100
+    assert len(seen) == 300
+
+
+def test_a_job_that_fails_comes_again(client: Client, queue: str, caplog: pytest.LogCaptureFixture) -> None:
+    deliveries: list[int] = []
+
+    def handler(job: Job) -> None:
+        deliveries.append(job.deliveries)
+        if job.deliveries < 3:
+            raise ValueError("not yet")
+
+    client.produce(queue, [Record(1)])
+    with running(Worker(client, queue, handler, retry_delay=lambda job: 0.05 * job.deliveries)):
+        eventually(empty(client, queue))
+    assert deliveries == [1, 2, 3]
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 2
+    assert "delivered again in 50 ms" in errors[0].getMessage()
+    assert "not yet" in (errors[0].exc_text or "")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: bool, caplog: Any) -> None:
+    times: list[float] = []
+
+    async def handler(job: Job) -> None:
+        times.append(time.monotonic())
+        if job.deliveries == 1:
+            raise Again(0.3)
+
+    client.produce(queue, [Record(1)])
+    with running(Worker(client, queue, handler, stream=stream, poll_seconds=0.05)):
+        eventually(empty(client, queue))
+    assert len(times) == 2
+    assert times[1] - times[0] >= 0.3
+    assert not [record for record in caplog.records if record.levelno == logging.ERROR]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bool) -> None:
+    runs: list[int] = []
+
+    def handler(job: Job) -> None:
+        runs.append(job.deliveries)
+        time.sleep(5.0)
+
+    client.produce(queue, [Record(1)])
+    with running(Worker(client, queue, handler, lease_ms=2_000, stream=stream)):
+        eventually(lambda: runs == [1])
+        ends = time.monotonic() + 4.0
+        while time.monotonic() < ends:
+            assert client.claim(queue, "thief") == []
+            time.sleep(0.05)
+        eventually(empty(client, queue))
+    assert runs == [1]
+
+
+def test_a_lost_lease_cancels_a_coroutine(client: Client, server: Server, queue: str) -> None:
+    seen: list[tuple[int, str]] = []
+
+    async def handler(job: Job) -> None:
+        try:
+            if job.deliveries == 1:
+                seen.append((job.deliveries, "begins"))
+                await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append((job.deliveries, f"cancelled, lost: {job.lost}"))
+            raise
+        seen.append((job.deliveries, "done"))
+
+    client.produce(queue, [Record(1)])
+    with Relay(server.port) as relay, running(Worker(Client(relay.address), queue, handler)):
+        eventually(lambda: bool(seen))
+        relay.cut()  # the server takes the job back
+        eventually(empty(client, queue))
+    assert seen == [(1, "begins"), (1, "cancelled, lost: True"), (2, "done")]
+
+
+def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: Server, queue: str) -> None:
+    """A thread cannot be ended: the second run begins when the first is over, and only the second counts."""
+    log: list[tuple[str, int, bool]] = []
+    go_on = threading.Event()
+
+    def handler(job: Job) -> None:
+        log.append(("begins", job.deliveries, job.lost))
+        if job.deliveries == 1:
+            go_on.wait(20)
+        log.append(("ends", job.deliveries, job.lost))
+
+    client.produce(queue, [Record(1)])
+    with Relay(server.port) as relay, running(Worker(Client(relay.address), queue, handler)):
+        eventually(lambda: bool(log))
+        relay.cut()
+        # The stream is open again, and the job was delivered a second time.
+        eventually(lambda: relay.count(f"GET /v0/topics/{queue}/work") == 2)
+        eventually(lambda: counters(client, queue)["in_flight"] == 1)
+        assert len(log) == 1
+        go_on.set()
+        eventually(empty(client, queue))
+    assert log == [("begins", 1, False), ("ends", 1, True), ("begins", 2, False), ("ends", 2, False)]
+
+
+def test_leases_that_nobody_could_extend_are_lost(client: Client, server: Server, queue: str) -> None:
+    began, lost = threading.Event(), threading.Event()
+
+    async def handler(job: Job) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            lost.set()
+            raise
+
+    client.produce(queue, [Record(1)])
+    with Relay(server.port) as relay:
+        worker = Worker(Client(relay.address), queue, handler, stream=False, lease_ms=300, drain_seconds=0)
+        with running(worker):
+            assert began.wait(10)
+            relay.refusing = True
+            relay.cut()
+            assert lost.wait(10)
+            relay.refusing = False
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
+    client: Client, server: Server, queue: str, stream: bool
+) -> None:
+    began = threading.Event()
+    told: list[tuple[float, float]] = []
+
+    def handler(job: Job) -> None:
+        began.set()
+        ends = time.monotonic() + 20
+        while not job.lost and time.monotonic() < ends:
+            time.sleep(0.01)
+        told.append((time.time(), job.deadline.timestamp()))
+
+    client.produce(queue, [Record(1)])
+    with Proxy("127.0.0.1", server.port) as proxy:
+        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
+            worker = Worker(through, queue, handler, stream=stream, lease_ms=4_000, drain_seconds=0)
+            with running(worker):
+                assert began.wait(10)
+                proxy.hang()
+                eventually(lambda: bool(told))
+                proxy.heal()
+    # A second before, is the promise; the test only asks for: before.
+    assert told[0][0] < told[0][1]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_job_whose_push_was_held_up_is_not_started(client: Client, server: Server, queue: str, known: bool) -> None:
+    seen: list[int] = []
+    with Proxy("127.0.0.1", server.port) as proxy:
+        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
+            with running(Worker(through, queue, in_thread(seen), node="slow", lease_ms=1_000)):
+                if known:
+                    client.produce(queue, [Record(1)])
+                    eventually(empty(client, queue))
+                else:
+                    eventually(lambda: proxy.accepted > 0)
+                proxy.hang(answers_only=True)
+                client.produce(queue, [Record(2)])
+                taken: list[Job] = []
+                # Pushed to the worker, which does not get it; and leased to another when that lease is over.
+                eventually(lambda: counters(client, queue)["in_flight"] == 1)
+                eventually(lambda: bool(taken.extend(client.claim(queue, "other", lease_ms=60_000)) or taken))
+                assert taken[0].deliveries > 1
+                proxy.heal()
+                client.produce(queue, [Record(3)])
+                eventually(lambda: 3 in seen)
+                assert 2 not in seen
+                client.ack(queue, "other", taken)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_stop_waits_for_running_jobs_and_takes_no_more(client: Client, queue: str, stream: bool) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def handler(job: Job) -> None:
+        began.set()
+        go_on.wait(20)
+
+    client.produce(queue, [Record(n) for n in range(3)])
+    worker = Worker(client, queue, handler, concurrency=1, stream=stream)
+    with running(worker) as thread:
+        assert began.wait(10)
+        worker.stop()
+        time.sleep(0.3)
+        assert thread.is_alive()
+        go_on.set()
+    # The server notices that the stream is gone, and takes back what it had just dealt to it.
+    eventually(lambda: counters(client, queue) == {"ready": 2, "in_flight": 0, "dead_lettered": 0})
+
+
+def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> None:
+    began, ends = threading.Event(), threading.Event()
+    held: list[Job] = []
+
+    def handler(job: Job) -> None:
+        held.append(job)
+        began.set()
+        ends.wait(20)
+
+    client.produce(queue, [Record(1)])
+    with running(Worker(client, queue, handler, stream=False, drain_seconds=0.1)):
+        assert began.wait(10)
+    assert held[0].lost
+    assert counters(client, queue)["ready"] == 1
+    ends.set()
+
+
+def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_database_url: str, queue: str) -> None:
+    """A rolling deploy: the old server ends its streams in order, the worker goes on at the new one."""
+    done: list[int] = []
+
+    async def handler(job: Job) -> None:
+        await asyncio.sleep(0.02)
+        done.append(job.data)
+
+    client.produce(queue, [Record(n) for n in range(120)])
+    for (old,) in serving(child_environment(test_database_url)):
+        with Relay(old.port) as relay, running(Worker(Client(relay.address), queue, handler, concurrency=4)):
+            eventually(lambda: len(done) > 20)
+            relay.target = servers[1].port
+            assert old.stop(20) is not None
+            eventually(empty(client, queue), 30)
+    assert set(done) == set(range(120))
+    # Only what ran while the stream ended ran again.
+    assert len(done) <= 120 + 4
+
+
+def test_what_the_server_refuses_ends_the_worker(client: Client, topic: str) -> None:
+    for stream in (True, False):
+        with pytest.raises(TopicNotFound):
+            Worker(client, topic, print, stream=stream).run(signals=False)
+
+
+def test_a_deleted_topic_ends_the_worker(client: Client, queue: str) -> None:
+    worker = Worker(client, queue, print)
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            worker.run(signals=False)
+        except TopicNotFound as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    seen: list[int] = []
+    client.produce(queue, [Record(1)])
+    eventually(empty(client, queue))
+    client.delete_topic(queue)
+    thread.join(20)
+    assert len(errors) == 1
+    assert seen == []
+
+
+def test_sigterm(client: Client, queue: str, tmp_path: Path) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(
+        f"""
+import time
+from django_leasequeue.client import Client, Worker
+
+def handler(job):
+    print(job.data, flush=True)
+    time.sleep(0.5)
+
+Worker(Client({client.address!r}), {queue!r}, handler, concurrency=1).run()
+print("done", flush=True)
+""",
+        encoding="utf-8",
+    )
+    client.produce(queue, [Record(n) for n in range(50)])
+    process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, env={**os.environ})
+    assert process.stdout is not None
+    assert process.stdout.readline() == "0\n"
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    lines = out.split()
+    assert lines[-1] == "done"
+    # Whatever began was acked; the rest is ready for others at once.
+    assert counters(client, queue) == {"ready": 50 - len(lines), "in_flight": 0, "dead_lettered": 0}

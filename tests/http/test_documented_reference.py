@@ -1,0 +1,153 @@
+"""``docs/reference/http-topics.md``: its examples are run in order, and it names everything that there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import child_environment
+from tests.http.contract import document
+from tests.http.servers import EventSource, Server, serving
+from tests.support.documents import DOCS, Block, blocks
+
+PAGE = "reference/http-topics.md"
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
+
+#: Numbers from here on stand for seqs, and from there on for times.
+SEQS, TIMES = 100_000, 1_000_000_000_000
+#: Never given, in the page as in truth.
+ABSENT = 999_999_999
+
+
+@pytest.fixture(scope="module")
+def servers(test_database_url: str) -> Iterator[list[Server]]:
+    """A server for this page alone: what it lists is what the page made."""
+    yield from serving(child_environment(test_database_url), 1)
+
+
+class Reader:
+    """Compares answers with the page. What differs from run to run (seqs, leases, watches) it learns and uses later."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {ABSENT: ABSENT}
+
+    def learn(self, written: Any, found: Any) -> None:
+        assert self.known.setdefault(written, found) == found
+        assert list(self.known.values()).count(found) == 1
+
+    def translate(self, value: Any) -> Any:
+        """Return what a request of the page says here."""
+        if isinstance(value, dict):
+            return {name: self.translate(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.translate(item) for item in value]
+        return self.known.get(value, value) if isinstance(value, int | str) else value
+
+    def address(self, path: str) -> str:
+        for written, found in self.known.items():
+            if isinstance(written, str):
+                path = path.replace(written, found)
+        return path
+
+    def compare(self, written: Any, found: Any, place: str) -> None:
+        if place.endswith(".performance"):
+            assert written.keys() == found.keys(), place
+            return
+        assert type(written) is type(found), (place, written, found)
+        if isinstance(written, dict):
+            names = {str(self.known.get(int(name), name)) if name.isdecimal() else name: name for name in written}
+            assert names.keys() == found.keys(), place
+            for name, item in found.items():
+                self.compare(written[names[name]], item, f"{place}.{name}")
+        elif isinstance(written, list):
+            assert len(written) == len(found), place
+            for number, item in enumerate(found):
+                self.compare(written[number], item, f"{place}[{number}]")
+        elif isinstance(written, bool) or written is None:
+            assert written == found, place
+        elif isinstance(written, int) and written >= TIMES:
+            assert found >= TIMES, place
+        elif (isinstance(written, int) and written >= SEQS and "config" not in place) or place.endswith(
+            (".lease_id", ".wid")
+        ):
+            self.learn(written, found)
+        elif place.endswith(".stream_url"):
+            assert found == self.address(written)
+        else:
+            assert written == found, place
+
+
+def test_the_examples(server: Server) -> None:
+    reader = Reader()
+    found = [block for block in blocks(PAGE) if block.language in ("http", "json", "sse")]
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    shown = {(request.text.split(" ", 1)[0], blind(request)) for request, _ in pairs}
+    assert shown == {(method.upper(), path) for path, methods in document()["paths"].items() for method in methods}
+    for request, answer in pairs:
+        assert request.language == "http", request.line
+        head, _, rest = request.text.partition("\n")
+        method, path = head.split(" ")
+        path = reader.address(path).removeprefix("/v0/")
+        place = f"line {answer.line}"
+        if answer.language == "sse":
+            assert rest == "Accept: text/event-stream\n"
+            stream(server, reader, path, answer)
+            continue
+        body = reader.translate(json.loads(rest)) if rest else None
+        status, content = server.call(method, path, body)
+        assert status == int(answer.word), (place, content)
+        reader.compare(json.loads(answer.text), content, place)
+
+
+def blind(request: Block) -> str:
+    """The address of a request, as the OpenAPI document has it."""
+    path = request.text.split("\n", 1)[0].split(" ")[1].split("?")[0].split("/")
+    if len(path) > 3:
+        path[3] = "{topic}" if path[2] == "topics" else "{wid}"
+    return "/".join(path)
+
+
+def stream(server: Server, reader: Reader, path: str, block: Block) -> None:
+    events = [text for text in block.text.strip().split("\n\n") if "event: " in text]
+    with EventSource(server, path) as source:
+        assert source.status == 200
+        for text in events:
+            lines = dict(line.split(": ", 1) for line in text.split("\n"))
+            event = source.event()
+            assert event.name == lines["event"]
+            assert event.id is not None
+            reader.compare(json.loads(lines["data"]), dict(event), f"line {block.line}")
+        assert source.retry == 2000
+        assert source.comments[0] == "hb"
+
+
+def test_every_endpoint_field_and_code_is_named() -> None:
+    text = (DOCS / PAGE).read_text(encoding="utf-8")
+    missing = []
+    for address, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            if f"### {method.upper()} {address}\n" not in text:
+                missing.append(f"{method.upper()} {address}")
+            missing += [
+                code
+                for status, answer in operation["responses"].items()
+                for code in re.findall(r"`[a-z_]+`", answer["description"].split(". ")[0])
+                if status >= "400" and code not in text
+            ]
+            missing += [
+                item["name"]
+                for item in operation.get("parameters", [])
+                if f"`{item['name']}" not in text and f"?{item['name']}=" not in text and item["in"] != "path"
+            ]
+    for name, shape in document()["components"]["schemas"].items():
+        missing += [
+            f"{name}.{field}"
+            for field in shape.get("properties", {})
+            if not re.search(rf"[`.\"]{re.escape(field)}[`\"]", text)
+        ]
+    assert missing == []

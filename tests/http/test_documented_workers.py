@@ -1,0 +1,153 @@
+"""The workers of ``docs/how-to/external-workers.md``, run as they stand there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from django_leasequeue.client import Client, Record
+from tests.conftest import child_environment
+from tests.http.servers import Server, committed_key, eventually, serving
+from tests.support.documents import blocks
+
+PAGE = "how-to/external-workers.md"
+TOPIC = "thumbnails"
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
+
+
+@pytest.fixture(scope="module")
+def servers(test_database_url: str) -> Iterator[list[Server]]:
+    """A server that wants keys."""
+    yield from serving(child_environment(test_database_url), 1, api={"ACCESS": "keys"})
+
+
+@pytest.fixture
+def env(server: Server) -> dict[str, str]:
+    """The environment of a reader who did what stands before the examples, with short leases."""
+    return {
+        **os.environ,
+        "LEASEQUEUE_URL": f"http://127.0.0.1:{server.port}/v0",
+        "LEASEQUEUE_TOKEN": committed_key("read", "write", topics=[TOPIC]),
+        "LEASE_MS": "1500",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@pytest.fixture
+def boss(server: Server) -> Iterator[Client]:
+    """Somebody who may do everything; the queue is gone afterwards."""
+    token = committed_key("read", "write", "admin", "delete")
+    with Client(f"http://127.0.0.1:{server.port}/v0", token) as client:
+        yield client
+        client.delete_topic(TOPIC)
+        client.delete_topic(f"{TOPIC}.dead")
+
+
+@pytest.fixture
+def queue(boss: Client, env: dict[str, str]) -> None:
+    """The queue, made by the page's own commands; its first job is in it."""
+    (commands,) = [block for block in blocks(PAGE) if block.language == "sh" and not block.word]
+    token = committed_key("read", "write", "admin")
+    subprocess.run(["sh", "-ec", commands.text], env={**env, "LEASEQUEUE_TOKEN": token}, check=True)
+    assert boss.get_topic(TOPIC)["count"] == 1
+
+
+def need(*programs: str) -> None:
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+
+
+@contextmanager
+def worker(
+    name: str, env: dict[str, str], tmp_path: Path, *command: str
+) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Run a worker of the page in a process group of its own; yields it, and the file with what it prints."""
+    (program,) = [block for block in blocks(PAGE) if block.word == f"file={name}"]
+    (tmp_path / name).write_text(program.text, encoding="utf-8")
+    printed = tmp_path / "printed"
+    with printed.open("w") as out:
+        process = subprocess.Popen(
+            [*command, name],
+            env=env,
+            cwd=tmp_path,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            # As at a terminal, however this run was started: Ctrl-C reaches the worker.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (only that call)
+        )
+    try:
+        yield process, printed
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *command: str, graceful: bool) -> None:
+    """Let a worker do quick jobs, one longer than its lease and one that fails; stop it amid another."""
+    boss.produce(TOPIC, [Record({"src": f"quick-{number}", "seconds": 0}) for number in range(4)])
+    boss.produce(TOPIC, [Record({"src": "long", "seconds": 3.2}), Record({"seconds": 0})])
+    with worker(name, env, tmp_path, *command) as (process, printed):
+        eventually(lambda: boss.get_topic(TOPIC)["count"] == 0, 40)
+        lines = sorted(line for line in printed.read_text().splitlines() if line.startswith("done "))
+        assert lines == ["done clip-1.mov", "done long", *(f"done quick-{number}" for number in range(4))]
+        (dead,) = boss.read(f"{TOPIC}.dead").records
+        assert dead["data"] == {"seconds": 0}
+        assert dead["meta"]["$dead_letter_deliveries"] == 2
+
+        boss.produce(TOPIC, [Record({"src": "last", "seconds": 1})])
+        eventually(lambda: boss.get_topic(TOPIC)["queue"]["in_flight"] == 1)
+        if graceful:
+            process.terminate()
+            assert process.wait(20) in (0, -signal.SIGTERM), printed.read_text()
+            assert "done last" in printed.read_text()
+            assert boss.get_topic(TOPIC)["count"] == 0
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(20)
+            eventually(lambda: boss.get_topic(TOPIC)["queue"]["ready"] == 1)
+
+
+def test_curl(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
+    need("curl", "jq")
+    drains("worker.sh", boss, env, tmp_path, "sh", graceful=False)
+
+
+def test_python(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
+    drains("worker.py", boss, env, tmp_path, sys.executable, graceful=True)
+
+
+def test_node(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
+    need("node")
+    drains("worker.mjs", boss, env, tmp_path, "node", graceful=True)
+
+
+@pytest.mark.slow
+def test_go(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
+    need("go")
+    # `go run` does not hand on a SIGTERM: what it builds does the work.
+    (program,) = [block for block in blocks(PAGE) if block.word == "file=worker.go"]
+    (tmp_path / "worker.go").write_text(program.text, encoding="utf-8")
+    building = {**env, "GO111MODULE": "off"}
+    subprocess.run(["go", "vet", "worker.go"], cwd=tmp_path, env=building, check=True)
+    subprocess.run(["go", "build", "-o", "worker", "worker.go"], cwd=tmp_path, env=building, check=True)
+    drains("worker.go", boss, env, tmp_path, str(tmp_path / "worker"), graceful=True)
+
+
+def test_the_single_calls(boss: Client, queue: None, env: dict[str, str]) -> None:
+    (program,) = [block for block in blocks(PAGE) if block.word == "run"]
+    done = subprocess.run([sys.executable, "-c", program.text], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("job ")
+    assert boss.get_topic(TOPIC)["queue"] == {"ready": 1, "in_flight": 0, "dead_lettered": 0}

@@ -1,0 +1,474 @@
+"""Every door while the database goes away and comes back: 503 with Retry-After, never 500, and then as before."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+from pytest_django import DjangoDbBlocker
+
+from django_leasequeue.http.access import ALL_SCOPES
+from django_leasequeue.http.keys import make_token
+from tests.conftest import child_environment
+from tests.http.servers import EventSource, Server, eventually
+from tests.support.faults import Faulty, alias, faulty, migrated_server
+
+CLIENT = "3381af92-2b9e-11e3-b191-71861300734c"
+#: Seconds that a statement may take here.
+PATIENCE = 1
+
+
+class Sent(NamedTuple):
+    """A request, and whether its answer needs the database at all."""
+
+    method: str
+    path: str
+    body: Any = None
+    database: bool = True
+
+
+#: (the address's name, method) -> the body; of what is not here the body is empty.
+BODIES: dict[tuple[str | None, str], Any] = {
+    ("topic", "POST"): {"records": [{"data": 1}]},
+    ("topic", "PUT"): {},
+    ("claim", "POST"): {"node": "w", "max": 1},
+    ("ack", "POST"): {"node": "w", "seqs": [1]},
+    ("nack", "POST"): {"node": "w", "seqs": [1]},
+    ("extend", "POST"): {"node": "w", "seqs": [1], "lease_ms": 1_000},
+    ("diff", "POST"): {"from_seq": 0},
+    ("delete", "POST"): {"seqs": [1]},
+    ("watch", "POST"): {"topics": {"jobs": 0}},
+    ("metadata", "PUT"): {"a": 1},
+    ("messages", "POST"): [{"ttl": 300, "body": 1}],
+    ("claims", "POST"): {"ttl": 300, "grace": 60},
+    ("claim", "PATCH"): {"ttl": 300},
+}
+#: What answers without the database.
+WITHOUT = {("home", "GET"), ("home", "HEAD"), (None, "GET")}
+
+
+def endpoints(resolver: URLResolver | None = None, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
+    """Yield the addresses of all our views in the test project, the admin's left out."""
+    for pattern in (resolver or get_resolver("testproject.urls")).url_patterns:
+        path = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            if pattern.app_name != "admin":
+                yield from endpoints(pattern, path)
+        elif pattern.callback.__module__.startswith("django_leasequeue."):
+            yield path, pattern
+
+
+def requests(wid: str) -> list[Sent]:
+    """Return a request for each method of each view."""
+    values = {
+        "topic": "jobs",
+        "queue": "jobs",
+        "wid": wid,
+        "seq": "1",
+        "rest": "a/b/c",
+        "message": "50b68a50d6f5b8c8a7c62b01",
+        "claim": "51db7067821e727dc24df754",
+    }
+    found = []
+    for template, pattern in endpoints():
+        named = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"<\1>", template)
+        filled = re.sub(r"<(?:\w+:)?(\w+)>", lambda match: values[match[1]], named)
+        path = "/" + re.sub(r"[\^$?]", "", filled).replace("//", "/").rstrip("/")
+        view = getattr(pattern.callback, "view_class", None)
+        names = ["get"] if view is None else [name for name in view.http_method_names if hasattr(view, name)]
+        for name in names:
+            if name != "options":
+                method = name.upper()
+                if (pattern.name, method) in (("topic", "DELETE"), ("queue", "DELETE")):
+                    path = path.replace("jobs", "gone")
+                found.append(
+                    Sent(method, path, BODIES.get((pattern.name, method)), (pattern.name, method) not in WITHOUT)
+                )
+    return found
+
+
+class Door:
+    """A server process behind whose back the database fails.
+
+    Args:
+        faulty: the database.
+        token: a key.
+        wsgi: whether it speaks WSGI.
+    """
+
+    def __init__(self, faulty: Faulty, token: str, *, wsgi: bool = False) -> None:
+        environment = {
+            **child_environment(faulty.url),
+            "LEASEQUEUE_TEST": json.dumps({"STATEMENT_TIMEOUT": PATIENCE, "ASYNC_POOL_TIMEOUT": 2 * PATIENCE}),
+            "LEASEQUEUE_TEST_LOG": "INFO",
+        }
+        self.server = Server(environment, api={"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}, wsgi=wsgi)
+        self.headers = {"authorization": f"Bearer {token}", "client-id": CLIENT}
+        self.wsgi = wsgi
+        self.wid = ""
+
+    def send(self, sent: Sent, more: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], Any]:
+        """Return status, headers and body of an answer; of a stream only that it began."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        accept = "text/event-stream" if sent.path.endswith("/work") or "/watch/" in sent.path else "*/*"
+        query = "?node=w" if sent.path.endswith("/work") else "?ids=50b68a50d6f5b8c8a7c62b01"
+        try:
+            connection.request(
+                sent.method,
+                sent.path + query,
+                None if sent.body is None else json.dumps(sent.body),
+                {"content-type": "application/json", "accept": accept, **self.headers, **(more or {})},
+            )
+            answer = connection.getresponse()
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            stream = headers.get("content-type") == "text/event-stream"
+            body = b"" if stream else answer.read()
+            return answer.status, headers, json.loads(body) if body.startswith(b"{") else body
+        finally:
+            connection.close()
+
+    def all(self) -> list[tuple[Sent, int, dict[str, str], Any]]:
+        """Send one of everything, all at once."""
+        sent = requests(self.wid)
+        with ThreadPoolExecutor(len(sent)) as threads:
+            return [(one, *answer) for one, answer in zip(sent, threads.map(self.send, sent), strict=True)]
+
+    def works(self) -> bool:
+        """Whether both doors write and read."""
+        one = self.send(Sent("POST", "/v0/topics/alive", {"records": [{"data": 1}]}))
+        other = self.send(Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 300, "body": 1}]))
+        return one[0] in (200, 201) and other[0] == 201
+
+    def lines(self, words: str) -> int:
+        """How many lines of the log begin so."""
+        return sum(line.startswith(words) for line in self.server.read_log().splitlines())
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Faulty]:
+    with migrated_server() as server, faulty(server) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def token(database: Faulty) -> str:
+    token, prefix, digest = make_token()
+    with psycopg.connect(database.server.conninfo(), autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)"
+            " VALUES ('test', %s, %s, %s, '{}', '', now())",
+            [prefix, digest, sorted(ALL_SCOPES)],
+        )
+    return token
+
+
+@pytest.fixture(scope="module")
+def cookie(database: Faulty, django_db_blocker: DjangoDbBlocker) -> str:
+    with django_db_blocker.unblock():
+        return signed_in(database)
+
+
+def serving(database: Faulty, token: str, *, wsgi: bool) -> Iterator[Door]:
+    door = Door(database, token, wsgi=wsgi)
+    with door.server:
+        assert door.send(Sent("PUT", "/v1/queues/jobs"))[0] in (201, 204)
+        assert door.send(Sent("POST", "/v0/topics/jobs", {"records": [{"data": 1}] * 30}))[0] == 200
+        door.wid = door.send(Sent("POST", "/v0/watch", {"topics": {"jobs": 0}}))[2]["wid"]
+        yield door
+
+
+@pytest.fixture(scope="module")
+def asgi(database: Faulty, token: str) -> Iterator[Door]:
+    yield from serving(database, token, wsgi=False)
+
+
+@pytest.fixture(scope="module")
+def wsgi(database: Faulty, token: str) -> Iterator[Door]:
+    yield from serving(database, token, wsgi=True)
+
+
+@pytest.fixture(params=["asgi", "wsgi"])
+def door(request: pytest.FixtureRequest) -> Door:
+    found: Door = request.getfixturevalue(request.param)
+    eventually(found.works)
+    return found
+
+
+# What can happen to a database.
+
+END_OTHERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname IS NOT NULL AND pid <> pg_backend_pid() AND application_name <> 'taken'"
+)
+
+
+@contextmanager
+def refused(database: Faulty) -> Iterator[None]:
+    database.proxy.refuse()
+    try:
+        yield
+    finally:
+        database.proxy.heal()
+
+
+@contextmanager
+def hung(database: Faulty) -> Iterator[None]:
+    database.proxy.hang()
+    try:
+        yield
+    finally:
+        database.proxy.heal()
+
+
+@contextmanager
+def shutting_down(database: Faulty) -> Iterator[None]:
+    """57P03, and 57P01 for those who are connected: it waits for a last session."""
+    pid = database.server.pid
+    assert pid is not None
+    with psycopg.connect(database.server.conninfo(), autocommit=True) as last:
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not database.server.is_ready())
+        last.execute(END_OTHERS)
+        try:
+            yield
+        finally:
+            database.server.stop("fast")
+            database.server.start()
+
+
+@contextmanager
+def full(database: Faulty) -> Iterator[None]:
+    """53300: no connection is left, for a superuser neither."""
+    with ExitStack() as stack:
+        taken: list[psycopg.Connection[Any]] = []
+        own = stack.enter_context(psycopg.connect(database.server.conninfo(), autocommit=True))
+
+        def take() -> bool:
+            own.execute(END_OTHERS)
+            with suppress(psycopg.OperationalError):
+                while True:
+                    taken.append(psycopg.connect(database.server.conninfo(), application_name="taken"))
+            rows = own.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL AND application_name <> 'taken'"
+            )
+            return rows.fetchone() == (1,)
+
+        try:
+            eventually(take)
+            yield
+        finally:
+            for one in taken:
+                one.close()
+
+
+@contextmanager
+def read_only(database: Faulty) -> Iterator[None]:
+    database.set("default_transaction_read_only", "on")
+    try:
+        yield
+    finally:
+        database.reset("default_transaction_read_only")
+
+
+@contextmanager
+def locked(database: Faulty) -> Iterator[None]:
+    """57014: statements wait until they are broken off."""
+    with psycopg.connect(database.server.conninfo()) as connection:
+        connection.execute("LOCK TABLE leasequeue_queue, leasequeue_apikey IN ACCESS EXCLUSIVE MODE")
+        database.set("statement_timeout", "'300ms'")
+        try:
+            yield
+        finally:
+            database.reset("statement_timeout")
+            connection.rollback()
+
+
+def failing_with(state: str) -> Callable[[Faulty], Any]:
+    """Let every write fail with a SQLSTATE, as it does on a full disk or after a conflict."""
+
+    @contextmanager
+    def fails(database: Faulty) -> Iterator[None]:
+        with psycopg.connect(database.server.conninfo()) as connection:
+            tables = connection.execute(
+                "SELECT oid::regclass::text FROM pg_class WHERE relname LIKE 'leasequeue%' AND relkind IN ('r', 'p')"
+            ).fetchall()
+        database.execute(
+            "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$",
+            *(
+                f"CREATE TRIGGER fails BEFORE INSERT OR UPDATE OR DELETE ON {table} EXECUTE FUNCTION fails()"
+                for (table,) in tables
+            ),
+        )
+        try:
+            yield
+        finally:
+            database.execute("DROP FUNCTION fails CASCADE")
+
+    return fails
+
+
+#: Writes of both doors that change rows whatever there is.
+WRITES = (
+    Sent("POST", "/v0/topics/jobs", {"records": [{"data": 1}]}),
+    Sent("POST", "/v0/topics/jobs/claim", {"node": "w", "max": 1}),
+    Sent("PUT", "/v0/topics/another", {}),
+    Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 300, "body": 1}]),
+    Sent("POST", "/v1/queues/jobs/claims", {"ttl": 300, "grace": 60}),
+    Sent("PUT", "/v1/queues/another"),
+)
+AWAY = {
+    "refused": refused,
+    "hung": hung,
+    "shutting down": shutting_down,
+    "no connection left": full,
+    "statement timeout": locked,
+}
+UNWRITABLE = {
+    "read-only": read_only,
+    "disk full": failing_with("53100"),
+    "recovery conflict": failing_with("40001"),
+    "out of memory": failing_with("53200"),
+}
+
+
+def check_refusal(sent: Sent, status: int, headers: dict[str, str], body: Any) -> None:
+    """Check the form of a 503: when to come again, and the door's own words."""
+    assert status == 503, (sent, status, body)
+    assert int(headers["retry-after"]) >= 1, sent
+    if sent.method == "HEAD":
+        return
+    if sent.path.startswith("/v1"):
+        assert set(body) == {"title", "description"}, (sent, body)
+    else:
+        assert body["error"]["code"] == "not_ready", (sent, body)
+
+
+def test_the_walk_knows_every_view() -> None:
+    names = {pattern.name for _, pattern in endpoints()}
+    assert {name for name, _ in BODIES} <= names
+    assert {"work", "watch-stream", "letters", "groups", "letter", "home", "health", "claims", "topics"} <= names
+
+
+@pytest.mark.parametrize("fault", AWAY)
+def test_a_database_that_is_away(database: Faulty, door: Door, fault: str) -> None:
+    away, back = door.lines("The database is away"), door.lines("The database is back")
+    with AWAY[fault](database):
+        for sent, *answer in door.all():
+            if sent.database:
+                check_refusal(sent, *answer)
+            else:
+                assert answer[0] in (200, 404), sent
+    eventually(door.works)
+    for sent, status, _, body in door.all():
+        assert status < 500 or (door.wsgi and status == 503 and "ASGI" in str(body)), (sent, status, body)
+    assert (door.lines("The database is away"), door.lines("The database is back")) == (away + 1, back + 1)
+    assert "Traceback" not in door.server.read_log()
+
+
+@pytest.mark.parametrize("fault", UNWRITABLE)
+def test_a_database_that_takes_no_writes(database: Faulty, door: Door, fault: str) -> None:
+    with UNWRITABLE[fault](database):
+        for sent in WRITES:
+            check_refusal(sent, *door.send(sent))
+        for sent, status, headers, body in door.all():
+            if status >= 500 and "ASGI" not in str(body):
+                check_refusal(sent, status, headers, body)
+        assert door.send(Sent("GET", "/v0/topics/jobs"))[0] == 200
+        assert door.send(Sent("GET", "/v1/health"))[0] == 204
+    eventually(door.works)
+    assert "Traceback" not in door.server.read_log()
+
+
+@pytest.mark.parametrize("fault", ["refused", "hung", "shutting down", "read-only", "disk full"])
+def test_streams_go_on_by_themselves(database: Faulty, asgi: Door, fault: str) -> None:
+    eventually(asgi.works)
+    topic = f"streamed-{fault.replace(' ', '-')}"
+    produce = Sent("POST", f"/v0/topics/{topic}", {"records": [{"data": "before"}]})
+    assert asgi.send(Sent("PUT", f"/v1/queues/{topic}"))[0] == 201
+    assert asgi.send(produce)[0] in (200, 201)
+    wid = asgi.send(Sent("POST", "/v0/watch", {"topics": {topic: 0}}))[2]["wid"]
+    away, back = asgi.lines("Streams wait for the database"), asgi.lines("Streams go on")
+    with (
+        EventSource(asgi.server, f"topics/{topic}/work?node=w&max=10", headers=asgi.headers) as work,
+        EventSource(asgi.server, f"watch/{wid}", headers=asgi.headers) as watch,
+    ):
+        assert work.event()["data"] == "before"
+        assert watch.event()["data"] == "before"
+        assert watch.event().name == "caught-up"
+        with (AWAY | UNWRITABLE)[fault](database):
+            eventually(lambda: asgi.lines("Streams wait for the database") > away)
+        eventually(asgi.works)
+        assert asgi.send(produce._replace(body={"records": [{"data": "after"}]}))[0] in (200, 201)
+        assert work.event(20)["data"] == "after"
+        event = watch.event(20)
+        while event.name == "caught-up":
+            event = watch.event(20)
+        assert event["data"] == "after"
+    # One line for both streams; what hangs is noticed by each in its own time.
+    said = asgi.lines("Streams wait for the database") - away
+    assert said == 1 or (fault == "hung" and said == 2)
+    eventually(lambda: asgi.lines("Streams go on") == back + said)
+    assert "Traceback" not in asgi.server.read_log()
+
+
+def admin_pages() -> list[str]:
+    """Return the addresses of all our pages in the admin."""
+    found = []
+    for resolver in get_resolver("testproject.urls").url_patterns:
+        if isinstance(resolver, URLResolver) and resolver.app_name == "admin":
+            for model in resolver.url_patterns:
+                if isinstance(model, URLResolver) and str(model.pattern).startswith("leasequeue/"):
+                    for page in model.url_patterns:
+                        path = f"/admin/{model.pattern}{page.pattern}"
+                        found.append(re.sub(r"<(?:\w+:)?\w+>", "1", path))
+    return found
+
+
+def signed_in(database: Faulty) -> str:
+    """Make an operator and a session of theirs; return the cookie."""
+    with alias(database, "direct", direct=True) as using:
+        user = get_user_model().objects.db_manager(using).create_superuser("operator")
+        content = {SESSION_KEY: str(user.pk), BACKEND_SESSION_KEY: "django.contrib.auth.backends.ModelBackend"}
+        data = SessionStore().encode({**content, HASH_SESSION_KEY: user.get_session_auth_hash()})
+        ends = timezone.now() + timedelta(days=1)
+        Session.objects.using(using).create(session_key="s" * 32, session_data=data, expire_date=ends)
+    return f"sessionid={'s' * 32}"
+
+
+@pytest.mark.parametrize("fault", AWAY)
+def test_the_admins_pages(database: Faulty, asgi: Door, fault: str, cookie: str) -> None:
+    pages = admin_pages()
+    assert len(pages) > 20
+    asked = {"cookie": cookie}
+
+    def ask(path: str) -> tuple[int, dict[str, str]]:
+        status, headers, _ = asgi.send(Sent("GET", path), asked)
+        return status, headers
+
+    eventually(lambda: ask("/admin/leasequeue/queue/")[0] == 200)
+    with ThreadPoolExecutor(20) as threads:
+        with AWAY[fault](database):
+            for path, (status, headers) in zip(pages, threads.map(ask, pages), strict=True):
+                if status == 503:
+                    assert int(headers["retry-after"]) > 0, path
+                else:  # a page that does not need what is locked
+                    assert (fault, status < 500) == ("statement timeout", True), path
+        eventually(lambda: ask("/admin/leasequeue/queue/")[0] == 200)
+        assert {status for status, _ in threads.map(ask, pages)} <= {200, 302, 404, 405}
+    assert "Traceback" not in asgi.server.read_log()

@@ -1,0 +1,555 @@
+"""Reading without leasing: diff, delete, watch (spec/topics R), between two server processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import ConnectionExecutor, NewJob
+from django_leasequeue.http.keys import split_token
+from django_leasequeue.http.topics.watching import decode_id, encode_id
+from tests.conftest import child_environment
+from tests.engine.helpers import open_transaction
+from tests.http.client import Api
+from tests.http.servers import Event, EventSource, Server, committed_key, serving
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
+
+
+@pytest.fixture(scope="module")
+def servers(test_database_url: str) -> Iterator[list[Server]]:
+    """These never look again by themselves: what a reader gets while it waits, it was told of."""
+    yield from serving(child_environment(test_database_url), 2, application="tests.http.patient_asgi:application")
+
+
+@pytest.fixture
+def other(servers: list[Server]) -> Server:
+    return servers[1]
+
+
+@pytest.fixture
+def log(server: Server, topic: str) -> str:
+    server.put(f"topics/{topic}", {"type": "log"})
+    return topic
+
+
+def diff(server: Server, topic: str, **body: Any) -> dict[str, Any]:
+    return server.post(f"topics/{topic}/diff", body)
+
+
+def seqs(answer: dict[str, Any]) -> list[int]:
+    return [record["$seq"] for record in answer["records"]]
+
+
+@contextmanager
+def uncommitted(topic: str, *data: Any) -> Iterator[tuple[ConnectionExecutor, list[int]]]:
+    """Records of a transaction that is open."""
+    with open_transaction() as executor:
+        answers = executor.run(engine.enqueue(topic, [NewJob(data=item) for item in data], create=False))
+        yield executor, [answer.seq for answer in answers]
+
+
+def in_background(call: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Begin a call now; the function returned waits for its answer."""
+    answers: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(call()))
+    thread.start()
+
+    def wait() -> dict[str, Any]:
+        thread.join(20)
+        assert answers, "the call did not come back"
+        return answers[0]
+
+    return wait
+
+
+def test_r1_a_page(server: Server, topic: str) -> None:
+    records = [{"data": n, "tag": f"t{n}", "node": f"n{n % 2}", "meta": {"n": n}} for n in range(5)]
+    written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
+    answer = diff(server, topic, limit=3)
+    assert seqs(answer) == written[:3]
+    assert answer["records"][0] == {
+        "$seq": written[0],
+        "$ts": answer["records"][0]["$ts"],
+        "$tag": "t0",
+        "$node": "n0",
+        "data": 0,
+        "meta": {"n": 0},
+    }
+    assert (answer["next_from_seq"], answer["head_seq"]) == (written[2], written[4])
+    assert (answer["caught_up"], answer["lag"], answer["tombstone"]) == (False, written[4] - written[2], None)
+    rest = diff(server, topic, from_seq=answer["next_from_seq"])
+    assert seqs(rest) == written[3:]
+    assert (rest["next_from_seq"], rest["caught_up"], rest["lag"]) == (written[4], True, 0)
+    assert diff(server, topic, from_seq=written[4])["records"] == []
+    assert diff(server, topic, from_seq=2**62)["next_from_seq"] == 2**62
+
+
+def test_r1_what_is_left_out_on_request(server: Server, topic: str) -> None:
+    server.post(f"topics/{topic}", {"records": [{"data": 1, "tag": "a", "meta": {"x": 1}}, {"data": None}]}, 201)
+    bare, null = diff(server, topic, include_tags=False, include_meta=False)["records"]
+    assert set(bare) == {"$seq", "$ts", "data"}
+    assert null["data"] is None
+
+
+def test_r1_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, topic: str) -> None:
+    records = [{"data": n, "node": f"n{n % 3}"} for n in range(9)] + [{"data": "none"}]
+    written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
+    answer = diff(server, topic, node="n0")
+    assert [record["data"] for record in answer["records"]] == [1, 2, 4, 5, 7, 8, "none"]
+    only = diff(server, topic, node=["n0", "n1", "n2"], limit=1)
+    assert [record["data"] for record in only["records"]] == ["none"]
+    own = diff(server, topic, node=["n0", "n1", "n2"], from_seq=0, limit=256)
+    assert (own["next_from_seq"], own["caught_up"]) == (written[-1], True)
+    mine = server.post(f"topics/{topic}", {"records": [{"data": "mine", "node": "n0"}]})["last_seq"]
+    answer = diff(server, topic, from_seq=written[-1], node="n0")
+    assert (answer["records"], answer["next_from_seq"], answer["caught_up"]) == ([], mine, True)
+
+
+def test_r1_jobs_of_a_queue_are_read_leased_or_not(server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "queue"})
+    other_topic = f"{topic}.other"
+    server.put(f"topics/{other_topic}", {"type": "queue"})
+    first = server.write(topic, 1, 2)
+    server.write(other_topic, "between", "others")
+    last = server.write(topic, 3)
+    server.post(f"topics/{topic}/claim", {"node": "w", "max": 2})
+    answer = diff(server, topic)
+    assert seqs(answer) == first + last
+    assert answer["caught_up"] is True
+    assert server.state(topic)["queue"] == {"ready": 1, "in_flight": 2, "dead_lettered": 0}
+    page = diff(server, topic, limit=2)
+    assert (seqs(page), page["next_from_seq"], page["caught_up"]) == (first, first[-1], False)
+    server.post(f"topics/{topic}/ack", {"node": "w", "seqs": first[:1]})
+    assert seqs(diff(server, topic)) == first[1:] + last  # what was acked is silently gone
+    assert diff(server, topic)["tombstone"] is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"from_seq": -1},
+        {"from_seq": "0"},
+        {"from_seq": 2**63},
+        {"limit": 0},
+        {"limit": "5"},
+        {"node": ""},
+        {"node": [5]},
+        {"node": ["x"] * 101},
+        {"include_tags": 1},
+        {"wait_ms": "1"},
+    ],
+)
+def test_r1_a_bad_request(api: Api, body: dict[str, Any]) -> None:
+    api.log("log")
+    answer = api.post("topics/log/diff", body, status=400)
+    assert answer.code == "invalid_request"
+    assert next(iter(body)) in answer.message
+
+
+def test_r1_clamps(server: Server, log: str) -> None:
+    server.post(f"topics/{log}?return_seqs=false", {"records": [{"data": n} for n in range(1_010)]})
+    assert len(diff(server, log, limit=5_000)["records"]) == 1_000
+    assert len(diff(server, log)["records"]) == 256
+    assert diff(server, log, wait_ms=10**9, limit=1)["records"]
+
+
+def test_r1_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
+    for _ in range(4):
+        server.write(log, *["x" * 1_000_000] * 6)
+    first = diff(server, log, limit=1000)
+    assert 10 < len(first["records"]) < 20
+    assert first["caught_up"] is False
+    rest = diff(server, log, limit=1000, from_seq=first["next_from_seq"])
+    assert len(first["records"]) + len(rest["records"]) == 24
+
+
+def test_r1_a_long_poll_wakes_on_an_append(server: Server, other: Server, log: str) -> None:
+    begin = diff(server, log)["head_seq"]
+    wait = in_background(lambda: diff(server, log, from_seq=begin, wait_ms=20_000))
+    time.sleep(0.3)
+    written = other.write(log, "new")
+    answer = wait()
+    assert (seqs(answer), answer["caught_up"]) == (written, True)
+    empty = diff(server, log, from_seq=written[-1], wait_ms=50)
+    assert (empty["records"], empty["next_from_seq"]) == ([], written[-1])
+
+
+def test_r1_a_long_poll_on_a_queue(server: Server, other: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "queue"})
+    wait = in_background(lambda: diff(server, topic, wait_ms=20_000))
+    time.sleep(0.3)
+    written = other.write(topic, "job")
+    assert seqs(wait()) == written
+
+
+def test_r1_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server, log: str) -> None:
+    def poll() -> dict[str, Any]:
+        status, answer = server.call("POST", f"topics/{log}/diff", {"wait_ms": 20_000})
+        return {"status": status, **answer}
+
+    wait = in_background(poll)
+    time.sleep(0.3)
+    other.call("DELETE", f"topics/{log}")
+    answer = wait()
+    assert (answer["status"], answer["error"]["code"]) == (404, "topic_not_found")
+
+
+def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str) -> None:
+    first = server.write(log, "first")
+    with uncommitted(log, "late") as (executor, late):
+        later = server.write(log, "later")
+        assert later > late
+        waiting = diff(server, log, from_seq=first[-1])
+        assert waiting["records"] == []
+        assert (waiting["caught_up"], waiting["head_seq"], waiting["next_from_seq"]) == (False, later[-1], first[-1])
+        poll = in_background(lambda: diff(server, log, from_seq=first[-1], wait_ms=20_000))
+        time.sleep(0.2)
+        executor.connection.commit()
+        assert seqs(poll()) == late + later
+    assert seqs(diff(server, log)) == first + late + later
+
+
+def test_r1_a_transaction_that_is_rolled_back_holds_nobody_up(server: Server, log: str) -> None:
+    with uncommitted(log, "never") as (executor, _):
+        later = server.write(log, "later")
+        poll = in_background(lambda: diff(server, log, wait_ms=20_000))
+        time.sleep(0.2)
+        executor.connection.rollback()
+        assert seqs(poll()) == later
+
+
+def test_r1_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Server, other: Server, log: str) -> None:
+    written: list[int] = []
+
+    def write(number: int) -> None:
+        with open_transaction() as executor:
+            for turn in range(15):
+                answers = executor.run(engine.enqueue(log, [NewJob(data=[number, turn])] * 2, create=False))
+                time.sleep(0.002 * (number % 3))
+                if turn % 5 == 4:
+                    executor.connection.rollback()
+                else:
+                    executor.connection.commit()
+                    written.extend(answer.seq for answer in answers)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    found: list[int] = []
+    cursor, turns = 0, 0
+    while True:
+        running = any(thread.is_alive() for thread in threads)
+        answer = diff((server, other)[turns % 2], log, from_seq=cursor, limit=7, wait_ms=50)
+        turns += 1
+        found += seqs(answer)
+        cursor = answer["next_from_seq"]
+        if not running and answer["caught_up"] and not answer["records"]:
+            break
+    assert found == sorted(written)
+
+
+def test_r2_what_a_cap_took_away(server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "log", "cap_records": 3})
+    written = server.write(topic, *range(8))
+    answer = diff(server, topic)
+    assert answer["tombstone"] == {
+        "gap_from": written[0],
+        "gap_to": written[4],
+        "reason": "cap",
+        "missed_estimate": 5,
+    }
+    assert seqs(answer) == written[5:]
+    assert diff(server, topic, from_seq=answer["next_from_seq"])["tombstone"] is None
+    middle = diff(server, topic, from_seq=written[2])["tombstone"]
+    assert (middle["gap_from"], middle["gap_to"], middle["missed_estimate"]) == (written[3], written[4], 2)
+    assert diff(server, topic, from_seq=written[4])["tombstone"] is None
+
+
+def test_r2_what_expired(server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "log", "ttl_ms": 200})
+    written = server.write(topic, 1, 2)
+    assert seqs(diff(server, topic)) == written
+    time.sleep(0.25)
+    answer = diff(server, topic)
+    assert answer["records"] == []
+    assert answer["tombstone"] == {
+        "gap_from": written[0],
+        "gap_to": written[1],
+        "reason": "ttl",
+        "missed_estimate": 2,
+    }
+    assert (answer["next_from_seq"], answer["caught_up"]) == (written[1], True)
+
+
+def test_r2_what_was_acked_or_deleted_is_silent(server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "queue"})
+    written = server.write(topic, 1, 2, 3)
+    server.post(f"topics/{topic}/claim", {"node": "w"})
+    server.post(f"topics/{topic}/ack", {"node": "w", "seqs": written[:1]})
+    server.post(f"topics/{topic}/delete", {"before_seq": written[2]})
+    answer = diff(server, topic)
+    assert (seqs(answer), answer["tombstone"]) == (written[2:], None)
+
+
+def write_tagged(server: Server, topic: str, *tags: str | None) -> list[int]:
+    records = [{"data": n} | ({"tag": tag} if tag else {}) for n, tag in enumerate(tags)]
+    status, answer = server.call("POST", f"topics/{topic}", {"records": records})
+    assert status in (200, 201)
+    found: list[int] = answer["seqs"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_r3_delete(server: Server, topic: str, kind: str) -> None:
+    server.put(f"topics/{topic}", {"type": kind})
+    written = write_tagged(server, topic, "build-1", "build-2", "builds", "ship", None, "build-", "ship")
+    delete = f"topics/{topic}/delete"
+    by_tag = server.post(delete, {"match": "ship"})
+    assert (by_tag["topic"], by_tag["deleted"], by_tag["count"]) == (topic, 2, 5)
+    assert seqs(diff(server, topic)) == [written[0], written[1], written[2], written[4], written[5]]
+    assert server.post(delete, {"match": "build-*", "before_seq": written[1]})["deleted"] == 1  # both narrow
+    assert server.post(delete, {"match": "build-*"})["deleted"] == 2
+    assert seqs(diff(server, topic)) == [written[2], written[4]]
+    assert server.post(delete, {"match": "nothing"})["deleted"] == 0
+    assert server.post(delete, {"before_seq": written[4]})["deleted"] == 1
+    assert server.post(delete, {"before_seq": written[-1] + 1})["deleted"] == 1
+    assert server.state(topic)["count"] == 0
+    write_tagged(server, topic, "x", None)
+    assert server.post(delete, {"match": "*"})["deleted"] == 1  # every tag, but a tag
+
+
+def test_r3_leased_jobs_too(server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "queue"})
+    written = write_tagged(server, topic, "a", "b", "a", None)
+    server.post(f"topics/{topic}/claim", {"node": "w", "max": 2})
+    assert server.post(f"topics/{topic}/delete", {"match": "a"})["deleted"] == 2
+    assert server.post(f"topics/{topic}/delete", {"before_seq": written[3]})["deleted"] == 1
+    answer = server.post(f"topics/{topic}/ack", {"node": "w", "seqs": written[:2]})
+    assert (answer["acked"], answer["skipped"]) == (0, written[:2])
+
+
+def test_r3_many(server: Server, log: str) -> None:
+    for _ in range(2):
+        server.post(f"topics/{log}?return_seqs=false", {"records": [{"data": 0, "tag": "t"}] * 6_000})
+    assert server.post(f"topics/{log}/delete", {"match": "t"})["deleted"] == 12_000
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"before_seq": None}, {"before_seq": "5"}, {"before_seq": -1}, {"match": 5}, {"match": ""}]
+)
+def test_r3_a_bad_request(api: Api, body: dict[str, Any]) -> None:
+    api.log("log")
+    api.write("log", 1)
+    assert api.post("topics/log/delete", body, status=400).code == "invalid_request"
+    assert api.state("log")["count"] == 1
+
+
+def watch(server: Server, topics: dict[str, int], **options: Any) -> EventSource:
+    answer = server.post("watch", {"topics": topics})
+    stream = EventSource(server, answer["stream_url"], **options)
+    assert stream.status == 200
+    return stream
+
+
+def until(stream: EventSource, name: str) -> list[Event]:
+    """The events up to and with the next of that name."""
+    found = [stream.event()]
+    while found[-1].name != name:
+        found.append(stream.event())
+    return found
+
+
+def test_r4_records_as_they_are_written(server: Server, other: Server, topic: str) -> None:
+    body = {"records": [{"data": 1, "tag": "a", "node": "p", "meta": {"x": 1}}, {"data": None}]}
+    written = server.post(f"topics/{topic}", body, 201)["seqs"]
+    with watch(server, {topic: 0}) as stream:
+        assert stream.headers["content-type"] == "text/event-stream"
+        assert stream.headers["cache-control"] == "no-store"
+        first, second, caught_up = stream.events(3)
+        assert (stream.retry, stream.comments) == (2000, ["hb"])
+        assert (first.name, first["topic"], first["$seq"], first["$tag"]) == ("record", topic, written[0], "a")
+        assert (first["data"], first["$node"], first["meta"]) == (1, "p", {"x": 1})
+        assert set(second) == {"topic", "$seq", "$ts", "data"}
+        assert (caught_up.name, dict(caught_up)) == (
+            "caught-up",
+            {"topic": topic, "head_seq": written[1], "next_from_seq": written[1]},
+        )
+        assert all(event.id for event in (first, second, caught_up))
+        later = other.write(topic, "later")
+        record, again = stream.events(2)
+        assert (record["$seq"], again.name) == (later[0], "caught-up")
+        stream.silence(0.2)
+
+
+def test_r4_several_topics_and_queues(server: Server, other: Server, topic: str) -> None:
+    server.put(f"topics/{topic}.q", {"type": "queue"})
+    old = server.write(f"{topic}.a", "old", "new")
+    server.write(f"{topic}.b", 1)
+    with watch(server, {f"{topic}.a": old[0], f"{topic}.b": 0, f"{topic}.q": 0}) as stream:
+        begin = stream.events(5)
+        assert sorted(event.name for event in begin) == ["caught-up"] * 3 + ["record"] * 2
+        (job,) = other.write(f"{topic}.q", "job")
+        record, _ = stream.events(2)
+        assert (record["topic"], record["$seq"]) == (f"{topic}.q", job)
+        assert server.state(f"{topic}.q")["queue"]["ready"] == 1
+
+
+def test_r4_resumes_without_repeats(server: Server, other: Server, topic: str) -> None:
+    names = (f"{topic}.a", f"{topic}.b")
+    for name in names:
+        server.write(name, *range(3))
+    answer = server.post("watch", {"topics": dict.fromkeys(names, 0)})
+    seen: list[int] = []
+    last = None
+    for turn in range(20):
+        headers = {} if last is None else {"last-event-id": last}
+        with EventSource((server, other)[turn % 2], answer["stream_url"], headers=headers) as stream:
+            event = stream.event()
+            last = event.id or ""
+            if event.name == "record":
+                seen.append(event["$seq"])
+            elif len(seen) >= 8:
+                break
+            elif turn == 7:
+                server.write(names[1], "late", "later")
+    assert len(seen) == len(set(seen))
+    with EventSource(server, answer["stream_url"], headers={"last-event-id": last or ""}) as stream:
+        names_left = {stream.event().name for _ in range(2)}
+    assert names_left <= {"caught-up", "record"}
+
+
+def test_r4_a_late_commit_is_not_skipped(server: Server, log: str) -> None:
+    with watch(server, {log: 0}) as stream:
+        until(stream, "caught-up")
+        with uncommitted(log, "late") as (executor, late):
+            later = server.write(log, "later")
+            stream.silence(0.3)
+            executor.connection.commit()
+            assert [event["$seq"] for event in stream.events(2)] == late + later
+
+
+def test_r4_tombstones(server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "log", "cap_records": 2})
+    written = server.write(topic, *range(5))
+    with watch(server, {topic: 0}) as stream:
+        tombstone, *records = until(stream, "caught-up")
+        assert (tombstone.name, tombstone["gap_from"], tombstone["gap_to"]) == ("tombstone", written[0], written[2])
+        assert (tombstone["topic"], tombstone["reason"], tombstone["missed_estimate"]) == (topic, "cap", 3)
+        assert [event["$seq"] for event in records[:-1]] == written[3:]
+        assert tombstone.id
+    with watch(server, {topic: 0}, headers={"last-event-id": tombstone.id or ""}) as stream:
+        assert [event["$seq"] for event in until(stream, "caught-up")[:-1]] == written[3:]
+
+
+def test_r4_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
+    names = (f"{topic}.a", f"{topic}.b")
+    for name in names:
+        server.write(name, 1)
+    with watch(server, dict.fromkeys(names, 0)) as stream:
+        stream.events(4)
+        other.call("DELETE", f"topics/{names[0]}")
+        gone = stream.event()
+        assert (gone.name, gone["topic"]) == ("topic-deleted", names[0])
+        other.write(names[0], "made anew: another topic")
+        stream.silence(0.2)
+        other.write(names[1], 2)
+        assert stream.event()["topic"] == names[1]
+        stream.event()
+        other.call("DELETE", f"topics/{names[1]}")
+        last = stream.event()
+        assert (last.name, last["topic"]) == ("topic-deleted", names[1])
+        stream.end()
+
+
+def test_r4_a_server_that_stops(test_database_url: str, topic: str) -> None:
+    for (leaving,) in serving(child_environment(test_database_url)):
+        leaving.write(topic, 1)
+        with watch(leaving, {topic: 0}) as stream:
+            stream.events(2)
+            leaving.terminate()
+            error = stream.event()
+            assert (error.name, error["code"]) == ("error", 503)
+            assert error.id
+            stream.end()
+            assert leaving.process.wait(10) in (0, -15)
+
+
+def test_r4_what_is_refused(server: Server, log: str) -> None:
+    for topics in ({}, [], {log: -1}, {log: "0"}, {"-x": 0}, {f"t{n}": 0 for n in range(101)}, None):
+        status, answer = server.call("POST", "watch", {"topics": topics})
+        assert (status, answer["error"]["code"]) == (400, "invalid_request")
+    status, answer = server.call("POST", "watch", {"topics": {log: 0, f"{log}.none": 0}})
+    assert (status, answer["error"]["code"]) == (404, "topic_not_found")
+    assert answer["error"]["detail"] == {"topic": f"{log}.none"}
+    for wid in ("nonsense", server.post("watch", {"topics": {log: 0}})["wid"] + "x"):
+        with EventSource(server, f"watch/{wid}") as stream:
+            assert (stream.status, stream.json()["error"]["code"]) == (404, "not_found")
+    wid = server.post("watch", {"topics": {log: 0}})["wid"]
+    with EventSource(server, f"watch/{wid}", accept="application/json") as stream:
+        assert (stream.status, stream.json()["error"]["code"]) == (406, "not_acceptable")
+
+
+def test_r4_many_readers_of_one_topic(server: Server, other: Server, log: str) -> None:
+    url = server.post("watch", {"topics": {log: 0}})["stream_url"]
+    streams = [EventSource(server, url) for _ in range(50)]
+    try:
+        for stream in streams:
+            until(stream, "caught-up")
+        written = other.write(log, *range(20))
+        for stream in streams:
+            assert [event["$seq"] for event in stream.events(20)] == written
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+def test_r4_the_id_of_a_frame() -> None:
+    topics = {"b": 0, "a": 5, "c": 7}
+    text = encode_id({"b": 123456789, "a": 2**62, "c": None})
+    assert decode_id(text, topics) == {"a": 2**62, "b": 123456789, "c": None}
+    for wrong in ("", "x", "1.2", "1.2.3.4", "1.2.ü", "1.2." + "z" * 20, "1..2"):
+        assert decode_id(wrong, topics) == topics
+
+
+def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "queue"})
+    keys = {
+        "all": committed_key("read", "write"),
+        "reader": committed_key("read"),
+        "elsewhere": committed_key("read", "write", topics=["elsewhere."]),
+    }
+    for (guarded,) in serving(child_environment(test_database_url), api={"ACCESS": "keys"}):
+        work = f"topics/{topic}/work?node=w"
+        answers = {
+            "nobody": ({}, ""),
+            "header": ({"authorization": f"Bearer {keys['all']}"}, ""),
+            "query": ({}, f"&token={keys['all']}"),
+            "reader": ({"authorization": f"Bearer {keys['reader']}"}, ""),
+            "elsewhere": ({"authorization": f"Bearer {keys['elsewhere']}"}, ""),
+            "wrong": ({}, "&token=lqk_0123456789ab_wrong"),
+        }
+        found = {}
+        for name, (headers, query) in answers.items():
+            with EventSource(guarded, work + query, headers=headers) as stream:
+                found[name] = stream.status
+        assert found == {"nobody": 401, "header": 200, "query": 200, "reader": 403, "elsewhere": 403, "wrong": 401}
+        headers = {"authorization": f"Bearer {keys['reader']}"}
+        status, answer = guarded.call("POST", "watch", {"topics": {topic: 0}}, headers=headers)
+        assert status == 200
+        with EventSource(guarded, f"{answer['stream_url']}?token={keys['reader']}") as stream:
+            assert stream.status == 200
+            stream.event()
+        with EventSource(guarded, f"{answer['stream_url']}?token={keys['elsewhere']}") as stream:
+            assert stream.status == 403
+        assert guarded.call("POST", f"watch?token={keys['reader']}", {"topics": {topic: 0}})[0] == 401
+        text = guarded.read_log()
+        assert "token=[redacted]" in text
+        for token in keys.values():
+            assert (split_token(token) or ("", token))[1] not in text

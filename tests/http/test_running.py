@@ -1,0 +1,106 @@
+"""What ``beside`` serves itself: the doors' own views, for the hosts that the site allows, and nothing else."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from django_leasequeue.http.asgi import Application, Message, beside
+from tests.conftest import child_environment
+from tests.http.servers import Server
+
+
+async def host_application(scope: Any, receive: Any, send: Any) -> None:
+    """Stand for the host: what comes here goes through its middleware."""
+    await send({"type": "http.response.start", "status": 299, "headers": []})
+    await send({"type": "http.response.body", "body": b"the host"})
+
+
+async def get(application: Application, path: str, host: str = "testserver", root: str = "") -> tuple[int, bytes]:
+    """Return status and body of a GET."""
+    messages: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "root_path": root,
+        "query_string": b"",
+        "headers": [(b"host", host.encode())],
+    }
+    await application(scope, receive, send)
+    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
+
+
+@pytest.fixture(autouse=True)
+def _host(settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["testserver", ".example.com"]
+    settings.DEBUG = False
+    settings.ROOT_URLCONF = "tests.http.host_urls"
+
+
+@pytest.mark.parametrize("path", ["/v0/topics", "/v1/queues"])
+async def test_a_host_that_is_not_allowed(path: str) -> None:
+    application = beside(host_application, "/v0/", "/v1/")
+    for host in ("evil.example", "testserver.evil", "127.0.0.1", "bad host", ""):
+        assert (await get(application, path, host))[0] == 400, host
+    for host in ("testserver", "testserver:8000", "api.example.com"):
+        # Nobody vouches for the request: the view answers.
+        assert (await get(application, path, host))[0] == 401, host
+
+
+async def test_what_the_host_has_below_the_prefix_is_the_hosts() -> None:
+    application = beside(host_application, "/v0/", "/v1/")
+    for path in ("/v0/report", "/v0/topics/special", "/v0/nothing", "/v0", "/elsewhere"):
+        assert await get(application, path) == (299, b"the host"), path
+    assert (await get(application, "/v0/topics/usual"))[0] == 401
+    assert (await get(application, "/v0/topics/a/b/c"))[0] == 404
+
+
+async def test_without_a_host_there_are_the_doors_only() -> None:
+    application = beside(None, "/v0/", "/v1/")
+    for path in ("/v0/report", "/v0/topics/special", "/v0/nothing", "/", "/elsewhere", "/v0/../report"):
+        status, body = await get(application, path)
+        assert status == 404, path
+        assert b'"not_found"' in body
+    assert (await get(application, "/v0/topics/usual"))[0] == 401
+    with pytest.raises(ValueError, match="websocket"):
+        await application({"type": "websocket"}, None, None)  # type: ignore[arg-type]  # never called
+
+
+async def test_below_a_path_of_its_own() -> None:
+    application = beside(None, "/queues/v0/")
+    assert (await get(application, "/queues/v0/topics", root="/queues"))[0] == 401
+    assert (await get(application, "/queues/v0/report", root="/queues"))[0] == 404
+
+
+@pytest.fixture
+def alone(test_database_url: str) -> Iterator[Server]:
+    with Server(child_environment(test_database_url), application="tests.http.doors_asgi:application") as server:
+        yield server
+
+
+@pytest.mark.django_db  # the tables are made for tests that say so
+def test_a_server_that_has_the_doors_only(alone: Server) -> None:
+    def ask(path: str, host: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", alone.port, timeout=30)
+        try:
+            connection.request("GET", path, headers={"host": host})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    assert ask("/v0/topics", "jobs.example.com")[0] == 200, alone.read_log()
+    assert ask("/v0/topics", "evil.example")[0] == 400
+    for path in ("/admin/", "/admin/login/", "/schema/", "/v0/../admin/", "/"):
+        assert ask(path, "jobs.example.com")[0] == 404, path

@@ -1,0 +1,320 @@
+"""Topics: names, PUT, GET, list, DELETE (spec/topics L)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.http.topics import catalog
+from django_leasequeue.models import Queue
+from tests.http.client import Api
+
+DEFAULTS = {
+    "type": "log",
+    "ttl_ms": 0,
+    "cap_records": 0,
+    "cap_bytes": 0,
+    "discard": "old",
+    "durable": False,
+    "durability": "disk",
+    "idempotency_window_ms": 120000,
+    "lease_ms": 30000,
+    "claim_jitter_ms": 0,
+    "max_deliveries": 0,
+    "dead_letter": None,
+    "leases_durable": False,
+}
+
+
+@pytest.mark.parametrize("name", ["a", "A1", "0", "a.b_c:d-e", "x" * 255])
+def test_l1_a_good_name(api: Api, name: str) -> None:
+    assert api.put(f"topics/{name}", {}, status=201)["topic"] == name
+    assert api.get(f"topics/{name}", status=200)["topic"] == name
+
+
+@pytest.mark.parametrize("name", ["-a", ".a", "_a", "a%20b", "%C3%BC", "x" * 256, "a%00", "a%0A", "a$b"])
+@pytest.mark.parametrize(
+    ("method", "end"),
+    [("PUT", ""), ("GET", ""), ("DELETE", ""), ("POST", ""), ("POST", "/diff"), ("POST", "/claim"), ("POST", "/ack")],
+)
+def test_l1_a_bad_name_is_refused_everywhere(api: Api, name: str, method: str, end: str) -> None:
+    answer = api.call(method, f"topics/{name}{end}", {} if method != "GET" else None, status=400)
+    assert answer.code == "invalid_request"
+    assert "name" in answer.message
+    assert not Queue.objects.exists()
+
+
+def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
+    answer = api.put("topics/t", {}, status=201)
+    assert answer.json == {
+        "topic": "t",
+        "created": True,
+        "config": DEFAULTS,
+        "performance": answer["performance"],
+    }
+    assert api.put("topics/u", status=201)["config"] == DEFAULTS  # no body at all
+
+
+def test_l2_every_field_is_kept(api: Api) -> None:
+    config = {
+        "type": "queue",
+        "ttl_ms": 60000,
+        "cap_records": 10,
+        "cap_bytes": 100000,
+        "discard": "reject",
+        "durable": True,
+        "durability": "fsync",
+        "idempotency_window_ms": 5000,
+        "lease_ms": 1000,
+        "claim_jitter_ms": 20,
+        "max_deliveries": 3,
+        "dead_letter": "t.dlq",
+        "leases_durable": True,
+    }
+    assert api.put("topics/t", config, status=201)["config"] == config
+    assert api.state("t")["config"] == config
+
+
+def test_l3_the_same_put_again(api: Api) -> None:
+    api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=201)
+    again = api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=200)
+    assert again["created"] is False
+    assert again["config"]["lease_ms"] == 5000
+
+
+def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there, and is not: then it is put once more."""
+    api.put("topics/t", {}, status=201)
+    configure = catalog.engine.configure
+
+    def too_late(name: str, **options: Any) -> Any:
+        monkeypatch.undo()
+        return configure(f"{name}.gone", **options)
+
+    monkeypatch.setattr(catalog.engine, "configure", too_late)
+    assert api.put("topics/t", {"ttl_ms": 5}, status=200)["config"]["ttl_ms"] == 5
+    assert api.state("t")["config"]["ttl_ms"] == 5
+
+
+def test_l3_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Clock) -> None:
+    api.put("topics/t", {"type": "queue", "lease_ms": 5000, "max_deliveries": 2, "dead_letter": "d"}, status=201)
+    api.put("topics/t", {"type": "queue", "lease_ms": 7000}, status=200)
+    assert api.state("t")["config"] == {**DEFAULTS, "type": "queue", "lease_ms": 7000}
+    api.write("t", 1)
+    (job,) = api.claim("t")
+    assert job["deadline"] - job["$ts"] == 7000  # from then on
+
+
+def test_l3_the_type_never_changes(api: Api) -> None:
+    api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=201)
+    answer = api.put("topics/t", {"type": "log"}, status=409)
+    assert answer.code == "topic_exists_incompatible"
+    assert answer["error"]["detail"] == {"topic": "t"}
+    assert api.put("topics/t", {}, status=409).code == "topic_exists_incompatible"
+    assert api.state("t")["config"]["lease_ms"] == 5000
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "echoed"),
+    [
+        ("lease_ms", 1, 100),
+        ("lease_ms", -5, 100),
+        ("lease_ms", 10**15, 86400000),
+        ("lease_ms", 10**30, 86400000),
+        ("claim_jitter_ms", 5001, 5000),
+        ("claim_jitter_ms", -1, 0),
+    ],
+)
+def test_l4_clamps_are_echoed(api: Api, field: str, given: int, echoed: int) -> None:
+    assert api.put("topics/t", {"type": "queue", field: given}, status=201)["config"][field] == echoed
+    assert api.state("t")["config"][field] == echoed
+
+
+@pytest.mark.parametrize("target", ["t", "-x", "a b", "", "self", 5, ["x"], "x" * 256])
+def test_l4_a_dead_letter_that_cannot_be(api: Api, target: object) -> None:
+    answer = api.put("topics/t", {"type": "queue", "dead_letter": target}, status=400)
+    assert answer.code == "invalid_request"
+    assert "dead_letter" in answer.message
+    assert api.get("topics/t").status == 404
+
+
+@pytest.mark.parametrize(
+    ("given", "durability", "durable"),
+    [
+        ({}, "disk", False),
+        ({"durable": False}, "disk", False),
+        ({"durable": True}, "fsync", True),
+        ({"durability": "fsync"}, "fsync", True),
+        ({"durability": "memory", "durable": True}, "memory", False),
+        ({"durability": "ephemeral"}, "ephemeral", False),
+        ({"durability": None, "durable": True}, "fsync", True),
+    ],
+)
+def test_l5_durability(api: Api, given: dict[str, object], durability: str, durable: bool) -> None:
+    config = api.put("topics/t", given, status=201)["config"]
+    assert (config["durability"], config["durable"]) == (durability, durable)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"type": "stream"},
+        {"type": 1},
+        {"durability": "paper"},
+        {"durable": 1},
+        {"durable": "true"},
+        {"ttl_ms": -1},
+        {"ttl_ms": "5"},
+        {"ttl_ms": 1.5},
+        {"ttl_ms": True},
+        {"cap_records": -1},
+        {"cap_bytes": 2**63},
+        {"discard": "new"},
+        {"lease_ms": "30000"},
+        {"lease_ms": True},
+        {"max_deliveries": -1},
+        {"max_deliveries": 2**31},
+        {"leases_durable": "no"},
+        {"idempotency_window_ms": -1},
+    ],
+)
+def test_l5_a_field_of_the_wrong_kind(api: Api, config: dict[str, object]) -> None:
+    answer = api.put("topics/t", config, status=400)
+    assert answer.code == "invalid_request"
+    assert next(iter(config)) in answer.message
+    assert not Queue.objects.exists()
+
+
+def test_l6_the_state_of_a_queue(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue("jobs")
+    empty = api.state()
+    assert (empty["head_seq"], empty["next_seq"], empty["count"], empty["bytes"]) == (0, 1, 0, 0)
+    assert empty["earliest_seq"] == 1
+    assert empty["last_write_ts"] is None
+    assert empty["queue"] == {"ready": 0, "in_flight": 0, "dead_lettered": 0}
+    clock.advance(seconds=5)
+    seqs = api.write("jobs", *range(5))
+    api.claim(max=2)
+    state = api.state()
+    assert (state["topic"], state["type"], state["count"]) == ("jobs", "queue", 5)
+    assert (state["head_seq"], state["earliest_seq"], state["next_seq"]) == (seqs[-1], seqs[0], seqs[-1] + 1)
+    assert state["bytes"] > 0
+    assert state["last_write_ts"] == int(clock.now.timestamp() * 1000)
+    assert state["queue"] == {"ready": 3, "in_flight": 2, "dead_lettered": 0}
+
+
+def test_l6_the_head_survives_its_records(api: Api, clock: engine_clock.Clock) -> None:
+    api.queue("jobs")
+    written = int(clock.now.timestamp() * 1000)
+    seqs = api.write("jobs", 1, 2, 3)
+    api.claim(max=3)
+    api.ack("jobs", seqs)
+    other = api.write("other", 1)[0]  # numbers of others do not move this topic's head
+    assert other > seqs[-1]
+    for advance in (0, 40):  # before and after the claim's row is swept away
+        clock.advance(seconds=advance)
+        api.claim()
+        state = api.state()
+        assert (state["head_seq"], state["next_seq"], state["count"]) == (seqs[-1], seqs[-1] + 1, 0)
+        assert state["last_write_ts"] == written
+
+
+def test_l6_the_head_of_a_log_survives_deletion_and_ttl(api: Api, clock: engine_clock.Clock) -> None:
+    api.log("events", ttl_ms=1000)
+    seqs = api.write("events", 1, 2)
+    api.post("topics/events/delete", {"before_seq": seqs[-1] + 1}, status=200)
+    assert api.state("events")["head_seq"] == seqs[-1]
+    last = api.write("events", 3)[0]
+    clock.advance(seconds=2)
+    state = api.state("events")
+    assert (state["head_seq"], state["count"]) == (last, 0)
+
+
+def test_l6_the_state_of_a_log_has_no_queue(api: Api) -> None:
+    api.log("events")
+    seqs = api.write("events", 1, 2)
+    state = api.state("events")
+    assert "queue" not in state.json
+    assert (state["type"], state["count"], state["head_seq"], state["earliest_seq"]) == ("log", 2, seqs[1], seqs[0])
+
+
+def test_l6_a_topic_is_never_created_by_a_read(api: Api) -> None:
+    answer = api.get("topics/nope", status=404)
+    assert answer.code == "topic_not_found"
+    assert answer["error"]["detail"] == {"topic": "nope"}
+    api.post("topics/nope/diff", {}, status=404)
+    assert not Queue.objects.exists()
+
+
+def test_l7_pages(api: Api) -> None:
+    names = [f"t{number:02}" for number in range(7)] + ["u1"]
+    for name in reversed(names):
+        api.put(f"topics/{name}", {}, status=201)
+    first = api.get("topics?page_size=3", status=200)
+    assert [line["topic"] for line in first["topics"]] == names[:3]
+    second = api.get(f"topics?page_size=3&cursor={first['next_cursor']}", status=200)
+    third = api.get(f"topics?page_size=3&cursor={second['next_cursor']}", status=200)
+    assert [line["topic"] for page in (first, second, third) for line in page["topics"]] == names
+    assert "next_cursor" not in third.json
+    assert api.get("topics", status=200)["topics"][0] == {"topic": "t00", "type": "log"}
+    exact = api.get("topics?page_size=8", status=200)
+    assert len(exact["topics"]) == 8
+    assert "next_cursor" not in exact.json
+
+
+def test_l7_a_prefix(api: Api) -> None:
+    for name in ("ab", "abc", "b", "a%", "a_"):
+        if "%" not in name:
+            api.put(f"topics/{name}", {}, status=201)
+    assert [line["topic"] for line in api.get("topics?prefix=ab")["topics"]] == ["ab", "abc"]
+    assert [line["topic"] for line in api.get("topics?prefix=a_")["topics"]] == ["a_"]  # not a pattern
+    assert api.get("topics?prefix=%25")["topics"] == []
+
+
+@pytest.mark.parametrize(
+    "query", ["cursor=x", "cursor=", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1"]
+)
+def test_l7_a_bad_cursor_or_size(api: Api, query: str) -> None:
+    assert api.get(f"topics?{query}", status=400).code == "invalid_request"
+
+
+def test_l7_the_page_is_bounded(api: Api) -> None:
+    assert api.get("topics?page_size=100000", status=200)["topics"] == []
+
+
+def test_l8_delete(api: Api) -> None:
+    api.queue("jobs")
+    api.write("jobs", 1)
+    assert api.delete("topics/jobs", status=200)["deleted"] is True
+    assert api.get("topics/jobs").status == 404
+    gone = api.delete("topics/jobs", status=200)
+    assert (gone["topic"], gone["deleted"]) == ("jobs", False)
+
+
+def test_l8_only_if_empty(api: Api) -> None:
+    api.queue("jobs")
+    (seq,) = api.write("jobs", 1)
+    refused = api.delete("topics/jobs?if_empty=true", status=409)
+    assert refused.code == "topic_not_empty"
+    assert refused["error"]["detail"] == {"topic": "jobs"}
+    api.claim()
+    assert api.delete("topics/jobs?if_empty=true", status=409).code == "topic_not_empty"
+    api.ack("jobs", [seq])
+    assert api.delete("topics/jobs?if_empty=true", status=200)["deleted"] is True
+    assert api.delete("topics/jobs?if_empty=maybe", status=400).code == "invalid_request"
+
+
+def test_l8_a_topic_made_anew_begins_at_nothing(api: Api) -> None:
+    api.queue("jobs", max_deliveries=1, dead_letter="dlq")
+    api.write("jobs", 1)
+    (job,) = api.claim()
+    api.post("topics/jobs/nack", {"node": "w1", "seqs": [job["$seq"]]}, status=200)
+    assert api.claim() == []
+    assert api.state()["queue"]["dead_lettered"] == 1
+    api.delete("topics/jobs", status=200)
+    api.queue("jobs")
+    state = api.state()
+    assert state["queue"] == {"ready": 0, "in_flight": 0, "dead_lettered": 0}
+    assert (state["count"], state["head_seq"], state["last_write_ts"]) == (0, 0, None)

@@ -1,0 +1,131 @@
+"""Dead letters over HTTP: read only, with the keys and scopes of the other doors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from django_leasequeue.http.keys import create_key
+from tests.admin.letters import bury, failure, graves
+from tests.http import contract
+
+pytestmark = pytest.mark.django_db
+
+Ask = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def ask(settings: Any) -> Ask:
+    """Asks with a new key that has these rights."""
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
+
+    def get(
+        path: str, query: Any = None, *, scopes: tuple[str, ...] = ("read",), **rights: Any
+    ) -> tuple[int, dict[str, Any]]:
+        token = create_key("test", list(scopes), **rights)[1]
+        answer = Client().get(f"/v0/dead-letters{path}", query, headers={"authorization": f"Bearer {token}"})
+        contract.check("get", f"/v0/dead-letters{path}", answer.status_code, answer.json(), contract.TRIAGE)
+        return answer.status_code, answer.json()
+
+    return get
+
+
+def test_groups(ask: Ask) -> None:
+    graves("mail")
+    bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
+    bury(1, "mail", failure=failure("b"))
+    status, page = ask("/groups", {"page_size": 1})
+    assert status == 200
+    assert [(group["fingerprint"], group["letters"]) for group in page["groups"]] == [("b", 1)]
+    status, page = ask("/groups", {"page_size": 1, "cursor": page["next_cursor"]})
+    (group,) = page["groups"]
+    assert (group["queue"], group["letters"], group["error_type"], group["error"]) == (
+        "mail",
+        3,
+        "shop.Timeout",
+        "no route",
+    )
+    assert (sum(group["bars"]), page["next_cursor"], page["complete"]) == (3, None, True)
+
+
+def test_letters(ask: Ask) -> None:
+    graves("mail")
+    seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
+    status, page = ask("", {"page_size": 2, "queue": "mail"})
+    assert status == 200
+    assert [letter["seq"] for letter in page["letters"]] == seqs[:0:-1]
+    assert (page["letters"][0]["data"], page["letters"][0]["errors"]) == (None, [])
+    _, page = ask("", {"queue": "mail", "cursor": page["next_cursor"], "with_payload": "true", "payload": "data.n = 1"})
+    (letter,) = page["letters"]
+    assert letter["data"] == {"password": "[hidden]", "n": 1}
+    assert letter["errors"][0]["message"] == "card 17 was declined"
+
+
+def test_one(ask: Ask) -> None:
+    graves("mail")
+    (seq,) = bury(1, "mail", data={"n": 1})
+    status, answer = ask(f"/{seq}")
+    assert (status, answer["letter"]["seq"], answer["letter"]["data"]) == (200, seq, {"n": 1})
+    for other in (seq + 1, 10**30, -1, 0, "x", "²"):
+        status, answer = ask(f"/{other}")
+        assert (status, answer["error"]["code"]) == (404, "not_found")
+
+
+def test_a_key_sees_its_project_and_its_topics_only(ask: Ask) -> None:
+    graves("mail")
+    graves("shop")
+    graves("mail", project="acme")
+    (mine,), (other,), (theirs,) = bury(1, "mail"), bury(1, "shop"), bury(1, "mail", project="acme")
+    _, page = ask("", topics=["mail"])
+    assert [letter["seq"] for letter in page["letters"]] == [mine]
+    _, page = ask("/groups", topics=["mail"])
+    assert [group["queue"] for group in page["groups"]] == ["mail"]
+    _, page = ask("", project="acme")
+    assert [letter["seq"] for letter in page["letters"]] == [theirs]
+    _, page = ask("", {"project": "acme"})
+    assert [letter["seq"] for letter in page["letters"]] == [other, mine]
+    assert ask("", {"queue": "shop"}, topics=["mail"])[0] == 403
+    assert [ask(f"/{seq}", topics=["mail"])[0] for seq in (mine, other, theirs)] == [200, 404, 404]
+
+
+def test_who_may_not(ask: Ask) -> None:
+    for path in ("", "/groups", "/1"):
+        assert ask(path, scopes=("write", "delete", "admin"))[0] == 403
+        answer = Client().get(f"/v0/dead-letters{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+
+
+def test_it_is_read_only(ask: Ask) -> None:
+    ask("")
+    token = create_key("all", ["read", "write", "delete", "admin"])[1]
+    for method in ("post", "put", "delete"):
+        for path in ("", "/groups", "/1"):
+            answer = getattr(Client(), method)(f"/v0/dead-letters{path}", headers={"authorization": f"Bearer {token}"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"since": "never"}, "how long ago"),
+        ({"cursor": "x"}, "cursor"),
+        ({"page_size": "0"}, "page_size"),
+        ({"deliveries": "x"}, ">=3"),
+    ],
+)
+def test_what_is_wrong_is_said(ask: Ask, query: dict[str, str], words: str) -> None:
+    status, answer = ask("", query)
+    assert (status, answer["error"]["code"]) == (400, "invalid_request")
+    assert words in answer["error"]["message"]
+
+
+def test_it_is_described() -> None:
+    operations = [
+        operation for methods in contract.document(contract.TRIAGE)["paths"].values() for operation in methods.values()
+    ]
+    assert {operation["operationId"] for operation in operations} == {
+        "listDeadLetters", "listDeadLetterGroups", "getDeadLetter",
+    }  # fmt: skip

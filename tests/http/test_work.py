@@ -1,0 +1,420 @@
+"""Jobs pushed over server-sent events (spec/topics S), on real sockets, between two server processes.
+
+These servers never look again by themselves (``patient_asgi``): what comes promptly, comes because it was told.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from django.db import connection
+
+from django_leasequeue.http.options import ApiOptions
+from django_leasequeue.models import Claim, JobEvent, LiveJob
+from tests.conftest import child_environment
+from tests.http.client import Api
+from tests.http.servers import Event, EventSource, Server, eventually, serving
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
+
+BIG = "x" * 400_000
+
+
+@pytest.fixture(scope="module")
+def servers(test_database_url: str) -> Iterator[list[Server]]:
+    yield from serving(child_environment(test_database_url), 2, application="tests.http.patient_asgi:application")
+
+
+@pytest.fixture
+def other(servers: list[Server]) -> Server:
+    """The other process."""
+    return servers[1]
+
+
+@pytest.fixture
+def queue(server: Server, topic: str) -> str:
+    server.put(f"topics/{topic}", {"type": "queue"})
+    return topic
+
+
+def work(server: Server, queue: str, node: str = "w1", size: int = 1, **query: object) -> EventSource:
+    words = "".join(f"&{name}={value}" for name, value in query.items())
+    stream = EventSource(server, f"topics/{queue}/work?node={node}&max={size}{words}")
+    assert stream.status == 200
+    return stream
+
+
+def ack(server: Server, queue: str, *jobs: Event, node: str = "w1") -> None:
+    answer = server.post(f"topics/{queue}/ack", {"node": node, "seqs": [job["$seq"] for job in jobs]})
+    assert answer["acked"] == len(jobs)
+
+
+def counters(server: Server, queue: str) -> tuple[int, int]:
+    found = server.state(queue)["queue"]
+    return found["ready"], found["in_flight"]
+
+
+def test_s1_how_a_stream_begins(server: Server, queue: str) -> None:
+    with work(server, queue) as stream:
+        assert stream.headers["content-type"] == "text/event-stream"
+        assert stream.headers["cache-control"] == "no-store"
+        assert stream.headers["x-accel-buffering"] == "no"
+        assert stream.block() == ["retry: 2000"]
+        assert stream.block() == [": hb"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("text/event-stream", 200),
+        ("text/html, text/event-stream;q=0.5", 200),
+        ("*/*", 200),
+        ("application/json", 406),
+        ("", 406),
+        ("text/event-stream;q=0", 406),
+    ],
+)
+def test_s1_what_the_client_accepts(server: Server, queue: str, accept: str, status: int) -> None:
+    with EventSource(server, f"topics/{queue}/work?node=w1", accept=accept) as stream:
+        assert stream.status == status
+        if status == 406:
+            assert stream.json()["error"]["code"] == "not_acceptable"
+
+
+@pytest.mark.parametrize(
+    "query", ["", "node=", f"node={'x' * 129}", "node=w&max=0", "node=w&max=-1", "node=w&max=x", "node=w&lease_ms=x"]
+)
+def test_s1_a_bad_request(server: Server, queue: str, query: str) -> None:
+    with EventSource(server, f"topics/{queue}/work?{query}") as stream:
+        assert (stream.status, stream.json()["error"]["code"]) == (400, "invalid_request")
+
+
+def test_s1_c1_not_a_queue_and_not_there(server: Server, topic: str) -> None:
+    server.put(f"topics/{topic}", {"type": "log"})
+    with EventSource(server, f"topics/{topic}/work?node=w1") as stream:
+        assert (stream.status, stream.json()["error"]["code"]) == (409, "not_a_queue")
+    with EventSource(server, f"topics/{topic}.none/work?node=w1") as stream:
+        assert (stream.status, stream.json()["error"]["code"]) == (404, "topic_not_found")
+
+
+def test_s1_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> None:
+    assert ApiOptions().HEARTBEAT_SECONDS == 15
+    for (server,) in serving(child_environment(test_database_url), api={"HEARTBEAT_SECONDS": 0.05}):
+        server.put(f"topics/{topic}", {"type": "queue"})
+        with work(server, topic) as stream:
+            blocks = [stream.block() for _ in range(5)]
+            assert blocks == [["retry: 2000"], [": hb"], [": hb"], [": hb"], [": hb"]]
+
+
+def test_s1_under_wsgi_it_says_what_is_missing(test_database_url: str, queue: str) -> None:
+    for (server,) in serving(child_environment(test_database_url), wsgi=True):
+        with EventSource(server, f"topics/{queue}/work?node=w1") as stream:
+            assert stream.status == 503
+            error = stream.json()["error"]
+            assert error["code"] == "not_ready"
+            assert "ASGI" in error["message"]
+            assert int(stream.headers["retry-after"]) > 0
+        server.write(queue, 1)  # the plain endpoints work, a wait included
+        assert server.post(f"topics/{queue}/claim", {"node": "w1"})["count"] == 1
+        assert server.post(f"topics/{queue}/diff", {"from_seq": 10**12, "wait_ms": 200})["records"] == []
+
+
+def test_s2_a_job(server: Server, queue: str) -> None:
+    body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}}]}
+    (seq,) = server.post(f"topics/{queue}", body)["seqs"]
+    with work(server, queue, lease_ms=5000) as stream:
+        job = stream.event()
+        assert (job.name, job.id) == ("job", str(seq))
+        assert set(job) == {"topic", "$seq", "lease_id", "deadline", "$ts", "$tag", "deliveries", "data", "meta"}
+        assert (job["topic"], job["$seq"], job["deliveries"], job["data"]) == (queue, seq, 1, {"n": 1})
+        row = LiveJob.objects.get(seq=seq)
+        assert row.node == "w1"
+        assert row.deadline is not None
+        assert row.claimed_at is not None
+        assert (row.deadline - row.claimed_at).total_seconds() == 5
+        assert server.post(
+            f"topics/{queue}/ack", {"node": "w1", "seqs": [seq], "lease_ids": [job["lease_id"]]}
+        )["acked"] == 1  # fmt: skip
+
+
+def test_s2_never_more_than_max(server: Server, queue: str) -> None:
+    with work(server, queue, size=3) as stream:
+        seqs = server.write(queue, *range(10))
+        jobs = stream.events(3)
+        assert [job["$seq"] for job in jobs] == seqs[:3]
+        stream.silence(0.2)
+        assert counters(server, queue) == (7, 3)
+        ack(server, queue, jobs[1])
+        assert stream.event()["$seq"] == seqs[3]
+        stream.silence(0.2)
+        ack(server, queue, jobs[0], jobs[2])
+        assert [job["$seq"] for job in stream.events(2)] == seqs[4:6]
+        assert counters(server, queue) == (4, 3)
+
+
+def test_s2_settled_and_written_in_another_process(server: Server, other: Server, queue: str) -> None:
+    with work(server, queue, size=2) as stream:
+        seqs = other.write(queue, *range(5))
+        first, second = stream.events(2)
+        ack(other, queue, first)
+        assert stream.event()["$seq"] == seqs[2]
+        other.post(f"topics/{queue}/nack", {"node": "w1", "seqs": [second["$seq"]], "delay_ms": 60_000})
+        assert stream.event()["$seq"] == seqs[3]
+
+
+def test_s2_a_nacked_job_comes_again(server: Server, other: Server, queue: str) -> None:
+    (seq,) = server.write(queue, "again")
+    with work(server, queue) as stream:
+        for delivery in range(1, 4):
+            job = stream.event()
+            assert (job["$seq"], job["deliveries"]) == (seq, delivery)
+            other.post(f"topics/{queue}/nack", {"node": "w1", "seqs": [seq]})
+
+
+def test_s2_a_delayed_job_comes_when_it_is_due(server: Server, queue: str) -> None:
+    (seq,) = server.write(queue, "later")
+    with work(server, queue) as stream:
+        stream.event()
+        server.post(f"topics/{queue}/nack", {"node": "w1", "seqs": [seq], "delay_ms": 300})
+        assert stream.event()["deliveries"] == 2
+
+
+def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Server, queue: str) -> None:
+    seqs = server.write(queue, 1, 2)
+    with work(server, queue, lease_ms=300) as stream:
+        assert stream.event()["$seq"] == seqs[0]
+        again = stream.event()
+        assert (again["$seq"], again["deliveries"]) == (seqs[0], 2)
+
+
+def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
+    seqs = server.write(queue, 1, 2)
+    with work(server, queue, lease_ms=400) as stream:
+        job = stream.event()
+        server.post(f"topics/{queue}/extend", {"node": "w1", "seqs": seqs[:1], "lease_ms": 60_000})
+        stream.silence(0.7)
+        ack(server, queue, job)
+        assert stream.event()["$seq"] == seqs[1]
+
+
+def test_s2_a_deleted_job_frees_its_place(server: Server, queue: str) -> None:
+    seqs = server.write(queue, 1, 2)
+    with work(server, queue) as stream:
+        stream.event()
+        server.post(f"topics/{queue}/delete", {"before_seq": seqs[1]})
+        assert stream.event()["$seq"] == seqs[1]
+
+
+def test_s2_streams_share(server: Server, other: Server, queue: str) -> None:
+    with ExitStack() as stack:
+        streams = [stack.enter_context(work(one, queue, f"w{n}", 5)) for n, one in enumerate((server, other) * 2)]
+        seqs = server.write(queue, *range(20))
+        found = [job["$seq"] for stream in streams for job in stream.events(5)]
+        assert sorted(found) == seqs
+
+
+def test_s3_a_closed_connection_gives_everything_back(server: Server, queue: str) -> None:
+    for way in ("close", "reset"):
+        seqs = server.write(queue, 1, 2, 3)
+        stream = work(server, queue, size=2)
+        stream.events(2)
+        assert counters(server, queue) == (1, 2)
+        getattr(stream, way)()
+        eventually(lambda: counters(server, queue) == (3, 0))
+        events = JobEvent.objects.filter(seq__in=seqs, kind=4)
+        assert sorted(events.values_list("seq", flat=True)) == seqs[:2]
+        server.post(f"topics/{queue}/delete", {"before_seq": seqs[-1] + 1})
+
+
+def test_s3_a_killed_client(server: Server, queue: str) -> None:
+    server.write(queue, 1)
+    program = (
+        "import socket, sys, time\n"
+        f"s = socket.create_connection(('127.0.0.1', {server.port}))\n"
+        f"s.sendall(b'GET /v0/topics/{queue}/work?node=w1 HTTP/1.1\\r\\nhost: x\\r\\n')\n"
+        "s.sendall(b'accept: text/event-stream\\r\\n\\r\\n')\n"
+        "data = b''\n"
+        "while b'event: job' not in data: data += s.recv(4096)\n"
+        "print('leased', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        client.stdout.readline()
+        assert counters(server, queue) == (0, 1)
+        client.kill()
+        eventually(lambda: counters(server, queue) == (1, 0))
+
+
+def test_s3_only_what_the_connection_was_given(server: Server, queue: str) -> None:
+    server.write(queue, *range(6))
+    claimed = server.post(f"topics/{queue}/claim", {"node": "w1", "max": 2})["claimed"]
+    with work(server, queue, size=2) as staying:
+        staying.events(2)
+        leaving = work(server, queue, size=2)
+        leaving.events(2)
+        assert counters(server, queue) == (0, 6)
+        leaving.close()
+        eventually(lambda: counters(server, queue) == (2, 4))
+    eventually(lambda: counters(server, queue) == (4, 2))
+    answer = server.post(f"topics/{queue}/ack", {"node": "w1", "seqs": [job["$seq"] for job in claimed]})
+    assert answer["acked"] == 2
+
+
+def test_s3_what_was_settled_before_is_not_touched(server: Server, queue: str) -> None:
+    seqs = server.write(queue, 1, 2)
+    stream = work(server, queue, size=2)
+    first, second = stream.events(2)
+    ack(server, queue, first)
+    server.post(f"topics/{queue}/nack", {"node": "w1", "seqs": [second["$seq"]]})
+    again = stream.event()
+    assert (again["$seq"], again["deliveries"]) == (seqs[1], 2)
+    stream.close()
+    eventually(lambda: counters(server, queue) == (1, 0))
+    assert server.state(queue)["count"] == 1
+
+
+def test_s3_another_worker_gets_what_was_given_back(server: Server, other: Server, queue: str) -> None:
+    seqs = server.write(queue, *range(4))
+    first = work(server, queue, "w1", 4)
+    first.events(4)
+    with work(other, queue, "w2", 4) as second:
+        first.close()
+        assert sorted(job["$seq"] for job in second.events(4)) == seqs
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_s3_a_deleted_topic_ends_the_stream(server: Server, other: Server, queue: str, full: bool) -> None:
+    with work(server, queue) as stream:
+        if full:
+            server.write(queue, 1)
+            stream.event()
+        other.call("DELETE", f"topics/{queue}")
+        error = stream.event()
+        assert (error.name, error["code"]) == ("error", 409)
+        assert "message" in error
+        stream.end()
+
+
+def test_s3_a_topic_made_a_log_ends_the_stream(server: Server, other: Server, queue: str) -> None:
+    with work(server, queue) as stream:
+        stream.block()
+        other.call("DELETE", f"topics/{queue}")
+        other.put(f"topics/{queue}", {"type": "log"})
+        assert stream.event()["code"] == 409
+        stream.end()
+
+
+def test_s3_shutdown_ends_streams_in_order(test_database_url: str, server: Server, queue: str) -> None:
+    server.write(queue, 1, 2, 3)
+    for (leaving,) in serving(child_environment(test_database_url)):
+        with work(leaving, queue, size=2) as stream, work(leaving, queue, node="w2", size=1) as second:
+            jobs = [*stream.events(2), *second.events(1)]
+            assert len(jobs) == 3
+            leaving.terminate()
+            for one in (stream, second):
+                error = one.event()
+                assert (error.name, error["code"]) == ("error", 503)
+                one.end()
+            assert leaving.process.wait(10) in (0, -15)
+    assert counters(server, queue) == (3, 0)  # nothing waits for its lease to end
+
+
+def test_s3_a_server_that_is_killed_keeps_its_leases_until_they_expire(
+    test_database_url: str, server: Server, queue: str
+) -> None:
+    seqs = server.write(queue, 1)
+    for (dying,) in serving(child_environment(test_database_url)):
+        with work(dying, queue, lease_ms=400) as stream:
+            stream.event()
+            dying.kill()
+            with work(server, queue, "w2") as rescue:
+                assert rescue.event()["$seq"] == seqs[0]
+
+
+def test_a_client_that_does_not_read_blocks_nobody(server: Server, queue: str) -> None:
+    with work(server, queue, "slow", 1000) as slow, work(server, queue, "fast", 1000) as fast:
+        fast.block()
+        slow.block()
+        for _ in range(4):
+            server.write(queue, *[BIG] * 10)
+        # The slow one's socket is full by now; whoever reads gets what comes.
+        server.write(queue, *["small"] * 5)
+        seen = 0
+        while seen < 5:
+            seen += fast.event()["data"] == "small"
+        held = LiveJob.objects.filter(node="slow", state=2).count()
+        assert held < 40
+
+
+def test_streams_take_what_is_ready_evenly(server: Server, queue: str) -> None:
+    """A stream that comes late finds its share: nobody leases more than it may hold."""
+    server.write(queue, *range(30))
+    with ExitStack() as stack:
+        streams = [stack.enter_context(work(server, queue, f"w{n}", 10)) for n in range(3)]
+        for stream in streams:
+            stream.events(10)
+            stream.silence(0.05)
+    eventually(lambda: counters(server, queue) == (30, 0))
+
+
+def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> None:
+    with ExitStack() as stack:
+        streams = [stack.enter_context(work(server, queue, f"w{n}")) for n in range(500)]
+        for stream in streams:
+            stream.block()
+        seqs: list[int] = []
+        for _ in range(5):
+            seqs += server.write(queue, *range(100))
+        found = [stream.event(30) for stream in streams]
+        assert sorted(job["$seq"] for job in found) == seqs
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+                " OR datname = current_database() AND query ~ 'pg_advisory_lock_shared'"
+            )
+            row = cursor.fetchone()
+        assert row is not None
+        assert row[0] <= 2  # at most one for each of the two processes
+        assert Claim.objects.filter(connection__isnull=False).exists()
+        threads = [
+            threading.Thread(
+                target=server.post,
+                args=(f"topics/{queue}/ack", {"node": f"w{n}", "seqs": [job["$seq"]]}),
+            )
+            for n, job in enumerate(found[:20])
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        more = server.write(queue, *range(20))
+        assert sorted(stream.event()["$seq"] for stream in streams[:20]) == more
+    eventually(lambda: counters(server, queue) == (500, 0), seconds=20)
+
+
+def test_the_number_of_streams_is_bounded(test_database_url: str, queue: str) -> None:
+    for (server,) in serving(child_environment(test_database_url), api={"MAX_STREAMS": 2}):
+        with work(server, queue) as one, work(server, queue) as two:
+            one.block(), two.block()
+            with EventSource(server, f"topics/{queue}/work?node=w1") as third:
+                assert (third.status, third.json()["error"]["code"]) == (503, "not_ready")
+            one.close()
+
+            def opens(server: Server = server) -> bool:
+                with EventSource(server, f"topics/{queue}/work?node=w1") as stream:
+                    return stream.status == 200
+
+            eventually(opens)
+
+
+def test_wsgi_view_in_this_process(api: Api) -> None:
+    """Django's test client speaks WSGI: the same sentence."""
+    api.queue("jobs")
+    answer = api.get("topics/jobs/work?node=w1", headers={"accept": "text/event-stream"}, status=503)
+    assert "ASGI" in answer.message

@@ -1,0 +1,265 @@
+"""Appending records (spec/topics W)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import IdempotencyKey, Job, Queue
+from tests.http.client import Api
+
+
+def records(*data: Any) -> dict[str, Any]:
+    return {"records": [{"data": item} for item in data]}
+
+
+def test_w1_the_first_write_makes_the_topic(api: Api) -> None:
+    first = api.post("topics/t", records("a", "b", "c"), status=201)
+    assert (first["topic"], first["created"], first["deduped"], first["count"]) == ("t", True, False, 3)
+    assert first["seqs"] == sorted(first["seqs"])
+    assert (first["first_seq"], first["last_seq"]) == (first["seqs"][0], first["seqs"][-1])
+    assert first["head_seq"] == first["last_seq"]
+    assert api.state("t")["type"] == "log"
+    second = api.post("topics/t", records("d"), status=200)
+    assert (second["created"], second["count"]) == (False, 4)
+    assert second["first_seq"] > first["last_seq"]
+
+
+def test_w1_in_the_order_of_the_array(api: Api) -> None:
+    for count in (5, 250):  # one statement, and COPY
+        body = {"records": [{"data": n, "tag": f"t{n}", "node": f"n{n}", "meta": {"n": n}} for n in range(count)]}
+        seqs = api.post(f"topics/t{count}", body, status=201)["seqs"]
+        assert seqs == sorted(seqs)
+        kept = [(job.data, job.tag, job.origin, job.meta) for job in Job.objects.filter(seq__in=seqs).order_by("seq")]
+        assert kept == [(n, f"t{n}", f"n{n}", {"n": n}) for n in range(count)]
+
+
+def test_w1_the_configuration_of_a_topic_that_a_write_makes(api: Api) -> None:
+    config = {"type": "queue", "lease_ms": 5000, "durable": True}
+    api.post("topics/t", {**records(1), "config": config}, status=201)
+    kept = api.state("t")["config"]
+    assert (kept["type"], kept["lease_ms"], kept["durability"]) == ("queue", 5000, "fsync")
+    api.post("topics/t", {**records(1), "config": {"type": "queue", "lease_ms": 9000}}, status=200)
+    assert api.state("t")["config"]["lease_ms"] == 5000  # an existing topic is configured by PUT only
+    refused = api.post("topics/u", {**records(1), "config": {"type": "queue", "dead_letter": "u"}}, status=400)
+    assert "dead_letter" in refused.message
+
+
+def test_w1_without_seqs(api: Api) -> None:
+    answer = api.post("topics/t?return_seqs=false", records(1, 2), status=201)
+    assert "seqs" not in answer.json
+    assert answer["first_seq"] < answer["last_seq"]
+    assert api.post("topics/t?return_seqs=perhaps", records(1), status=400).code == "invalid_request"
+
+
+def test_w1_create_false(api: Api) -> None:
+    answer = api.post("topics/t", {**records(1), "create": False}, status=404)
+    assert answer.code == "topic_not_found"
+    assert not Queue.objects.exists()
+    api.log("t")
+    api.post("topics/t", {**records(1), "create": False}, status=200)
+
+
+def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
+    values = [
+        None, True, False, 0, -1, 2**63, -(10**40), 1.5, 1e-7, "", "ü\u2028\"\\/", "\t\n", [], {}, [[]], {"": None},
+        {"$seq": 1, "data": {"x": [1, {"y": "z"}]}}, "a" * 10_000,
+    ]  # fmt: skip
+    api.queue("q")
+    api.write("q", *values)
+    assert [job["data"] for job in api.claim("q", max=100)] == values
+    numbers = [1e300, -1e-300, 1.0, 0.1, 12_345_678_901_234_567_890, 10**300, 1.7976931348623157e308]
+    api.write("q", *numbers)
+    assert [repr(job["data"]) for job in api.claim("q", max=100)] == [repr(number) for number in numbers]
+    meta = {"long": 2**70, "ü": -(10**30)}
+    api.post("topics/q", {"records": [{"data": 0, "meta": meta}]}, status=200)
+    assert api.claim("q")[0]["meta"] == meta
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "word"),
+    [
+        ({}, "invalid_request", "records"),
+        ({"records": []}, "invalid_request", "records"),
+        ({"records": None}, "invalid_request", "records"),
+        ({"records": {}}, "invalid_request", "records"),
+        ({"records": [1]}, "invalid_request", "records[0]"),
+        ({"records": [{"data": 1}, {}]}, "invalid_request", "records[1].data"),
+        ({"records": [{"data": 1, "tag": ""}]}, "invalid_request", "tag"),
+        ({"records": [{"data": 1, "tag": "x" * 257}]}, "invalid_request", "tag"),
+        ({"records": [{"data": 1, "tag": "ü" * 129}]}, "invalid_request", "tag"),
+        ({"records": [{"data": 1, "tag": 5}]}, "invalid_request", "tag"),
+        ({"records": [{"data": 1, "tag": "a\x00"}]}, "invalid_request", "tag"),
+        ({"records": [{"data": 1, "node": "x" * 129}]}, "invalid_request", "node"),
+        ({"records": [{"data": 1, "node": ""}]}, "invalid_request", "node"),
+        ({"records": [{"data": 1, "meta": []}]}, "invalid_request", "meta"),
+        ({"records": [{"data": 1}, {"data": 1, "meta": {"a": 1, "$b": 2}}]}, "invalid_request", "records[1].meta"),
+        ({"records": [{"data": 1, "meta": {"$dead_letter_deliveries": "x"}}]}, "invalid_request", "'$'"),
+        ({"records": [{"data": 1, "meta": {str(n): n for n in range(65)}}]}, "invalid_request", "64"),
+        ({"records": [{"data": 1, "meta": {"x": "y" * 16_384}}]}, "invalid_request", "16384"),
+        ({"records": [{"data": "a\x00b"}]}, "invalid_request", "U+0000"),
+        ({"records": [{"data": 0}] * 10_001}, "batch_too_large", "10000"),
+        ({"records": [{"data": 0}, {"data": "x" * 1_048_577}]}, "record_too_large", "1048576"),
+        ({"records": [{"data": "ü" * 524_288}]}, "record_too_large", "1048576"),
+        ({"records": [{"data": 0}], "create": 1}, "invalid_request", "create"),
+        ({"records": [{"data": 0}], "config": []}, "invalid_request", "config"),
+        ({"records": [{"data": 0}], "idempotency_key": ""}, "invalid_request", "idempotency_key"),
+        ({"records": [{"data": 0}], "idempotency_key": 5}, "invalid_request", "idempotency_key"),
+    ],
+)
+def test_w2_what_is_refused_appends_nothing(api: Api, body: dict[str, Any], code: str, word: str) -> None:
+    api.log("t")
+    answer = api.post("topics/t", body, status=400)
+    assert answer.code == code
+    assert word in answer.message
+    assert not Job.objects.exists()
+
+
+def test_w2_at_the_limits(api: Api) -> None:
+    largest = {
+        "data": "x" * (1_048_576 - 2 - len('{"k":"v"}')),
+        "meta": {"k": "v"},
+        "tag": "ü" * 128,
+        "node": "x" * 128,
+    }
+    api.post("topics/t", {"records": [largest]}, status=201)
+    api.post(
+        "topics/t", {"records": [{"data": n, "meta": {str(k): k for k in range(64)}} for n in range(10)]}, status=200
+    )
+    assert api.post("topics/u?return_seqs=false", {"records": [{"data": 0}] * 10_000}, status=201)["count"] == 10_000
+
+
+def test_w2_a_body_that_is_too_large(api: Api, settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open", "MAX_BODY_BYTES": 1_000}}
+    answer = api.post("topics/t", records("x" * 1_000), status=413)
+    assert answer.code == "payload_too_large"
+    api.post("topics/t", records("x" * 900), status=201)
+
+
+def test_w3_the_same_key_appends_once(api: Api, clock: engine_clock.Clock) -> None:
+    first = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=201)
+    again = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=200)
+    assert (again["seqs"], again["deduped"], again["created"], again["count"]) == (first["seqs"], True, False, 2)
+    assert (again["first_seq"], again["last_seq"]) == (first["first_seq"], first["last_seq"])
+    other = api.post("topics/t", {**records(1, 2), "idempotency_key": "k2"}, status=200)
+    assert other["deduped"] is False
+    assert other["first_seq"] > first["last_seq"]
+    assert api.post("topics/u", {**records(1), "idempotency_key": "k1"}, status=201)["deduped"] is False  # per topic
+
+
+def test_w3_the_header_and_the_body(api: Api) -> None:
+    by_header = api.post("topics/t", records(1), headers={"idempotency-key": "k1"}, status=201)
+    again = api.post("topics/t", {**records(1), "idempotency_key": "k1"}, headers={"idempotency-key": "k9"})
+    assert (again["deduped"], again["seqs"]) == (True, by_header["seqs"])  # the body wins
+    assert api.post("topics/t", records(1), headers={"idempotency-key": "k9"})["deduped"] is False
+    refused = api.post("topics/t", records(1), headers={"idempotency-key": "x" * 1_025}, status=400)
+    assert "Idempotency-Key" in refused.message
+
+
+def test_w3_the_window_ends(api: Api, clock: engine_clock.Clock) -> None:
+    api.log("t", idempotency_window_ms=1000)
+    body = {**records(1), "idempotency_key": "k"}
+    first = api.post("topics/t", body)
+    clock.advance(milliseconds=999)
+    assert api.post("topics/t", body)["deduped"] is True
+    clock.advance(milliseconds=1)
+    second = api.post("topics/t", body)
+    assert (second["deduped"], second["count"]) == (False, 2)
+    assert second["first_seq"] > first["first_seq"]
+    assert api.post("topics/t", body)["seqs"] == second["seqs"]
+
+
+def test_w3_no_window(api: Api) -> None:
+    api.log("t", idempotency_window_ms=0)
+    body = {**records(1), "idempotency_key": "k"}
+    assert api.post("topics/t", body)["deduped"] is False
+    assert api.post("topics/t", body)["deduped"] is False
+    assert not IdempotencyKey.objects.exists()
+
+
+def test_w3_a_refused_write_keeps_no_key(api: Api) -> None:
+    api.log("t", cap_records=2, discard="reject")
+    body = {**records(1, 2, 3), "idempotency_key": "k"}
+    api.post("topics/t", body, status=422)
+    assert api.post("topics/t", {**records(1), "idempotency_key": "k"}, status=200)["deduped"] is False
+
+
+def test_w3_old_keys_do_not_pile_up(api: Api, clock: engine_clock.Clock) -> None:
+    api.log("t", idempotency_window_ms=1000)
+    for number in range(30):
+        api.post("topics/t", {**records(1), "idempotency_key": f"k{number}"})
+    clock.advance(seconds=2)
+    for number in range(3):
+        api.post("topics/t", {**records(1), "idempotency_key": f"n{number}"})
+    assert IdempotencyKey.objects.count() == 3
+    api.delete("topics/t")
+    assert not IdempotencyKey.objects.exists()
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_w4_reject_at_the_cap(api: Api, kind: str) -> None:
+    api.put("topics/t", {"type": kind, "cap_records": 3, "discard": "reject"}, status=201)
+    api.write("t", 1, 2)
+    refused = api.post("topics/t", records(3, 4), status=422)
+    assert refused.code == "topic_full"
+    assert "3 records" in refused.message
+    assert api.state("t")["count"] == 2
+    api.write("t", 3)
+    api.post("topics/t", records(4), status=422)
+    assert api.state("t")["count"] == 3
+
+
+def test_w4_acks_make_room(api: Api) -> None:
+    api.queue("t", cap_records=3, discard="reject")
+    api.write("t", 1, 2, 3)
+    jobs = api.claim("t", max=2)
+    api.post("topics/t", records(4), status=422)
+    api.ack("t", [job["$seq"] for job in jobs])
+    api.write("t", 4, 5)
+    api.post("topics/t", records(6), status=422)
+
+
+def test_w4_the_oldest_leave(api: Api) -> None:
+    api.log("t", cap_records=3)
+    first = api.write("t", *range(5))  # one batch larger than the cap
+    assert api.state("t")["earliest_seq"] == first[2]
+    second = api.write("t", 5, 6)
+    state = api.state("t")
+    assert (state["count"], state["earliest_seq"], state["head_seq"]) == (3, first[4], second[1])
+    assert api.post("topics/t", {"records": [{"data": n} for n in range(200)]})["count"] == 3
+
+
+def test_w4_leased_jobs_leave_too(api: Api) -> None:
+    api.queue("t", cap_records=3)
+    api.write("t", 1, 2, 3)
+    jobs = api.claim("t", max=2)
+    assert api.state("t")["queue"] == {"ready": 1, "in_flight": 2, "dead_lettered": 0}
+    api.write("t", 4)
+    assert api.state("t")["queue"] == {"ready": 2, "in_flight": 1, "dead_lettered": 0}
+    acked = api.ack("t", [job["$seq"] for job in jobs])
+    assert (acked["acked"], acked["skipped"]) == (1, [jobs[0]["$seq"]])
+
+
+def test_w4_a_cap_in_bytes(api: Api) -> None:
+    api.log("t", cap_bytes=5_000, discard="reject")
+    api.write("t", "x" * 2_000)
+    assert 2_000 <= api.state("t")["bytes"] <= 2_100
+    api.write("t", "x" * 2_000)
+    assert api.post("topics/t", records("x" * 2_000), status=422).code == "topic_full"
+    api.put("topics/t", {"type": "log", "cap_bytes": 5_000}, status=200)
+    api.write("t", "y" * 2_000)
+    state = api.state("t")
+    assert state["count"] == 2
+    assert state["bytes"] <= 5_000
+
+
+def test_w4_deletion_makes_room(api: Api, clock: engine_clock.Clock) -> None:
+    api.log("t", cap_records=2, discard="reject", ttl_ms=1000)
+    seqs = api.write("t", 1, 2)
+    api.post("topics/t/delete", {"before_seq": seqs[1]}, status=200)
+    api.write("t", 3)
+    clock.advance(seconds=2)
+    api.state("t")  # looking removes what has expired
+    api.write("t", 4, 5)

@@ -1,0 +1,207 @@
+"""Messages (seed 001, "Messages")."""
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.clock import Clock
+from django_leasequeue.http.zaqar.ids import seal, unseal
+
+from .conftest import Zaqar
+
+
+def bodies(answer: object) -> list[object]:
+    return [message["body"] for message in answer.json()["messages"]]  # type: ignore[attr-defined]  # a test response
+
+
+class TestIds:
+    @pytest.mark.parametrize("number", [0, 1, 2**31, 2**63 - 1])
+    def test_round_trip(self, number: int) -> None:
+        assert unseal("message", 7, seal("message", 7, number)) == number
+
+    def test_reveals_nothing_and_fits_only_its_place(self) -> None:
+        one, two = seal("message", 7, 1), seal("message", 7, 2)
+        assert len(one) == 24
+        assert one[:8] != two[:8]
+        assert unseal("claim", 7, one) is None
+        assert unseal("message", 8, one) is None
+        assert unseal("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
+
+    @pytest.mark.parametrize("text", ["", "x", "z" * 24, "é" * 24, "1" * 24, "-" + "1" * 23])
+    def test_malformed(self, text: str) -> None:
+        assert unseal("message", 7, text) is None
+
+    def test_an_old_secret_key_still_counts(self, settings: object) -> None:
+        old = seal("message", 7, 42)
+        settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]  # type: ignore[attr-defined]
+        settings.SECRET_KEY = "new"  # type: ignore[attr-defined]
+        assert unseal("message", 7, old) == 42
+
+
+class TestPost:
+    def test_one_and_many(self, zaqar: Zaqar, queue: str) -> None:
+        answer = zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": 300, "body": {"event": "x"}}])
+        assert answer.status_code == 201
+        [path] = answer.json()["resources"]
+        assert answer.json()["partial"] is False
+        assert answer["Location"] == f"/v1/queues/{queue}/messages?ids={path.rsplit('/', 1)[1]}"
+        paths = zaqar.post(queue, "a", [1], None, 2.5)
+        answer = zaqar("GET", f"/v1/queues/{queue}/messages?ids=" + ",".join(p.rsplit("/", 1)[1] for p in paths))
+        assert [message["body"] for message in answer.json()] == ["a", [1], None, 2.5]
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            "",
+            "[]",
+            "{}",
+            "[1]",
+            '[{"ttl": 300}]',
+            '[{"body": 1}]',
+            '[{"ttl": 59, "body": 1}]',
+            '[{"ttl": 1209601, "body": 1}]',
+            '[{"ttl": "300", "body": 1}]',
+            '[{"ttl": true, "body": 1}]',
+            '[{"ttl": 1e400, "body": 1}]',
+            '[{"ttl": 99999999999999999999999, "body": 1}]',
+            '[{"ttl": 300, "body": "\\u0000"}]',
+            '[{"ttl": 300, "body": 1}, {"ttl": 1, "body": 1}]',
+            "[" + ",".join(['{"ttl": 300, "body": 1}'] * 21) + "]",
+        ],
+    )
+    def test_bad_documents_enqueue_nothing(self, zaqar: Zaqar, queue: str, raw: str) -> None:
+        answer = zaqar("POST", f"/v1/queues/{queue}/messages", raw=raw)
+        assert answer.status_code == 400
+        assert set(answer.json()) == {"title", "description"}
+        assert zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").status_code == 204
+
+    def test_256_kib_is_the_limit(self, zaqar: Zaqar, queue: str) -> None:
+        frame = '[{"ttl": 300, "body": "%s"}]'
+        room = 262_144 - len(frame) + 2
+        assert zaqar("POST", f"/v1/queues/{queue}/messages", raw=frame % ("x" * room)).status_code == 201
+        assert zaqar("POST", f"/v1/queues/{queue}/messages", raw=frame % ("x" * (room + 1))).status_code == 400
+
+    def test_to_a_missing_queue_is_404(self, zaqar: Zaqar) -> None:
+        answer = zaqar("POST", "/v1/queues/none/messages", [{"ttl": 300, "body": 1}])
+        assert answer.status_code == 404
+
+    def test_client_id_is_required_and_may_come_without_dashes(self, zaqar: Zaqar, queue: str) -> None:
+        del zaqar.headers["Client-ID"]
+        assert zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": 60, "body": 1}]).status_code == 400
+        zaqar.headers["Client-ID"] = zaqar.client.replace("-", "")
+        zaqar.post(queue, 1)
+        zaqar.headers["Client-ID"] = zaqar.client
+        assert zaqar("GET", f"/v1/queues/{queue}/messages").status_code == 204
+
+    def test_limits_are_settings(self, zaqar: Zaqar, queue: str, settings: object) -> None:
+        settings.LEASEQUEUE = {"API": {"ACCESS": "open", "ZAQAR": {"MAX_MESSAGES_PER_PAGE": 2, "MIN_MESSAGE_TTL": 1}}}  # type: ignore[attr-defined]
+        zaqar.post(queue, 1, 2, ttl=1)
+        answer = zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": 60, "body": 1}] * 3)
+        assert answer.status_code == 400
+
+
+class TestList:
+    def test_oldest_first_own_messages_only_with_echo(self, zaqar: Zaqar, queue: str) -> None:
+        other = Zaqar()
+        zaqar.post(queue, 1, 2)
+        other.post(queue, 3)
+        url = f"/v1/queues/{queue}/messages"
+        assert bodies(zaqar("GET", url)) == [3]
+        assert bodies(other("GET", url)) == [1, 2]
+        assert bodies(zaqar("GET", url + "?echo=True")) == [1, 2, 3]
+
+    def test_pages_keep_the_query_and_end_in_204(self, zaqar: Zaqar, queue: str) -> None:
+        for start in range(0, 30, 10):
+            zaqar.post(queue, *range(start, start + 10))
+        seen: list[object] = []
+        url = f"/v1/queues/{queue}/messages?echo=true&limit=7"
+        while (answer := zaqar("GET", url)).status_code == 200:
+            seen += bodies(answer)
+            [link] = answer.json()["links"]
+            assert link["rel"] == "next"
+            url = link["href"]
+            assert "echo=true" in url
+            assert "limit=7" in url
+        assert answer.status_code == 204
+        assert answer.content == b""
+        assert seen == list(range(30))
+
+    def test_claimed_ones_only_on_request(self, zaqar: Zaqar, queue: str) -> None:
+        zaqar.post(queue, *range(6))
+        zaqar.claim(queue, 2)
+        url = f"/v1/queues/{queue}/messages?echo=true"
+        assert bodies(zaqar("GET", url)) == [2, 3, 4, 5]
+        assert bodies(zaqar("GET", url + "&include_claimed=true")) == list(range(6))
+        assert bodies(zaqar("GET", url + "&include_claimed=true&limit=3")) == [0, 1, 2]
+
+    def test_age_and_ttl(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+        zaqar.post(queue, 1, ttl=800)
+        held_clock.advance(seconds=790)
+        [message] = zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").json()["messages"]
+        assert (message["ttl"], message["age"]) == (800, 790)
+        assert message["href"].startswith(f"/v1/queues/{queue}/messages/")
+        held_clock.advance(seconds=11)
+        assert zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").status_code == 204
+        assert zaqar("GET", message["href"]).status_code == 404
+
+    def test_a_missing_queue_is_204(self, zaqar: Zaqar) -> None:
+        assert zaqar("GET", "/v1/queues/none/messages").status_code == 204
+        assert zaqar("GET", "/v1/queues/none/messages?ids=abc").status_code == 204
+
+    @pytest.mark.parametrize("query", ["limit=0", "limit=21", "echo=perhaps", "include_claimed=1", "marker=nonsense"])
+    def test_bad_queries(self, zaqar: Zaqar, queue: str, query: str) -> None:
+        assert zaqar("GET", f"/v1/queues/{queue}/messages?{query}").status_code == 400
+
+    def test_jobs_of_the_other_doors_are_messages(self, zaqar: Zaqar, queue: str) -> None:
+        engine.run(engine.enqueue(queue, [NewJob(data={"from": "python"})], project="demo"))
+        [message] = zaqar("GET", f"/v1/queues/{queue}/messages").json()["messages"]
+        assert message["body"] == {"from": "python"}
+        assert message["ttl"] == 1_209_600
+
+
+class TestOne:
+    def test_get_and_delete(self, zaqar: Zaqar, queue: str) -> None:
+        [path] = zaqar.post(queue, {"event": "ActivateAccount"})
+        answer = zaqar("GET", path)
+        assert answer.status_code == 200
+        assert answer["Content-Location"] == path
+        assert answer.json()["body"] == {"event": "ActivateAccount"}
+        assert answer.json()["href"] == path
+        assert zaqar("DELETE", path).status_code == 204
+        assert zaqar("GET", path).status_code == 404
+        assert zaqar("DELETE", path).status_code == 204
+
+    def test_malformed_ids(self, zaqar: Zaqar, queue: str) -> None:
+        assert zaqar("GET", f"/v1/queues/{queue}/messages/nonsense").status_code == 404
+        assert zaqar("DELETE", f"/v1/queues/{queue}/messages/nonsense").status_code == 204
+        assert zaqar("DELETE", "/v1/queues/none/messages/nonsense").status_code == 204
+
+    def test_another_queues_id_finds_nothing(self, zaqar: Zaqar, queue: str) -> None:
+        zaqar("PUT", "/v1/queues/other")
+        [path] = zaqar.post("other", 1)
+        assert zaqar("GET", path.replace("other", queue)).status_code == 404
+
+
+class TestSets:
+    def test_ids_come_comma_separated_or_repeated_and_bad_ones_are_left_out(self, zaqar: Zaqar, queue: str) -> None:
+        ids = [path.rsplit("/", 1)[1] for path in zaqar.post(queue, 1, 2, 3)]
+        url = f"/v1/queues/{queue}/messages?"
+        assert [m["body"] for m in zaqar("GET", f"{url}ids={ids[0]},{ids[2]},nonsense").json()] == [1, 3]
+        assert [m["body"] for m in zaqar("GET", f"{url}ids={ids[0]}&ids={ids[1]}").json()] == [1, 2]
+        assert zaqar("GET", f"{url}ids=nonsense").status_code == 204
+        assert zaqar("GET", f"{url}ids=" + ",".join(["x"] * 21)).status_code == 400
+        assert zaqar("GET", f"{url}ids=").status_code == 400
+
+    def test_delete(self, zaqar: Zaqar, queue: str) -> None:
+        ids = [path.rsplit("/", 1)[1] for path in zaqar.post(queue, 1, 2, 3)]
+        url = f"/v1/queues/{queue}/messages"
+        assert zaqar("DELETE", f"{url}?ids={ids[0]},{ids[1]},nonsense").status_code == 204
+        assert bodies(zaqar("GET", f"{url}?echo=true")) == [3]
+        assert zaqar("DELETE", url).status_code == 400
+
+    def test_delete_leaves_what_somebody_holds(self, zaqar: Zaqar, queue: str) -> None:
+        paths = zaqar.post(queue, 1, 2)
+        zaqar.claim(queue, 1)
+        ids = ",".join(path.rsplit("/", 1)[1] for path in paths)
+        assert zaqar("DELETE", f"/v1/queues/{queue}/messages?ids={ids}").status_code == 204
+        assert bodies(zaqar("GET", f"/v1/queues/{queue}/messages?echo=true&include_claimed=true")) == [1]

@@ -1,0 +1,168 @@
+"""Home, health, queues, metadata, stats (seed 001)."""
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine.clock import Clock
+
+from .conftest import Zaqar
+
+
+class TestBase:
+    def test_home_document_lists_every_resource_and_is_cacheable(self, zaqar: Zaqar) -> None:
+        answer = zaqar("GET", "/v1/", Accept="application/json-home")
+        assert answer.status_code == 200
+        assert answer["Content-Type"].startswith("application/json-home")
+        assert "max-age" in answer["Cache-Control"]
+        resources = answer.json()["resources"]
+        assert resources["rel/queue"]["href-template"] == "/v1/queues/{queue_name}"
+        assert resources["rel/claim"]["hints"]["allow"] == ["POST"]
+        assert resources["rel/messages"]["href-template"].endswith("{?marker,limit,echo,include_claimed}")
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD"])
+    def test_health(self, zaqar: Zaqar, method: str) -> None:
+        assert zaqar(method, "/v1/health").status_code == 204
+
+    def test_health_is_503_when_the_database_does_not_answer(
+        self, zaqar: Zaqar, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise ConnectionError
+
+        monkeypatch.setattr("django_leasequeue.http.zaqar.home.engine.run", fail)
+        answer = zaqar("GET", "/v1/health")
+        assert answer.status_code == 503
+        assert answer["Retry-After"]
+        assert set(answer.json()) == {"title", "description"}
+
+    def test_accept_without_json_is_406(self, zaqar: Zaqar) -> None:
+        answer = zaqar("GET", "/v1/queues", Accept="text/html")
+        assert answer.status_code == 406
+
+    @pytest.mark.parametrize(
+        ("headers", "words"),
+        [
+            ({"X_Project_Id": ""}, "X-Project-Id"),
+            ({"X_Project_Id": "p" * 257}, "256"),
+            ({"Client_ID": "not-a-uuid"}, "UUID"),
+        ],
+    )
+    def test_bad_headers(self, zaqar: Zaqar, headers: dict[str, str], words: str) -> None:
+        answer = zaqar("GET", "/v1/queues", **headers)
+        assert answer.status_code == 400
+        assert words in answer.json()["description"]
+
+    def test_unknown_method_is_405_in_this_doors_form(self, zaqar: Zaqar, queue: str) -> None:
+        answer = zaqar("POST", f"/v1/queues/{queue}/stats")
+        assert answer.status_code == 405
+        assert set(answer.json()) == {"title", "description"}
+
+
+class TestQueues:
+    def test_create_exists_delete(self, zaqar: Zaqar) -> None:
+        made = zaqar("PUT", "/v1/queues/boomerang")
+        assert made.status_code == 201
+        assert made["Location"] == "/v1/queues/boomerang"
+        assert zaqar("PUT", "/v1/queues/boomerang").status_code == 204
+        for method in ("GET", "HEAD"):
+            assert zaqar(method, "/v1/queues/boomerang").status_code == 204
+        assert zaqar("DELETE", "/v1/queues/boomerang").status_code == 204
+        assert zaqar("GET", "/v1/queues/boomerang").status_code == 404
+        assert zaqar("DELETE", "/v1/queues/boomerang").status_code == 204
+
+    def test_a_queue_made_here_is_visible_at_the_other_doors(self, zaqar: Zaqar) -> None:
+        zaqar("PUT", "/v1/queues/shared")
+        info = engine.run(engine.get("shared", project="demo"))
+        assert info is not None
+        assert info.config["lease_ms"] == 300_000
+
+    @pytest.mark.parametrize("route", ["", "/metadata", "/stats", "/messages", "/messages/x", "/claims/x"])
+    @pytest.mark.parametrize("name", ["a" * 65, "no.dots", "%C3%A9", "a%20b"])
+    def test_a_bad_name_is_400_on_every_route(self, zaqar: Zaqar, name: str, route: str) -> None:
+        answer = zaqar("GET", f"/v1/queues/{name}{route}")
+        assert answer.status_code == 400
+        assert set(answer.json()) == {"title", "description"}
+
+    @pytest.mark.parametrize("name", ["a" * 64, "_under", "-dash", "MiXed9"])
+    def test_good_names(self, zaqar: Zaqar, name: str) -> None:
+        assert zaqar("PUT", f"/v1/queues/{name}").status_code == 201
+
+    def test_list_pages_end_in_204(self, zaqar: Zaqar) -> None:
+        names = [f"q{number:02}" for number in range(5)]
+        for name in names:
+            zaqar("PUT", f"/v1/queues/{name}")
+            zaqar("PUT", f"/v1/queues/{name}/metadata", {"n": name})
+        seen: list[str] = []
+        url = "/v1/queues?limit=2&detailed=True"
+        while (answer := zaqar("GET", url)).status_code == 200:
+            document = answer.json()
+            assert [link["rel"] for link in document["links"]] == ["next"]
+            seen += [entry["name"] for entry in document["queues"]]
+            assert all(entry["metadata"] == {"n": entry["name"]} for entry in document["queues"])
+            url = document["links"][0]["href"]
+            assert url.startswith("/v1/queues?")
+            assert "limit=2" in url
+            assert "detailed=true" in url
+        assert answer.status_code == 204
+        assert seen == names
+
+    @pytest.mark.parametrize(
+        "query", ["limit=0", "limit=21", "limit=x", "limit=-1", "limit=99999999999999999999", "detailed=7"]
+    )
+    def test_bad_queries(self, zaqar: Zaqar, query: str) -> None:
+        assert zaqar("GET", f"/v1/queues?{query}").status_code == 400
+
+    def test_projects_never_see_each_other(self, zaqar: Zaqar) -> None:
+        zaqar("PUT", "/v1/queues/mine")
+        other = Zaqar("other")
+        assert other("GET", "/v1/queues/mine").status_code == 404
+        assert other("GET", "/v1/queues").status_code == 204
+        assert Zaqar(None)("GET", "/v1/queues/mine").status_code == 404
+
+
+class TestMetadata:
+    def test_put_replaces_and_get_returns(self, zaqar: Zaqar, queue: str) -> None:
+        url = f"/v1/queues/{queue}/metadata"
+        assert zaqar("GET", url).json() == {}
+        assert zaqar("PUT", url, {"key": {"key2": "value", "key3": [1, 2.5, None]}}).status_code == 204
+        assert zaqar("PUT", url, {"other": True}).status_code == 204
+        answer = zaqar("GET", url)
+        assert answer.status_code == 200
+        assert answer.json() == {"other": True}
+
+    @pytest.mark.parametrize("raw", ["", "{", "[1]", '"text"', '{"a": NaN}', '{"a": "\\u0000"}', "[" * 100_000])
+    def test_bad_documents(self, zaqar: Zaqar, queue: str, raw: str) -> None:
+        assert zaqar("PUT", f"/v1/queues/{queue}/metadata", raw=raw).status_code == 400
+
+    def test_64_kib_is_the_limit(self, zaqar: Zaqar, queue: str) -> None:
+        url = f"/v1/queues/{queue}/metadata"
+        assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 9) + '"}').status_code == 204
+        assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 8) + '"}').status_code == 400
+
+    def test_of_a_missing_queue_is_404(self, zaqar: Zaqar) -> None:
+        assert zaqar("GET", "/v1/queues/none/metadata").status_code == 404
+        assert zaqar("PUT", "/v1/queues/none/metadata", {}).status_code == 404
+
+
+class TestStats:
+    def test_empty(self, zaqar: Zaqar, queue: str) -> None:
+        assert zaqar("GET", f"/v1/queues/{queue}/stats").json() == {"messages": {"free": 0, "claimed": 0, "total": 0}}
+
+    def test_counts_stay_right_while_claims_expire(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+        zaqar.post(queue, 1, 2, 3)
+        held_clock.advance(seconds=51)
+        paths = zaqar.post(queue, 4)
+        assert zaqar.claim(queue, 3, ttl=60).status_code == 201
+        held_clock.advance(seconds=12)
+        stats = zaqar("GET", f"/v1/queues/{queue}/stats").json()["messages"]
+        assert (stats["free"], stats["claimed"], stats["total"]) == (1, 3, 4)
+        assert stats["oldest"]["age"] == 63
+        assert stats["newest"]["age"] == 12
+        assert stats["newest"]["href"] == paths[0]
+        assert stats["oldest"]["created"].endswith("Z")
+        held_clock.advance(seconds=60)
+        stats = zaqar("GET", f"/v1/queues/{queue}/stats").json()["messages"]
+        assert (stats["free"], stats["claimed"], stats["total"]) == (4, 0, 4)
+
+    def test_of_a_missing_queue_is_404(self, zaqar: Zaqar) -> None:
+        assert zaqar("GET", "/v1/queues/none/stats").status_code == 404

@@ -1,0 +1,602 @@
+"""J1 to J6 of the Python door: the async queue of seed 003, by its preset ``jqueue``."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from django_leasequeue import BufferedQueue, Heartbeat, Queue, engine
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.exceptions import (
+    InvalidOption,
+    JobNotFound,
+    LeaseLost,
+    LeaseQueueError,
+    PayloadTooLarge,
+    QueueClosed,
+    SerializerError,
+    StorageError,
+)
+from django_leasequeue.models import Job as JobRow
+
+
+def jqueue(name: str = "jobs", node: str = "worker-1", **options: Any) -> Queue:
+    return Queue(name, preset="jqueue", node=node, **options)
+
+
+async def with_orm(function: Any) -> Any:
+    """Run a function that uses Django's ORM, in a thread whose connection does not outlive it."""
+
+    def run() -> Any:
+        try:
+            return function()
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(run)
+
+
+async def until(condition: Any, what: str = "it", seconds: float = 20) -> None:
+    """Wait for something that another thread or process does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not happen"
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+class TestJ1Enqueue:
+    async def test_j1_an_immutable_job_with_its_payload_unchanged(self) -> None:
+        queue = jqueue()
+        payload = bytes(range(256)) * 10
+        receipt = await queue.aenqueue(payload, name="resize", priority=3)
+        [job] = await queue.aclaim()
+        assert (job.seq, job.payload, job.name, receipt.status) == (receipt.seq, payload, "resize", "queued")
+        assert job.created_at.tzinfo is UTC
+        assert abs(job.created_at - datetime.now(UTC)) < timedelta(minutes=1)
+        with pytest.raises(AttributeError):
+            job.node = "x"  # type: ignore[misc]  # what is tested
+
+    async def test_j1_binary_payloads_are_bytes_in_the_database(self) -> None:
+        queue = jqueue()
+        receipt = await queue.aenqueue(b"\x00\xff")
+        row = await with_orm(lambda: JobRow.objects.get(pk=receipt.seq))
+        assert (bytes(row.body), row.data) == (b"\x00\xff", None)
+
+    async def test_j1_nothing_when_empty(self) -> None:
+        assert await jqueue().aclaim() == []
+
+    async def test_j1_any_kind_or_one(self) -> None:
+        queue = jqueue()
+        for tag in ("a", "b", "a"):
+            await queue.aenqueue(tag.encode(), tag=tag)
+        assert [job.payload for job in await queue.aclaim(5, tag="a")] == [b"a", b"a"]
+        assert [job.payload for job in await queue.aclaim(5)] == [b"b"]
+
+    async def test_j1_lower_priority_first_then_creation_order(self) -> None:
+        queue = jqueue()
+        for number, priority in enumerate((10, 0, 10, 0, -5)):
+            await queue.aenqueue(number, priority=priority)
+        assert [job.payload for job in await queue.aclaim(9)] == [4, 1, 3, 0, 2]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+class TestJ2Settle:
+    async def test_j2_ack_removes(self) -> None:
+        queue = jqueue()
+        receipt = await queue.aenqueue(b"x")
+        [job] = await queue.aclaim()
+        await queue.aack(job)
+        assert not await with_orm(lambda: JobRow.objects.filter(pk=receipt.seq).exists())
+
+    async def test_j2_nack_returns_it_to_its_original_place_any_number_of_times(self) -> None:
+        queue = jqueue()
+        for number in range(3):
+            await queue.aenqueue(number)
+        for _ in range(30):
+            [job] = await queue.aclaim()
+            assert job.payload == 0
+            await queue.anack(job)
+        assert [job.payload for job in await queue.aclaim(3)] == [0, 1, 2]
+
+    @pytest.mark.parametrize("call", ["aack", "anack", "aextend"])
+    async def test_j2_an_unknown_job_is_an_error(self, call: str) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1, key="k")
+        [job] = await queue.aclaim()
+        await queue.aack(job)
+        with pytest.raises(JobNotFound) as caught:
+            await getattr(queue, call)(job)
+        assert caught.value.job_id == "k"
+        assert isinstance(caught.value, LeaseQueueError)
+
+    async def test_j2_a_late_worker_gets_the_error_and_not_somebody_elses_job(self, clock: engine_clock.Clock) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1)
+        [late] = await queue.aclaim()
+        clock.advance(seconds=301)
+        [job] = await queue.aclaim()  # the same node: only the token tells them apart
+        assert job.token != late.token
+        for call in (queue.aack, queue.anack, queue.aextend):
+            with pytest.raises(LeaseLost):
+                await call(late)
+        await queue.aack(job)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+class TestJ4Stale:
+    async def test_j4_stale_jobs_come_back_in_normal_operations(self, clock: engine_clock.Clock) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1)
+        await queue.aclaim()
+        clock.advance(seconds=300)
+        assert await queue.aclaim() == []
+        clock.advance(seconds=0.001)
+        assert [job.deliveries for job in await queue.aclaim()] == [2]
+
+    async def test_j4_requeue_stale_returns_a_count(self, clock: engine_clock.Clock) -> None:
+        queue = jqueue()
+        for number in range(3):
+            await queue.aenqueue(number)
+        await queue.aclaim(2)
+        clock.advance(seconds=61)
+        await queue.aclaim()
+        assert await queue.arequeue_stale(60_000) == 2
+        assert [job.payload for job in await queue.aclaim(3)] == [0, 1]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+class TestJ6State:
+    async def test_j6_queued_in_order_in_progress_oldest_age(self, clock: engine_clock.Clock) -> None:
+        queue = jqueue()
+        await queue.aenqueue("b", key="b", priority=5)
+        clock.advance(seconds=10)
+        await queue.aenqueue("a", key="a", priority=1)
+        await queue.aenqueue("held", key="held", priority=0)
+        await queue.aclaim()
+        state = await queue.aread_state()
+        assert [job.key for job in state.ready] == ["a", "b"]
+        assert [(job.key, job.node) for job in state.in_progress] == [("held", "worker-1")]
+        assert state.oldest_at is not None
+        assert clock.now - state.oldest_at == timedelta(seconds=10)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestJ6Version:
+    def test_j6_the_version_grows_with_every_write_and_takes_no_lock(self) -> None:
+        queue = jqueue()
+        queue.create()
+        versions = [queue.read_state().version]
+        queue.enqueue(1)
+        versions.append(queue.read_state().version)
+        [job] = queue.claim()
+        versions.append(queue.read_state().version)
+        queue.nack(job)
+        versions.append(queue.read_state().version)
+        assert versions == sorted(set(versions))
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN; LOCK TABLE leasequeue_job IN EXCLUSIVE MODE")
+            try:
+                with ThreadResult(lambda: queue.read_state().ready) as ready:
+                    assert [row.seq for row in ready.value()] == [job.seq]
+            finally:
+                cursor.execute("ROLLBACK")
+
+    def test_j6_a_transaction_that_ends_after_a_younger_one_gives_a_new_version(self, test_dsn: str) -> None:
+        queue = jqueue()
+        queue.enqueue("so that the queue's rows are there")
+        queue.ack(queue.claim()[0])
+        hurried = {"options": "-c lock_timeout=10s"}
+        with psycopg.connect(test_dsn, **hurried) as old, psycopg.connect(test_dsn, **hurried) as young:
+            engine.ConnectionExecutor(old).run(engine.enqueue(queue.name, [engine.NewJob(key="old")]))
+            engine.ConnectionExecutor(young).run(engine.enqueue(queue.name, [engine.NewJob(key="young")]))
+            pictures = [queue.read_state()]
+            young.commit()
+            pictures.append(queue.read_state())
+            old.commit()
+            pictures.append(queue.read_state())
+            old.rollback()
+            again = queue.read_state()
+        assert [{row.key for row in picture.ready} for picture in pictures] == [set(), {"young"}, {"old", "young"}]
+        versions = [picture.version for picture in pictures]
+        assert versions == sorted(set(versions))
+        assert again.version >= versions[-1]
+
+    def test_j6_the_callers_own_transaction_gives_new_versions_too(self) -> None:
+        queue = jqueue()
+        queue.create()
+        versions = [queue.read_state().version]
+        with transaction.atomic():
+            versions.append(queue.read_state().version)
+            assert versions[0] <= versions[1]
+            del versions[0]
+            queue.enqueue(1)
+            versions.append(queue.read_state().version)
+            [job] = queue.claim()
+            versions.append(queue.read_state().version)
+            queue.ack(job)
+            versions.append(queue.read_state().version)
+        versions.append(queue.read_state().version)
+        assert versions == sorted(set(versions))
+
+
+class ThreadResult:
+    """Runs a function in a thread with Django connections of its own."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._box: list[Any] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self._box.append(self._function())
+        except BaseException as error:  # noqa: BLE001  (raised again in value)
+            self._box.append(error)
+        finally:
+            connection.close()
+
+    def __enter__(self) -> ThreadResult:
+        self._thread.start()
+        return self
+
+    def value(self, seconds: float = 20) -> Any:
+        self._thread.join(seconds)
+        assert self._box, "it hangs"
+        if isinstance(self._box[0], BaseException):
+            raise self._box[0]
+        return self._box[0]
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.join(20)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+class TestJ3Heartbeat:
+    async def test_j3_beats_while_the_body_runs_and_stops_on_exit(self) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1)
+        [job] = await queue.aclaim(lease_ms=60_000)
+        async with Heartbeat(queue, job, interval=0.02) as heart:
+            await until(lambda: heart.job.deadline > job.deadline + timedelta(milliseconds=100), "the beating")
+        stopped = heart.job.deadline
+        await asyncio.sleep(0.1)
+        assert heart.job.deadline == stopped
+        assert not heart.lost
+        await queue.aack(job)
+
+    async def test_j3_stops_on_an_error_of_the_body(self) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1)
+        [job] = await queue.aclaim()
+        with pytest.raises(ZeroDivisionError):
+            async with Heartbeat(queue, job, interval=0.01) as heart:
+                raise ZeroDivisionError
+        assert heart._task is None
+
+    async def test_j3_a_lost_job_ends_it_silently_and_visibly(self) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1)
+        [job] = await queue.aclaim()
+        async with Heartbeat(queue, job, interval=0.01) as heart:
+            await queue.aack(job)
+            await until(lambda: heart.lost, "the loss")
+            with pytest.raises(LeaseLost):
+                heart.raise_if_lost()
+            reached = True
+        assert reached
+
+    def test_j3_in_threads(self) -> None:
+        queue = jqueue()
+        queue.enqueue_many(range(3))
+        jobs = queue.claim(3, lease_ms=60_000)
+        hearts = [Heartbeat(queue, job, interval=0.02) for job in jobs]
+        with hearts[0], hearts[1], hearts[2]:
+            end = time.monotonic() + 20
+            while not all(heart.job.deadline > job.deadline for heart, job in zip(hearts, jobs, strict=True)):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            queue.ack(jobs[0])
+            assert hearts[0].wait_lost(20)
+            assert not hearts[1].lost
+        assert queue.ack_many(jobs[1:]).skipped == []
+
+    def test_j3_the_loss_of_the_connection_is_survived(self, test_dsn: str) -> None:
+        import psycopg
+
+        queue = jqueue()
+        queue.enqueue(1)
+        [job] = queue.claim(lease_ms=60_000)
+        with Heartbeat(queue, job, interval=0.05) as heart, psycopg.connect(test_dsn, autocommit=True) as other:
+            first = self._beat_after(heart, job.deadline)
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> %s",
+                [connection.connection.info.backend_pid],
+            )
+            self._beat_after(heart, first)
+            assert not heart.lost
+
+    def _beat_after(self, heart: Heartbeat, deadline: datetime) -> datetime:
+        end = time.monotonic() + 20
+        while heart.job.deadline <= deadline:
+            assert time.monotonic() < end, "no beat"
+            time.sleep(0.01)
+        return heart.job.deadline
+
+    def test_j3_a_lease_that_ran_out_while_the_database_was_away_is_lost(self, monkeypatch: Any) -> None:
+        from django_leasequeue.queue import heartbeat_thread
+
+        queue = jqueue()
+        queue.enqueue(1)
+        [job] = queue.claim(lease_ms=300)
+
+        def away(using: str, **options: Any) -> Any:
+            raise StorageError("away")
+
+        monkeypatch.setattr(heartbeat_thread.pool, "connect", away)
+        monkeypatch.setattr(heartbeat_thread, "RETRY", 0.02)
+        with Heartbeat(queue, job) as heart:
+            assert heart.wait_lost(20)
+
+    def test_j3_a_beat_by_hand_inside_a_transaction(self) -> None:
+        from django.db import transaction
+
+        queue = jqueue()
+        with transaction.atomic():
+            queue.enqueue(1)
+            [job] = queue.claim()
+            with Heartbeat(queue, job, interval=0.01) as heart:
+                time.sleep(0.1)
+                assert not heart.lost
+                assert heart.beat().deadline > job.deadline
+
+    @pytest.mark.parametrize("interval", [0, -1])
+    def test_j3_the_interval_is_positive(self, interval: float) -> None:
+        queue = jqueue()
+        queue.enqueue(1)
+        [job] = queue.claim()
+        with pytest.raises(InvalidOption):
+            Heartbeat(queue, job, interval=interval)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+class TestJ5GroupCommit:
+    async def test_j5_concurrent_calls_share_transactions(self) -> None:
+        queue = jqueue(log_enqueued=False)
+        await queue.acreate()
+        async with BufferedQueue(queue) as buffer:
+            await asyncio.gather(*(buffer.aenqueue(number) for number in range(200)))
+            enqueued = await with_orm(lambda: set(JobRow.objects.values_list("created_at", flat=True)))
+            assert len(enqueued) <= 3  # statements: all jobs of one have the same time
+            jobs = list(itertools.chain(*await asyncio.gather(*(buffer.aclaim() for _ in range(200)))))
+            assert sorted(job.payload for job in jobs) == list(range(200))
+            assert len({job.claim for job in jobs}) <= 3
+            await asyncio.gather(*(buffer.aack(job) for job in jobs))
+        assert not await with_orm(JobRow.objects.exists)
+
+    async def test_j5_everything_mixed(self) -> None:
+        queue = jqueue(result_ttl_ms=60_000, max_deliveries=0)
+        async with BufferedQueue(queue) as buffer:
+            for number in range(6):
+                await buffer.aenqueue(number, key=f"k{number}")
+            ack, nack, extend, fail, progress, stays = [(await buffer.aclaim())[0] for _ in range(6)]
+            answers = await asyncio.gather(
+                buffer.aack(ack, {"r": 1}),
+                buffer.anack(nack, error="boom"),
+                buffer.aextend(extend, 600_000),
+                buffer.afail(fail, ValueError("no use")),
+                buffer.aprogress(progress, {"percent": 5}),
+                buffer.aenqueue("new", key="new"),
+                buffer.aclaim(1),
+            )
+        assert (answers[0].state, answers[0].result) == ("completed", {"r": 1})
+        assert answers[1].state == "ready"
+        assert answers[2].deadline > extend.deadline
+        assert answers[3].state == "failed"
+        assert answers[5].status == "queued"
+        assert [job.key for job in answers[6]] in (["k1"], ["new"], [])
+        assert (await queue.aget_status("k4")).progress == {"percent": 5}  # type: ignore[union-attr]  # it is there
+        assert (await queue.aget_status("k5")).node == stays.node  # type: ignore[union-attr]  # it is there
+
+    async def test_j5_a_bad_call_fails_alone(self) -> None:
+        queue = jqueue()
+        async with BufferedQueue(queue) as buffer:
+            await asyncio.gather(*(buffer.aenqueue(number) for number in range(3)))
+            gone, good, back = await buffer.aclaim(3)
+            await buffer.aack(gone)
+            answers = await asyncio.gather(
+                buffer.aenqueue("valid"),
+                buffer.anack(gone),
+                buffer.aenqueue("\x00"),
+                buffer.aenqueue("x" * 2_000_000),
+                buffer.aenqueue({1, 2}),
+                buffer.aack(good),
+                buffer.aack(gone),
+                buffer.anack(back),
+                buffer.aclaim(1),
+                return_exceptions=True,
+            )
+        kinds = [type(answer) for answer in answers]
+        assert kinds[1:5] == [JobNotFound, InvalidOption, PayloadTooLarge, InvalidOption]
+        assert kinds[6] is JobNotFound
+        assert answers[0].status == "queued"  # type: ignore[union-attr]  # checked by the kinds
+        assert answers[5].state == "completed"  # type: ignore[union-attr]
+        assert answers[7].state == "ready"  # type: ignore[union-attr]
+        # Whether the claim already sees what is enqueued beside it is chance; it has an answer of its own.
+        assert isinstance(answers[8], list)
+
+    async def test_j5_two_ends_of_one_job(self) -> None:
+        queue = jqueue()
+        async with BufferedQueue(queue) as buffer:
+            await buffer.aenqueue(1)
+            [job] = await buffer.aclaim()
+            answers = await asyncio.gather(
+                buffer.aack(job), buffer.aack(job), buffer.anack(job), return_exceptions=True
+            )
+        assert [isinstance(answer, JobNotFound) for answer in answers] == [False, True, True]
+
+    async def test_j5_one_key_from_many_callers(self) -> None:
+        queue = jqueue()
+        async with BufferedQueue(queue) as buffer:
+            receipts = await asyncio.gather(*(buffer.aenqueue(number, key="k") for number in range(50)))
+        assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 49 + ["queued"]
+        assert len({receipt.seq for receipt in receipts}) == 1
+
+    async def test_j5_claims_are_shared_out_in_order_and_never_twice(self) -> None:
+        queue = jqueue()
+        await queue.aenqueue_many(range(10))
+        async with BufferedQueue(queue) as buffer:
+            shares = await asyncio.gather(buffer.aclaim(4), buffer.aclaim(4), buffer.aclaim(4), buffer.aclaim(4))
+        assert [len(share) for share in shares] == [4, 4, 2, 0]
+        assert [job.payload for share in shares for job in share] == list(range(10))
+
+    async def test_j5_claims_of_another_kind_keep_their_options(self) -> None:
+        queue = jqueue()
+        await queue.aenqueue("a", tag="a")
+        await queue.aenqueue("b", tag="b")
+        async with BufferedQueue(queue) as buffer:
+            b, short = await asyncio.gather(buffer.aclaim(5, tag="b"), buffer.aclaim(5, lease_ms=1_000))
+        assert [job.payload for job in b] == ["b"]
+        assert [round((job.deadline - job.claimed_at).total_seconds()) for job in short] == [1]
+
+    async def test_j5_a_claimer_who_left_gives_its_jobs_back(self) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1)
+        async with BufferedQueue(queue) as buffer:
+            task = asyncio.create_task(buffer.aclaim())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the claim is on its way
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        [job] = await queue.aclaim()
+        assert job.deliveries == 1
+
+    async def test_j5_what_is_buffered_is_flushed_on_exit(self) -> None:
+        queue = jqueue()
+        async with BufferedQueue(queue) as buffer:
+            tasks = [asyncio.create_task(buffer.aenqueue(number)) for number in range(20)]
+            await asyncio.sleep(0)
+        assert [(await task).status for task in tasks] == ["queued"] * 20
+
+    async def test_j5_flushed_even_when_the_body_fails(self) -> None:
+        queue = jqueue()
+        with pytest.raises(ZeroDivisionError):
+            async with BufferedQueue(queue) as buffer:
+                task = asyncio.create_task(buffer.aenqueue(1))
+                await asyncio.sleep(0)
+                raise ZeroDivisionError
+        assert (await task).status == "queued"
+
+    async def test_j5_use_outside_of_the_block_raises(self) -> None:
+        buffer = BufferedQueue("jobs")
+        with pytest.raises(QueueClosed):
+            await buffer.aenqueue(1)
+        async with buffer:
+            await buffer.aenqueue(1)
+        for call in (buffer.aenqueue(1), buffer.aclaim(), buffer.aenqueue_and_wait(1)):
+            with pytest.raises(QueueClosed):
+                await call
+        with pytest.raises(QueueClosed):
+            buffer.enqueue(1)
+
+    async def test_j5_a_heartbeat_through_the_buffer(self) -> None:
+        queue = jqueue()
+        await queue.aenqueue(1)
+        async with BufferedQueue(queue) as buffer:
+            [job] = await buffer.aclaim()
+            async with Heartbeat(buffer, job, interval=0.01) as heart:
+                await until(lambda: heart.job.deadline > job.deadline, "the beating")
+            await buffer.aack(job)
+
+    async def test_j5_a_deadlock_with_others_is_tried_again(self, monkeypatch: Any) -> None:
+        from psycopg.errors import DeadlockDetected
+
+        from django_leasequeue.queue import carrier
+
+        tries = []
+        carry_out = carrier.arun
+
+        async def sometimes(operation: Any, using: str) -> Any:
+            tries.append(1)
+            if len(tries) < 3:
+                cause = DeadlockDetected("deadlock detected")
+                raise StorageError("deadlock", cause) from cause
+            return await carry_out(operation, using)
+
+        async with BufferedQueue(jqueue()) as buffer:
+            monkeypatch.setattr(carrier, "arun", sometimes)
+            assert (await buffer.aenqueue(1)).status == "queued"
+            assert len(tries) == 3
+
+    async def test_j5_a_lost_database_fails_all_and_keeps_the_cause(self, monkeypatch: Any) -> None:
+        from psycopg import OperationalError
+
+        from django_leasequeue.queue import carrier
+
+        tries = []
+
+        async def away(operation: Any, using: str) -> Any:
+            tries.append(1)
+            raise StorageError("away", OperationalError("gone"))
+
+        async with BufferedQueue(jqueue()) as buffer:
+            monkeypatch.setattr(carrier, "arun", away)
+            answers = await asyncio.gather(*(buffer.aenqueue(n) for n in range(5)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StorageError] * 5
+        assert isinstance(answers[0].cause, OperationalError)  # type: ignore[union-attr]  # checked above
+        assert len(tries) == 1  # what was sent may have happened: it is not sent again
+
+    async def test_j5_loads_nothing_that_its_serializer_refuses(self) -> None:
+        async with BufferedQueue(jqueue(serializer="bytes")) as buffer:
+            with pytest.raises(SerializerError):
+                await buffer.aenqueue({"not": "bytes"})
+
+    def test_j5_in_threads(self) -> None:
+        queue = jqueue(log_enqueued=False)
+        queue.create()
+        with BufferedQueue(queue) as buffer:
+            threads = [ThreadResult(lambda: buffer.enqueue("x")) for _ in range(40)]
+            for thread in threads:
+                thread.__enter__()
+            assert [thread.value().status for thread in threads] == ["queued"] * 40
+            jobs = buffer.claim(40)
+            assert len(jobs) == 40
+            assert buffer.extend(jobs[0], 600_000).deadline > jobs[0].deadline
+            assert buffer.nack(jobs[0]).state == "ready"
+            with pytest.raises(LeaseLost):
+                buffer.ack(jobs[0])
+            assert buffer.ack(jobs[1]).state == "completed"
+        with pytest.raises(QueueClosed):
+            buffer.claim()
+
+    def test_j5_a_killed_connection_of_a_thread_is_made_anew(self, test_dsn: str) -> None:
+        import psycopg
+
+        queue = jqueue()
+        queue.create()
+        with BufferedQueue(queue) as buffer, psycopg.connect(test_dsn, autocommit=True) as other:
+            buffer.enqueue(1)
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> %s",
+                [connection.connection.info.backend_pid],
+            )
+            with pytest.raises(StorageError):
+                buffer.enqueue(2)
+            assert buffer.enqueue(3).status == "queued"

@@ -1,0 +1,515 @@
+"""P5 and P7 to P11 of the Python door: what runs handlers, and what they and others hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_leasequeue import Consumer, Queue, signals
+from django_leasequeue.exceptions import InvalidOption, MaxRetries
+from django_leasequeue.queue.consumer import Execution
+from django_leasequeue.reaper import Reaper
+from django_leasequeue.tasks import FailForGood, RetryLater
+from django_leasequeue.worker.handler import JobControl, JobTimeout
+from tests.queue.processes import go, python, readline
+from tests.queue.test_async_queue import ThreadResult
+from tests.queue.test_reliable_queue import jobqueue, states, wait_for
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
+
+
+@pytest.fixture
+def consume() -> Iterator[Any]:
+    """Start consumers that end with the test."""
+    with ExitStack() as stack:
+
+        def start(queue: Queue, handler: Any, **options: Any) -> Consumer:
+            options = {"reaper": False, "drain_timeout": 5.0, **options}
+            consumer = Consumer(queue, handler, **options).start()
+            stack.callback(consumer.stop, 1)
+            return consumer
+
+        yield start
+
+
+@pytest.fixture
+def heard() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Everything that the signals say, in order."""
+    log: list[tuple[str, dict[str, Any]]] = []
+    names = ("enqueued", "started", "completed", "failing", "failed", "stalled", "cancelled", "dead_lettered")
+    receivers = [receiver(name, log) for name in names]
+    for name, receive in zip(names, receivers, strict=True):
+        getattr(signals, name).connect(receive)
+    yield log
+    for name, receive in zip(names, receivers, strict=True):
+        getattr(signals, name).disconnect(receive)
+
+
+def receiver(signal: str, log: list[tuple[str, dict[str, Any]]]) -> Any:
+    return lambda **info: log.append((signal, info))
+
+
+def said(heard: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    return [name for name, _ in heard]
+
+
+class TestP5Retries:
+    def test_p5_fails_twice_then_works_runs_three_times(self, consume: Any) -> None:
+        runs: list[int] = []
+
+        def handler(job: Any) -> str:
+            runs.append(job.deliveries)
+            if len(runs) < 3:
+                raise ValueError(f"boom {len(runs)}")
+            return "done"
+
+        queue = jobqueue()
+        consume(queue, handler)
+        assert queue.enqueue_and_wait(1, key="id", timeout=30) == "done"
+        assert runs == [1, 2, 3]
+        status = queue.get_status("id")
+        assert status is not None
+        assert [error["message"] for error in status.errors] == ["boom 1", "boom 2"]
+
+    def test_p5_max_deliveries_is_the_number_of_executions(self, consume: Any) -> None:
+        runs: list[int] = []
+
+        def handler(job: Any) -> None:
+            runs.append(job.deliveries)
+            raise ValueError("boom")
+
+        queue = jobqueue(max_deliveries=2)
+        consume(queue, handler)
+        with pytest.raises(MaxRetries):
+            queue.enqueue_and_wait(1, timeout=30)
+        assert runs == [1, 2]
+
+    def test_p5_failing_between_the_tries(self, consume: Any) -> None:
+        def handler(job: Any) -> str:
+            if job.deliveries == 1:
+                raise RetryLater(3_600, "not yet")
+            return "done"
+
+        queue = jobqueue()
+        consume(queue, handler)
+        queue.enqueue(1, key="id")
+        wait_for(lambda: states(queue) == "failing")
+        assert queue.get_status("id").error == "not yet"  # type: ignore[union-attr]  # it is there
+
+    def test_p5_failing_for_good(self, consume: Any) -> None:
+        def handler(job: Any) -> None:
+            raise FailForGood("no use")
+
+        queue = jobqueue()
+        consume(queue, handler)
+        queue.enqueue(1, key="id")
+        wait_for(lambda: states(queue) == "failed")
+        assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
+
+
+class TestP7Stalled:
+    def test_p7_a_stalled_handler_sees_it_and_the_caller_gets_the_second_run(self, consume: Any, heard: Any) -> None:
+        queue = jobqueue(lease_ms=2_000)
+        reasons: list[str] = []
+
+        def stalls(job: Any, control: JobControl) -> str:
+            if job.deliveries == 1:
+                # Its node is cut off: somebody else ends the lease, as the database would after a partition.
+                with ThreadResult(lambda: queue.requeue_stale(0)) as swept:
+                    # The consumer's own claim may be the one that brings the job back.
+                    assert swept.value() in (0, 1)
+                control.event.wait(30)
+                reasons.append(control.reason)
+            return f"run {job.deliveries}"
+
+        consume(queue, stalls, concurrency=2)
+        assert queue.enqueue_and_wait(1, key="id", timeout=60) == "run 2"
+        assert wait_for(lambda: reasons, "the abort") == ["lease_lost"]
+        assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
+        assert queue.get_status("id").deliveries == 2  # type: ignore[union-attr]  # it is there
+
+    def test_p7_the_reaper_requeues_and_says_so_once(self, heard: Any) -> None:
+        queue = jobqueue(lease_ms=100)
+        queue.enqueue(1, key="id")
+        queue.claim()
+        reaper = Reaper()
+        reaper.start()
+        try:
+            wait_for(lambda: states(queue) == "queued")
+            wait_for(lambda: "stalled" in said(heard))
+            time.sleep(0.3)
+        finally:
+            reaper.stop()
+        assert said(heard).count("stalled") == 1
+        [job] = queue.claim()
+        assert job.deliveries == 2  # the stalled run counts
+
+
+class TestP8Concurrency:
+    def test_p8_n_in_one_worker(self, consume: Any) -> None:
+        barrier = threading.Barrier(4)
+
+        def handler(job: Any) -> bool:
+            barrier.wait(30)
+            return True
+
+        queue = jobqueue()
+        consume(queue, handler, concurrency=4)
+        receipts = queue.enqueue_many(range(4))
+        wait_for(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
+
+    def test_p8_and_not_more(self, consume: Any) -> None:
+        lock, running, most = threading.Lock(), [0], [0]
+
+        def handler(job: Any) -> None:
+            with lock:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+            time.sleep(0.01)
+            with lock:
+                running[0] -= 1
+
+        queue = jobqueue()
+        consume(queue, handler, concurrency=3)
+        receipts = queue.enqueue_many(range(30))
+        wait_for(lambda: queue.get_status(receipts[-1]).ended and not queue.counts().in_flight)  # type: ignore[union-attr]
+        assert most[0] <= 3
+
+    def test_p8_coroutines(self, consume: Any) -> None:
+        async def handler(job: Any) -> int:
+            await asyncio.sleep(0.05)
+            return job.payload * 2
+
+        queue = jobqueue()
+        consume(queue, handler, concurrency=20)
+        receipts = queue.enqueue_many(range(20))
+        wait_for(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
+        assert [queue.get_result(item) for item in receipts] == [number * 2 for number in range(20)]
+
+    def test_p8_several_workers_share_without_duplicates(self, subprocess_env: dict[str, str]) -> None:
+        queue = jobqueue()
+        queue.create()
+        code = """
+        import threading
+        lock, done = threading.Lock(), []
+        def handler(job):
+            with lock:
+                done.append(job.payload)
+        with Consumer("images", handler, concurrency=2, reaper=False):
+            print("ready", flush=True)
+            sys.stdin.readline()
+        print(*done, flush=True)
+        """
+        with ExitStack() as stack:
+            processes = [stack.enter_context(python(code, subprocess_env)) for _ in range(3)]
+            for process in processes:
+                assert readline(process) == "ready"
+            # A producer that consumes nothing: this one.
+            receipts = queue.enqueue_many(range(300))
+            wait_for(lambda: queue.counts().ready + queue.counts().in_flight == 0, "the end")
+            for process in processes:
+                go(process)
+            ran = Counter(int(number) for process in processes for number in readline(process).split())
+        assert ran == Counter(range(300))
+        assert len(receipts) == 300
+
+
+class TestP9Stop:
+    def test_p9_waits_for_running_jobs_and_takes_no_new_ones(self, consume: Any) -> None:
+        queue = jobqueue()
+        running, finish = threading.Event(), threading.Event()
+
+        def handler(job: Any) -> str:
+            running.set()
+            assert finish.wait(30)
+            return "done"
+
+        consumer = consume(queue, handler)
+        queue.enqueue(1, key="id")
+        assert running.wait(30)
+        queue.enqueue(2, key="next")
+        with ThreadResult(lambda: consumer.stop(20)) as stopping:
+            wait_for(consumer._worker.state.draining.is_set)
+            finish.set()
+            assert stopping.value(30) is True
+        assert (states(queue), states(queue, "next")) == ("completed", "queued")
+        assert not consumer.running
+
+    def test_p9_claimed_but_unstarted_jobs_go_back_at_once(self, consume: Any) -> None:
+        queue = jobqueue(lease_ms=60_000)
+        running, finish = threading.Event(), threading.Event()
+
+        def handler(job: Any) -> None:
+            running.set()
+            finish.wait(30)
+
+        consumer = consume(queue, handler, prefetch=50)
+        queue.enqueue_many(range(20))
+        assert running.wait(30)
+        with ThreadResult(lambda: consumer.stop(20)) as stopping:
+            wait_for(lambda: queue.counts().ready == 19, "the return")
+            finish.set()
+            assert stopping.value(30)
+        assert [job.deliveries for job in queue.claim(20)] == [1] * 19
+
+    def test_p9_then_signals_and_loses_nothing(self, consume: Any) -> None:
+        queue = jobqueue(lease_ms=60_000)
+        reasons: list[str] = []
+        running = threading.Event()
+
+        def handler(job: Any, control: JobControl) -> None:
+            running.set()
+            control.event.wait(30)
+            reasons.append(control.reason)
+            control.raise_if_aborted()
+
+        consumer = consume(queue, handler)
+        queue.enqueue(1, key="id")
+        assert running.wait(30)
+        consumer.stop(0.05)
+        wait_for(lambda: reasons == ["stopping"])
+        wait_for(lambda: states(queue) in ("queued", "failing"))
+        assert [job.key for job in queue.claim()] == ["id"]
+
+    def test_p9_as_a_context_and_twice(self) -> None:
+        queue = jobqueue()
+        consumer = Consumer(queue, lambda job: job.payload, reaper=False)
+        for number in range(2):
+            with consumer:
+                assert consumer.running
+                assert queue.enqueue_and_wait(number, timeout=30) == number
+            assert not consumer.running
+        assert consumer.stop()
+
+    async def test_p9_in_async_code(self) -> None:
+        queue = jobqueue()
+        async with Consumer(queue, lambda job: job.payload, reaper=False) as consumer:
+            assert await queue.aenqueue_and_wait("x", timeout=30) == "x"
+            assert consumer.running
+        assert not consumer.running
+
+
+class TestP10Reaper:
+    """Leader election is the reaper's own: here, that a consumer takes part in it."""
+
+    def test_p10_a_consumer_leads_and_stop_hands_over_at_once(self) -> None:
+        queue = jobqueue()
+        first = Consumer(queue, lambda job: None, reaper=True).start()
+        try:
+            wait_for(lambda: first._worker._reaper.leading, "leading")  # type: ignore[union-attr]  # it runs
+            second = Consumer(queue, lambda job: None, reaper=True).start()
+            try:
+                time.sleep(0.2)
+                assert not second._worker._reaper.leading  # type: ignore[union-attr]  # exactly one leads
+                first.stop(5)
+                wait_for(lambda: second._worker._reaper.leading, "the handing over")  # type: ignore[union-attr]
+            finally:
+                second.stop(5)
+        finally:
+            first.stop(5)
+
+
+class TestP11Events:
+    def test_p11_of_a_job_that_completes(self, consume: Any, heard: Any) -> None:
+        queue = jobqueue()
+        consume(queue, lambda job: {"n": job.payload})
+        queue.enqueue(7, key="id", name="resize")
+        wait_for(lambda: "completed" in said(heard))
+        assert said(heard) == ["enqueued", "started", "completed"]
+        for name, info in heard:
+            assert (info["project"], info["key"], info["name"]) == ("", "id", "resize"), name
+        assert heard[2][1]["result"] == {"n": 7}
+        assert heard[2][1]["job"].payload == 7
+
+    def test_p11_of_a_job_that_dies(self, consume: Any, heard: Any) -> None:
+        def handler(job: Any) -> None:
+            raise ValueError("boom")
+
+        queue = jobqueue(max_deliveries=2)
+        consume(queue, handler)
+        queue.enqueue(1, key="id")
+        wait_for(lambda: "failed" in said(heard))
+        # Told from two threads: a new run may start before the end of the one before is told.
+        assert Counter(said(heard)) == Counter(
+            {"enqueued": 1, "started": 2, "failing": 1, "failed": 1, "dead_lettered": 1}
+        )
+        failure = next(info["failure"] for name, info in heard if name == "failed")
+        assert (failure.type, failure.message) == ("builtins.ValueError", "boom")
+
+    def test_p11_of_a_cancelled_job(self, heard: Any) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        queue.cancel("id")
+        assert said(heard) == ["enqueued", "cancelled"]
+        assert heard[1][1]["key"] == "id"
+
+    def test_p11_a_receiver_that_raises_changes_nothing(self, consume: Any, caplog: pytest.LogCaptureFixture) -> None:
+        def receiver(**info: Any) -> None:
+            raise RuntimeError("a bad receiver")
+
+        for signal in (signals.started, signals.completed):
+            signal.connect(receiver)
+        try:
+            queue = jobqueue()
+            consume(queue, lambda job: "done")
+            assert queue.enqueue_and_wait(1, timeout=30) == "done"
+            wait_for(lambda: caplog.text.count("a bad receiver") >= 2)
+        finally:
+            for signal in (signals.started, signals.completed):
+                signal.disconnect(receiver)
+
+    def test_p11_the_hook_may_change_result_and_ttl(self, consume: Any) -> None:
+        def hook(execution: Execution) -> None:
+            assert execution.seconds >= 0
+            execution.result = {"seen": execution.result}
+            execution.result_ttl_ms = 60_000
+
+        queue = jobqueue()
+        consume(queue, lambda job: job.payload, after_execution=hook)
+        assert queue.enqueue_and_wait("x", key="id", timeout=30) == {"seen": "x"}
+        status = queue.get_status("id")
+        assert status is not None
+        assert status.expires_at is not None
+        assert status.finished_at is not None
+        assert (status.expires_at - status.finished_at).total_seconds() == 60
+
+    def test_p11_the_hook_may_change_the_error(self, consume: Any) -> None:
+        def handler(job: Any) -> None:
+            raise ValueError("boom")
+
+        def hook(execution: Execution) -> None:
+            if execution.job.payload == "forgive":
+                execution.error = None
+                execution.result = "forgiven"
+            else:
+                execution.error = FailForGood("made terminal")
+
+        queue = jobqueue()
+        consume(queue, handler, after_execution=hook)
+        assert queue.enqueue_and_wait("forgive", timeout=30) == "forgiven"
+        queue.enqueue("condemn", key="id")
+        wait_for(lambda: states(queue) == "failed")
+        assert queue.get_status("id").error == "made terminal"  # type: ignore[union-attr]  # it is there
+
+    def test_p11_a_hook_that_throws_changes_nothing_and_is_reported(
+        self, consume: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def hook(execution: Execution) -> None:
+            execution.result = "spoilt"
+            raise RuntimeError("a bad hook")
+
+        queue = jobqueue()
+        consume(queue, lambda job: "kept", after_execution=hook)
+        with caplog.at_level(logging.ERROR):
+            assert queue.enqueue_and_wait(1, timeout=30) == "kept"
+        assert "a bad hook" in caplog.text
+
+    def test_p11_a_wrong_ttl_of_the_hook_changes_nothing(self, consume: Any) -> None:
+        def hook(execution: Execution) -> None:
+            execution.result_ttl_ms = -1
+
+        queue = jobqueue()
+        consume(queue, lambda job: "kept", after_execution=hook)
+        assert queue.enqueue_and_wait(1, timeout=30) == "kept"
+
+
+class TestTheHandler:
+    def test_binary_payloads_and_results(self, consume: Any) -> None:
+        queue = jobqueue(serializer="msgpack")
+        consume(queue, lambda job: {"got": job.payload["frames"]})
+        assert queue.enqueue_and_wait({"frames": b"\x00\xff"}, timeout=30) == {"got": b"\x00\xff"}
+
+    def test_a_result_that_cannot_be_stored_fails_the_attempt(self, consume: Any) -> None:
+        queue = jobqueue(max_deliveries=1)
+        consume(queue, lambda job: {1, 2})
+        with pytest.raises(MaxRetries, match="JSON"):
+            queue.enqueue_and_wait(1, timeout=30)
+
+    def test_progress(self, consume: Any) -> None:
+        said, go_on = threading.Event(), threading.Event()
+
+        def handler(job: Any, control: JobControl) -> None:
+            control.set_progress({"percent": 50})
+            said.set()
+            go_on.wait(30)
+
+        queue = jobqueue(lease_ms=1_000)
+        consume(queue, handler)
+        queue.enqueue(1, key="id")
+        assert said.wait(30)
+        wait_for(lambda: queue.get_status("id").progress == {"percent": 50})  # type: ignore[union-attr]  # it is there
+        go_on.set()
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_progress_of_a_short_job_is_kept(self, consume: Any, fails: bool) -> None:
+        def handler(job: Any, control: JobControl) -> None:
+            control.set_progress({"percent": 10})
+            control.set_progress({"percent": 100})
+            if fails:
+                raise FailForGood
+
+        queue = jobqueue()
+        consume(queue, handler)
+        queue.enqueue(1, key="id")
+        wait_for(lambda: states(queue) in ("completed", "failed"))
+        assert queue.get_status("id").progress == {"percent": 100}  # type: ignore[union-attr]  # it is there
+
+    def test_a_timeout(self, consume: Any) -> None:
+        caught: list[BaseException] = []
+
+        def handler(job: Any) -> None:
+            try:
+                while True:
+                    time.sleep(0.01)
+            except JobTimeout as error:
+                caught.append(error)
+                raise
+
+        queue = jobqueue(max_deliveries=1)
+        consume(queue, handler, timeout=0.1)
+        with pytest.raises(MaxRetries, match="timeout"):
+            queue.enqueue_and_wait(1, timeout=30)
+        assert len(caught) == 1
+
+    def test_a_handler_that_never_returns_keeps_its_lease_and_the_caller_its_timeout(self, consume: Any) -> None:
+        queue = jobqueue(lease_ms=300)
+        finish = threading.Event()
+        consume(queue, lambda job: finish.wait(60))
+        from django_leasequeue.exceptions import WaitTimeout
+
+        with pytest.raises(WaitTimeout):
+            queue.enqueue_and_wait(1, key="id", timeout=1)
+        status = queue.get_status("id")
+        assert status is not None
+        assert (status.state, status.deliveries) == ("processing", 1)
+        finish.set()
+
+    def test_handlers_use_djangos_orm(self, consume: Any) -> None:
+        from django_leasequeue.models import Queue as QueueRow
+
+        queue = jobqueue()
+        consume(queue, lambda job: QueueRow.objects.filter(name="images").count())
+        assert queue.enqueue_and_wait(1, timeout=30) == 1
+        assert connection.vendor == "postgresql"
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"handler": "not callable"},
+            {"handler": print, "concurrency": 0},
+            {"handler": print, "concurrency": True},
+            {"handler": print, "timeout": 0},
+        ],
+    )
+    def test_refuses_wrong_arguments(self, options: dict[str, Any]) -> None:
+        with pytest.raises(InvalidOption):
+            Consumer("images", **options)

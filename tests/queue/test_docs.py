@@ -1,0 +1,152 @@
+"""The pages about the Python door: their examples run as they stand there, and what they say comes true."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from django_leasequeue import Consumer
+from django_leasequeue.exceptions import JobNotFound
+from tests.support.documents import DOCS, Block, blocks
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
+
+
+class Page:
+    """Runs the Python of a page in order, with one set of names. Blocks with ``await`` run in the test's event loop."""
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+        self.names: dict[str, Any] = {"__name__": "page"}
+
+    async def run(self, *words: str) -> dict[str, Any]:
+        for block in blocks(self.page):
+            if block.language == "python" and block.word in ("", *words):
+                await self.run_block(block)
+        return self.names
+
+    async def run_block(self, block: Block) -> None:
+        source = "\n" * (block.line - 1) + block.text
+        code = compile(source, str(DOCS / self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if code.co_flags & inspect.CO_COROUTINE:
+            await types.FunctionType(code, self.names)()
+        else:
+            await asyncio.to_thread(self._in_thread, code)
+
+    def _in_thread(self, code: types.CodeType) -> None:
+        from django.db import connections
+
+        try:
+            exec(code, self.names)
+        finally:
+            connections.close_all()
+
+
+@pytest.fixture(autouse=True)
+def _consumers_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page starts ends with its test, also when it fails."""
+    with ExitStack() as stack:
+        start = Consumer._start
+
+        def started(self: Consumer, serializer: Any) -> None:
+            start(self, serializer)
+            stack.callback(self.stop, 1)
+
+        monkeypatch.setattr(Consumer, "_start", started)
+        yield
+
+
+async def test_request_response() -> None:
+    names = await Page("how-to/request-response.md").run()
+    assert names["answer"] == {"url": "/thumbnails/photo-1-200.png"}
+    assert [answer["url"].rpartition("-")[2] for answer in names["answers"]] == ["100.png", "200.png", "300.png"]
+    assert (names["first"], names["second"]) == ("later", {"url": "/thumbnails/photo-2-200.png"})
+
+
+async def test_deduplication() -> None:
+    names = await Page("how-to/deduplication.md").run()
+    assert names["first"].status == "queued"
+    assert (names["again"].status, names["again"].state) == ("duplicate", "queued")
+    assert (names["done"].status, names["done"].result) == ("completed", {"pdf": "42.pdf"})
+    assert names["known"] is True
+    assert names["made"].status == "queued"
+    assert [receipt.status for receipt in names["receipts"]] == ["completed", "duplicate", "queued", "duplicate"]
+
+
+async def test_cancel() -> None:
+    names = await Page("how-to/cancel.md").run()
+    assert names["answer"] == "cancelled"
+    assert names["fresh"].status == "queued"
+    exports = names["exports"]
+    async with asyncio.timeout(20):
+        while (await exports.aget_status("export-7")).state != "failed":
+            await asyncio.sleep(0.02)
+    assert (await exports.aget_status("export-7")).error == "cancelled by the user"
+
+
+async def test_progress() -> None:
+    names = await Page("how-to/progress.md").run()
+    assert names["status"].progress == {"done": 500, "of": 500}
+    assert names["halfway"].progress == names["before"] == {"done": 10, "of": 100}
+    assert (await names["imports"].aget_status("import-3")).state == "completed"
+
+
+async def test_batching() -> None:
+    names = await Page("how-to/batching.md").run()
+    assert (len(names["receipts"]), len(names["jobs"]), len(names["settled"].ok)) == (1_000, 200, 150)
+    assert len(names["given_back"].ok) == 50
+    assert names["statuses"] == ["queued"] * 100
+    refused, added = names["answers"]
+    assert isinstance(refused, JobNotFound)
+    assert added.status == "queued"
+
+
+async def test_serializers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    codecs = types.ModuleType("myproject.codecs")
+    codecs.encode, codecs.decode = str.encode, bytes.decode  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "myproject", types.ModuleType("myproject"))
+    monkeypatch.setitem(sys.modules, "myproject.codecs", codecs)
+    page = Page("how-to/serializers.md")
+    [declared] = [block for block in blocks(page.page) if block.word == "settings"]
+    told: dict[str, Any] = {}
+    exec(declared.text, told)
+    settings.LEASEQUEUE = {**told["LEASEQUEUE"], "ASYNC": "native"}
+    names = await page.run()
+    assert (names["first"].payload, names["second"].payload) == ({"name": "a.png"}, b"\x89PNG...")
+    assert names["frame"].payload == {"frame": b"\x00\x01", 7: "a number as a key"}
+    assert names["job"].payload == {1, 2, 3}
+    assert names["shout"].payload == "HELLO"
+    assert names["size"] == 3_000_000
+    from django_leasequeue.queue import serializers
+
+    assert serializers.find("text").loads is bytes.decode
+
+
+async def test_move_from_jqueue() -> None:
+    names = await Page("how-to/move-from-jqueue.md").run()
+    assert names["sent"] == [b'{"to": "bob@example.com"}', b'{"to": "alice@example.com"}']
+    assert names["state"].jobs == ()
+
+
+async def test_move_from_jobqueue() -> None:
+    names = await Page("how-to/move-from-jobqueue.md").run()
+    assert names["result"] == {"thumbnail": "img-1.png", "attempt": 1}
+    assert (names["again"].status, names["again"].result) == ("completed", names["result"])
+    assert names["runs"] == 3
+    assert names["failed"] == [("img-2", "no image")]
+
+
+async def test_delivery_contract() -> None:
+    names = await Page("explanation/delivery-contract.md").run()
+    assert names["charges"] == ["order-42", "order-42"]
+    assert names["refused"] is True
+    assert (await names["a"].aget_status("order-42")).deliveries == 2
+    assert (await names["a"].aget_status("fee-42")).state == "queued"

@@ -1,0 +1,333 @@
+"""What the engine knows of a job from outside: status, result, its time to live; who is told of its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, NewJob, Outcome, Release, clock
+from django_leasequeue.engine.jobs import progress, replies, results
+from django_leasequeue.engine.leases import stale
+from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
+
+NODE = "worker-1"
+BOOM = Failure("builtins.ValueError", "boom")
+
+
+def make(name: str = "work", **options: Any) -> None:
+    engine.run(engine.create(name, **{"preset": "jobqueue", **options}))
+
+
+def put(key: str | None = "a", queue: str = "work", **fields: Any) -> engine.Enqueued:
+    return engine.run(engine.enqueue(queue, [NewJob(key=key, **fields)]))[0]
+
+
+def claim(queue: str = "work", node: str = NODE) -> engine.LeasedJob:
+    return engine.run(engine.claim(queue, node))[0]
+
+
+def status(key: str = "a", queue: str = "work", inline: int | None = None) -> results.Status | None:
+    found = engine.run(results.status(queue, keys=[key], inline=inline))
+    return found[0] if found else None
+
+
+def state(key: str = "a") -> str | None:
+    found = status(key)
+    return None if found is None else found.state
+
+
+def fail(job: engine.LeasedJob, failure: Failure | None = BOOM) -> str:
+    settled = engine.run(engine.release([Release(job.seq, job.claim, 0, failure)], NODE))
+    return settled.released[job.seq].state
+
+
+@pytest.mark.django_db
+class TestStatus:
+    def test_states_of_a_life(self, clock: clock.Clock) -> None:
+        make()
+        assert state() is None
+        put()
+        assert state() == "queued"
+        job = claim()
+        assert state() == "processing"
+        fail(job)
+        assert state() == "failing"
+        job = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim, result=7)], NODE))
+        found = status(inline=100)
+        assert found is not None
+        assert (found.state, found.ended, found.deliveries, found.result_json) == ("completed", True, 2, "7")
+
+    def test_a_stalled_job_is_queued_again(self, clock: clock.Clock) -> None:
+        make()
+        put()
+        claim()
+        clock.advance(seconds=31)
+        engine.run(engine.sweep([engine.run(engine.get("work")).id]))  # type: ignore[union-attr]  # it is there
+        assert state() == "queued"
+
+    def test_a_job_given_back_without_an_error_is_queued(self) -> None:
+        make()
+        put()
+        fail(claim(), None)
+        assert state() == "queued"
+
+    def test_dead_is_failed_and_exhausted(self) -> None:
+        make(max_deliveries=1)
+        put()
+        assert fail(claim()) == "dead"
+        found = status()
+        assert found is not None
+        assert (found.state, found.exhausted, found.error_type, found.error) == (
+            "failed",
+            True,
+            "builtins.ValueError",
+            "boom",
+        )
+
+    def test_given_up_is_failed_and_not_exhausted(self) -> None:
+        make()
+        put()
+        job = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim, failure=BOOM)], NODE))
+        found = status()
+        assert found is not None
+        assert (found.state, found.exhausted) == ("failed", False)
+
+    def test_a_key_stands_for_the_last_job_that_has_it(self) -> None:
+        make(dedup_until="terminal")
+        first = put()
+        job = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        second = put()
+        found = engine.run(results.status("work", keys=["a"]))
+        assert [line.seq for line in found] == [second.seq]
+        found = engine.run(results.status("work", keys=["a"], seqs=[first.seq]))
+        assert [(line.seq, line.state) for line in found] == [(second.seq, "queued"), (first.seq, "completed")]
+
+    def test_a_key_is_unknown_from_the_claim_on_where_the_queue_says_so(self) -> None:
+        make(dedup_until="claimed")
+        seq = put().seq
+        assert state() == "queued"
+        job = claim()
+        assert (state(), engine.run(engine.find(["a"]))) == (None, {})
+        engine.run(engine.nack([seq], NODE, delay_ms=60_000))
+        assert state() is None
+        assert engine.run(results.update_result_ttl("work", 1_000, key="a")) is None
+        (found,) = engine.run(results.status("work", seqs=[job.seq]))
+        assert found.state == "queued"
+        again = put()
+        assert (again.seq != seq, state()) == (True, "queued")
+
+    def test_by_number_and_only_of_this_queue(self) -> None:
+        make()
+        make("other")
+        seq = put().seq
+        assert [line.seq for line in engine.run(results.status("work", seqs=[seq]))] == [seq]
+        assert engine.run(results.status("other", seqs=[seq], keys=["a"])) == []
+
+    def test_a_large_result_stays_behind_until_it_is_asked_for(self) -> None:
+        make()
+        put()
+        job = claim()
+        body = bytes(range(256)) * 12_000  # three slices
+        engine.run(engine.finish([Ending(job.seq, job.claim, result="x" * 300_000, body=body)], NODE))
+        found = status(inline=1_000)
+        assert found is not None
+        assert found.left_behind
+        assert (found.result_json, found.result_body, found.body_size) == (None, None, len(body))
+        whole = engine.run(results.read_result("work", key="a"))
+        assert whole is not None
+        assert whole.result_json is not None
+        assert (len(whole.result_json), whole.result_body) == (300_002, body)
+
+    def test_a_slice(self) -> None:
+        make()
+        put()
+        job = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim, body=b"0123456789")], NODE))
+        assert engine.run(results.result_slice(job.seq, 2, 3)) == b"234"
+        assert engine.run(results.result_slice(job.seq, 10, 3)) == b""
+        assert engine.run(results.result_slice(job.seq + 1, 0, 3)) is None
+
+
+@pytest.mark.django_db
+class TestTimeToLive:
+    def test_of_a_result_counts_from_the_change(self, clock: clock.Clock) -> None:
+        make()
+        put()
+        job = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        clock.advance(minutes=30)
+        assert engine.run(results.update_result_ttl("work", 1_000, key="a")) == (job.seq, True)
+        clock.advance(seconds=0.999)
+        assert state() == "completed"
+        clock.advance(seconds=0.001)
+        assert state() is None
+        assert engine.run(results.update_result_ttl("work", 1_000, key="a")) is None
+
+    def test_of_a_live_job_counts_from_its_end(self, clock: clock.Clock) -> None:
+        make()
+        seq = put().seq
+        assert engine.run(results.update_result_ttl("work", 1_000, seq=seq)) == (seq, False)
+        clock.advance(minutes=30)
+        job = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        clock.advance(seconds=0.999)
+        assert state() == "completed"
+        clock.advance(seconds=0.001)
+        assert state() is None
+
+    def test_of_the_job_counts_for_its_death_as_well(self, clock: clock.Clock) -> None:
+        make(max_deliveries=1)
+        put(result_ttl_ms=1_000)
+        assert fail(claim()) == "dead"
+        clock.advance(seconds=0.999)
+        assert state() == "failed"
+        clock.advance(seconds=0.001)
+        assert state() is None
+        assert put().status == "queued"
+
+    def test_of_the_job_counts_when_its_last_lease_expires(self, clock: clock.Clock) -> None:
+        make(max_deliveries=1)
+        put(result_ttl_ms=1_000)
+        claim()
+        clock.advance(seconds=31)
+        assert engine.run(engine.claim("work", NODE)) == []
+        assert state() == "failed"
+        clock.advance(seconds=1)
+        assert state() is None
+
+    def test_of_the_job_does_not_end_a_dead_letter_that_is_kept(self, clock: clock.Clock) -> None:
+        make(max_deliveries=1, dead_ttl_ms=0)
+        put(result_ttl_ms=1_000)
+        assert fail(claim()) == "dead"
+        clock.advance(days=400)
+        assert state() == "failed"
+
+    @pytest.mark.parametrize("ttl", [0, -1, 1.5, True, "10", None])
+    def test_is_a_positive_integer(self, ttl: Any) -> None:
+        make()
+        with pytest.raises(InvalidOption, match="time to live"):
+            engine.run(results.update_result_ttl("work", ttl, key="a"))
+
+
+@pytest.mark.django_db
+class TestProgress:
+    def test_is_kept_over_retries_and_with_the_result(self) -> None:
+        make()
+        put()
+        job = claim()
+        settled = engine.run(progress.progress([progress.Progress(job.seq, job.claim, {"done": 1})], NODE))
+        assert settled.outcomes == {job.seq: Outcome.OK}
+        assert status().progress == {"done": 1}  # type: ignore[union-attr]  # it is there
+        fail(job)
+        again = claim()
+        assert again.progress == {"done": 1}
+        engine.run(engine.finish([Ending(again.seq, again.claim)], NODE))
+        assert status().progress == {"done": 1}  # type: ignore[union-attr]  # it is there
+
+    def test_of_another_holder_is_refused(self) -> None:
+        make()
+        put()
+        job = claim()
+        other = engine.run(progress.progress([progress.Progress(job.seq, job.claim, 1)], "somebody"))
+        stale_token = engine.run(progress.progress([progress.Progress(job.seq, job.claim + 1, 1)], NODE))
+        assert [*other.outcomes.values(), *stale_token.outcomes.values()] == [Outcome.NOT_HELD, Outcome.STALE_TOKEN]
+        assert status().progress is None  # type: ignore[union-attr]  # it is there
+
+    def test_is_bounded(self) -> None:
+        with pytest.raises(PayloadTooLarge):
+            engine.run(progress.progress([progress.Progress(1, 1, "x" * 70_000)], NODE))
+
+
+@pytest.mark.django_db
+class TestReplies:
+    def test_channels_join_once_each(self) -> None:
+        from django_leasequeue.models import Job
+
+        make()
+        seq = put(reply_to="one").seq
+        assert engine.run(replies.join(seq, "two")) is True
+        assert engine.run(replies.join(seq, "one")) is True
+        assert Job.objects.get(pk=seq).reply_to == "one two"
+
+    @pytest.mark.parametrize("place", ["ready", "delayed", "leased", "given back"])
+    def test_the_end_is_told_to_who_joined_wherever_the_job_stood(self, place: str, clock: clock.Clock) -> None:
+        make(result_ttl_ms=0)
+        seq = engine.run(engine.enqueue("work", [NewJob(delay_ms=1_000 if place == "delayed" else None)]))[0].seq
+        if place in ("leased", "given back"):
+            job = claim()
+        if place == "given back":
+            engine.run(engine.nack([seq], NODE))
+        assert engine.run(replies.join(seq, "one")) is True
+        clock.advance(seconds=1)
+        if place != "leased":
+            job = claim()
+        engine.run(engine.finish([Ending(seq, job.claim, result=1)], NODE))
+        (found,) = engine.run(results.status("work", seqs=[seq], inline=100))
+        assert (found.state, found.result_json) == ("completed", "1"), "kept for a minute, for who waits"
+
+    def test_nobody_can_join_a_job_that_has_ended(self) -> None:
+        make()
+        seq = put().seq
+        engine.run(engine.cancel("work", seqs=[seq]))
+        assert engine.run(replies.join(seq, "one")) is None
+
+    def test_the_channels_of_a_job_are_bounded(self) -> None:
+        make()
+        seq = put().seq
+        answers = [engine.run(replies.join(seq, f"{number:060d}")) for number in range(100)]
+        assert answers.count(True) == 68
+        assert answers[-1] is False
+
+    def test_which_have_ended(self) -> None:
+        make(max_deliveries=1)
+        live, done, dead, gone = (put(key).seq for key in ("live", "done", "dead", "gone"))
+        engine.run(engine.cancel("work", seqs=[gone]))
+        jobs = {job.seq: job for job in engine.run(engine.claim("work", NODE, 3))}
+        engine.run(engine.finish([Ending(done, jobs[done].claim)], NODE))
+        fail(jobs[dead])
+        assert sorted(engine.run(replies.ended([live, done, dead, gone]))) == [done, dead, gone]
+
+    def test_a_channel_has_no_spaces(self) -> None:
+        make()
+        with pytest.raises(InvalidOption, match="without spaces"):
+            put(reply_to="a b")
+
+    def test_a_result_that_somebody_waits_for_is_kept_for_a_minute(self, clock: clock.Clock) -> None:
+        make(result_ttl_ms=0, dedup_until="terminal")
+        put(reply_to="one")
+        job = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim, result=1)], NODE))
+        clock.advance(seconds=59)
+        assert state() == "completed"
+        clock.advance(seconds=1)
+        assert state() is None
+
+
+@pytest.mark.django_db
+class TestStale:
+    def test_leases_without_renewal_come_back(self, clock: clock.Clock) -> None:
+        make(lease_ms=300_000, max_deliveries=0)
+        put("quiet")
+        put("busy")
+        put("fresh")
+        quiet, busy = claim(), claim()
+        clock.advance(seconds=100)
+        engine.run(engine.extend([busy.seq], NODE, claims=[busy.claim]))
+        claim()
+        clock.advance(seconds=20)
+        assert engine.run(stale.requeue_stale("work", 60_000)) == 1
+        assert (state("quiet"), state("busy"), state("fresh")) == ("queued", "processing", "processing")
+        late = engine.run(engine.ack([quiet.seq], NODE, claims=[quiet.claim]))
+        assert late.outcomes[quiet.seq] is Outcome.NOT_HELD
+
+    def test_expired_leases_count(self, clock: clock.Clock) -> None:
+        make()
+        put()
+        claim()
+        clock.advance(seconds=31)
+        assert engine.run(stale.requeue_stale("work", 86_400_000)) == 1

@@ -1,0 +1,181 @@
+"""The library's calls while the database fails: a ``StorageError`` for what cannot be done, and they come back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+from pytest_django import DjangoDbBlocker
+
+from django_leasequeue import BufferedQueue, Consumer, Job, Queue
+from django_leasequeue.devdb import TemporaryServer
+from django_leasequeue.exceptions import StorageError
+from tests.http.servers import eventually
+from tests.support.faults import Faulty, alias, faulty, migrated_server
+
+_names = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def migrated() -> Iterator[TemporaryServer]:
+    with migrated_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(migrated: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> Iterator[Faulty]:
+    """The alias ``faulty`` goes through the proxy, ``direct`` beside it."""
+    with faulty(migrated) as found, alias(found), alias(found, "direct", direct=True), django_db_blocker.unblock():
+        yield found
+
+
+@pytest.fixture
+def queue(server: Faulty) -> Queue:
+    found = Queue(f"faults-{next(_names)}", preset="jqueue", using="faulty")
+    Queue(found.name, preset="jqueue", using="direct").create()
+    return found
+
+
+def finish_one(queue: Queue, result: Any) -> None:
+    """Be the worker, beside the proxy."""
+    direct = Queue(queue.name, using="direct")
+    taken: list[Job] = []
+
+    def take() -> bool:
+        taken.extend(direct.claim())
+        return bool(taken)
+
+    eventually(take)
+    direct.ack(taken[0], result)
+
+
+@pytest.mark.parametrize("fault", ["refuse", "read-only"])
+def test_calls_say_what_they_could_not_do_and_come_back(server: Faulty, queue: Queue, fault: str) -> None:
+    queue.enqueue(1)
+    with BufferedQueue(queue) as buffer:
+        buffer.enqueue(2)
+        if fault == "refuse":
+            server.proxy.refuse()
+        else:
+            server.set("default_transaction_read_only", "on")
+        try:
+            eventually(lambda: raises(lambda: queue.enqueue(3)))
+            eventually(lambda: raises(lambda: buffer.enqueue(3)))
+        finally:
+            server.proxy.heal()
+            server.reset("default_transaction_read_only")
+        eventually(lambda: not raises(lambda: queue.enqueue(4)))
+        eventually(lambda: not raises(lambda: buffer.enqueue(4)))
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("fault", ["refuse", "read-only"])
+async def test_coroutines_too(server: Faulty, queue: Queue, fault: str) -> None:
+    async with BufferedQueue(queue) as buffer:
+        await queue.aenqueue(1)
+        await buffer.aenqueue(2)
+        if fault == "refuse":
+            server.proxy.refuse()
+        else:
+            await asyncio.to_thread(server.set, "default_transaction_read_only", "on")
+        try:
+            for one in (queue, buffer):
+                while not await araises(one.aenqueue(3)):
+                    await asyncio.sleep(0.01)
+        finally:
+            server.proxy.heal()
+            await asyncio.to_thread(server.reset, "default_transaction_read_only")
+        for one in (queue, buffer):
+            while await araises(one.aenqueue(4)):
+                await asyncio.sleep(0.01)
+
+
+def raises(call: Any) -> bool:
+    try:
+        call()
+    except StorageError:
+        return True
+    return False
+
+
+async def araises(call: Any) -> bool:
+    try:
+        await call
+    except StorageError:
+        return True
+    return False
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("fault", ["refuse", "hang"])
+def test_who_waits_for_a_result_waits_through_it(server: Faulty, queue: Queue, fault: str, settings: Any) -> None:
+    """Its end is told while the database is away for the caller, who is told and cannot read it, or is not told."""
+    settings.LEASEQUEUE = {"ASYNC": "native", "STATEMENT_TIMEOUT": 1}
+    answers: list[Any] = []
+
+    def ask() -> None:
+        try:
+            answers.append(queue.enqueue_and_wait(1, timeout=60))
+        except Exception as error:  # noqa: BLE001  (the test looks at it)
+            answers.append(error)
+        finally:
+            connections["faulty"].close()
+
+    caller = threading.Thread(target=ask)
+    caller.start()
+    eventually(lambda: Queue(queue.name, using="direct").counts().ready == 1)
+    getattr(server.proxy, fault)()
+    finish_one(queue, "done")
+    server.proxy.heal()
+    caller.join(60)
+    assert answers == ["done"]
+
+
+@pytest.mark.usefixtures("native")
+async def test_who_is_told_and_cannot_read_the_result_reads_it_later(
+    server: Faulty, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django_leasequeue.queue import request
+
+    failed: list[int] = []
+    usual = request.AsyncCaller.reply
+
+    async def away(self: request.AsyncCaller, seq: int) -> Any:
+        if len(failed) < 3:
+            failed.append(seq)
+            raise StorageError("away")
+        return await usual(self, seq)
+
+    monkeypatch.setattr(request.AsyncCaller, "reply", away)
+    asking = asyncio.ensure_future(queue.aenqueue_and_wait(1, timeout=60))
+
+    def work() -> None:
+        try:
+            finish_one(queue, "done")
+        finally:
+            connections["direct"].close()
+
+    await asyncio.to_thread(work)
+    assert await asking == "done"
+    assert len(failed) == 3
+
+
+def test_a_consumer_goes_on(server: Faulty, queue: Queue) -> None:
+    done: list[Any] = []
+    direct = Queue(queue.name, using="direct")
+    with Consumer(queue, lambda job: done.append(job.payload)):
+        direct.enqueue("before")
+        eventually(lambda: done == ["before"])
+        server.proxy.refuse()
+        direct.enqueue("meanwhile")
+        server.proxy.heal()
+        eventually(lambda: "meanwhile" in done)
+        server.set("default_transaction_read_only", "on")
+        server.reset("default_transaction_read_only")
+        direct.enqueue("after")
+        eventually(lambda: "after" in done)

@@ -1,0 +1,258 @@
+"""Heartbeats while the database fails: they go on by themselves, each for itself, and tell what is lost in time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+from pytest_django import DjangoDbBlocker
+
+from django_leasequeue import Heartbeat, Job, Queue
+from django_leasequeue.devdb import TemporaryServer
+from django_leasequeue.engine import LeasedJob
+from django_leasequeue.exceptions import InvalidOption, LeaseLost
+from django_leasequeue.queue import heartbeat_thread
+from tests.http.servers import eventually
+from tests.support.faults import Faulty, alias, faulty, migrated_server
+
+
+@pytest.fixture(scope="module")
+def migrated() -> Iterator[TemporaryServer]:
+    with migrated_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(migrated: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> Iterator[Faulty]:
+    with faulty(migrated) as found, alias(found), django_db_blocker.unblock():
+        yield found
+
+
+_names = itertools.count(1)
+
+
+def leased(*, lease_ms: int, node: str = "worker", jobs: int = 1) -> tuple[Queue, list[Job]]:
+    """Return a queue of the server that fails, and jobs of it, each leased by itself."""
+    queue = Queue(f"beats-{next(_names)}", preset="jqueue", node=node, using="faulty")
+    queue.enqueue_many(range(jobs))
+    return queue, [job for _ in range(jobs) for job in queue.claim(lease_ms=lease_ms)]
+
+
+async def leased_in_thread(*, lease_ms: int) -> tuple[Queue, list[Job]]:
+    def run() -> tuple[Queue, list[Job]]:
+        try:
+            return leased(lease_ms=lease_ms)
+        finally:
+            connections["faulty"].close()
+
+    return await asyncio.to_thread(run)
+
+
+def beats(heart: Heartbeat) -> None:
+    """Wait until it has beaten once more."""
+    before = heart.job.deadline
+    eventually(lambda: heart.job.deadline > before)
+
+
+class Lines(logging.Handler):
+    """What the heartbeats say, from INFO on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    handler = Lines()
+    level, heartbeat_thread.logger.level = heartbeat_thread.logger.level, logging.INFO
+    heartbeat_thread.logger.addHandler(handler)
+    yield handler.lines
+    heartbeat_thread.logger.removeHandler(handler)
+    heartbeat_thread.logger.level = level
+
+
+def check_said(said: list[str]) -> None:
+    """Check that the fault was said in one line, and its end in another."""
+    failed, back = said
+    assert failed.startswith("Heartbeats fail, trying again")
+    assert back.startswith("Heartbeats go on")
+
+
+def test_a_server_that_is_read_only_for_a_moment_ends_no_heartbeat(server: Faulty, said: list[str]) -> None:
+    queue, [first, second] = leased(lease_ms=30_000, jobs=2)
+    with Heartbeat(queue, first, interval=0.05) as one, Heartbeat(queue, second, interval=0.05) as two:
+        beats(one)
+        server.set("default_transaction_read_only", "on")
+        eventually(lambda: bool(said))
+        server.reset("default_transaction_read_only")
+        beats(one)
+        beats(two)
+        assert not one.lost
+        assert not two.lost
+    check_said(said)
+    assert queue.ack_many([first, second]).skipped == []
+
+
+@pytest.mark.usefixtures("native")
+async def test_the_same_in_a_coroutine(server: Faulty, said: list[str]) -> None:
+    queue, [job] = await leased_in_thread(lease_ms=30_000)
+    async with Heartbeat(queue, job, interval=0.05) as heart:
+        await asyncio.to_thread(beats, heart)
+        await asyncio.to_thread(server.set, "default_transaction_read_only", "on")
+        await asyncio.to_thread(eventually, lambda: bool(said))
+        await asyncio.to_thread(server.reset, "default_transaction_read_only")
+        await asyncio.to_thread(beats, heart)
+        assert not heart.lost
+    check_said(said)
+
+
+@pytest.mark.parametrize("fault", ["cut", "refuse"])
+def test_a_server_that_goes_and_comes_back(server: Faulty, fault: str) -> None:
+    queue, [job] = leased(lease_ms=30_000)
+    with Heartbeat(queue, job, interval=0.05) as heart:
+        beats(heart)
+        getattr(server.proxy, fault)()
+        server.proxy.heal()
+        beats(heart)
+        assert not heart.lost
+
+
+def test_a_database_that_hangs_loses_the_lease_in_time(server: Faulty) -> None:
+    """``lost`` is told a second before the lease ends at the latest, by this process's clock."""
+    queue, [job] = leased(lease_ms=6_000)
+    claimed = time.monotonic()
+    with Heartbeat(queue, job, interval=5) as heart:
+        server.proxy.hang()
+        assert heart.wait_lost(30)
+        assert heart.good_until < claimed + 5
+        with pytest.raises(LeaseLost):
+            heart.raise_if_lost()
+        server.proxy.heal()
+    assert heart.lost, "for good"
+
+
+@pytest.mark.usefixtures("native")
+async def test_a_database_that_hangs_loses_the_lease_of_a_coroutine_in_time(server: Faulty) -> None:
+    queue, [job] = await leased_in_thread(lease_ms=6_000)
+    claimed = time.monotonic()
+    async with Heartbeat(queue, job, interval=1) as heart:
+        server.proxy.hang()
+        assert await asyncio.to_thread(heart.wait_lost, 30)
+        assert heart.good_until < claimed + 5
+        server.proxy.heal()
+
+
+def test_a_hanging_connection_is_given_up_for_another(server: Faulty) -> None:
+    queue, [job] = leased(lease_ms=60_000)
+    with Heartbeat(queue, job, interval=0.05) as heart:
+        beats(heart)
+        server.proxy.hang(answers_only=True)
+        accepted = server.proxy.accepted
+        eventually(lambda: server.proxy.accepted > accepted, 60)
+        server.proxy.cut()
+        server.proxy.heal()
+        beats(heart)
+
+
+def test_a_job_that_a_transaction_has_locked_keeps_no_other_waiting(server: Faulty) -> None:
+    """The one is of the others' group; they beat without it while it cannot."""
+    queue, jobs = leased(jobs=3, lease_ms=60_000)
+    hearts = [Heartbeat(queue, job, interval=0.1) for job in jobs]
+    locked, *free = hearts
+    with psycopg.connect(server.server.conninfo()) as other, hearts[0], hearts[1], hearts[2]:
+        other.execute(
+            "SELECT FROM leasequeue_claim WHERE %s = ANY (seqs) AND token = %s FOR UPDATE",
+            [locked.job.seq, locked.job.claim],
+        )
+        before = locked.job.deadline
+        for heart in free:
+            beats(heart)
+            beats(heart)
+        assert locked.job.deadline == before
+        other.rollback()
+        beats(locked)
+
+
+def test_a_thread_that_died_is_replaced(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat_thread, "RETRY", 0.05)
+    queue, [job] = leased(lease_ms=30_000)
+    broken = threading.Event()
+    usual = heartbeat_thread.Beater._beat
+
+    def breaks(self: heartbeat_thread.Beater, due: list[Heartbeat]) -> None:
+        if due and not broken.is_set():
+            broken.set()
+            raise SystemExit
+        usual(self, due)
+
+    monkeypatch.setattr(heartbeat_thread.Beater, "_beat", breaks)
+    with Heartbeat(queue, job, interval=0.05) as heart:
+        assert broken.wait(20)
+        beats(heart)
+
+
+def test_one_group_that_fails_leaves_the_others_alone(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that one group's statement meets: here its own node is refused by the engine."""
+    queue, [bad] = leased(lease_ms=30_000, node="bad")
+    other, [good] = leased(lease_ms=30_000, node="good")
+    usual = heartbeat_thread.Beater._extend
+
+    def refuses(self: heartbeat_thread.Beater, hearts: list[Heartbeat], connection: Any) -> None:
+        if hearts[0].job.node == "bad":
+            raise TypeError("of this group alone")
+        usual(self, hearts, connection)
+
+    monkeypatch.setattr(heartbeat_thread.Beater, "_extend", refuses)
+    with Heartbeat(queue, bad, interval=0.05) as first, Heartbeat(other, good, interval=0.05) as second:
+        beats(second)
+        beats(second)
+        assert not second.lost
+        assert not first.lost, "its lease has not ended yet"
+
+
+def test_a_job_that_waited_beats_sooner(server: Faulty) -> None:
+    """A lease that was claimed some time ago is extended before it ends, not a third of its length from now."""
+    queue, [job] = leased(lease_ms=30_000)
+    late = Job(job.lease, job.node, job.serializer, job.asked - 28)
+    heart = Heartbeat(queue, late)
+    assert heart.interval == 10
+    assert heart.first_pause < 0.3
+    assert Heartbeat(queue, Job(job.lease, job.node, job.serializer, job.asked - 29)).lost
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lease_ms": 1500.0},
+        {"lease_ms": "1500"},
+        {"lease_ms": True},
+        {"lease_ms": 99},
+        {"lease_ms": 86_400_001},
+        {"interval": "1"},
+        {"interval": True},
+        {"interval": float("nan")},
+        {"interval": float("inf")},
+        {"interval": 30},
+        {"interval": 0},
+        {"interval": 2, "lease_ms": 2_000},
+    ],
+)
+def test_arguments_are_checked_where_they_are_given(wrong: dict[str, Any]) -> None:
+    now = datetime.now(UTC)
+    values = dict.fromkeys(LeasedJob._fields)
+    row = LeasedJob(**{**values, "seq": 1, "claim": 2, "claimed_at": now, "deadline": now + timedelta(seconds=30)})  # type: ignore[arg-type]  # enough for a heartbeat
+    with pytest.raises(InvalidOption, match=f"^{min(wrong)} must be"):
+        Heartbeat(Queue("beats", using="default"), Job(row, "worker"), **wrong)

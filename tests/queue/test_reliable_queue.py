@@ -1,0 +1,837 @@
+"""P1 to P6, P12 and P13 of the Python door: the reliable queue of seed 004, by its preset ``jobqueue``."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+import threading
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections, transaction
+
+from django_leasequeue import Consumer, NewJob, Queue
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.exceptions import (
+    InvalidOption,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    MaxRetries,
+    PayloadTooLarge,
+    SerializerError,
+    WaitTimeout,
+)
+from django_leasequeue.models import JobResult
+from django_leasequeue.tasks import FailForGood
+from tests.queue.processes import go, python, readline
+from tests.queue.test_async_queue import ThreadResult
+
+
+def jobqueue(name: str = "images", **options: Any) -> Queue:
+    return Queue(name, preset="jobqueue", node=options.pop("node", "worker-1"), **options)
+
+
+def states(queue: Queue, key: str = "id") -> str | None:
+    status = queue.get_status(key)
+    return None if status is None else status.state
+
+
+def wait_for(condition: Any, what: str = "it", seconds: float = 30) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not happen"
+        time.sleep(0.01)
+    return found
+
+
+@pytest.mark.django_db
+class TestP1Deduplication:
+    def test_p1_queued_then_duplicate_in_every_live_state(self) -> None:
+        queue = jobqueue()
+        assert queue.enqueue({"a": 1}, key="id").status == "queued"
+        again = queue.enqueue({"a": 2}, key="id")
+        assert (again.status, again.state) == ("duplicate", "queued")
+        [job] = queue.claim()
+        assert queue.enqueue({}, key="id").state == "processing"
+        queue.nack(job, error="boom")
+        again = queue.enqueue({}, key="id")
+        assert (again.status, again.state) == ("duplicate", "failing")
+        for _ in range(2):
+            queue.nack(queue.claim()[0], error="boom")
+        again = queue.enqueue({}, key="id")
+        assert (again.status, again.state) == ("duplicate", "failed")
+
+    def test_p1_the_payload_of_a_duplicate_is_ignored(self) -> None:
+        queue = jobqueue()
+        queue.enqueue("first", key="id")
+        queue.enqueue("second", key="id")
+        assert [job.payload for job in queue.claim(5)] == ["first"]
+
+    def test_p1_failed_for_good_is_a_duplicate_as_well(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        queue.fail(queue.claim()[0], "no use")
+        again = queue.enqueue(2, key="id")
+        assert (again.status, again.state) == ("duplicate", "failed")
+
+    def test_p1_completed_within_its_ttl_gives_the_cached_result(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        queue.ack(queue.claim()[0], {"url": "x"})
+        again = queue.enqueue(2, key="id")
+        assert (again.status, again.state, again.result) == ("completed", "completed", {"url": "x"})
+        assert queue.claim() == []
+
+    def test_p1_many_at_once_say_the_same(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="done")
+        queue.ack(queue.claim()[0], "result")
+        receipts = queue.enqueue_many([NewJob(1, key="new"), NewJob(1, key="done"), NewJob(2, key="new")])
+        assert [(item.status, item.state, item.result) for item in receipts] == [
+            ("queued", "queued", None),
+            ("completed", "completed", None),
+            ("duplicate", "queued", None),
+        ]
+
+
+@pytest.mark.django_db(transaction=True)
+class TestP1Processes:
+    def test_p1_three_processes_at_once_make_one_job(self, subprocess_env: dict[str, str]) -> None:
+        queue = jobqueue()
+        queue.create()
+        code = """
+        queue = Queue("images")
+        queue.info()
+        print("ready", flush=True)
+        for number in range(100):
+            sys.stdin.readline()
+            print(queue.enqueue(os.getpid(), key=f"id-{number}").status, flush=True)
+        """
+        with ExitStack() as stack:
+            processes = [stack.enter_context(python(code, subprocess_env)) for _ in range(3)]
+            assert [readline(process) for process in processes] == ["ready"] * 3
+            for _ in range(100):
+                for process in processes:
+                    go(process)
+                assert sorted(readline(process) for process in processes) == ["duplicate", "duplicate", "queued"]
+        assert queue.counts().ready == 100
+
+
+@pytest.mark.django_db
+class TestP2ResultTtl:
+    def _completed(self, queue: Queue, key: str = "id", **options: Any) -> None:
+        queue.enqueue(1, key=key, **options)
+        queue.ack(queue.claim()[0], "result")
+
+    def test_p2_the_queues_default(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        self._completed(queue)
+        clock.advance(milliseconds=3_599_999)
+        assert (queue.get_result("id"), states(queue)) == ("result", "completed")
+        clock.advance(milliseconds=1)
+        assert (queue.get_result("id"), states(queue)) == (None, None)
+        assert queue.enqueue(2, key="id").status == "queued"
+
+    def test_p2_per_job_fixed_by_the_first_accepted_enqueue(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id", result_ttl_ms=1_000)
+        queue.enqueue(1, key="id", result_ttl_ms=1_000_000)
+        queue.ack(queue.claim()[0], "result")
+        queue.enqueue(1, key="id", result_ttl_ms=1_000_000)
+        clock.advance(milliseconds=999)
+        assert queue.get_result("id") == "result"
+        clock.advance(milliseconds=1)
+        assert queue.get_result("id") is None
+
+    @pytest.mark.parametrize("ttl", [0, -1, 1.5, "1000", True])
+    def test_p2_is_a_positive_integer(self, ttl: Any) -> None:
+        queue = jobqueue()
+        with pytest.raises(InvalidOption):
+            queue.enqueue(1, key="id", result_ttl_ms=ttl)
+        assert states(queue) is None
+        with pytest.raises(InvalidOption):
+            queue.update_result_ttl("id", ttl)
+
+    def test_p2_errors_alike(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        for key in ("failed", "dead"):
+            queue.enqueue(1, key=key, result_ttl_ms=5_000, max_deliveries=1)
+        failed, dead = queue.claim(2)
+        queue.fail(failed, "no use")
+        queue.nack(dead, error="boom")
+        clock.advance(milliseconds=4_999)
+        assert (states(queue, "failed"), states(queue, "dead")) == ("failed", "failed")
+        clock.advance(milliseconds=1)
+        assert (states(queue, "failed"), states(queue, "dead")) == (None, None)
+        assert [queue.enqueue(1, key=key).status for key in ("failed", "dead")] == ["queued", "queued"]
+
+    def test_p2_update_result_ttl(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        self._completed(queue)
+        assert queue.update_result_ttl("id", 2_000)
+        clock.advance(milliseconds=1_999)
+        assert queue.update_result_ttl("id", 2_000)
+        clock.advance(milliseconds=1_999)
+        assert queue.get_result("id") == "result"
+        clock.advance(milliseconds=1)
+        assert queue.get_result("id") is None
+        assert not queue.update_result_ttl("id", 2_000)
+
+    def test_p2_update_before_the_end_counts_from_it(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        assert queue.update_result_ttl("id", 2_000)
+        clock.advance(minutes=5)
+        queue.ack(queue.claim()[0], "result")
+        clock.advance(milliseconds=1_999)
+        assert queue.get_result("id") == "result"
+
+    def test_p2_the_worker_may_say_it(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        queue.ack(queue.claim()[0], "result", result_ttl_ms=10)
+        clock.advance(milliseconds=10)
+        assert states(queue) is None
+
+
+@pytest.mark.django_db
+class TestP3Cancel:
+    def test_p3_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        assert queue.cancel("id") == "not_found"
+        queue.enqueue(1, key="id")
+        assert queue.cancel("id") == "cancelled"
+        assert queue.cancel("id") == "not_found"
+        queue.enqueue(1, key="id", delay_ms=1_000)
+        assert queue.cancel("id") == "cancelled"
+        queue.enqueue(1, key="id")
+        [job] = queue.claim()
+        assert queue.cancel("id") == "processing"
+        queue.nack(job, error="boom", delay_ms=1_000)
+        assert queue.cancel("id") == "cancelled"
+        queue.enqueue(1, key="id")
+        queue.ack(queue.claim()[0], "result")
+        assert queue.cancel("id") == "completed"
+        queue.enqueue(1, key="other")
+        queue.fail(queue.claim()[0], "no use")
+        assert queue.cancel("other") == "failed"
+
+    def test_p3_by_number(self) -> None:
+        queue = jobqueue()
+        receipt = queue.enqueue(1)
+        assert queue.cancel(receipt) == "cancelled"
+        assert queue.cancel(receipt.seq) == "not_found"
+
+    def test_p3_a_cancelled_id_can_be_enqueued_again_and_runs_once(self) -> None:
+        queue = jobqueue()
+        queue.enqueue("first", key="id")
+        queue.cancel("id")
+        assert queue.enqueue("second", key="id").status == "queued"
+        assert [job.payload for job in queue.claim(5)] == ["second"]
+        assert queue.claim(5) == []
+
+
+@pytest.mark.django_db(transaction=True)
+class TestP3Race:
+    @pytest.mark.slow
+    def test_p3_cancel_against_claim_never_both(self, subprocess_env: dict[str, str]) -> None:
+        queue = jobqueue(log_enqueued=False)
+        queue.create()
+        rounds = 1_000
+        queue.enqueue_many(NewJob(number, key=f"id-{number}") for number in range(rounds))
+        code = """
+        queue = Queue("images", node="claimer")
+        queue.info()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        claimed = []
+        while jobs := queue.claim():
+            claimed.extend(job.key for job in jobs)
+        print(" ".join(claimed), flush=True)
+        """
+        with python(code, subprocess_env) as process:
+            readline(process)
+            go(process)
+            answers = {}
+            # Against the claimer's direction, with some at random: the two meet somewhere.
+            for number in reversed(range(rounds)):
+                answers[f"id-{number}"] = queue.cancel(f"id-{number}")
+            claimed = set(readline(process).split())
+        cancelled = {key for key, answer in answers.items() if answer == "cancelled"}
+        assert claimed | cancelled == set(answers)
+        assert not claimed & cancelled
+        assert {answers[key] for key in claimed} == {"processing"}
+        assert claimed
+        assert cancelled
+
+    def test_p3_rounds_of_one_job_each(self, subprocess_env: dict[str, str]) -> None:
+        queue = jobqueue(log_enqueued=False)
+        queue.create()
+        code = """
+        queue = Queue("images", node="claimer")
+        print("ready", flush=True)
+        while line := sys.stdin.readline():
+            print(len(queue.claim()), flush=True)
+        """
+        rng = random.Random(7)
+        seen = []
+        with python(code, subprocess_env) as process:
+            readline(process)
+            for number in range(200):
+                queue.enqueue(number, key="id")
+                go(process)
+                if rng.random() < 0.5:
+                    time.sleep(rng.random() / 1_000)
+                answer = queue.cancel("id")
+                claimed = readline(process) == "1"
+                seen.append((answer, claimed))
+                if claimed:
+                    [row] = queue.list_jobs("leased").jobs
+                    queue.requeue_stale(0)
+                    assert queue.cancel(row.seq) == "cancelled"
+        assert set(seen) <= {("cancelled", False), ("processing", True)}
+
+
+@pytest.mark.django_db
+class TestP4States:
+    def test_p4_status_of_a_life(self, clock: engine_clock.Clock) -> None:
+        queue = jobqueue()
+        seen = [states(queue)]
+        queue.enqueue(1, key="id")
+        seen.append(states(queue))
+        [job] = queue.claim()
+        seen.append(states(queue))
+        queue.nack(job, error=ValueError("boom"))
+        seen.append(states(queue))
+        [job] = queue.claim()
+        queue.ack(job, "result")
+        seen.append(states(queue))
+        assert seen == [None, "queued", "processing", "failing", "completed"]
+        status = queue.get_status("id")
+        assert status is not None
+        assert (status.id, status.deliveries, status.node) == ("id", 2, "worker-1")
+        assert status.finished_at == clock.now
+        assert status.expires_at == clock.now + timedelta(hours=1)
+        assert [error["message"] for error in status.errors] == ["boom"]
+
+    def test_p4_unknown_is_none(self) -> None:
+        queue = jobqueue()
+        assert queue.get_status("nobody") is None
+        assert queue.get_result("nobody") is None
+        assert queue.get_result("nobody", "default") == "default"
+
+    def test_p4_none_is_a_result(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        queue.ack(queue.claim()[0])
+        assert states(queue) == "completed"
+        assert queue.get_result("id", "default") is None
+
+    def test_p4_large_results(self) -> None:
+        queue = jobqueue()
+        text, body = "x" * 5_000_000, bytes(5_000_000)
+        for key in ("text", "body"):
+            queue.enqueue(1, key=key)
+        for job in queue.claim(2):
+            queue.ack(job, text if job.key == "text" else body)
+        assert queue.get_result("text") == text
+        assert queue.get_result("body") == body
+        assert queue.enqueue(1, key="body").result == body
+        pieces = list(queue.stream_result("body", chunk_size=1_000_000))
+        assert [len(piece) for piece in pieces] == [1_000_000] * 5
+        assert b"".join(queue.stream_result("text")) == f'"{text}"'.encode()
+
+    def test_p4_a_result_that_is_not_there_cannot_be_streamed(self) -> None:
+        queue = jobqueue()
+        with pytest.raises(JobNotFound):
+            list(queue.stream_result("nobody"))
+
+    def test_p4_a_result_above_the_limit_is_refused_and_the_job_kept(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"MAX_RESULT_BYTES": 1_000}
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        [job] = queue.claim()
+        for result in ("x" * 1_000, bytes(1_001)):
+            with pytest.raises(PayloadTooLarge, match="MAX_RESULT_BYTES"):
+                queue.ack(job, result)
+        assert states(queue) == "processing"
+
+    def test_p4_a_payload_above_the_limit_is_refused(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 1_000}
+        queue = jobqueue()
+        for payload in ("x" * 1_000, bytes(1_001)):
+            with pytest.raises(PayloadTooLarge, match="MAX_PAYLOAD_BYTES"):
+                queue.enqueue(payload, key="id")
+        assert states(queue) is None
+
+
+@pytest.mark.django_db
+class TestP5Retries:
+    def test_p5_at_the_end_max_retries_is_recorded(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        for number in range(3):
+            queue.nack(queue.claim()[0], error=ValueError(f"boom {number}"))
+        status = queue.get_status("id")
+        assert status is not None
+        failure = status.failure
+        assert isinstance(failure, MaxRetries)
+        assert (failure.job_id, failure.deliveries, failure.error_type, failure.error) == (
+            "id",
+            3,
+            "builtins.ValueError",
+            "boom 2",
+        )
+        assert "ValueError: boom 2" in failure.traceback
+        assert isinstance(pickle.loads(pickle.dumps(failure)), MaxRetries)  # crosses process borders
+
+    def test_p5_per_job(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id", max_deliveries=1)
+        assert queue.nack(queue.claim()[0], error="boom").state == "dead"
+
+    def test_p5_given_up_is_not_max_retries(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        queue.fail(queue.claim()[0], "no use")
+        failure = queue.get_status("id").failure  # type: ignore[union-attr]  # it is there
+        assert type(failure) is JobFailed
+
+
+class Serves:
+    """A worker in threads of this process: what it is given runs the jobs of a queue."""
+
+    def __init__(self, queue: Queue, handler: Any = lambda job: {"echo": job.payload}, **options: Any) -> None:
+        self.consumer = Consumer(queue, handler, drain_timeout=5, **{"reaper": False, **options})
+
+    def __enter__(self) -> Consumer:
+        return self.consumer.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.consumer.stop(1)
+
+
+def listening(dsn: str) -> int:
+    """How many connections of this database listen to a reply channel, as PostgreSQL sees it: their last statement."""
+    with psycopg.connect(dsn, autocommit=True) as other:
+        row = other.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %reply%'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+class TestP6RequestResponse:
+    def test_p6_returns_the_result(self) -> None:
+        queue = jobqueue()
+        with Serves(queue):
+            assert queue.enqueue_and_wait({"n": 1}, key="id") == {"echo": {"n": 1}}
+            assert queue.enqueue_and_wait(2) == {"echo": 2}
+
+    async def test_p6_async(self) -> None:
+        queue = jobqueue()
+        async with Consumer(queue, lambda job: {"echo": job.payload}, reaper=False, concurrency=4):
+            answers = await asyncio.gather(*(queue.aenqueue_and_wait(number) for number in range(50)))
+        assert answers == [{"echo": number} for number in range(50)]
+
+    def test_p6_none_resolves(self) -> None:
+        queue = jobqueue()
+        with Serves(queue, lambda job: None):
+            assert queue.enqueue_and_wait(1, key="id", timeout=20) is None
+        assert states(queue) == "completed"
+
+    def test_p6_completed_before_returns_at_once(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id")
+        queue.ack(queue.claim()[0], "cached")
+        assert queue.enqueue_and_wait(2, key="id") == "cached"
+
+    async def test_p6_completed_before_returns_at_once_async(self) -> None:
+        queue = jobqueue()
+        await queue.aenqueue(1, key="id")
+        await queue.aack((await queue.aclaim())[0], "cached")
+        assert await queue.aenqueue_and_wait(2, key="id") == "cached"
+
+    def test_p6_failed_before_raises_at_once(self) -> None:
+        queue = jobqueue()
+        for key, kind in (("failed", JobFailed), ("dead", MaxRetries)):
+            queue.enqueue(1, key=key, max_deliveries=1)
+            [job] = queue.claim()
+            if key == "failed":
+                queue.fail(job, "no use")
+            else:
+                queue.nack(job, error="boom")
+            with pytest.raises(kind) as caught:
+                queue.enqueue_and_wait(2, key=key)
+            assert type(caught.value) is kind
+
+    def test_p6_a_failure_is_raised(self) -> None:
+        def handler(job: Any) -> None:
+            raise FailForGood("no use") if job.payload == "give up" else ValueError("boom")
+
+        queue = jobqueue()
+        with Serves(queue, handler):
+            with pytest.raises(JobFailed, match="no use"):
+                queue.enqueue_and_wait("give up", timeout=20)
+            with pytest.raises(MaxRetries, match="boom") as caught:
+                queue.enqueue_and_wait("try", timeout=20)
+        assert caught.value.deliveries == 3
+
+    def test_p6_a_timeout_leaves_the_job_running(self) -> None:
+        queue = jobqueue()
+        finish = threading.Event()
+
+        def slow(job: Any) -> str:
+            finish.wait(20)
+            return "late"
+
+        with Serves(queue, slow):
+            with pytest.raises(WaitTimeout) as caught:
+                queue.enqueue_and_wait(1, key="id", timeout=0.2)
+            assert isinstance(caught.value, TimeoutError)
+            assert wait_for(lambda: states(queue) == "processing")
+            finish.set()
+            assert queue.enqueue_and_wait(1, key="id", timeout=20) == "late"
+
+    def test_p6_nobody_works(self) -> None:
+        queue = jobqueue()
+        with pytest.raises(WaitTimeout):
+            queue.enqueue_and_wait(1, key="id", timeout=0.1)
+        assert states(queue) == "queued"
+
+    @pytest.mark.parametrize("size", [100_000, 5_000_000])
+    def test_p6_large_results(self, size: int) -> None:
+        queue = jobqueue()
+        with Serves(queue, lambda job: "x" * size if job.payload == "text" else bytes(size)):
+            assert queue.enqueue_and_wait("text") == "x" * size
+            assert queue.enqueue_and_wait("body") == bytes(size)
+
+    async def test_p6_large_results_async(self) -> None:
+        queue = jobqueue()
+        async with Consumer(queue, lambda job: "x" * job.payload, reaper=False):
+            answers = await asyncio.gather(*(queue.aenqueue_and_wait(size) for size in (10, 100_000, 5_000_000)))
+        assert [len(answer) for answer in answers] == [10, 100_000, 5_000_000]
+
+    def test_p6_a_duplicate_waits_for_the_same_run(self) -> None:
+        queue = jobqueue()
+        queue.enqueue("plain", key="id")  # by somebody who does not wait
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as one:
+            with ThreadResult(lambda: queue.enqueue_and_wait(2, key="id")) as two:
+                wait_for(lambda: channels(queue), "joining")
+                with Serves(queue):
+                    assert one.value() == two.value() == {"echo": "plain"}
+        assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
+
+    def test_p6_duplicates_in_several_processes(self, subprocess_env: dict[str, str]) -> None:
+        queue = jobqueue()
+        queue.create()
+        code = """
+        queue = Queue("images")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(queue.enqueue_and_wait(os.getpid(), key="id", timeout=60), flush=True)
+        """
+        with ExitStack() as stack:
+            processes = [stack.enter_context(python(code, subprocess_env)) for _ in range(3)]
+            for process in processes:
+                readline(process)
+                go(process)
+            wait_for(lambda: len(channels(queue)) == 3, "joining")
+            [job] = queue.claim()
+            queue.ack(job, "answer")
+            assert [readline(process) for process in processes] == ["answer"] * 3
+
+    def test_p6_an_end_that_comes_before_the_caller_sleeps(self) -> None:
+        queue = jobqueue()
+        with Serves(queue, concurrency=4), ExitStack() as stack:
+            threads = [stack.enter_context(ThreadResult(lambda: _many(queue, 25))) for _ in range(8)]
+            assert [thread.value(60) for thread in threads] == [25] * 8
+
+    def test_p6_cancelled_while_somebody_waits(self) -> None:
+        queue = jobqueue()
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
+            wait_for(lambda: states(queue) == "queued")
+            assert queue.cancel("id") == "cancelled"
+            with pytest.raises(JobCancelled):
+                waiting.value()
+
+    def test_p6_moved_to_a_dead_letter_topic_while_somebody_waits(self) -> None:
+        queue = jobqueue(dead_letter="letters", max_deliveries=1)
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
+            wait_for(lambda: states(queue) == "queued")
+            queue.nack(queue.claim()[0], error="boom")
+            with pytest.raises(MaxRetries):
+                waiting.value()
+
+    def test_p6_works_where_the_queue_keeps_no_results(self) -> None:
+        queue = jobqueue(result_ttl_ms=0, dedup_until="terminal")
+        with Serves(queue):
+            assert queue.enqueue_and_wait(1) == {"echo": 1}
+
+    def test_p6_not_inside_a_transaction(self) -> None:
+        queue = jobqueue()
+        with transaction.atomic(), pytest.raises(InvalidOption, match="atomic"):
+            queue.enqueue_and_wait(1)
+
+    @pytest.mark.parametrize("timeout", [0, -1, True, "5", None, 1e9])
+    def test_p6_the_timeout_is_a_number_of_seconds(self, timeout: Any) -> None:
+        with pytest.raises(InvalidOption, match="timeout"):
+            jobqueue().enqueue_and_wait(1, timeout=timeout)
+
+    def test_p6_nothing_is_left_listening(self, test_dsn: str) -> None:
+        from django_leasequeue.notify import get_listener
+        from django_leasequeue.queue.replies import get_hub
+
+        queue = jobqueue()
+        with pytest.raises(WaitTimeout):
+            queue.enqueue_and_wait(1, timeout=0.1)
+        hub = get_hub(queue.using)
+        assert hub.waiting == 0
+        wait_for(lambda: hub.channel not in get_listener(queue.using)._listening, "UNLISTEN")
+        wait_for(lambda: listening(test_dsn) == 0, "the end of the listening")
+
+    def test_p6_the_loss_of_the_listen_connection_is_survived(self, test_dsn: str) -> None:
+        queue = jobqueue()
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id", timeout=60)) as waiting:
+            wait_for(lambda: states(queue) == "queued")
+            wait_for(lambda: listening(test_dsn) == 1, "listening")
+            kill_listeners(test_dsn)
+            [job] = queue.claim()
+            queue.ack(job, "told nobody")
+            assert waiting.value(30) == "told nobody"
+
+    async def test_p6_the_loss_of_the_listen_connection_is_survived_by_many(self, test_dsn: str) -> None:
+        queue = jobqueue()
+        await queue.acreate()
+        tasks = [asyncio.create_task(queue.aenqueue_and_wait(n, timeout=60)) for n in range(200)]
+        while (await queue.acounts()).ready < 200:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(kill_listeners, test_dsn)
+        jobs = await queue.aclaim(200)
+        for job in jobs:
+            await queue.aack(job, job.payload)
+        assert await asyncio.gather(*tasks) == list(range(200))
+
+    def test_p6_without_listening_it_polls(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"LISTEN_DSN": "", "ASYNC": "native"}
+        queue = jobqueue()
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
+            wait_for(lambda: states(queue) == "queued")
+            queue.ack(queue.claim()[0], "polled")
+            assert waiting.value() == "polled"
+
+    def test_p6_behind_a_pooler_it_listens_through_a_connection_of_its_own(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch, test_dsn: str
+    ) -> None:
+        from django_leasequeue.notify import get_listener
+
+        # As hosts say it of an alias that goes through pgbouncer in transaction mode.
+        monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+        queue = jobqueue()
+        settings.LEASEQUEUE = {"ASYNC": "native"}
+        assert get_listener().polls
+        settings.LEASEQUEUE = {"LISTEN_DSN": test_dsn, "ASYNC": "native"}
+        assert not get_listener().polls
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
+            wait_for(lambda: states(queue) == "queued")
+            assert listening(test_dsn) == 1
+            queue.ack(queue.claim()[0], "heard")
+            assert waiting.value() == "heard"
+
+    async def test_p6_thousands_of_callers_hold_one_connection(self, test_dsn: str) -> None:
+        queue = jobqueue()
+        await queue.acreate()
+        callers = 2_000
+        tasks = [asyncio.create_task(queue.aenqueue_and_wait(n, timeout=120)) for n in range(callers)]
+        while (await queue.acounts()).ready < callers:
+            await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(listening, test_dsn) == 1
+        done = 0
+        while done < callers:
+            jobs = await queue.aclaim(1_000)
+            await asyncio.gather(*(queue.aack(job, -job.payload) for job in jobs[:3]))
+            settled = await queue.aack_many(jobs[3:])
+            done += 3 + len(settled.ok)
+        answers = await asyncio.gather(*tasks)
+        assert len(answers) == callers
+        assert answers.count(None) == callers - 6
+
+    def test_p6_the_worker_is_killed_in_mid_job(self, subprocess_env: dict[str, str]) -> None:
+        queue = jobqueue(lease_ms=500)
+        queue.create()
+        code = """
+        def handler(job):
+            print("running", job.deliveries, flush=True)
+            if job.deliveries == 1:
+                time.sleep(600)
+            return f"run {job.deliveries}"
+        with Consumer("images", handler):
+            time.sleep(600)
+        """
+        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id", timeout=60)) as waiting:
+            with python(code, subprocess_env) as first:
+                assert readline(first) == "running 1"
+            with python(code, subprocess_env) as second:
+                assert readline(second) == "running 2"
+                assert waiting.value(60) == "run 2"
+
+    def test_p6_a_caller_that_leaves_leaves_no_trace(self) -> None:
+        from django_leasequeue.queue.replies import get_hub
+
+        queue = jobqueue()
+        hub = get_hub(queue.using)
+        for _ in range(3):
+            with pytest.raises(WaitTimeout):
+                queue.enqueue_and_wait(1, timeout=0.05)
+        assert (hub._tickets, hub._unbound, hub._heard, hub._subscription) == ({}, {}, {}, None)
+
+    async def test_p6_a_cancelled_caller_leaves_no_trace(self) -> None:
+        from django_leasequeue.queue.replies import get_hub
+
+        queue = jobqueue()
+        await queue.acreate()
+        task = asyncio.create_task(queue.aenqueue_and_wait(1))
+        while not (await queue.acounts()).ready:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert get_hub(queue.using).waiting == 0
+
+
+def channels(queue: Queue) -> list[str]:
+    """Who is told of the end of the queue's first job."""
+    return [name for job in queue.list_jobs().jobs[:1] for name in (job.reply_to or "").split()]
+
+
+def _many(queue: Queue, count: int) -> int:
+    return sum(queue.enqueue_and_wait(number, timeout=60) == {"echo": number} for number in range(count))
+
+
+def kill_listeners(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query LIKE 'LISTEN %'"
+        )
+
+
+@pytest.mark.django_db
+class TestP12Serializers:
+    def _round_trip(self, queue: Queue, value: Any) -> Any:
+        receipt = queue.enqueue(value)
+        [job] = queue.claim()
+        queue.ack(job, job.payload)
+        return queue.get_result(receipt)
+
+    def test_p12_json_by_default(self) -> None:
+        value = {"a": [1, 2.5, None, True, "ü"], "b": {}}
+        assert self._round_trip(jobqueue(), value) == value
+
+    def test_p12_bytes_need_no_serializer(self) -> None:
+        assert self._round_trip(jobqueue(), b"\x00\x01\xff") == b"\x00\x01\xff"
+
+    def test_p12_messagepack(self, clock: engine_clock.Clock) -> None:
+        value = {"frames": b"\x00\xff", "at": clock.now, 7: [None, "x"]}
+        assert self._round_trip(jobqueue(serializer="msgpack"), value) == value
+
+    def test_p12_a_pair_by_dotted_path(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"SERIALIZERS": {"pickled": "pickle", "pair": ("pickle.dumps", "pickle.loads")}}
+        for name in ("pickled", "pair"):
+            assert self._round_trip(jobqueue(name, serializer=name), {1, 2}) == {1, 2}
+
+    def test_p12_an_object_with_both(self) -> None:
+        class Reversed:
+            @staticmethod
+            def dumps(value: str) -> bytes:
+                return value[::-1].encode()
+
+            @staticmethod
+            def loads(body: bytes) -> str:
+                return body.decode()[::-1]
+
+        queue = jobqueue(serializer=Reversed())
+        assert self._round_trip(queue, "abc") == "abc"
+        assert bytes(JobResult.objects.get().result_body) == b"cba"
+
+    def test_p12_the_database_names_the_queues_serializer(self) -> None:
+        jobqueue(serializer="msgpack").create()
+        assert self._round_trip(Queue("images"), b"raw") == b"raw"
+        assert bytes(JobResult.objects.get().result_body) == b"\xc4\x03raw"
+
+    def test_p12_the_settings_declare_it(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"QUEUES": {"images": {"preset": "jobqueue", "serializer": "msgpack"}}}
+        assert self._round_trip(Queue("images"), {1: 2}) == {1: 2}
+
+    def test_p12_what_cannot_be_written_is_refused(self) -> None:
+        for serializer, value in (("json", {1, 2}), ("msgpack", object()), ("bytes", "text")):
+            with pytest.raises((SerializerError, InvalidOption)):
+                jobqueue(serializer, serializer=serializer).enqueue(value)
+
+    def test_p12_what_cannot_be_read_says_which_job(self) -> None:
+        queue = jobqueue()
+        queue.enqueue(b"\xc1", key="id")
+        [job] = Queue("images", serializer="msgpack").claim()
+        with pytest.raises(SerializerError, match="job id"):
+            _ = job.payload
+
+    def test_p12_an_unknown_one_says_what_there_is(self) -> None:
+        with pytest.raises(InvalidOption, match="bytes, json, msgpack"):
+            jobqueue(serializer="yaml").enqueue(1)
+
+    @pytest.mark.parametrize("path", ["no.such.module", ("pickle.dumps",), 5])
+    def test_p12_a_wrong_path_says_so(self, settings: Any, path: Any) -> None:
+        settings.LEASEQUEUE = {"SERIALIZERS": {"mine": path}}
+        with pytest.raises(InvalidOption, match="SERIALIZERS"):
+            jobqueue(serializer="mine").enqueue(1)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestP13OneTransaction:
+    def test_p13_state_result_removal_and_notification_together(self, test_dsn: str) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id", reply_to="p13")
+        [job] = queue.claim()
+        with psycopg.connect(test_dsn, autocommit=True) as other:
+            other.execute("LISTEN p13")
+            with transaction.atomic():
+                queue.ack(job, "result")
+                assert _others_view(queue) == ("processing", None)
+                assert list(other.notifies(timeout=0.2)) == []
+            assert _others_view(queue) == ("completed", "result")
+            [told] = other.notifies(timeout=20, stop_after=1)
+        assert told.payload == f"{job.seq}:1:id"
+
+    def test_p13_a_rollback_undoes_all(self, test_dsn: str) -> None:
+        queue = jobqueue()
+        queue.enqueue(1, key="id", reply_to="p13")
+        [job] = queue.claim()
+        with psycopg.connect(test_dsn, autocommit=True) as other:
+            other.execute("LISTEN p13")
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                queue.ack(job, "result")
+                raise ZeroDivisionError
+            assert list(other.notifies(timeout=0.2)) == []
+        assert states(queue) == "processing"
+        assert queue.ack(job, "result").state == "completed"
+
+    def test_p13_an_enqueue_is_part_of_the_callers_transaction(self) -> None:
+        queue = jobqueue()
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            queue.enqueue(1, key="id")
+            raise ZeroDivisionError
+        assert states(queue) is None
+
+
+def _others_view(queue: Queue) -> tuple[str | None, Any]:
+    with ThreadResult(lambda: (states(queue), queue.get_result("id"))) as result:
+        answer: tuple[str | None, Any] = result.value()
+    return answer

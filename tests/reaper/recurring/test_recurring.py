@@ -1,0 +1,399 @@
+"""Recurring tasks: each tick once whoever looks, nothing made up for, settings and database, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import OperationalError, connection, connections
+
+from django_leasequeue import engine
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.models import Job, RecurringTask
+from django_leasequeue.reaper import Duty, Reaper, Turn
+from django_leasequeue.reaper.recurring import declared
+from django_leasequeue.reaper.recurring.duty import RecurringDuty
+from django_leasequeue.reaper.recurring.enqueue import enqueue_tick
+
+REPORT = "tests.reaper.recurring.tasks.report"
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(NOON)) as held:
+        yield held
+
+
+class Looker:
+    """Someone who has the duty: looks once, with a memory of its own."""
+
+    def __init__(self) -> None:
+        self._duty = RecurringDuty()
+
+    def look(self) -> list[Any]:
+        """Look; return the arguments of the jobs that are there now."""
+        with connect("default") as own:
+            assert self._duty(Turn(own, "default")) is False
+        return jobs()
+
+
+def jobs() -> list[Any]:
+    """The first argument of every job, oldest first."""
+    return [(job.data or {}).get("args", [None])[0] for job in Job.objects.order_by("seq")]
+
+
+def made(name: str = "report", schedule: str = "0 * * * *", **fields: Any) -> RecurringTask:
+    return RecurringTask.objects.create(
+        **{"name": name, "schedule": schedule, "task": REPORT, "args": [name], **fields}
+    )
+
+
+def next_tick(name: str = "report") -> datetime | None:
+    return RecurringTask.objects.get(name=name).next_tick_at
+
+
+def test_each_tick_is_enqueued_once(clock) -> None:
+    made()
+    looker = Looker()
+    assert looker.look() == [], "it begins with the next tick"
+    assert next_tick() == NOON + timedelta(hours=1)
+    clock.advance(minutes=59, seconds=59)
+    assert looker.look() == []
+    clock.advance(seconds=1)
+    assert looker.look() == ["report"]
+    assert looker.look() == ["report"]
+    row = RecurringTask.objects.get()
+    assert (row.last_tick_at, row.next_tick_at) == (NOON + timedelta(hours=1), NOON + timedelta(hours=2))
+    clock.advance(hours=1)
+    assert looker.look() == ["report"] * 2
+
+
+def test_what_was_missed_is_made_up_for_by_one_run(clock) -> None:
+    made()
+    made("often", "every 10 seconds")
+    Looker().look()
+    clock.advance(days=3, minutes=30)
+    assert sorted(Looker().look()) == ["often", "report"]
+    assert RecurringTask.objects.get(name="report").last_tick_at == NOON + timedelta(days=3)
+    assert next_tick() == NOON + timedelta(days=3, hours=1)
+    assert next_tick("often") == clock.now + timedelta(seconds=10)
+    assert sorted(Looker().look()) == ["often", "report"]
+
+
+def test_one_run_per_tick_however_many_look_at_the_same_time(clock) -> None:
+    made()
+    Looker().look()
+    clock.advance(hours=1)
+
+    def look(_: int) -> None:
+        try:
+            Looker().look()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(look, range(8)))
+    assert jobs() == ["report"]
+
+
+def test_who_comes_second_gets_nothing(clock) -> None:
+    row = made()
+    tick, following = NOON, NOON + timedelta(hours=1)
+    assert enqueue_tick("default", row.pk, tick, following)
+    assert not enqueue_tick("default", row.pk, tick, following)
+    assert not enqueue_tick("default", row.pk, tick - timedelta(hours=1), following)
+    assert enqueue_tick("default", row.pk, following, following + timedelta(hours=1))
+    assert jobs() == ["report"] * 2
+
+
+def test_the_tick_is_not_taken_when_the_enqueue_is_rolled_back(clock, monkeypatch, caplog) -> None:
+    row = made()
+    looker = Looker()
+    looker.look()
+    clock.advance(hours=1)
+    from tests.reaper.recurring import tasks
+
+    enqueue = type(tasks.report).enqueue
+
+    def broken(task: Any, *args: Any, **kwargs: Any) -> Any:
+        enqueue(task, *args, **kwargs)
+        raise OperationalError("the connection broke")
+
+    monkeypatch.setattr(type(tasks.report), "enqueue", broken)
+    with pytest.raises(OperationalError):
+        looker.look()
+    assert jobs() == []
+    row.refresh_from_db()
+    assert row.last_tick_at is None
+    monkeypatch.undo()
+    assert looker.look() == ["report"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "tests.reaper.recurring.tasks.missing"}, "there is no task at"),
+        ({"task": "no.such.module"}, "there is no task at"),
+        ({"task": "tests.reaper.recurring.tasks.plain"}, "is not a task"),
+        ({"backend": "nowhere"}, "nowhere"),
+        ({"task": "tests.reaper.recurring.tasks.placed", "args": [1]}, None),
+    ],
+)
+def test_what_cannot_be_enqueued_is_told_once_a_tick_and_stops_no_other(clock, caplog, fields, message) -> None:
+    made("broken", **fields)
+    made("fine")
+    looker = Looker()
+    looker.look()
+    clock.advance(hours=1)
+    looker.look()
+    looker.look()
+    assert "fine" in jobs()
+    if message is not None:
+        assert caplog.text.count("Recurring task broken could not be enqueued; its tick of") == 1
+        assert message in caplog.text
+    assert next_tick("broken") == NOON + timedelta(hours=2)
+
+
+def test_a_schedule_that_cannot_be_read_is_told_once(clock, caplog) -> None:
+    row = made("wrong", "61 * * * *")
+    made("zone", timezone="Mars/Olympus")
+    made("fine", "every minute")
+    looker = Looker()
+    for _ in range(3):
+        looker.look()
+        clock.advance(minutes=1)
+    assert jobs() == ["fine"] * 2
+    assert caplog.text.count("Recurring task wrong does not run") == 1
+    assert caplog.text.count("Recurring task zone does not run") == 1
+    RecurringTask.objects.filter(pk=row.pk).update(schedule="*/1 * * * *")
+    looker.look()
+    clock.advance(minutes=1)
+    assert "wrong" in looker.look()
+
+
+def test_a_new_schedule_holds_from_now_on(clock) -> None:
+    row = made(schedule="@yearly")
+    looker = Looker()
+    looker.look()
+    RecurringTask.objects.filter(pk=row.pk).update(schedule="every minute")
+    assert looker.look() == []
+    assert next_tick() == NOON + timedelta(minutes=1)
+    clock.advance(minutes=1)
+    assert looker.look() == ["report"]
+    # A tick of the old schedule that has come meanwhile is none of the new one.
+    RecurringTask.objects.filter(pk=row.pk).update(schedule="30 5 * * *", next_tick_at=clock.now)
+    assert looker.look() == ["report"]
+    assert next_tick() == datetime(2030, 1, 2, 5, 30, tzinfo=UTC)
+
+
+def test_what_is_disabled_does_not_run_and_makes_nothing_up_for(clock) -> None:
+    row = made(enabled=False)
+    looker = Looker()
+    looker.look()
+    clock.advance(hours=5)
+    assert looker.look() == []
+    RecurringTask.objects.filter(pk=row.pk).update(enabled=True)
+    looker.look()
+    clock.advance(hours=1)
+    assert looker.look() == ["report"]
+    RecurringTask.objects.filter(pk=row.pk).update(enabled=False)
+    clock.advance(hours=5)
+    looker.look()
+    RecurringTask.objects.filter(pk=row.pk).update(enabled=True)
+    assert looker.look() == ["report"]
+    assert next_tick() == clock.now + timedelta(hours=1)
+
+
+def test_where_and_how_it_is_enqueued(clock) -> None:
+    made("plain", "every minute", args=[1, "two"], kwargs={"three": [3]})
+    made("placed", "every minute", task="tests.reaper.recurring.tasks.placed", args=[])
+    made(
+        "moved",
+        "every minute",
+        task="tests.reaper.recurring.tasks.placed",
+        args=[],
+        queue_name="mail",
+        priority=-7,
+        backend="",
+    )
+    looker = Looker()
+    looker.look()
+    clock.advance(minutes=1)
+    looker.look()
+    found = {(job.queue.name, job.name, job.rank): job for job in Job.objects.select_related("queue")}
+    assert set(found) == {
+        ("default", REPORT, 0),
+        ("elsewhere", "tests.reaper.recurring.tasks.placed", -5),
+        ("mail", "tests.reaper.recurring.tasks.placed", 7),
+    }
+    assert found["default", REPORT, 0].data == {"args": [1, "two"], "kwargs": {"three": [3]}}
+
+
+def test_zones_and_summer_time(clock) -> None:
+    made("berlin", "30 2 * * *", timezone="Europe/Berlin")
+    clock.now = datetime(2030, 3, 30, 12, tzinfo=UTC)
+    looker = Looker()
+    looker.look()
+    assert next_tick("berlin") == datetime(2030, 3, 31, 1, tzinfo=UTC), "02:30 is left out that day: 03:00"
+    clock.now = datetime(2030, 3, 31, 1, tzinfo=UTC)
+    looker.look()
+    assert next_tick("berlin") == datetime(2030, 4, 1, 0, 30, tzinfo=UTC)
+    assert jobs() == ["berlin"]
+
+
+# Declared in the settings
+
+
+def declare(settings: Any, **tasks: Any) -> None:
+    settings.LEASEQUEUE = {"RECURRING": tasks}
+
+
+def sync() -> declared.Synced:
+    return engine.run(declared.sync())
+
+
+def test_the_settings_are_carried_over_to_the_table(settings, clock) -> None:
+    settings.TIME_ZONE = "Europe/Berlin"
+    declare(
+        settings,
+        a={"task": REPORT, "schedule": "@daily"},
+        b={
+            "task": REPORT,
+            "schedule": timedelta(minutes=5),
+            "timezone": "UTC",
+            "args": ["b"],
+            "kwargs": {"x": 1},
+            "queue_name": "mail",
+            "priority": 3,
+            "backend": "default",
+            "enabled": False,
+        },
+    )
+    assert sync().made == ["a", "b"]
+    assert sync() == ([], [], [], [], {})
+    first, second = RecurringTask.objects.order_by("name")
+    assert (first.schedule, first.timezone, first.args, first.enabled, first.from_settings) == (
+        "@daily",
+        "Europe/Berlin",
+        [],
+        True,
+        True,
+    )
+    assert (second.schedule, second.kwargs, second.queue_name, second.priority, second.enabled) == (
+        "every 300 seconds",
+        {"x": 1},
+        "mail",
+        3,
+        False,
+    )
+    declare(settings, b={"task": REPORT, "schedule": "every 10 minutes"})
+    outcome = sync()
+    assert (outcome.changed, outcome.disabled) == (["b"], ["a"])
+    assert not RecurringTask.objects.get(name="a").enabled
+    declare(settings, a={"task": REPORT, "schedule": "@daily"})
+    assert (sync().changed, RecurringTask.objects.get(name="a").enabled) == (["a"], True)
+
+
+def test_what_was_made_in_the_database_is_left_alone(settings) -> None:
+    made("mine", "@weekly")
+    declare(settings, mine={"task": REPORT, "schedule": "@daily"})
+    outcome = sync()
+    assert (outcome.kept, outcome.changed) == (["mine"], [])
+    assert RecurringTask.objects.get().schedule == "@weekly"
+    declare(settings)
+    assert sync().disabled == []
+    assert RecurringTask.objects.get().enabled
+
+
+def test_a_reaper_carries_them_over_when_it_begins(settings, clock) -> None:
+    declare(settings, tick={"task": REPORT, "schedule": "every 30 seconds", "args": ["tick"]})
+    reaper = Reaper(duties=[Duty("recurring", RecurringDuty(), 1.0)])
+    assert reaper.lead()
+    try:
+        for _ in range(91):
+            reaper.tick()
+            clock.advance(seconds=1)
+        assert jobs() == ["tick"] * 3
+    finally:
+        reaper.resign()
+
+
+def test_migrate_carries_them_over(settings, caplog) -> None:
+    made("mine", "@weekly")
+    declare(settings, mine={"task": REPORT, "schedule": "@daily"}, ours={"task": REPORT, "schedule": "@daily"})
+    call_command("migrate", verbosity=0)
+    assert set(RecurringTask.objects.values_list("name", "schedule")) == {("mine", "@weekly"), ("ours", "@daily")}
+    assert "Recurring task mine was made in the database" in caplog.text
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE leasequeue_recurringtask RENAME COLUMN schedule TO cron")
+        try:
+            declared.on_migrate("default")
+            assert "not those of this version" in caplog.text
+            cursor.execute("ALTER TABLE leasequeue_recurringtask RENAME TO elsewhere")
+            declared.on_migrate("default")
+        finally:
+            cursor.execute("ALTER TABLE IF EXISTS elsewhere RENAME TO leasequeue_recurringtask")
+            cursor.execute("ALTER TABLE leasequeue_recurringtask RENAME COLUMN cron TO schedule")
+    declared.on_migrate("another")
+
+
+def test_only_the_reaper_of_one_database_has_the_clock(settings, clock) -> None:
+    declare(settings, tick={"task": REPORT, "schedule": "every 30 seconds"})
+    with connect("default") as own:
+        assert RecurringDuty()(Turn(own, "another")) is False
+    assert not RecurringTask.objects.exists()
+
+
+def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
+    declare(settings, bad={"task": REPORT, "schedule": "nonsense"}, good={"task": REPORT, "schedule": "every minute"})
+    Looker().look()
+    assert [row.name for row in RecurringTask.objects.all()] == ["good"]
+    assert "Recurring task bad of the settings is not used" in caplog.text
+    declare(settings, good={"task": REPORT, "schedule": "nonsense"})
+    assert sync().disabled == [], "what became wrong goes on as it was"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "must be a dict"),
+        ({"schedule": "@daily"}, "'task' is missing"),
+        ({"task": REPORT}, "'schedule' is missing"),
+        ({"task": REPORT, "schedule": "@daily", "cron": 1}, "'cron' is not one of"),
+        ({"task": "", "schedule": "@daily"}, "task must be a text"),
+        ({"task": REPORT, "schedule": 5}, "schedule must be a text"),
+        ({"task": REPORT, "schedule": timedelta(seconds=0.5)}, "whole seconds"),
+        ({"task": REPORT, "schedule": timedelta(0)}, "from a second"),
+        ({"task": REPORT, "schedule": "@daily", "timezone": "X"}, "not a time zone"),
+        ({"task": REPORT, "schedule": "@daily", "args": "ab"}, "args must be a list"),
+        ({"task": REPORT, "schedule": "@daily", "args": [object()]}, "args must be JSON"),
+        ({"task": REPORT, "schedule": "@daily", "kwargs": {"x": float("nan")}}, "kwargs must be JSON"),
+        ({"task": REPORT, "schedule": "@daily", "priority": "high"}, "priority must be"),
+        ({"task": REPORT, "schedule": "@daily", "enabled": 1}, "enabled must be"),
+        ({"task": REPORT, "schedule": "@daily", "queue_name": None}, "queue_name must be"),
+    ],
+)
+def test_what_a_declaration_must_be(settings, given, message) -> None:
+    declare(settings, task=given)
+    outcome = sync()
+    assert message in outcome.invalid["task"]
+    assert not RecurringTask.objects.exists()
+
+
+def test_the_connection_of_django_is_used_for_due_ticks_only(clock) -> None:
+    made()
+    Looker().look()
+    connection.close()
+    with connect("default") as own:
+        duty = RecurringDuty()
+        for _ in range(3):
+            duty(Turn(own, "default"))
+    assert connection.connection is None
