@@ -15,9 +15,14 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.db import connections
+from hypothesis import settings as hypothesis_settings
 
 from django_leasequeue.devdb import TemporaryServer, url_from_database
 from tests.support.databases import OwnDatabase
+
+# How long an example takes says something about the machine, not about what it shows.
+hypothesis_settings.register_profile("untimed", deadline=None)
+hypothesis_settings.load_profile("untimed")
 
 HOME = Path(settings.BASE_DIR) / ".leasequeue"
 

@@ -15,6 +15,7 @@ from django_leasequeue.admin import concerns, reading
 from django_leasequeue.admin.figures import capped, span
 from django_leasequeue.engine import Ending
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import Job, LiveJob, OperatorAction, Queue, QueueFloor, Worker
 from django_leasequeue.worker.statements import Presence, say_presence
 from tests.admin.pages import Page
@@ -49,7 +50,7 @@ def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
 
 def warned(queue: int) -> list[str]:
     """What a queue is warned of, in words."""
-    counts = engine.run(engine.stats.counts_by_id([queue]))[queue]
+    counts = engine.run(counts_by_id([queue]))[queue]
     health = reading.read(reading.read_health([queue]))[queue]
     return [concern.text for concern in concerns.of_queue(counts, health, engine_clock.now())]
 

@@ -86,6 +86,7 @@ def said() -> Iterator[list[str]]:
 
 def check_said(said: list[str]) -> None:
     """Check that the fault was said in one line, and its end in another."""
+    eventually(lambda: len(said) >= 2)
     failed, back = said
     assert failed.startswith("Heartbeats fail, trying again")
     assert back.startswith("Heartbeats go on")

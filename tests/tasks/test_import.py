@@ -20,7 +20,7 @@ def work():
     pass
 
 work.using(priority=3, timeout=2)
-import django_leasequeue.engine, django_leasequeue.presets, django_leasequeue.routing
+import django_leasequeue.engine, django_leasequeue.engine.queues.presets, django_leasequeue.engine.queues.routing
 loaded = sorted(name for name in sys.modules if name.startswith("django_leasequeue.models"))
 assert not loaded, loaded
 print("no model was loaded")
