@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -91,6 +92,31 @@ class TestReady:
         engine.run(engine.ack([early.seq], NODE))
         raise_floors()
         assert self.floor > early.seq
+
+    def test_waits_for_the_newest_transaction_of_all(self) -> None:
+        """Nothing has ended since it began: it lies beyond every snapshot's end."""
+        (back,) = put()
+        one()
+        engine.run(engine.nack([back], NODE))
+        proposals = Proposals()
+        with own_connection() as reaper, open_transaction() as slow:
+            for _ in range(4):
+                reaper.run(engine.advance_floors(proposals))
+            (early,) = slow.run(engine.enqueue("work", [NewJob(data="slow")]))
+            for _ in range(5):
+                reaper.run(engine.advance_floors(proposals))
+                assert self.floor <= early.seq
+            slow.connection.commit()
+        assert seqs(claim(9)) == [back, early.seq]
+
+    def test_a_transaction_that_wrote_before_proposes_nothing(self) -> None:
+        """Its id may be older than that of another, which drew a number below."""
+        drain(5)
+        proposals = Proposals()
+        with open_transaction() as writer:
+            writer.run(engine.enqueue("other", [NewJob()]))
+            assert {floor.mark for floor in writer.run(engine.advance_floors(proposals))} == {None}
+            assert proposals.parameters()["ids"] == "{}"
 
     def test_a_number_drawn_while_the_floor_was_proposed_is_not_passed(self) -> None:
         """Nothing waits: the floor may go to the next number, but not to one read after the snapshot it rests on."""
@@ -247,6 +273,7 @@ class TestReady:
     def test_while_many_come_and_go_nothing_is_lost(self) -> None:
         """Producers, claimers that give back and two that raise floors, each on its own connection."""
         total, given_back = 600, set()
+        patience = time.monotonic() + 120
         with (
             own_connection() as producer,
             own_connection() as slow_producer,
@@ -268,7 +295,7 @@ class TestReady:
 
             def work() -> int:
                 done = 0
-                while done < total:
+                while done < total and time.monotonic() < patience:
                     jobs = worker.run(engine.claim("work", NODE, 15))
                     back = [job.seq for job in jobs[::3] if job.seq not in given_back]
                     given_back.update(back)
@@ -288,8 +315,8 @@ class TestReady:
             working = threads.submit(work)
             reaping = [threads.submit(reap, executor) for executor in (reaper, second)]
             for part in producing:
-                part.result(60)
-            assert working.result(60) == total
+                part.result(150)
+            assert working.result(150) == total
             for part in reaping:
                 part.result(60)
         assert not Job.objects.exists()

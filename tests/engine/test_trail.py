@@ -176,32 +176,54 @@ class TestOwnFloors:
         return floor
 
     def test_they_rise_with_the_claims(self, claimer: Claimer) -> None:
-        numbers = put(8)
+        numbers = put(800)
         for _ in range(4):
-            claimer.claim()
-        assert numbers[2] <= self.floor(claimer) <= numbers[6]
+            claimer.claim(200)
+        assert numbers[200] <= self.floor(claimer) <= numbers[600]
 
-    def test_they_rise_when_nothing_is_ready(self, claimer: Claimer) -> None:
-        numbers = put(2)
+    def test_a_few_positions_are_not_worth_a_transaction_id(self, claimer: Claimer) -> None:
+        put(200)
+        for _ in range(5):
+            claimer.claim(200)
+        before = self.floor(claimer)
+        put(8)
         for _ in range(5):
             claimer.claim()
+        assert self.floor(claimer) == before > 0
+
+    def test_they_rise_when_nothing_is_ready(self, claimer: Claimer) -> None:
+        numbers = put(200)
+        for _ in range(5):
+            claimer.claim(200)
         assert self.floor(claimer) > numbers[-1]
 
     def test_they_wait_for_what_may_be_committed_below_them(self, claimer: Claimer) -> None:
         with open_transaction() as slow:
             (late,) = slow.run(engine.enqueue("work", [NewJob()]))
-            put(8)
+            put(800)
+            for _ in range(6):
+                claimer.claim(200)
+            assert self.floor(claimer) <= late.seq
+            slow.connection.commit()
+        assert seqs(claimer.claim()) == [late.seq]
+
+    def test_they_wait_for_the_newest_transaction_of_all(self, claimer: Claimer) -> None:
+        """Nothing has ended since it began: it lies beyond every snapshot's end."""
+        put(110)
+        claimer.claim(200)
+        with open_transaction() as slow:
+            (late,) = slow.run(engine.enqueue("work", [NewJob()]))
             for _ in range(6):
                 claimer.claim()
-            assert self.floor(claimer) <= late.seq
+                assert self.floor(claimer) <= late.seq
             slow.connection.commit()
         assert seqs(claimer.claim()) == [late.seq]
 
     def test_they_do_not_outlive_the_connection(self, claimer: Claimer) -> None:
         """After a crash of the server numbers may be drawn once more."""
-        put(8)
+        put(800)
         for _ in range(3):
-            claimer.claim()
+            claimer.claim(200)
         assert self.floor(claimer)
         with own_connection() as executor:
             claimer.executor = Counting(executor)

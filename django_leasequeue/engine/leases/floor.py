@@ -13,7 +13,8 @@ from ..operation import Steps, operation
 class Floor(NamedTuple):
     """A floor: what is below ``value`` need not be read. ``low`` is the lowest live value, seen before ``mark``.
 
-    ``oldest`` is the oldest transaction that runs; no number from ``head`` on had been drawn.
+    ``mark`` is None where the caller's transaction proposes nothing. ``oldest`` is the oldest transaction that runs; no
+    number from ``head`` on had been drawn.
     """
 
     queue_id: int
@@ -21,7 +22,7 @@ class Floor(NamedTuple):
     rank: int
     value: int
     low: int
-    mark: int
+    mark: int | None
     oldest: int
     head: int
 
@@ -30,18 +31,18 @@ class Proposals:
     """The last proposals of a caller of ``advance_floors``: the next call raises floors to them if they hold."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int], Floor] = {}
+        #: (queue id, kind, rank) -> (lowest live value, its mark).
+        self._known: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._head = 0
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of floor.sql."""
-        known = self._known.values()
         return {
-            "ids": arrays.integers([floor.queue_id for floor in known]),
-            "kinds": arrays.integers([floor.kind for floor in known]),
-            "ranks": arrays.integers([floor.rank for floor in known]),
-            "lows": arrays.integers([floor.low for floor in known]),
-            "marks": arrays.integers([floor.mark for floor in known]),
+            "ids": arrays.integers([queue_id for queue_id, _, _ in self._known]),
+            "kinds": arrays.integers([kind for _, kind, _ in self._known]),
+            "ranks": arrays.integers([rank for _, _, rank in self._known]),
+            "lows": arrays.integers([low for low, _ in self._known.values()]),
+            "marks": arrays.integers([mark for _, mark in self._known.values()]),
             "head": self._head,
         }
 
@@ -53,8 +54,10 @@ class Proposals:
             self._head = floor.head
             place = floor[:3]
             before = known.get(place)
-            # An older proposal comes true sooner than a new one.
-            self._known[place] = floor if before is None or before.mark <= floor.oldest else before
+            if before is not None and before[1] > floor.oldest:
+                self._known[place] = before  # it comes true sooner than a new one
+            elif floor.mark is not None:
+                self._known[place] = (floor.low, floor.mark)
 
 
 class OwnFloors:
@@ -85,14 +88,14 @@ class OwnFloors:
             "head": self._head,
         }
 
-    def note(self, pid: int, head: int, oldest: int, mark: int, seen: Mapping[tuple[int, int], int]) -> None:
+    def note(self, pid: int, head: int, oldest: int, mark: int | None, seen: Mapping[tuple[int, int], int]) -> None:
         """Remember a look.
 
         Args:
             pid: of the connection's server process.
             head: no number from it on had been drawn.
             oldest: the oldest transaction that runs.
-            mark: the next transaction.
+            mark: drawn after the look; None proposes nothing.
             seen: (queue id, rank) -> the lowest live position, at most ``head`` of the look before.
         """
         if pid != self._pid or len(self._floors) > self.MOST:
@@ -100,11 +103,13 @@ class OwnFloors:
         elif self._head:
             for place, low in seen.items():
                 before = self._proposed.get(place)
-                if before is not None and before[1] <= oldest:
-                    self._floors[place] = max(self._floors.get(place, 0), min(before[0], low))
-                elif before is not None:
+                if before is not None and before[1] > oldest:
                     continue  # it comes true sooner than a new one
-                self._proposed[place] = (low, mark)
+                if before is not None:
+                    self._floors[place] = max(self._floors.get(place, 0), min(before[0], low))
+                    del self._proposed[place]
+                if mark is not None:
+                    self._proposed[place] = (low, mark)
         self._head = head
 
 

@@ -14,7 +14,7 @@ class Look(NamedTuple):
     """What claim_look.sql says of one queue.
 
     ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
-    each when no transaction before ``mark`` runs any more; none before ``oldest`` does. No number from ``head`` on was
+    each when no transaction before ``mark`` (None: never) runs any more; none before ``oldest`` does. No number from ``head`` on was
     drawn.
     """
 
@@ -29,7 +29,7 @@ class Look(NamedTuple):
     lows: list[int]
     proposed: list[int]
     oldest: int
-    mark: int
+    mark: int | None
     head: int
     pid: int
 

@@ -9,11 +9,12 @@
 -- Pages: 480
 -- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (0 unless it does, 1 expired leases, 2 due delayed jobs,
 --   4 expired messages), whether jobs came back to an old place, whether there are fresh ones, its ranks in order, the lowest
---   position worth reading of each, what may become the caller's own floor of each; oldest running transaction, mark (the next
---   transaction), head for the next call, pid.
+--   position worth reading of each, what may become the caller's own floor of each; oldest running transaction, mark (as in
+--   floor.sql; null when a floor would rise by less than 100 positions, or in a transaction that had an id before), head for
+--   the next call, pid.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
-        pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
+        pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_current_xact_id_if_assigned() IS NULL AS marks,
         COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head
 ), own AS MATERIALIZED (
     SELECT o.* FROM ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(places)s::int[]), unnest(%(floors)s::bigint[]))
@@ -36,10 +37,11 @@ SELECT q.id, q.name, q.type, q.gives, CASE WHEN NOT q.gives THEN 0 ELSE
     + 4 * ((SELECT true FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL
         AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) IS NOT NULL)::int END,
     COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}'),
-    COALESCE(x.proposed, '{}'), t.xmin, t.xmax, t.head, pg_backend_pid()
+    COALESCE(x.proposed, '{}'), t.xmin, CASE WHEN t.marks AND x.gain > 100 THEN pg_current_xact_id()::text::bigint END, t.head,
+    pg_backend_pid()
 FROM t, q CROSS JOIN LATERAL (
     SELECT array_agg(k.rank) AS ranks, array_agg(COALESCE(w.first, v.low)) AS lows,
-        array_agg(COALESCE(w.first, %(head)s::bigint)) AS proposed, bool_or(w.first IS NOT NULL) AS fresh,
+        array_agg(COALESCE(w.first, %(head)s::bigint)) AS proposed, max(COALESCE(w.first, %(head)s::bigint) - v.low) AS gain, bool_or(w.first IS NOT NULL) AS fresh,
         bool_or(EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank AND r.lane = 1
             ORDER BY r.position LIMIT 1)) AS again
     FROM (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id ORDER BY k.rank) k

@@ -1,19 +1,22 @@
--- Purpose: raise floors. A caller proposes the lowest live value that it saw, with a mark (the next transaction id of that
---   moment); when every transaction below the mark has ended, nothing lower can appear any more but what is there now. So:
---   raise to the proposed value, or to what is lower by then; and propose anew. Times are held 5 seconds back. Of a queue
---   in which there is nothing they are raised every 10 seconds only.
+-- Purpose: raise floors. A caller proposes the lowest live value that it saw, with a mark, a transaction id of its own that is
+--   drawn after that; when every transaction below the mark has ended, nothing lower can appear any more but what is there now.
+--   So: raise to the proposed value, or to what is lower by then; and propose anew. (Who draws a number of a job has a
+--   transaction id by then. A snapshot's xmax is no mark: it is only one more than the last that ended, and transactions
+--   beyond it may be running.) Times are held 5 seconds back. Of a queue in which there is nothing they are raised every 10
+--   seconds only.
 -- Parameters: queues (ids; null: all); arrays of equal length, what the caller proposed before: ids, kinds, ranks, lows, marks;
 --   head (the first number that had not been drawn when the caller asked last, for queues where nothing waits: one that is read
 --   here may have been drawn after the snapshot, by a transaction that the mark does not cover); now.
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, leasequeue_delayed_due,
 --   leasequeue_claim_deadline, each from the floor on.
 -- Pages: 60 + 7 a row
--- Returns: queue id, kind, rank, the floor now, lowest live value, mark, oldest running transaction, head for the next call.
+-- Returns: queue id, kind, rank, the floor now, lowest live value, mark (null in a transaction that had an id before),
+--   oldest running transaction, head for the next call.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         (extract(epoch FROM COALESCE(%(now)s::timestamptz, clock_timestamp()) - interval '5 seconds') * 1000000)::bigint AS limit,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
-        pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
+        pg_current_xact_id_if_assigned() IS NULL AS marks,
         COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head
 ), p AS MATERIALIZED (
     SELECT DISTINCT k.queue_id, 0 AS kind, k.rank::int AS rank FROM leasequeue_queuerank k
@@ -56,4 +59,5 @@ WITH t AS MATERIALIZED (
 ), cleared AS (
     DELETE FROM leasequeue_queuefloor WHERE id = ANY (ARRAY(SELECT id FROM old))
 )
-SELECT y.queue_id, y.kind, y.rank, y.floor, y.low, y.xmax, y.xmin, y.head FROM y
+SELECT y.queue_id, y.kind, y.rank, y.floor, y.low, CASE WHEN y.marks THEN pg_current_xact_id()::text::bigint END,
+    y.xmin, y.head FROM y
