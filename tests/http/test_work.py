@@ -194,10 +194,10 @@ def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Ser
 
 def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
-    with work(server, queue, lease_ms=400) as stream:
+    with work(server, queue, lease_ms=2_000) as stream:
         job = stream.event()
         server.post(f"topics/{queue}/extend", {"node": "w1", "seqs": seqs[:1], "lease_ms": 60_000})
-        stream.silence(0.7)
+        stream.silence(2.5)
         ack(server, queue, job)
         assert stream.event()["$seq"] == seqs[1]
 

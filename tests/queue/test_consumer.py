@@ -442,7 +442,7 @@ class TestTheHandler:
             said.set()
             go_on.wait(30)
 
-        queue = jobqueue(lease_ms=1_000)
+        queue = jobqueue(lease_ms=3_000)
         consume(queue, handler)
         queue.enqueue(1, key="id")
         assert said.wait(30)
@@ -481,13 +481,13 @@ class TestTheHandler:
         assert len(caught) == 1
 
     def test_a_handler_that_never_returns_keeps_its_lease_and_the_caller_its_timeout(self, consume: Any) -> None:
-        queue = jobqueue(lease_ms=300)
+        queue = jobqueue(lease_ms=2_000)
         finish = threading.Event()
         consume(queue, lambda job: finish.wait(60))
         from django_leasequeue.exceptions import WaitTimeout
 
         with pytest.raises(WaitTimeout):
-            queue.enqueue_and_wait(1, key="id", timeout=1)
+            queue.enqueue_and_wait(1, key="id", timeout=3)
         status = queue.get_status("id")
         assert status is not None
         assert (status.state, status.deliveries) == ("processing", 1)

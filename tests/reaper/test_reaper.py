@@ -26,7 +26,7 @@ from tests.engine.helpers import claim, make, put
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
-def wait_for(what: Callable[[], object], seconds: float = 20) -> None:
+def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "it did not happen in time"

@@ -26,8 +26,8 @@ def short_leases(milliseconds: int) -> None:
 
 
 def test_running_and_waiting_jobs_outlive_their_lease() -> None:
-    short_leases(400)
-    enqueue(*({"do": "sleep", "seconds": 0.3} for _ in range(6)))
+    short_leases(3_000)
+    enqueue(*({"do": "sleep", "seconds": 0.8} for _ in range(6)))
     done = burst(concurrency=1)
     assert done.state.figures.completed == 6
     assert done.state.figures.lost == 0
@@ -59,7 +59,7 @@ def take_away(seq: int) -> engine.LeasedJob:
         assert job.node is not None and job.claim is not None  # noqa: PT018
         # A part of the claim of its own.
         engine.run(engine.extend([seq], job.node, claims=[job.claim]))
-        past = F("deadline") - timedelta(milliseconds=1_200)
+        past = F("deadline") - timedelta(seconds=6)
         assert Claim.objects.filter(token=job.claim, seqs=[seq]).update(deadline=past) == 1
         engine.run(engine.sweep([job.queue_id]))
         (taken,) = engine.run(engine.claim("work", "another"))
@@ -68,7 +68,7 @@ def take_away(seq: int) -> engine.LeasedJob:
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
 def test_a_lost_lease_is_told_to_the_job_and_its_result_does_not_count(in_loop: bool) -> None:
-    short_leases(600)
+    short_leases(3_000)
     (seq,) = enqueue({"do": "wait", "async": in_loop})
     handler = Controls()
     with working(handler) as threaded:
@@ -101,7 +101,7 @@ class Controls(ScriptHandler):
 
 
 def test_a_waiting_job_whose_lease_is_lost_does_not_start() -> None:
-    short_leases(600)
+    short_leases(3_000)
     gate = Gate()
     enqueue({"do": "first"}, {})
     with working(gate, concurrency=1, prefetch=10) as threaded:

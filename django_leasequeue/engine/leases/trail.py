@@ -14,8 +14,8 @@ class Look(NamedTuple):
     """What claim_look.sql says of one queue.
 
     ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
-    each when no transaction before ``mark`` (None: never) runs any more; none before ``oldest`` does. No number from ``head`` on was
-    drawn.
+    each when no transaction before ``mark`` (None: never) runs any more; none before ``oldest`` does. No number from
+    ``head`` on was drawn.
     """
 
     queue_id: int
