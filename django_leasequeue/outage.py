@@ -1,5 +1,6 @@
-"""A database that is away for a while: which errors pass by themselves, and saying so in one line when it goes and one
-when it is back.
+"""A database that is away for a while.
+
+Which errors pass by themselves; one log line when it goes, one when it is back.
 """
 
 from __future__ import annotations

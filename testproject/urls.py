@@ -4,10 +4,12 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
+from django_leasequeue.http.views import not_found
 from django_leasequeue.http.zaqar.home import HomeView
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("v0", not_found),
     path("v0/", include("django_leasequeue.http.triage.urls")),
     path("v0/", include("django_leasequeue.http.topics.urls")),
     path("v1", HomeView.as_view()),

@@ -11,14 +11,13 @@ from django.contrib.admin import AdminSite
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
-from .. import engine
+from .. import conf, engine
 from ..engine import codec
 from ..engine.dead.action import CONFLICTS, MAX_REASON, edit_and_retry
 from ..engine.dead.filter import moment
 from ..engine.dead.search import DeadRow
 from ..engine.dead.triage import dead_rows
 from ..exceptions import InvalidOption, LeaseQueueError
-from ..http.options import options
 from ..http.payload import too_deep
 from . import audit, filters, pages, reading, redaction
 from .redaction import HIDDEN
@@ -73,7 +72,7 @@ def check_data(text: str, letter: DeadRow, real: Any, shown: Any) -> Any:
         edited = codec.loads(text)
     except ValueError as error:
         raise InvalidOption(f"This is not JSON: {error}.") from error
-    limit = options().MAX_DEPTH
+    limit = conf.settings.API.MAX_DEPTH
     if too_deep(edited, limit):
         raise InvalidOption(f"This is nested more than {limit} deep: flatten it.")
     made = restore(edited, shown, real)

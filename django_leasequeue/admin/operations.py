@@ -96,7 +96,7 @@ class BulkOperationAdmin(OperationAdmin):
         if request.method == "POST":
             return self._change(request, made)
         may = pages.allowed(request, f"{made.kind}_job")
-        leaders = DjangoExecutor(str(conf.settings.DATABASE)).fetch("reaper_leader", LOCK) if made.is_active else [()]
+        leaders = DjangoExecutor(conf.settings.DATABASE).fetch("reaper_leader", LOCK) if made.is_active else [()]
         context: dict[str, Any] = {
             "made": made,
             "buttons": _BUTTONS.get(OperationState(made.state), ()) if may else (),

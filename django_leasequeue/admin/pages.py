@@ -91,9 +91,13 @@ def page(
     """Return a page in the frame (``admin/leasequeue/base.html``); nothing of it is kept by caches.
 
     Args:
+        request: what is answered.
+        site: the admin site that it came to.
         template: its name below ``admin/leasequeue/``.
+        context: of the template, besides what the frame needs.
         title: heading and window title.
         crumbs: the way to it; the admin's start page comes by itself.
+        status: the HTTP status.
     """
     request.current_app = site.name
     response = TemplateResponse(

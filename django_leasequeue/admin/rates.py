@@ -32,6 +32,7 @@ def show(rates: Sequence[Rate], queue_id: int | None, now: datetime) -> Rates:
 
     Args:
         rates: what ``read_rates`` returned.
+        queue_id: of the queue.
         now: when it was read.
     """
     mine = {rate.bucket: rate for rate in rates if rate.queue_id == queue_id}

@@ -256,7 +256,7 @@ def steady(inner: Operation[T], *, log: bool = False) -> Steps[T]:
 
 def alias() -> str:
     """Return the database whose queues the pages show."""
-    return str(conf.settings.DATABASE)
+    return conf.settings.DATABASE
 
 
 def read(inner: Operation[T]) -> T:
@@ -294,6 +294,7 @@ def read_rates(
         queue_id: one queue; ``None``: each queue, and all together.
         seconds: how far back.
         bucket: seconds of one bucket.
+        size: events of one bucket that are read at most.
     """
     params = {"queue": queue_id, "seconds": seconds, "bucket": bucket, "size": size}
     rows = yield "admin/event_rates", params

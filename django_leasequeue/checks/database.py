@@ -13,7 +13,7 @@ from django.db import DatabaseError, connections, transaction
 
 from .. import conf
 from ..exceptions import InvalidOption
-from .settings import APP, Messages, has_psycopg_3, settings_usable
+from .settings import APP, Messages, has_psycopg_3
 
 #: Servers below this version lack what the statements need.
 OLDEST_SERVER = 150_000
@@ -24,7 +24,7 @@ def check_databases(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> Messages:
     """Check the server, the lease log, and the declared queues of the databases that hold queues."""
-    if not settings_usable() or not databases or not has_psycopg_3():
+    if conf.problems() or not databases or not has_psycopg_3():
         return []
     from ..engine.queues import routing
 

@@ -1,6 +1,6 @@
 """System checks of the settings: what goes wrong in practice, each with a number that stays and a hint what to do.
 
-Those that ask the database are in ``checks_database``: ``manage.py check --database default`` and ``migrate`` run them.
+Those that ask the database are in ``database``: ``manage.py check --database default`` and ``migrate`` run them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,6 @@ TAG = "leasequeue"
 SHORTEST_HEARTBEAT_MS = 1_000
 
 Messages = list[checks.CheckMessage]
-
-
-def settings_usable() -> bool:
-    """Whether ``LEASEQUEUE`` can be read at all."""
-    return isinstance(getattr(django_settings, "LEASEQUEUE", {}), dict)
 
 
 @checks.register(TAG, checks.Tags.compatibility)
@@ -93,56 +88,18 @@ def _runworker() -> Iterator[checks.CheckMessage]:
 @checks.register(TAG)
 def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Messages:
     """Check ``LEASEQUEUE``."""
-    if not settings_usable():
-        return [
-            checks.Error(
-                "LEASEQUEUE must be a dict.",
-                hint='For example LEASEQUEUE = {"DATABASE": "default"}; without it the defaults hold.',
-                id="leasequeue.E001",
-            )
-        ]
-    basics: Messages = [*_unknown_keys(), *_wrong_types(), *_aliases()]
+    if problems := conf.problems():
+        return [checks.Error(problem.message, hint=problem.hint, id="leasequeue.E001") for problem in problems]
+    basics: Messages = [*_aliases()]
     # What is wrong with a database would be told once more by what uses it.
     parts = [] if any(isinstance(message, checks.Error) for message in basics) else [*_worker_and_reaper()]
     return [*basics, *parts, *_declared_queues(), *_recurring()]
 
 
-def _unknown_keys() -> Iterator[checks.CheckMessage]:
-    for key in conf.unknown():
-        yield checks.Warning(
-            f"LEASEQUEUE[{key!r}] is not a setting: it has no effect.",
-            hint=f"The settings are {', '.join(sorted(conf.Settings.__dataclass_fields__))}.",
-            id="leasequeue.W002",
-        )
-
-
-def _wrong_types() -> Iterator[checks.CheckMessage]:
-    defaults = conf.Settings()
-    for key in conf.Settings.__dataclass_fields__:
-        default, value = getattr(defaults, key), getattr(conf.settings, key)
-        wanted: tuple[type, ...] = (int, float) if type(default) in (int, float) else (type(default),)
-        if default is None:
-            wanted = (str, type(None))
-        wrong = not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)
-        if wrong or (isinstance(value, int | float) and not isinstance(value, bool) and value < 0):
-            kind = "a number, 0 or more" if int in wanted else " or ".join(_name(each) for each in wanted)
-            yield checks.Error(
-                f"LEASEQUEUE[{key!r}] must be {kind}; it is {value!r}.",
-                hint=f"The default is {default!r}.",
-                id="leasequeue.E001",
-            )
-
-
-def _name(kind: type) -> str:
-    return {"NoneType": "None", "str": "a text", "dict": "a dict", "bool": "true or false"}.get(
-        kind.__name__, kind.__name__
-    )
-
-
 def _aliases() -> Iterator[checks.CheckMessage]:
     try:
         usable = conf.settings.ROUTER is None or callable(import_string(conf.settings.ROUTER))
-    except (ImportError, TypeError, AttributeError):
+    except ImportError:
         usable = False
     if not usable:
         yield checks.Error(
@@ -205,10 +162,7 @@ def _pool(alias: str) -> Iterator[checks.CheckMessage]:
         return
     given = pool if isinstance(pool, dict) else {}
     size = given.get("max_size") or given.get("min_size", 4)
-    try:
-        concurrency = _worker_options().concurrency
-    except ImproperlyConfigured:
-        return
+    concurrency = conf.settings.WORKER.concurrency
     if size < concurrency:
         yield checks.Warning(
             f"A worker runs {concurrency} jobs at once, but the connection pool of {alias!r} holds {size} connections.",
@@ -218,26 +172,19 @@ def _pool(alias: str) -> Iterator[checks.CheckMessage]:
         )
 
 
-def _worker_options() -> Any:
-    from ..worker.options import load_options
-
-    return load_options()
-
-
 def _worker_and_reaper() -> Iterator[checks.CheckMessage]:
     from ..reaper import Reaper
+    from ..worker import load_options
 
-    attempts: list[Callable[[], object]] = [_worker_options, Reaper.check_options]
+    attempts: list[Callable[[], object]] = [load_options, Reaper.check_options]
     for attempt in attempts:
         try:
             attempt()
-        except (ImproperlyConfigured, TypeError, AttributeError) as error:
+        except ImproperlyConfigured as error:
             yield checks.Error(str(error), hint="See the reference of settings.", id="leasequeue.E016")
 
 
 def _declared_queues() -> Iterator[checks.CheckMessage]:
-    if not isinstance(conf.settings.QUEUES, dict):
-        return
     for name, given in conf.settings.QUEUES.items():
         try:
             options = _declaration(name, given)
@@ -258,10 +205,8 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
             )
 
 
-def _declaration(name: Any, given: Any) -> dict[str, Any]:
+def _declaration(name: str, given: dict[str, Any]) -> dict[str, Any]:
     presets.check_name(name)
-    if not isinstance(given, dict):
-        raise InvalidOption(f"it must be a dict of options; it is {given!r}.")
     options = dict(given)
     full = presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
     routing.check_dead_letter("", name, full["dead_letter"])
@@ -272,8 +217,6 @@ def _recurring() -> Iterator[checks.CheckMessage]:
     from ..reaper.recurring import CronsimMissing, declared
     from ..reaper.recurring.enqueue import find_task
 
-    if not isinstance(conf.settings.RECURRING, dict):
-        return
     for name, given in conf.settings.RECURRING.items():
         try:
             found = declared.check(name, given)

@@ -166,7 +166,7 @@ def read(
         skip_nodes: leave out what these producers wrote.
         wait_ms: wait so long for a record, up to 30,000.
     """
-    body: dict[str, Any] = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms}
+    body: dict[str, Any] = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "include_tags": True}
     if skip_nodes:
         body["node"] = list(skip_nodes)
     answer, _ = yield Request("POST", address(topic, "/diff"), body, wait=wait_ms / 1000)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,8 +34,52 @@ def loads(text: str | bytes, **hooks: Any) -> Any:
             raise ValueError("it is nested too deep") from error
 
 
+class Raw:
+    """JSON text that becomes part of other JSON text as it is, such as a number with the digits that a client wrote."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class _RawFound(Exception):
+    """Raised when a value holds ``Raw``, which the encoder cannot write."""
+
+
 def _refuse(value: object) -> Any:
+    if isinstance(value, Raw):
+        raise _RawFound
     raise TypeError(f"an object of type {type(value).__name__} is not JSON")
+
+
+def _raw_text(value: Any) -> str:
+    if isinstance(value, Raw):
+        return value.text
+    raise TypeError(f"an object of type {type(value).__name__} is not JSON")
+
+
+def dumps_raw(value: Any, text_of: Callable[[Any], str] = _raw_text) -> str:
+    """Return a value as JSON text, with parts that are JSON text already.
+
+    The encoder cannot put text in as it is: marks that nobody can guess stand for the parts until it is done.
+
+    Args:
+        value: what to write.
+        text_of: returns the text of a part; raises ``TypeError`` for what is not JSON.
+    """
+    mark = secrets.token_hex(16)
+    texts: list[str] = []
+
+    def stand_in(part: Any) -> str:
+        texts.append(text_of(part))
+        return f"{mark}{len(texts) - 1}"
+
+    text = json.dumps(value, default=stand_in, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub(f'"{mark}([0-9]+)"', lambda found: texts[int(found[1])], text) if texts else text
 
 
 # JSONEncoder.encode builds this C encoder anew on every call, which takes longer than the encoding of a small payload.
@@ -49,7 +95,10 @@ def dumps(value: Any, what: str = "data") -> str:
         InvalidOption: it is not JSON (NaN and infinity are not), or holds the character U+0000 or a lone surrogate.
     """
     try:
-        text = "".join(_chunks(value, 0))
+        try:
+            text = "".join(_chunks(value, 0))
+        except _RawFound:
+            text = dumps_raw(value)
         if not text.isascii():
             text.encode()
     except (TypeError, ValueError, RecursionError) as error:

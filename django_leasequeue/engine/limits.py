@@ -135,10 +135,14 @@ def check_count(size: Any, what: str, high: int, low: int = 0) -> int:
     return min(size, high)
 
 
+class LongLease(int):
+    """The length of a lease in ms that may be more than a day: for callers that bound it themselves."""
+
+
 def clamp_lease(lease_ms: int | None) -> int | None:
-    """Return a lease length within 100..86,400,000 ms, ``None`` for the queue's own."""
-    if lease_ms is None:
-        return None
+    """Return a lease length within 100..86,400,000 ms (a ``LongLease`` as it is), ``None`` for the queue's own."""
+    if lease_ms is None or isinstance(lease_ms, LongLease):
+        return lease_ms
     if isinstance(lease_ms, bool) or not isinstance(lease_ms, int):
         raise InvalidOption(f"lease_ms must be an integer of milliseconds; it is {lease_ms!r}.")
     return min(max(lease_ms, MIN_LEASE_MS), MAX_LEASE_MS)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import select
-import sys
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from asgiref.sync import sync_to_async
@@ -17,7 +15,7 @@ from django.db import connections
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from .. import conf
+from .. import conf, process
 from ..outage import read_only
 from .operation import Operation
 from .runner import AsyncConnectionExecutor, DjangoExecutor
@@ -31,8 +29,7 @@ T = TypeVar("T")
 RETRY = 1.0
 
 _asking: set[asyncio.Task[None]] = set()
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncConnectionPool[Any]]] = WeakKeyDictionary()
-
+_pools: process.PerLoop[dict[str, AsyncConnectionPool[Any]]] = process.PerLoop(dict)
 
 #: A peer that has vanished is noticed within some ten seconds, not after the quarter of an hour to two hours that an
 #: operating system takes by itself. Seconds, but for ``tcp_user_timeout``: milliseconds.
@@ -193,13 +190,8 @@ STEADY_PLANS = (
 
 def in_thread() -> bool:
     """Return whether async callers go through Django's connection in a thread (setting ``ASYNC``)."""
-    mode: str = conf.settings.ASYNC
-    if mode == "auto":
-        # Tests hold everything in a transaction of Django's own connection: only that one sees what they did.
-        # Who has not loaded Django's test tools is no test.
-        test_utils = sys.modules.get("django.test.utils")
-        return test_utils is not None and hasattr(test_utils._TestState, "saved_data")
-    return mode == "thread"
+    mode = conf.settings.ASYNC
+    return process.switches.django_connection if mode == "auto" else mode == "thread"
 
 
 def _plain_integers(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -233,8 +225,7 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
     """Return this event loop's pool for an alias, opened."""
     from psycopg_pool import AsyncConnectionPool
 
-    loop = asyncio.get_running_loop()
-    found = _pools.setdefault(loop, {})
+    found = _pools.get()
     if using not in found:
         made: AsyncConnectionPool[Any] = AsyncConnectionPool(
             connection_class=AsyncConnection,
@@ -259,7 +250,7 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
 
 async def close_pools() -> None:
     """Close this event loop's pools (at shutdown, and between tests)."""
-    for made in _pools.pop(asyncio.get_running_loop(), {}).values():
+    for made in (_pools.pop() or {}).values():
         await made.close()
 
 

@@ -42,7 +42,8 @@ class NewJob(NamedTuple):
 
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
     ``origin`` is the producing node, where it differs from the call's. ``id_end`` instead of a key: the key is made of
-    the job's number and this random end (``make_id``); it leads to its job without an index.
+    the job's number and this random end (``make_id``); it leads to its job without an index. ``max_bytes`` is what its
+    payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``.
     """
 
     data: Any = None
@@ -60,6 +61,7 @@ class NewJob(NamedTuple):
     max_deliveries: int | None = None
     origin: str | None = None
     id_end: str | None = None
+    max_bytes: int | None = None
 
 
 #: What a job with no more than data, key, name and an id's end has from ``TAG`` to ``END``: nothing else to look at.
@@ -183,7 +185,8 @@ class Ending(NamedTuple):
 class Release(NamedTuple):
     """One leased job to give back.
 
-    ``delay_ms`` ``None`` means the queue's backoff; ``ran_ms``: how long its handler ran.
+    ``delay_ms`` ``None`` means the queue's backoff; ``ran_ms``: how long its handler ran; ``dead_ttl_ms``: for how long
+    it is kept if it is dead now, in place of the job's and the queue's.
     """
 
     seq: int
@@ -191,6 +194,7 @@ class Release(NamedTuple):
     delay_ms: int | None = None
     failure: Failure | None = None
     ran_ms: int | None = None
+    dead_ttl_ms: int | None = None
 
 
 class Released(NamedTuple):

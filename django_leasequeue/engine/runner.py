@@ -13,7 +13,7 @@ from django.utils.asyncio import async_unsafe
 
 from .. import signals
 from ..outage import read_only
-from ..sql import bears_any_plan, statement
+from ..sql import bears_any_plan, numbered, statement
 from . import clock
 from .announce import PREFIX as SIGNAL
 from .operation import BEGIN, COPY, Operation, Rows
@@ -26,6 +26,11 @@ _Announced = list[tuple[str, dict[str, Any]]]
 
 def _parameters(params: Mapping[str, Any], autocommit: bool) -> dict[str, Any]:
     return {"now": clock.current(), "autocommit": autocommit, **params}
+
+
+def _raw(name: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
+    text, names = numbered(name)
+    return text, [params[parameter] for parameter in names]
 
 
 class Executor(Protocol):
@@ -108,11 +113,11 @@ def fetch_steadily(
         inside: whether a transaction is open, which goes on afterwards with the settings that it had.
     """
     if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
-        with psycopg.Cursor(connection) as cursor:
-            return cursor.execute(statement(name), params, binary=True).fetchall()
-    with connection.pipeline(), psycopg.Cursor(connection) as settings, psycopg.Cursor(connection) as cursor:
+        with psycopg.RawCursor(connection) as cursor:
+            return cursor.execute(*_raw(name, params), binary=True).fetchall()
+    with connection.pipeline(), psycopg.Cursor(connection) as settings, psycopg.RawCursor(connection) as cursor:
         settings.execute(_STEADY_INSIDE if inside else STEADY)
-        cursor.execute(statement(name), params, binary=True)
+        cursor.execute(*_raw(name, params), binary=True)
         if inside:
             settings.execute(_AS_BEFORE)
         return cursor.fetchall()
@@ -210,8 +215,8 @@ class ConnectionExecutor:
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
         autocommit = self._autocommit()
-        with psycopg.Cursor(self.connection) as cursor:
-            cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
+        with psycopg.RawCursor(self.connection) as cursor:
+            cursor.execute(*_raw(name, _parameters(params, autocommit)), binary=True)
             return cursor.fetchall()
 
     def copy(self, name: str, parts: Iterable[str]) -> None:
@@ -249,8 +254,8 @@ class AsyncConnectionExecutor:
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
         autocommit = self._autocommit()
-        async with psycopg.AsyncCursor(self.connection) as cursor:
-            await cursor.execute(statement(name), _parameters(params, autocommit), binary=True)
+        async with psycopg.AsyncRawCursor(self.connection) as cursor:
+            await cursor.execute(*_raw(name, _parameters(params, autocommit)), binary=True)
             return await cursor.fetchall()
 
     async def copy(self, name: str, parts: Iterable[str]) -> None:

@@ -24,9 +24,9 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_prefix
 
+from .. import conf
 from ..engine.pool import close_pools
 from ..notify import close_listeners
-from .options import options
 from .running import RECEIVED
 from .shutdown import stop
 from .streaming import finish_background
@@ -74,7 +74,7 @@ class ApiHandler(ASGIHandler):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[RECEIVED] = time.perf_counter()
         async with ThreadSensitiveContext():
-            if options().AUTHENTICATION_CLASSES:
+            if conf.settings.API.AUTHENTICATION_CLASSES:
                 # A host's class may use Django's connections: the signals of a request look after those.
                 await self.handle(scope, receive, send)
             else:
@@ -105,7 +105,7 @@ class ApiHandler(ASGIHandler):
 
     async def read_body(self, receive: Receive) -> Any:
         """Read the body: in memory, and on disk beyond Django's usual size."""
-        limit = options().MAX_BODY_BYTES
+        limit = conf.settings.API.MAX_BODY_BYTES
         message = await receive()
         if message["type"] == "http.disconnect":
             raise RequestAborted
@@ -161,9 +161,9 @@ class _Watcher:
 
 
 def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
-    """Return the view of a request if it is one of the doors', and below a prefix; whatever else is there is not."""
+    """Return the view of a request if it is one of the doors', at or below a prefix; whatever else is there is not."""
     path: str = scope["path"]
-    if not path.startswith(starts):
+    if not path.startswith(starts) and f"{path}/" not in starts:
         return None
     try:
         match = get_resolver().resolve(path.removeprefix(get_script_prefix(scope)))

@@ -19,7 +19,6 @@ from .access import ADMIN, ALL_SCOPES, DELETE, OPEN, READ, WRITE, Access
 from .errors import ApiError
 from .guesses import looking_up
 from .keys import find, ring, split_token
-from .options import options
 from .running import Runner
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
@@ -103,14 +102,14 @@ async def authenticate(request: Request, runner: Runner, *, in_query: bool = Fal
         access = _granted(ring.check(known, secret))
         _set(request, AnonymousUser(), access)
         return access
-    for kind in _host_classes(tuple(options().AUTHENTICATION_CLASSES)):
+    for kind in _host_classes(conf.settings.API.AUTHENTICATION_CLASSES):
         found = await sync_to_async(kind().authenticate)(request)
         if found is not None:
             _set(request, *found)
             return await sync_to_async(_grants())(request) or Access("host", frozenset())
     if token is not None:
         raise unauthorized("This key is unknown.")
-    mode = options().ACCESS
+    mode = conf.settings.API.ACCESS
     if mode == "open" or (mode == "auto" and django_settings.DEBUG):
         _set(request, AnonymousUser(), OPEN)
         return OPEN
@@ -119,7 +118,7 @@ async def authenticate(request: Request, runner: Runner, *, in_query: bool = Fal
 
 def runner_of_keys(runner: Runner) -> Runner:
     """Return a runner for the database that holds the keys: the default one, wherever the queues are."""
-    home = str(conf.settings.DATABASE)
+    home = conf.settings.DATABASE
     return runner if runner.using == home else Runner(home, threaded=runner.threaded)
 
 
@@ -128,7 +127,7 @@ def _set(request: Request, user: Any, auth: Any) -> None:
 
 
 def _grants() -> Callable[[Request], Access | None]:
-    path = options().GRANTS
+    path = conf.settings.API.GRANTS
     return default_grants if path is None else _imported(path)
 
 

@@ -30,7 +30,7 @@ def storable(text: str) -> int:
 
 
 class Body(Serializer):
-    """The body of a request. Unknown fields are ignored; null is the same as absent, except where a field takes it."""
+    """The body of a request; null is the same as absent, except where a field takes it."""
 
     _shared: dict[type[Body], Body] = {}
 
@@ -47,6 +47,11 @@ class Body(Serializer):
             shared = Body._shared[cls] = cls()
         found: dict[str, Any] = shared.run_validation(data)
         return {name: value for name, value in found.items() if value is not None or name in cls.nulls}
+
+    @classmethod
+    def unknown(cls, data: Mapping[str, Any]) -> list[str]:
+        """Return the names of what stands in a valid body without being a field of it."""
+        return [name for name in data if name not in cls._declared_fields]
 
     #: Fields for which null is a value.
     nulls: frozenset[str] = frozenset()

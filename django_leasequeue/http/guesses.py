@@ -11,9 +11,9 @@ from time import monotonic
 
 from rest_framework.request import Request
 
+from .. import conf, process
 from .errors import ApiError
 from .keys import ring
-from .options import options
 
 #: Addresses that a process remembers; the one that was not heard of for longest goes first.
 _REMEMBERED = 10_000
@@ -27,10 +27,11 @@ class Guesses:
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = Lock()
+        process.when_forgetting(self._left.clear)
 
     def spend(self, address: str) -> float:
         """Take one; return 0, or the seconds until there is one again."""
-        limit = options().UNKNOWN_KEYS_PER_MINUTE
+        limit = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE
         if limit is None:
             return 0.0
         with self._lock:
@@ -42,15 +43,10 @@ class Guesses:
 
     def give_back(self, address: str) -> None:
         """Undo a ``spend``: the key was good, or nobody could tell."""
-        limit = options().UNKNOWN_KEYS_PER_MINUTE
+        limit = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE
         if limit is not None:
             with self._lock:
                 self._note(address, min(limit, self._now(address, limit) + 1))
-
-    def forget(self) -> None:
-        """Remember nothing (tests)."""
-        with self._lock:
-            self._left.clear()
 
     def _now(self, address: str, limit: int) -> float:
         left, at = self._left.get(address, (float(limit), 0.0))
@@ -69,7 +65,7 @@ guesses = Guesses()
 def client_address(request: Request) -> str:
     """Return the address of a request's client, as far as ``PROXIES`` says whom to believe; of IPv6 its network."""
     text = str(request.META.get("REMOTE_ADDR") or "")
-    count = options().PROXIES
+    count = conf.settings.API.PROXIES
     hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
     if count and len(hops) >= count:
         text = hops[-count]

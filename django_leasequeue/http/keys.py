@@ -14,20 +14,17 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from .. import conf
+from .. import conf, process
 from ..engine import audit, clock
 from ..engine.operation import Steps, operation
 from ..models.apikey import ApiKey
 from .access import Access
-from .options import options
 
 #: How a token begins: it can be told from a host's own tokens, and secret scanners can find it.
 MARK = "lqk_"
 _PREFIX_BYTES = 6
 #: Seconds between two notes that a key was used.
 USED_EVERY = 60.0
-#: Keys that a process remembers.
-_REMEMBERED = 10_000
 
 
 def _digest(secret: str) -> str:
@@ -78,7 +75,7 @@ def create_key(
         rate_per_second=rate_per_second,
     )
     key.full_clean()
-    using = using or str(conf.settings.DATABASE)
+    using = using or conf.settings.DATABASE
     with transaction.atomic(using=using):
         key.save(using=using)
         note("create_key", key, by)
@@ -157,12 +154,12 @@ class KeyRing:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: process.Memory[str, _Known] = process.Memory()
 
     def recall(self, prefix: str) -> _Known | None:
         """Return what is remembered of a key, unless it is too old."""
         known = self._known.get(prefix)
-        if known is None or time.monotonic() - known.read_at > options().KEY_CACHE_SECONDS:
+        if known is None or time.monotonic() - known.read_at > conf.settings.API.KEY_CACHE_SECONDS:
             return None
         return known
 
@@ -179,8 +176,6 @@ class KeyRing:
         key_id, name, digest, scopes, topics, project, rate, expires_at, revoked, _ = row
         access = Access(f"key:{key_id}:{name}", frozenset(scopes), tuple(topics), project, rate)
         known = _Known(digest, access, expires_at, revoked, time.monotonic())
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
         self._known[prefix] = known
         return known
 
@@ -194,10 +189,6 @@ class KeyRing:
         if known.expires_at is not None and known.expires_at <= clock.now().astimezone(UTC):
             return "This key has expired."
         return known.access
-
-    def forget(self) -> None:
-        """Remember nothing (tests)."""
-        self._known.clear()
 
 
 ring = KeyRing()

@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-import secrets
 from typing import Any
 
+from .. import conf
+from ..engine.codec import Raw, dumps_raw
 from ..exceptions import InvalidOption
-from .options import options
 
 try:
     import orjson
 except ImportError:  # the extra `fast` is not installed
     orjson = None  # type: ignore[assignment]  # tested below
 
-#: orjson turns integers beyond 64 bits into floats; these bodies are read by the standard library, which keeps them.
-_LONG_NUMBER = re.compile(rb"\d{18}")
+#: What each byte is for the search below: 1 for a digit that is not 0, e for an exponent, a colon for what may stand
+#: before a number. A search that begins with one certain byte is ten times as fast as one that begins with several.
+_KINDS = bytes.maketrans(b"23456789E,[ \t\r\n", b"11111111e::::::")
+#: Numbers that Python may write in another way than the client did: with an exponent, with a 0 at the end of a
+#: fraction, with more than 15 digits, very small ones, -0. (Text that looks like one only costs the slower reading.)
+_ODD_NUMBER = re.compile(rb":-?(?:[01]+(?:\.[01]+)?e|[01]+\.[01]*0[^01.]|[01.]{16}|0\.0000)|:-0[^01.]")
 _CONTAINERS = (dict, list)
-
-
-class Raw:
-    """JSON text that goes into a body as it is."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _float(text: str) -> float | Raw:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value if repr(value) == text else Raw(text)
+
+
+def _integer(text: str) -> int | Raw:
+    return Raw(text) if text == "-0" else int(text)
+
+
 def loads(body: bytes) -> Any:
     """Return what a JSON text says.
 
+    A number is an ``int`` or a ``float``, or ``Raw`` where Python would write it in another way than it is written.
+
     Raises:
-        ValueError: it is not JSON (or not UTF-8); the message says where.
+        ValueError: it is not JSON (or not UTF-8), or a number is too large; the message says where, or which.
     """
-    if orjson is not None and _LONG_NUMBER.search(body) is None:
+    if orjson is not None and _ODD_NUMBER.search(body.translate(_KINDS)) is None:
         return orjson.loads(body)
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant)
+        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_float, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
 
@@ -74,7 +83,7 @@ def check_depth(value: Any, written: bytes | str) -> None:
     Raises:
         InvalidOption: it is nested deeper.
     """
-    limit = options().MAX_DEPTH
+    limit = conf.settings.API.MAX_DEPTH
     text = written if isinstance(written, bytes) else written.encode()
     if text.count(b"{") + text.count(b"[") > limit and too_deep(value, limit):
         raise InvalidOption(f"The body is nested more than {limit} deep: flatten the data.")
@@ -102,20 +111,7 @@ def dumps(value: Any) -> bytes:
             return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
         except TypeError:  # an integer beyond 64 bits, which orjson does not write
             pass
-    return _dumps(value).encode()
-
-
-def _dumps(value: Any) -> str:
-    """Write a value with the standard library, which has no way to put text in: marks nobody can guess stand for it."""
-    mark = secrets.token_hex(16)
-    texts: list[str] = []
-
-    def stand_in(part: Any) -> str:
-        texts.append(_text(part))
-        return f"{mark}{len(texts) - 1}"
-
-    text = json.dumps(value, default=stand_in, ensure_ascii=False, separators=(",", ":"))
-    return re.sub(f'"{mark}([0-9]+)"', lambda found: texts[int(found[1])], text) if texts else text
+    return dumps_raw(value, _text).encode()
 
 
 def size(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""Running engine operations for a request: natively async under ASGI, in its thread under WSGI and in tests."""
+"""Running engine operations for a request: natively async under ASGI, in its thread under WSGI or as ``ASYNC`` says."""
 
 from __future__ import annotations
 

@@ -9,27 +9,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary
+
+from .. import process
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-_stops: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Event] = WeakKeyDictionary()
+_stops: process.PerLoop[asyncio.Event] = process.PerLoop(asyncio.Event)
 _chained = False
 
 
 def stopping() -> asyncio.Event:
     """Return this loop's event that is set when the server is told to stop (SIGTERM, SIGINT, or ``stop``)."""
-    loop = asyncio.get_running_loop()
-    found = _stops.get(loop)
-    if found is None:
-        found = _stops[loop] = asyncio.Event()
-        _chain()
-    return found
+    _chain()
+    return _stops.get()
 
 
 def stop() -> None:
     """Tell every stream of this process to end. May be called from any thread and from a signal handler."""
-    for loop, event in list(_stops.items()):
+    for loop, event in _stops.items():
         with suppress(RuntimeError):  # the loop is closed: nobody streams there
             loop.call_soon_threadsafe(event.set)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 
+from .. import conf
 from ..outage import Outage
 from . import payload
 from .errors import ApiError, describe
-from .options import options
 from .running import is_wsgi
 from .shutdown import stopping
 
@@ -64,7 +64,7 @@ def _no_place(who: str) -> str | None:
     """
     from .access import OPEN  # (models: asgi.py imports this module before the apps are loaded)
 
-    limit, taken = options().MAX_STREAMS, _open_streams.total()
+    limit, taken = conf.settings.API.MAX_STREAMS, _open_streams.total()
     if taken >= limit:
         return f"This server process has {taken} streams open, which is its limit (MAX_STREAMS). Try another one."
     if who != OPEN.who and _open_streams[who] >= limit - taken:
@@ -81,7 +81,8 @@ def require_stream(request: HttpRequest, who: str) -> None:
     Raises:
         ApiError: 406 unless the client takes ``text/event-stream``, 503 under WSGI and when too many are open.
     """
-    if not _accepts(request.META.get("HTTP_ACCEPT", "")):
+    # Without the header a client takes everything.
+    if not _accepts(request.META.get("HTTP_ACCEPT", "*/*")):
         raise ApiError(406, "not_acceptable", "This is an event stream: send 'Accept: text/event-stream'.")
     if is_wsgi(request):
         raise ApiError(
@@ -206,7 +207,7 @@ class Stream:
         self.waiting = True
         self.wants()
         try:
-            async with asyncio.timeout(options().HEARTBEAT_SECONDS):
+            async with asyncio.timeout(conf.settings.API.HEARTBEAT_SECONDS):
                 await self._wake.wait()
         except TimeoutError:
             return False
@@ -218,7 +219,7 @@ class Stream:
         stop = stopping()
         while True:
             try:
-                async with asyncio.timeout(options().RECHECK_SECONDS):
+                async with asyncio.timeout(conf.settings.API.RECHECK_SECONDS):
                     await stop.wait()
             except TimeoutError:
                 try:

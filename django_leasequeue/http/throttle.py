@@ -8,9 +8,9 @@ import time
 from asgiref.sync import sync_to_async
 from django.core.cache import BaseCache, caches
 
+from .. import conf
 from .access import Access
 from .errors import ApiError
-from .options import options
 
 #: Seconds of one window: short, so that a client that waits for ``Retry-After`` never waits long.
 WINDOW = 1.0
@@ -34,7 +34,7 @@ def _key(who: str, window: int) -> str:
 
 def limit_of(access: Access) -> int | None:
     """Return how many requests a second a caller may make; ``None`` for any number."""
-    return access.rate if access.rate is not None else options().RATE_PER_SECOND
+    return access.rate if access.rate is not None else conf.settings.API.RATE_PER_SECOND
 
 
 async def throttle(access: Access) -> None:
@@ -50,7 +50,7 @@ async def throttle(access: Access) -> None:
         return
     now = time.time()
     window = int(now / WINDOW)
-    cache = caches[options().THROTTLE_CACHE]
+    cache = caches[conf.settings.API.THROTTLE_CACHE]
     if await sync_to_async(_count)(cache, _key(access.who, window)) > limit:
         wait = (window + 1) * WINDOW - now
         raise ApiError(

@@ -23,10 +23,12 @@ from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
 from .errors import ApiError, answered, describe
 from .fields import Body
-from .options import options
 from .running import RECEIVED, Runner, runner_for
 from .schema import SCHEMA
 from .throttle import throttle
+
+#: Warnings of one answer.
+MAX_WARNINGS = 20
 
 T = TypeVar("T")
 Scopes = Mapping[str, frozenset[str]]
@@ -45,14 +47,22 @@ class ApiView(APIView):
     parser_classes = [JSONParser]
     renderer_classes = [JSONRenderer]
     http_method_names = ["get", "post", "put", "delete", "head"]
-    #: Method -> the scopes that it needs.
+    #: What the addresses call the topic that they are about.
+    subject: ClassVar[str] = "topic"
+    #: Whether anybody may ask, without a key.
+    public: ClassVar[bool] = False
+    #: Method -> the scopes that it needs; HEAD needs those of GET.
     required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
 
     access: Access
+    #: The tenant that the request works for.
+    project: str
     runner: Runner
     began: float
+    #: What the client should know of its request, as sentences: they go into a successful answer.
+    warnings: list[str]
 
     if SCHEMA is not None:
         schema = SCHEMA
@@ -71,14 +81,15 @@ class ApiView(APIView):
         """Answer one request."""
         scope = getattr(request, "scope", None)
         self.began = scope.get(RECEIVED) or time.perf_counter() if scope else time.perf_counter()
-        self.args, self.kwargs, self.headers = args, kwargs, {}
-        topic = kwargs.get("topic")
+        self.args, self.kwargs, self.headers, self.warnings = args, kwargs, {}, []
+        topic = kwargs.get(self.subject)
         self.request = wrapped = self.initialize_request(request, *args, **kwargs)
         try:
             handler = self._handler(request.method or "")
             await self._admit(wrapped, topic)
             response = await handler(wrapped, **kwargs)
-            answered()
+            if not self.public:
+                answered()
             return response
         except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
             return self.refuse(error, topic)
@@ -99,17 +110,35 @@ class ApiView(APIView):
         return found
 
     async def _admit(self, request: Request, topic: str | None) -> None:
-        self.runner = runner_for(request._request, str(conf.settings.DATABASE))
-        self.access = await authenticate(request, self.runner, in_query=self.token_in_query)
-        await throttle(self.access)
-        require(self.access, self.required_scopes.get(str(request.method), frozenset()))
+        self.runner = runner_for(request._request, conf.settings.DATABASE)
+        if not self.public:
+            self.access = await authenticate(request, self.runner, in_query=self.token_in_query)
+            await throttle(self.access)
+            require(self.access, self._needed(request))
+        self.project = self.project_of(request)
+        self.check_request(request)
         if topic is None:
             return
         self.check_topic(topic)
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.access.project, topic)
+        alias = routing.alias_of(self.project, topic)
         if alias != self.runner.using:
             self.runner = runner_for(request._request, alias)
+
+    def _needed(self, request: Request) -> frozenset[str]:
+        method = str(request.method)
+        return self.required_scopes.get("GET" if method == "HEAD" else method, frozenset())
+
+    def project_of(self, request: Request) -> str:
+        """Return the tenant that a request works for.
+
+        Raises:
+            ApiError: it may not work for the one that it names.
+        """
+        return self.access.project
+
+    def check_request(self, request: Request) -> None:
+        """Check what a door asks of a request beside a key: nothing, unless a door has its own idea."""
 
     def check_topic(self, topic: str) -> None:
         """Check the name of the topic that the address names.
@@ -119,23 +148,31 @@ class ApiView(APIView):
         """
         presets.check_name(topic, "the name of a topic")
 
-    @property
-    def project(self) -> str:
-        """The tenant that the request works for."""
-        return self.access.project
-
     async def run(self, operation: Operation[T]) -> T:
         """Run an engine operation on the topic's database."""
         return await self.runner.run(operation)
 
+    async def run_on_each(self, operation: Operation[list[T]]) -> list[T]:
+        """Run an engine operation on every database that has queues; return all that they answer."""
+        found: list[T] = []
+        for alias in routing.aliases():
+            rows: list[T] = await Runner(alias, threaded=self.runner.threaded).run(operation)
+            found += rows
+        return found
+
     def body(self, kind: type[Body]) -> dict[str, Any]:
-        """Return the valid fields of the request's body; no body is an empty object.
+        """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings.
 
         Raises:
             ApiError, InvalidOption: it is too large, not JSON, or nested too deep.
             rest_framework.exceptions.ValidationError: a field is not valid.
         """
-        raw = self._read()
+        limit = conf.settings.API.MAX_BODY_BYTES
+        raw = self.read(limit)
+        if raw is None:
+            raise ApiError(
+                413, "payload_too_large", f"The body has more than {limit} bytes: send fewer records at a time."
+            )
         if not raw:
             return kind.validated({})
         request = self.request._request
@@ -145,25 +182,34 @@ class ApiView(APIView):
                 "unsupported_media_type",
                 f"The body must be JSON: send 'Content-Type: application/json' (it is {request.content_type!r}).",
             )
+        data = self.parse(raw)
+        if not isinstance(data, dict):
+            raise ApiError(400, "invalid_request", "The body must be a JSON object.")
+        valid = kind.validated(data)
+        self.warnings += [f"The field {name[:80]!r} is not known here: it was ignored." for name in kind.unknown(data)]
+        return valid
+
+    def read(self, limit: int) -> bytes | None:
+        """Return the request's body, ``None`` if it has more than ``limit`` bytes."""
+        request = self.request._request
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if length.isdigit() and int(length) > limit:
+            return None
+        raw = bytes(request.read(limit + 1))
+        return raw if len(raw) <= limit else None
+
+    def parse(self, raw: bytes) -> Any:
+        """Return what a body says in JSON.
+
+        Raises:
+            ApiError, InvalidOption: it is not JSON, or nested too deep.
+        """
         try:
             data = payload.loads(raw)
         except ValueError as error:
             raise ApiError(400, "invalid_request", f"The body is not valid JSON: {error}.") from error
-        if not isinstance(data, dict):
-            raise ApiError(400, "invalid_request", "The body must be a JSON object.")
         payload.check_depth(data, raw)
-        return kind.validated(data)
-
-    def _read(self) -> bytes:
-        request = self.request._request
-        limit = options().MAX_BODY_BYTES
-        length = request.META.get("CONTENT_LENGTH") or "0"
-        raw = b"" if length.isdigit() and int(length) > limit else request.read(limit + 1)
-        if len(raw) > limit or (length.isdigit() and int(length) > limit):
-            raise ApiError(
-                413, "payload_too_large", f"The body has more than {limit} bytes: send fewer records at a time."
-            )
-        return bytes(raw)
+        return data
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``.
@@ -203,11 +249,11 @@ class ApiView(APIView):
         performance: Mapping[str, float] | None = None,
     ) -> HttpResponse:
         """Return a successful answer: the content and, measured last, what it took."""
-        body = payload.dumps(content)
+        body = payload.dumps({**content, "warnings": self.warnings[:MAX_WARNINGS]} if self.warnings else content)
         spent = {"server_total_ms": round((time.perf_counter() - self.began) * 1000, 3), **(performance or {})}
         tail = b'"performance":' + payload.dumps(spent) + b"}"
         text = body[:-1] + (b"," if len(body) > 2 else b"") + tail
-        return _json(text, status)
+        return _response(text, status)
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
         """Return the answer to a request that failed."""
@@ -220,7 +266,7 @@ class ApiView(APIView):
             ApiError: its key was revoked, has expired, or lost a right, one of the topics or the project.
         """
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
-        require(access, self.required_scopes.get(str(self.request.method), frozenset()))
+        require(access, self._needed(self.request))
         for topic in topics:
             require(access, frozenset(), topic)
         if access.project != self.access.project:
@@ -230,10 +276,15 @@ class ApiView(APIView):
 def refusal(error: Exception, topic: str | None = None) -> HttpResponse:
     """Return the answer to a request that failed."""
     answer = describe(error, topic)
-    return _json(payload.dumps(answer.body), answer.status, answer.headers)
+    return json_response(answer.body, answer.status, answer.headers)
 
 
-def _json(text: bytes, status: int, headers: Mapping[str, str] | None = None) -> HttpResponse:
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """Return an answer with a value as its body."""
+    return _response(payload.dumps(content), status, headers)
+
+
+def _response(text: bytes, status: int, headers: Mapping[str, str] | None = None) -> HttpResponse:
     # The length is a middleware's affair elsewhere in Django; here there may be none.
     length = {"Content-Length": str(len(text))}
     return HttpResponse(text, status=status, content_type="application/json", headers={**(headers or {}), **length})

@@ -1,0 +1,1 @@
+"""Migrations: see CONTRIBUTING.md for their rules."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 
+from .. import process
+
 #: Where the engine announces ready jobs; the payload is ``q<queue id>``.
 JOBS = "leasequeue"
 
-_reply_channels: dict[int, str] = {}
+_names: process.Shared[str, str] = process.Shared()
 
 
 def reply_channel() -> str:
@@ -16,8 +18,4 @@ def reply_channel() -> str:
 
     A forked child gets a name of its own.
     """
-    pid = os.getpid()
-    if pid not in _reply_channels:
-        _reply_channels.clear()
-        _reply_channels[pid] = f"leasequeue_reply_{pid}_{secrets.token_hex(8)}"
-    return _reply_channels[pid]
+    return _names.get("reply", lambda _: f"leasequeue_reply_{os.getpid()}_{secrets.token_hex(8)}")

@@ -17,7 +17,7 @@ from .. import conf
 from ..engine import pool
 from ..outage import FIRST_RETRY, LAST_RETRY, Outage
 from .channels import JOBS
-from .session import Bell, Session
+from .session import Session, WakeUpPipe
 
 logger = logging.getLogger("django_leasequeue.notify")
 
@@ -107,7 +107,7 @@ class Listener:
     def __init__(self, using: str) -> None:
         self.using = using
         self._lock = threading.Lock()
-        self._bell = Bell()
+        self._wakeup = WakeUpPipe()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._subscriptions: dict[str, set[Subscription]] = {}
@@ -174,7 +174,7 @@ class Listener:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"leasequeue-listen-{self.using}", daemon=True)
             self._thread.start()
-        self._bell.ring()
+        self._wakeup.wake()
 
     def _forget_subscription(self, entry: Subscription) -> None:
         with self._lock:
@@ -182,7 +182,7 @@ class Listener:
             found.discard(entry)
             if not found:
                 self._subscriptions.pop(entry.channel, None)
-                self._bell.ring()
+                self._wakeup.wake()
 
     def _forget_watch(self, entry: Watch) -> None:
         with self._lock:
@@ -191,14 +191,14 @@ class Listener:
                 found.discard(entry)
                 if not found and self._watches.pop(queue_id, None) is not None:
                     self._left[queue_id] = time.monotonic()
-            self._bell.ring()
+            self._wakeup.wake()
 
     def close(self) -> None:
         """Close the connection and wait for the thread; who still waits has to poll."""
         with self._lock:
             self._closing.set()
             thread = self._thread
-            self._bell.ring()
+            self._wakeup.wake()
         if thread is not None and thread is not threading.current_thread():
             thread.join(10)
 
@@ -209,7 +209,7 @@ class Listener:
         lost = False
         while True:
             try:
-                session = Session(self.using, conf.settings.LISTEN_DSN, self._bell)
+                session = Session(self.using, conf.settings.LISTEN_DSN, self._wakeup)
                 try:
                     self._reconcile(session)
                     if lost:

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import threading
-
-from .. import conf
+from .. import conf, process
 from .listener import Listener
 
-_listeners: dict[str, Listener] = {}
-_lock = threading.Lock()
+_listeners: process.Shared[str, Listener] = process.Shared()
 
 
 def get_listener(using: str | None = None) -> Listener:
     """Return this process's listener of an alias (default: ``LEASEQUEUE["DATABASE"]``). It connects when it is used."""
-    alias = using or conf.settings.DATABASE
-    with _lock:
-        if alias not in _listeners:
-            _listeners[alias] = Listener(alias)
-        return _listeners[alias]
+    return _listeners.get(using or conf.settings.DATABASE, Listener)
 
 
 def close_listeners() -> None:
     """Close every listener of this process and wait for their threads (at shutdown, and between tests)."""
-    with _lock:
-        found = list(_listeners.values())
-        _listeners.clear()
-    for listener in found:
+    for listener in _listeners.clear():
         listener.close()
-
-
-def _forget() -> None:
-    """In a forked child: the connections and threads are the parent's."""
-    global _lock
-    _lock = threading.Lock()
-    _listeners.clear()
-
-
-os.register_at_fork(after_in_child=_forget)

@@ -16,7 +16,7 @@ from .. import conf
 from ..engine import ConnectionExecutor, arrays, pool
 
 
-class Bell:
+class WakeUpPipe:
     """Ends a ``select`` of another thread."""
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class Bell:
         os.set_blocking(self.reading, False)
         os.set_blocking(self._writing, False)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """End the current or the next wait."""
-        with suppress(BlockingIOError):  # full of rings that nobody has heard yet
+        with suppress(BlockingIOError):  # the pipe is full of earlier ones
             os.write(self._writing, b"x")
 
-    def silence(self) -> None:
-        """Forget the rings so far."""
+    def clear(self) -> None:
+        """Forget the wake-ups so far."""
         with suppress(BlockingIOError):
             while len(os.read(self.reading, 4096)) == 4096:
                 pass
@@ -47,16 +47,16 @@ class Session:
         psycopg.Error: from every method, when the connection is lost.
     """
 
-    def __init__(self, using: str, dsn: str | None, bell: Bell) -> None:
+    def __init__(self, using: str, dsn: str | None, wakeup: WakeUpPipe) -> None:
         self._connection = pool.connect(using, dsn=dsn, patience=conf.settings.STATEMENT_TIMEOUT or None)
         self._executor = ConnectionExecutor(self._connection)
         self._inbox: deque[tuple[str, str]] = deque()
-        self._bell = bell
+        self._wakeup = wakeup
         # Notifications that arrive together with the answer to a statement come this way.
         self._connection.add_notify_handler(self._keep)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._connection.fileno(), selectors.EVENT_READ)
-        self._selector.register(bell.reading, selectors.EVENT_READ)
+        self._selector.register(wakeup.reading, selectors.EVENT_READ)
 
     def _keep(self, notify: psycopg.Notify) -> None:
         self._inbox.append((notify.channel, notify.payload))
@@ -98,11 +98,11 @@ class Session:
         return self._executor.fetch(name, params)
 
     def read(self, timeout: float | None) -> list[tuple[str, str]]:
-        """Wait for notifications or the bell, at most ``timeout`` seconds; return (channel, payload) of what came."""
+        """Wait for notifications or a wake-up, at most ``timeout`` seconds; return (channel, payload) of what came."""
         if not self._inbox:
             for key, _ in self._selector.select(timeout):
-                if key.fd == self._bell.reading:
-                    self._bell.silence()
+                if key.fd == self._wakeup.reading:
+                    self._wakeup.clear()
                 else:
                     self._consume()
         found = list(self._inbox)

@@ -8,9 +8,7 @@ import socket
 import time
 from typing import Any
 
-from django.test import utils as test_utils
-
-from .. import conf
+from .. import conf, process
 from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_NODE_BYTES, check_node
 from ..engine.operation import Operation, Steps
@@ -27,21 +25,19 @@ Ref = Any
 
 #: Seconds for which a process remembers the serializer that the database names for a queue.
 REMEMBER = 30.0
-#: Queues that it remembers.
-MAX_REMEMBERED = 10_000
 
-_nodes: dict[int, str] = {}
-_serializers: dict[tuple[str, str, str], tuple[float, Serializer]] = {}
+_names: process.Shared[str, str] = process.Shared()
+_serializers: process.Memory[tuple[str, str, str], tuple[float, Serializer]] = process.Memory()
 
 
 def process_node() -> str:
     """Return this process's name as a holder of leases: host, process and chance. A forked child gets its own."""
-    pid = os.getpid()
-    if pid not in _nodes:
-        _nodes.clear()
-        host = socket.gethostname().encode()[: MAX_NODE_BYTES - 32].decode(errors="ignore")
-        _nodes[pid] = f"{host}:{pid}:{secrets.token_hex(3)}"
-    return _nodes[pid]
+    return _names.get("node", _new_node)
+
+
+def _new_node(_: str) -> str:
+    host = socket.gethostname().encode()[: MAX_NODE_BYTES - 32].decode(errors="ignore")
+    return f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 def ref(job: Ref) -> tuple[str | None, int | None]:
@@ -181,10 +177,7 @@ class Handle:
         found = serializers.find(
             str((self.definition().options if info is None else info.config).get("serializer", "json"))
         )
-        # Tests undo what they did: what is in the database then is not what is remembered.
-        if info is not None and not hasattr(test_utils._TestState, "saved_data"):
-            if len(_serializers) >= MAX_REMEMBERED:
-                _serializers.clear()
+        if info is not None:
             _serializers[self.using, self.project, self.name] = (time.monotonic() + REMEMBER, found)
         return found
 

@@ -9,11 +9,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import psycopg
 
-from .. import engine
+from .. import engine, process
 from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
 from .calls import arun, storage_errors
@@ -154,12 +153,12 @@ class AsyncLane:
                 return
 
 
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, AsyncLane]] = WeakKeyDictionary()
+_shared: process.PerLoop[dict[Any, AsyncLane]] = process.PerLoop(dict)
 
 
 def shared_lane(queue: Queue, serializer: Serializer, purpose: int) -> AsyncLane:
     """Return the lane that all coroutines of this event loop share for one purpose on one queue, while it is in use."""
-    lanes = _shared.setdefault(asyncio.get_running_loop(), {})
+    lanes = _shared.get()
     place = (queue.using, queue.project, queue.name, queue.preset, serializer, purpose)
     lane = lanes.get(place)
     if lane is None:

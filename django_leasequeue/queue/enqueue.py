@@ -41,7 +41,7 @@ class JobOptions(TypedDict, total=False):
     key: str | None
     #: What kind of job it is, for consumers that serve several.
     name: str | None
-    #: Claims can ask for one tag.
+    #: Claims can ask for one tag, or for several.
     tag: str | None
     #: Clamped to the queue's range; which comes first is the queue's option ``priority_order``.
     priority: int | None
@@ -59,6 +59,8 @@ class JobOptions(TypedDict, total=False):
     max_deliveries: int | None
     #: A NOTIFY channel that is told of its end (``enqueue_and_wait`` has its own).
     reply_to: str | None
+    #: Bytes that its payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``; at most 256 MiB.
+    max_bytes: int | None
 
 
 class Producing(Handle):
@@ -72,7 +74,7 @@ class Producing(Handle):
         Args:
             payload: any JSON, or bytes; with another serializer whatever that takes.
             options: see ``JobOptions``: ``key``, ``name``, ``tag``, ``priority``, ``meta``, ``run_at``, ``delay_ms``,
-                ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``.
+                ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``, ``max_bytes``.
 
         Returns:
             What became of it: ``queued``, ``duplicate`` with the existing job's state, ``completed`` with its result.
@@ -121,6 +123,8 @@ class Producing(Handle):
         """Add jobs whose ``data`` is the payload; make the queue if it is missing; say what holds taken keys.
 
         Args:
+            jobs: each with its payload as ``data``.
+            serializer: of the queue; it writes the payloads.
             results: whether results of completed jobs are wanted.
         """
         written = [written_job(job, serializer) for job in jobs]
@@ -250,6 +254,7 @@ def _is_job(value: object) -> bool:
 
 
 def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
+    """Return a job with its payload written as the serializer does: as JSON, or as a body."""
     if job.body is not None or job.data is None:
         return job
     data, body = serializer.write(job.data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from .. import engine
+from .. import engine, process
 from ..engine import pool
 from ..engine.limits import MAX_BATCH
 from ..outage import Outage, passes, read_only
@@ -206,21 +205,9 @@ def _alike(hearts: Iterable[Heartbeat]) -> Iterator[list[Heartbeat]]:
             yield list(part.values())
 
 
-_beaters: dict[str, Beater] = {}
-_beaters_lock = threading.Lock()
+_beaters: process.Shared[str, Beater] = process.Shared()
 
 
 def get_beater(using: str) -> Beater:
     """Return this process's thread for a database."""
-    with _beaters_lock:
-        return _beaters.setdefault(using, Beater(using))
-
-
-def _forget() -> None:
-    """In a forked child: the threads and connections are the parent's."""
-    global _beaters_lock
-    _beaters_lock = threading.Lock()
-    _beaters.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+    return _beaters.get(using, Beater)

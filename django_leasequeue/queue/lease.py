@@ -46,13 +46,21 @@ def refused(job: Job, outcome: engine.Outcome) -> JobNotFound:
 
 
 class Leasing(Handle):
-    """Claiming jobs, and what only the holder of a lease may do. Every call names the lease by its token: a late worker
-    gets an error, never somebody else's job."""
+    """Claiming jobs, and what only the holder of a lease may do.
+
+    Every call names the lease by its token: a late worker gets an error, never somebody else's job.
+    """
 
     @call
     @operation
     def claim(
-        self, size: int = 1, *, lease_ms: int | None = None, tag: str | None = None, grace_ms: int | None = None
+        self,
+        size: int = 1,
+        *,
+        lease_ms: int | None = None,
+        tag: str | None = None,
+        tags: Sequence[str] | None = None,
+        grace_ms: int | None = None,
     ) -> Steps[list[Job]]:
         """Lease up to ``size`` jobs to this handle's node, in claim order.
 
@@ -60,6 +68,7 @@ class Leasing(Handle):
             size: how many at most, cut to 1,000.
             lease_ms: length of the leases, clamped to 100..86,400,000; ``None`` for the queue's.
             tag: only jobs with this tag.
+            tags: only jobs with one of these tags (at most 20), in the queue's order whatever their tag.
             grace_ms: how long a job with a ``ttl_ms`` outlives its lease at least.
 
         Returns:
@@ -68,9 +77,10 @@ class Leasing(Handle):
         Raises:
             QueueNotFound: there is no such queue and it may not be made.
             NotAQueue: it is a log.
+            InvalidOption: an argument is not allowed.
         """
         asked = engine.claim(
-            self.name, self.node, size, project=self.project, lease_ms=lease_ms, tag=tag, grace_ms=grace_ms
+            self.name, self.node, size, project=self.project, lease_ms=lease_ms, tag=tag, tags=tags, grace_ms=grace_ms
         )
         began = time.monotonic()
         try:
@@ -233,8 +243,9 @@ class Leasing(Handle):
     @call
     @operation
     def ack_many(self, jobs: Sequence[Job]) -> Steps[engine.Settled]:
-        """Complete up to 1,000 jobs of one claim (one node) without results, in one statement; nothing is raised for
-        those that are lost.
+        """Complete up to 1,000 jobs of one claim (one node) without results, in one statement.
+
+        Nothing is raised for those that are lost.
 
         Returns:
             An outcome per number: ``ok``, ``not_found``, ``not_held``, ``stale_token``, ``expired``.

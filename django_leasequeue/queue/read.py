@@ -41,6 +41,7 @@ class Looking(Handle):
 
         Args:
             job: its key or number.
+            default: what is returned when there is none.
 
         Raises:
             SerializerError: it cannot be read with the queue's serializer.

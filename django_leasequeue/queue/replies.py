@@ -6,11 +6,11 @@ A job that somebody waits for notifies its callers' channels in the transaction 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import Protocol
 
+from .. import process
 from ..notify import Listener, Subscription, get_listener, reply_channel
 
 #: Seconds between two looks at jobs that are waited for: while their ends are told, and while they cannot be.
@@ -217,25 +217,10 @@ class ReplyHub:
             over.close()
 
 
-_hubs: dict[str, ReplyHub] = {}
-_hubs_lock = threading.Lock()
+_hubs: process.Shared[str, ReplyHub] = process.Shared()
 
 
 def get_hub(using: str) -> ReplyHub:
     """Return this process's hub of a database alias."""
     listener = get_listener(using)
-    with _hubs_lock:
-        hub = _hubs.get(using)
-        if hub is None or hub._listener is not listener:
-            hub = _hubs[using] = ReplyHub(listener, reply_channel())
-        return hub
-
-
-def _forget() -> None:
-    """In a forked child: its callers, its channel and its listener are its own."""
-    global _hubs_lock
-    _hubs_lock = threading.Lock()
-    _hubs.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+    return _hubs.get(using, lambda _: ReplyHub(listener, reply_channel()), usable=lambda hub: hub._listener is listener)

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from .. import engine
+from .. import engine, process
 from ..engine import pool
 from ..engine.jobs import replies
 from ..engine.jobs.results import Status
@@ -38,19 +38,6 @@ READY_TIMEOUT = 5.0
 
 #: The answer to a caller whose job has not ended.
 PENDING = object()
-
-
-class Inline(Protocol):
-    """Runs jobs here and now: what ``django_leasequeue.testing`` puts in the place of workers."""
-
-    #: Whether it does so outside of transactions as well.
-    always: bool
-
-    def __call__(self) -> None: ...
-
-
-#: Set by ``django_leasequeue.testing`` for the length of a test.
-inline: Inline | None = None
 
 
 class Requested(NamedTuple):
@@ -203,6 +190,7 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generato
     deadline = time.monotonic() + check_timeout(timeout)
     queue = caller.queue
     hidden = yield caller.in_transaction()
+    inline = process.switches.inline
     work = inline if inline is not None and (hidden or inline.always) else None
     if hidden and work is None:
         raise InvalidOption(
@@ -250,7 +238,7 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generato
 
 
 def _run_here(
-    caller: Caller, job: engine.NewJob, channel: str, work: Inline, timeout: float
+    caller: Caller, job: engine.NewJob, channel: str, work: process.Inline, timeout: float
 ) -> Generator[Any, Any, Any]:
     """Enqueue, run what is ready in place of a worker, and read how it ended: there is nothing to wait for."""
     asked: Requested = yield caller.request(job, channel)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .. import conf
@@ -74,6 +73,7 @@ def _bytes_only(value: Any) -> bytes:
     return bytes(value)
 
 
+@cache
 def _msgpack() -> Serializer:
     try:
         import msgpack
@@ -90,14 +90,14 @@ def _msgpack() -> Serializer:
 
 
 JSON = Serializer("json")
+_BYTES = Serializer("bytes", _bytes_only, bytes)
 _BUILT_IN: dict[str, Callable[[], Serializer]] = {
     "json": lambda: JSON,
-    "bytes": lambda: Serializer("bytes", _bytes_only, bytes),
+    "bytes": lambda: _BYTES,
     "msgpack": _msgpack,
 }
 
 
-@cache
 def find(name: str) -> Serializer:
     """Return the serializer of a name: ``json``, ``bytes``, ``msgpack``, or one of ``LEASEQUEUE["SERIALIZERS"]``.
 
@@ -131,7 +131,8 @@ def of(given: str | Dumper) -> Serializer:
     return Serializer(getattr(given, "__name__", type(given).__name__), given.dumps, given.loads)
 
 
-def _imported(name: str, path: Any) -> Serializer:
+@cache
+def _imported(name: str, path: str | tuple[str, ...]) -> Serializer:
     where = f"LEASEQUEUE['SERIALIZERS'][{name!r}]"
     try:
         if isinstance(path, str):
@@ -151,11 +152,3 @@ def _object(path: str) -> Any:
         return importlib.import_module(path)
     except ModuleNotFoundError:
         return import_string(path)
-
-
-def _changed(*, setting: str, **_: Any) -> None:
-    if setting == "LEASEQUEUE":
-        find.cache_clear()
-
-
-setting_changed.connect(_changed)

@@ -31,14 +31,14 @@ def keep_partitions(turn: Turn) -> None:
 
 def expire_samples(turn: Turn) -> None:
     """Remove samples past their retention."""
-    params = {"days": float(conf.settings.STAT_RETENTION_DAYS), "size": BATCH}
+    params = {"days": conf.settings.STAT_RETENTION_DAYS, "size": BATCH}
     while len(turn.fetch("stat_expire", params)) == BATCH:
         pass
 
 
 def expire_workers(turn: Turn) -> None:
     """Remove the rows of workers that died."""
-    params = {"days": float(conf.settings.WORKER_RETENTION_DAYS), "size": BATCH}
+    params = {"days": conf.settings.WORKER_RETENTION_DAYS, "size": BATCH}
     if gone := turn.fetch("worker_expire", params):
         logger.info("Workers that were not seen any more: %s", ", ".join(node for (node,) in gone))
 

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from .. import conf
 from ..engine import ConnectionExecutor, pool
-from ..notify.session import Bell
+from ..notify.session import WakeUpPipe
 from ..sql import statement
 
 logger = logging.getLogger("django_leasequeue.reaper")
@@ -26,7 +26,7 @@ CHANNEL = "leasequeue_reaper"
 
 
 class Election:
-    """One candidate. For one thread, but for the bell.
+    """One candidate. For one thread, but for the wake-up.
 
     The lock is held by the session, so it is free the moment the connection is gone, however the process ended. Behind
     a pooler in transaction mode (the alias says ``DISABLE_SERVER_SIDE_CURSORS``, and there is no ``LISTEN_DSN``) a
@@ -35,12 +35,12 @@ class Election:
 
     Args:
         using: alias of the database.
-        bell: rung to end a wait.
+        wakeup: ends a wait.
     """
 
-    def __init__(self, using: str, bell: Bell) -> None:
+    def __init__(self, using: str, wakeup: WakeUpPipe) -> None:
         self._using = using
-        self._bell = bell
+        self._wakeup = wakeup
         self._dsn = conf.settings.LISTEN_DSN or None
         self._pooled = not self._dsn and not pool.prepares(using)
         self._candidate: psycopg.Connection[Any] | None = None
@@ -80,18 +80,18 @@ class Election:
         return True
 
     def wait(self, timeout: float) -> None:
-        """Wait until the leader says that it stops, the bell rings, or the time is over.
+        """Wait until the leader says that it stops, somebody wakes it, or the time is over.
 
         Raises:
             psycopg.Error: the connection was lost.
         """
         with selectors.DefaultSelector() as selector:
-            selector.register(self._bell.reading, selectors.EVENT_READ)
+            selector.register(self._wakeup.reading, selectors.EVENT_READ)
             if self._candidate is not None and not self._pooled:
                 selector.register(self._candidate.fileno(), selectors.EVENT_READ)
             for key, _ in selector.select(timeout):
-                if key.fd == self._bell.reading:
-                    self._bell.silence()
+                if key.fd == self._wakeup.reading:
+                    self._wakeup.clear()
                 else:
                     self._read_notices()
 

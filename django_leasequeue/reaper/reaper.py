@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, connections
 
 from .. import conf
 from ..engine import clock
-from ..notify.session import Bell
+from ..notify.session import WakeUpPipe
 from ..outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from .duty import Duty, OutOfTime, Turn, registered
 from .leader import Election
-from .settings import ReaperOptions, load_options
 from .standard import standard_duties
 
 logger = logging.getLogger("django_leasequeue.reaper")
@@ -38,6 +38,17 @@ class _Schedule:
     failures: int = 0
 
 
+def _intervals(duties: Iterable[Duty]) -> dict[str, float | None]:
+    names = {duty.name for duty in duties}
+    for name in conf.settings.REAPER.INTERVALS:
+        if name not in names:
+            raise ImproperlyConfigured(
+                f"LEASEQUEUE['REAPER']['INTERVALS'] names {name!r}, which is no duty of the reaper. There are"
+                f" {', '.join(sorted(names))}."
+            )
+    return conf.settings.REAPER.INTERVALS
+
+
 class Reaper:
     """Does the duties that no worker does: any number may run, one leads, a crash is taken over.
 
@@ -52,16 +63,16 @@ class Reaper:
     """
 
     def __init__(self, using: str | None = None, *, duties: Iterable[Duty] | None = None) -> None:
-        self.using = using or str(conf.settings.DATABASE)
+        self.using = using or conf.settings.DATABASE
         known = [*standard_duties(), *registered()] if duties is None else list(duties)
-        self._options: ReaperOptions = load_options(known)
+        intervals = _intervals(known)
         self._schedules = [
             _Schedule(Duty(duty.name, duty.work, interval))
             for duty in known
-            if (interval := self._options.intervals.get(duty.name, duty.interval)) is not None
+            if (interval := intervals.get(duty.name, duty.interval)) is not None
         ]
-        self._bell = Bell()
-        self._election = Election(self.using, self._bell)
+        self._wakeup = WakeUpPipe()
+        self._election = Election(self.using, self._wakeup)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._turn: Turn | None = None
@@ -79,7 +90,7 @@ class Reaper:
         Raises:
             ImproperlyConfigured: a name is unknown, or a value is not allowed.
         """
-        load_options([*standard_duties(), *registered()])
+        _intervals([*standard_duties(), *registered()])
 
     @property
     def leading(self) -> bool:
@@ -110,7 +121,7 @@ class Reaper:
         self._stopping.set()
         if (turn := self._turn) is not None:
             turn.end()
-        self._bell.ring()
+        self._wakeup.wake()
         thread, self._thread = self._thread, None
         if thread is None or thread is threading.current_thread():
             return True
@@ -137,7 +148,7 @@ class Reaper:
                         close_old_connections()
                         pause = max(0.0, self._next_at() - self._now())
                     else:
-                        pause = self._options.retry
+                        pause = conf.settings.REAPER.RETRY
                     retry = FIRST_RETRY
                     self._outage.ends(self)
                     self._pause(pause)

@@ -149,6 +149,8 @@ def _of_touched_days(bronze: DataFrame, new: DataFrame, known: DataFrame, before
     """Return all events of all jobs that were enqueued on a day on which a job with new events was.
 
     Args:
+        bronze: all events.
+        new: the new ones among them.
         known: jobs of silver among which those of the new events are.
         before: all jobs of silver.
     """

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .. import csvguard
+from ..engine import csvguard
 from . import charts
 from .layout import Lake
 

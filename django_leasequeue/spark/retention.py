@@ -10,15 +10,12 @@ from typing import Any
 
 import psycopg
 
-from .. import conf
+from .. import conf, process
 from ..engine.runner import ConnectionExecutor
 
 logger = logging.getLogger("django_leasequeue.lake")
 
-#: How long retention waits for a consumer that nobody sees (LEASEQUEUE["LAKE"]["CONSUMER_LIMIT_DAYS"]; 0 = for ever).
-CONSUMER_LIMIT_DAYS = 30.0
-
-_lowest: dict[int, int] = {}
+_lowest: process.Memory[int, int] = process.Memory()
 
 
 def register() -> None:
@@ -35,7 +32,7 @@ def needed_by_consumers(connection: psycopg.Connection[Any]) -> int | None:
     A consumer that was not seen for longer than the limit is given up: it is marked, named in the log, and its stream
     says so when it comes back.
     """
-    days = float(conf.settings.LAKE.get("CONSUMER_LIMIT_DAYS", CONSUMER_LIMIT_DAYS))
+    days = conf.settings.LAKE.CONSUMER_LIMIT_DAYS
     parameters = {"seconds": days * 86_400 if days > 0 else None}
     txid, lost = ConnectionExecutor(connection).fetch("lake/consumer_need", parameters)[0]
     for name in lost or ():
@@ -47,7 +44,7 @@ def needed_by_consumers(connection: psycopg.Connection[Any]) -> int | None:
 
 def needed_by_archive(connection: psycopg.Connection[Any]) -> int | None:
     """Return the lowest transaction id that is not in the archive yet; None when this site archives nothing."""
-    if not conf.settings.LAKE.get("ARCHIVE"):
+    if not conf.settings.LAKE.ARCHIVE:
         return None
     executor = ConnectionExecutor(connection)
     done = {low for (low,) in executor.fetch("lake/slices_done", {})}

@@ -168,6 +168,7 @@ def select(
 
     Args:
         columns: their SQL.
+        place: the table or view that the rows come from.
         source: the place's table, or a partition of it.
         where: the condition of the slice, on the columns of that table (alias ``p``).
         more: conditions in the words of the columns.

@@ -252,6 +252,7 @@ def table(name: str, *, batches: bool = False) -> Table:
     """Return a table by the name that users know.
 
     Args:
+        name: of the table.
         batches: of the events: as they are stored, a row a statement, queue, kind and task.
 
     Raises:

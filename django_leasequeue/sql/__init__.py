@@ -1,6 +1,6 @@
 """The SQL statements, one a file: ``statement("claim")`` gives that of ``leases/claim.sql``.
 
-Its comments are removed. The folders mirror those of the code that runs the statements. An engine's statement is named
+The folders mirror those of the code that runs the statements. An engine's statement is named
 by its file alone; those of the admin, of the lake and of the log's partitions are named with their folder, as
 ``admin/ended``.
 """
@@ -14,23 +14,24 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 #: Folders whose statements are named with them.
 _NAMED = ("admin", "ddl", "lake")
-_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 _HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
-_SPACE = re.compile(r"\s+")
-_QUOTED = re.compile(r"('[^']*')")
-_AROUND = re.compile(r" ?([,()=<>]) ?")
 
 
 @cache
 def statement(name: str) -> str:
-    """Return the text of ``<name>.sql``, its comments and layout removed.
+    """Return the text of ``<name>.sql`` without its comments; parameters are ``%(name)s``."""
+    return _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip()
 
-    Short texts matter: psycopg caches the parsed form of statements up to 4,096 characters only.
-    """
-    text = _SPACE.sub(" ", _COMMENT.sub("", path(name).read_text(encoding="utf-8"))).strip()
-    parts = _QUOTED.split(text)
-    parts[::2] = [_AROUND.sub(r"\1", part) for part in parts[::2]]
-    return "".join(parts)
+
+@cache
+def numbered(name: str) -> tuple[bytes, tuple[str, ...]]:
+    """Return a statement with ``$1``, ``$2`` ... for parameters (``psycopg.RawCursor`` parses nothing), and their names."""
+    text = statement(name)
+    names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+    text = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", text)
+    return text.replace("%%", "%").encode(), names
 
 
 @cache

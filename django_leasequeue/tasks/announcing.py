@@ -1,6 +1,6 @@
-"""Who is told of a task's run: receivers of Django's task signals and of ours, and Django's log lines.
+"""Signals and log lines of a task's run: Django's task signals, those of ``django_leasequeue.signals``, Django's log.
 
-Everything here is skipped when nobody listens, and nothing that a receiver does changes what becomes of a job.
+Without receivers nothing is built, and nothing that a receiver does changes what becomes of a job.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..engine import Failure, LeasedJob, clock, codec
 from ..worker.handler import EndingName, JobControl
 from . import signals
 from .api import Task, TaskResult, TaskResultStatus
-from .backend import LeaseQueueBackend
-from .registry import Entry, copy_with
-from .results import error_of, errors_of, local, make_result, workers_of
+from .registry import Entry
+from .results import error_of, errors_of, make_result, task_as_enqueued, workers_of
+from .times import local
 
 _OURS = {
     "completed": job_signals.completed,
@@ -25,12 +25,12 @@ _OURS = {
     "dead": job_signals.failed,
 }
 
-#: Errors on their way from the task's thread to the signal; only jobs whose lease was lost in between stay longer.
+#: How many errors wait for the signal at most. Those of jobs whose lease was lost meanwhile are never fetched.
 _MAX_KEPT = 256
 
 
 class _LogLine:
-    """As much of a ``TaskResult`` as Django's log lines use."""
+    """The part of a ``TaskResult`` that Django's log lines use."""
 
     __slots__ = ("backend", "id", "status", "task")
 
@@ -42,7 +42,9 @@ class _LogLine:
 
 
 class Announcer:
-    """Tells who listens; makes the ``TaskResult`` that they get.
+    """Sends the signals of task runs, with the ``TaskResult`` that they carry.
+
+    There is one in a process, called from many threads.
 
     Args:
         project: the tenant whose jobs these are.
@@ -54,41 +56,41 @@ class Announcer:
         self._errors: dict[tuple[int, int], BaseException] = {}
 
     def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> None:
-        """A task is about to run, in this thread."""
+        """Send that a task is about to run, in this thread."""
         self._node = control.node
         if job_signals.started.receivers:
             job_signals.send(job_signals.started, **self._about(job), job=job, node=control.node)
-        if signals.started.heard():
-            signals.started.send(LeaseQueueBackend, self.running_result(entry, job, control.node))
-        elif signals.started.logged():
-            signals.started.log(sender=LeaseQueueBackend, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
+        if signals.started.has_receivers():
+            signals.started.send(entry.sender, self.running_result(entry, job, control.node))
+        elif signals.started.is_logged():
+            signals.started.log(sender=entry.sender, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
 
     async def astarted(self, entry: Entry, job: LeasedJob, control: JobControl) -> None:
-        """A task is about to run, in this event loop."""
+        """Send that a task is about to run, in this event loop."""
         self._node = control.node
         if job_signals.started.receivers:
             await job_signals.started.asend_robust(sender=None, **self._about(job), job=job, node=control.node)
-        if signals.started.heard():
-            await signals.started.asend(LeaseQueueBackend, self.running_result(entry, job, control.node))
-        elif signals.started.logged():
-            signals.started.log(sender=LeaseQueueBackend, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
+        if signals.started.has_receivers():
+            await signals.started.asend(entry.sender, self.running_result(entry, job, control.node))
+        elif signals.started.is_logged():
+            signals.started.log(sender=entry.sender, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
 
     def keep_error(self, job: LeasedJob, error: BaseException) -> None:
-        """Keep a task's last error until its end is settled: receivers look for it as the current exception."""
-        if not signals.finished.heard() and not signals.finished.logged(logging.ERROR):
+        """Keep a task's last error until its end is stored: receivers find it as the current exception."""
+        if not signals.finished.has_receivers() and not signals.finished.is_logged(logging.ERROR):
             return
         if len(self._errors) >= _MAX_KEPT:
             self._errors.pop(next(iter(self._errors), (0, 0)), None)
         self._errors[job.seq, job.claim] = error
 
-    def anybody(self, ending: EndingName) -> bool:
-        """Whether anybody wants to hear of this ending."""
+    def has_receivers(self, ending: EndingName) -> bool:
+        """Return whether an ending has a receiver or a log line."""
         if _OURS[ending].receivers:
             return True
         if ending == "failing":
             return False
         level = logging.INFO if ending == "completed" else logging.ERROR
-        return signals.finished.heard() or signals.finished.logged(level)
+        return signals.finished.has_receivers() or signals.finished.is_logged(level)
 
     def settled(
         self,
@@ -99,25 +101,34 @@ class Announcer:
         failure: Failure | None,
         available_at: datetime | None,
     ) -> None:
-        """The end of a run has been stored."""
+        """Send that the end of a run has been stored.
+
+        Args:
+            entry: the task; ``None`` if this process does not find it (Django's signals are not sent then).
+            job: the job.
+            ending: what became of it.
+            result_json: what the task returned, as JSON text.
+            failure: what is kept of its error.
+            available_at: when it is tried again.
+        """
         error = self._errors.pop((job.seq, job.claim), None)
         if _OURS[ending].receivers:
             self._send_ours(job, ending, result_json, failure, available_at)
         if ending == "failing" or entry is None:
             return
-        if signals.finished.heard():
+        if signals.finished.has_receivers():
             result = self._finished_result(entry, job, ending, result_json, failure)
-            _within(error, lambda: signals.finished.send(LeaseQueueBackend, result))
-        elif signals.finished.logged(logging.INFO if ending == "completed" else logging.ERROR):
+            _within(error, lambda: signals.finished.send(entry.sender, result))
+        elif signals.finished.is_logged(logging.INFO if ending == "completed" else logging.ERROR):
             line = _LogLine(entry, job, _status(ending))
-            _within(error, lambda: signals.finished.log(sender=LeaseQueueBackend, task_result=line))
+            _within(error, lambda: signals.finished.log(sender=entry.sender, task_result=line))
 
     def running_result(self, entry: Entry, job: LeasedJob, node: str) -> TaskResult[Any]:
-        """Make the result of a task that runs."""
+        """Return the result of a task that runs."""
         return self._result(entry, job, TaskResultStatus.RUNNING, workers_of(job.errors, node, job.deliveries))
 
     def failed_result(self, entry: Entry, job: LeasedJob, failure: Failure) -> TaskResult[Any]:
-        """Make the result of a task whose attempt has just failed."""
+        """Return the result of a task whose attempt has just failed."""
         result = self._result(entry, job, TaskResultStatus.FAILED, workers_of(job.errors, self._node, job.deliveries))
         result.errors.append(error_of(failure.type, failure.message, failure.traceback))
         return result
@@ -149,7 +160,17 @@ class Announcer:
         )
 
     def _task(self, entry: Entry, job: LeasedJob) -> Task[..., Any]:
-        return copy_with(entry.task, {"priority": -job.rank, "queue_name": job.queue, "backend": entry.alias})
+        meta = job.meta if job.meta_json is not None else None
+        declared = getattr(entry.task, "max_attempts", None)
+        return task_as_enqueued(
+            entry.task,
+            meta if isinstance(meta, dict) else {},
+            priority=-job.rank,
+            queue_name=job.queue,
+            backend=entry.alias,
+            # A job has its queue's limit where neither its task nor using() names one.
+            max_attempts=None if declared is None else job.max_deliveries,
+        )
 
     def _about(self, job: LeasedJob) -> dict[str, Any]:
         return {"queue": job.queue, "project": self._project, "seq": job.seq, "key": job.key, "name": job.name}

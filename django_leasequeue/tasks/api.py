@@ -21,6 +21,8 @@ if TYPE_CHECKING or django.VERSION < (6, 0):
         DEFAULT_TASK_BACKEND_ALIAS,
         DEFAULT_TASK_PRIORITY,
         DEFAULT_TASK_QUEUE_NAME,
+        TASK_MAX_PRIORITY,
+        TASK_MIN_PRIORITY,
         Task,
         TaskContext,
         TaskError,
@@ -45,6 +47,8 @@ else:
         DEFAULT_TASK_BACKEND_ALIAS,
         DEFAULT_TASK_PRIORITY,
         DEFAULT_TASK_QUEUE_NAME,
+        TASK_MAX_PRIORITY,
+        TASK_MIN_PRIORITY,
         Task,
         TaskContext,
         TaskError,
@@ -58,7 +62,7 @@ else:
     from django.utils.json import normalize_json
 
     class GenericTask(Task, Generic[P, T]):
-        """Django's own ``Task``, which has no type parameters at run time, with those of the backport."""
+        """Django's ``Task`` with the type parameters of the backport; Django's own has none at run time."""
 
         __slots__ = ()
 
@@ -69,6 +73,8 @@ __all__ = [
     "DEFAULT_TASK_PRIORITY",
     "DEFAULT_TASK_QUEUE_NAME",
     "TASKS_LOGGER",
+    "TASK_MAX_PRIORITY",
+    "TASK_MIN_PRIORITY",
     "BaseTaskBackend",
     "GenericTask",
     "InvalidTask",

@@ -1,8 +1,9 @@
-"""The backend: ``TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend"}}``."""
+"""The task backend: ``TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend"}}``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.core import checks as django_checks
@@ -12,24 +13,34 @@ from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, InvalidOption
 from . import jobs, results, signals
 from . import options as backend_options
-from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from .api import (
+    TASK_MAX_PRIORITY,
+    TASK_MIN_PRIORITY,
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+)
 from .exceptions import TaskNotFound
 from .ids import new_end
 from .registry import check_findable
 from .task import Call, LeaseQueueTask
+from .times import local
 
-#: Calls of one ``enqueue_many``.
+#: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
 
-#: Characters of a result's id; ours have 36.
+#: Most characters of a result's id that is looked for; ids of tasks have 36.
 MAX_ID = 256
 
-#: Paths that were seen to lead to a task.
+#: Paths of tasks that were found by their name in this process.
 _findable: set[str] = set()
 
 
 class _Prepared(NamedTuple):
-    """A call of ``enqueue_many`` on its way: what the caller gets, and what the database gets."""
+    """One call that is about to be stored: the result for the caller, the job for the database."""
 
     result: TaskResult[Any]
     job: engine.NewJob
@@ -38,13 +49,16 @@ class _Prepared(NamedTuple):
 
 
 class LeaseQueueBackend(BaseTaskBackend):
-    """Runs tasks through the lease engine: at least once, retried with backoff, dead-lettered when tries are used up.
+    """Task backend that stores tasks as jobs in PostgreSQL; ``manage.py runworker`` runs them.
 
-    ``OPTIONS``: ``project``, ``database``, ``preset``, ``queues``; see ``BackendOptions``. ``QUEUES`` is Django's: the
-    names that tasks may use, ``[]`` for any. A queue is made by its first task.
-
-    A task enqueued inside ``transaction.atomic()`` exists if and when that commits: ``transaction.on_commit`` is not
+    A task runs at least once, is retried with backoff, and becomes a dead letter when its attempts are used up. One
+    that is enqueued inside ``transaction.atomic()`` exists if and when that commits: ``transaction.on_commit`` is not
     needed.
+
+    Args:
+        alias: key of the backend in ``TASKS``.
+        params: its entry there. ``OPTIONS`` may have ``project``, ``database``, ``preset`` and ``queues``, see
+            ``BackendOptions``; ``QUEUES`` is Django's: the names that tasks may use, ``[]`` for any.
     """
 
     task_class = LeaseQueueTask
@@ -59,13 +73,25 @@ class LeaseQueueBackend(BaseTaskBackend):
         self.config = backend_options.BackendOptions.of(self.options, self.queues)
 
     def validate_task(self, task: Task[..., Any]) -> None:
-        """Refuse a task that cannot run here.
+        """Refuse a task that this backend cannot run.
+
+        Args:
+            task: the task, as ``@task`` or ``using()`` made it.
 
         Raises:
-            InvalidTask: the message says why.
+            InvalidTask: its function, priority, time or queue is not allowed; the message says which.
         """
+        # First, what Django's own checks take for granted.
+        priority, run_after, name = task.priority, task.run_after, task.queue_name
+        if not isinstance(priority, int) and not (isinstance(priority, float) and priority.is_integer()):
+            raise InvalidTask(
+                f"priority must be a whole number from {TASK_MIN_PRIORITY} to {TASK_MAX_PRIORITY}; it is {priority!r}."
+            )
+        if run_after is not None and not isinstance(run_after, datetime):
+            raise InvalidTask(f"run_after must be a datetime; it is {run_after!r}.")
+        if not isinstance(name, str):
+            raise InvalidTask(f"queue_name must be a text; it is {name!r}.")
         super().validate_task(task)
-        name = task.queue_name
         if name not in self.queues:
             try:
                 presets.check_name(name, "queue_name")
@@ -75,9 +101,18 @@ class LeaseQueueBackend(BaseTaskBackend):
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """Enqueue one call of a task, in the caller's transaction if there is one.
 
+        Args:
+            task: the task.
+            args: positional arguments: JSON.
+            kwargs: keyword arguments: JSON.
+
+        Returns:
+            The result, with status ``READY``.
+
         Raises:
-            InvalidTask: the task cannot run here.
-            TypeError, ValueError: an argument is not JSON, or too large.
+            InvalidTask: the backend does not accept the task, or no worker would find it by its name.
+            TypeError: an argument has a type that JSON does not have.
+            ValueError: an argument has a value that JSON cannot hold, or is too large (``PayloadTooLarge``).
             QueueNotFound: the queue is missing and may not be made.
         """
         prepared = self._prepare(task, args, kwargs, self._accept(task))
@@ -107,7 +142,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         """
         prepared = self._prepare_many(calls)
         self._submit(prepared)
-        if signals.enqueued.heard() or signals.enqueued.logged():
+        if signals.enqueued.has_receivers() or signals.enqueued.is_logged():
             for item in prepared:
                 _announce(type(self), item.result)
         return [item.result for item in prepared]
@@ -116,13 +151,19 @@ class LeaseQueueBackend(BaseTaskBackend):
         """See ``enqueue_many``. It runs on an async connection of its own, not in a transaction of the caller."""
         prepared = self._prepare_many(calls)
         await self._asubmit(prepared)
-        if signals.enqueued.heard() or signals.enqueued.logged():
+        if signals.enqueued.has_receivers() or signals.enqueued.is_logged():
             for item in prepared:
                 await _aannounce(type(self), item.result)
         return [item.result for item in prepared]
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """Return what is known of a task by the id of its result.
+
+        Args:
+            result_id: ``id`` of the ``TaskResult`` that enqueueing returned.
+
+        Returns:
+            The result as it is now; ``refresh()`` reads it again.
 
         Raises:
             TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
@@ -145,7 +186,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         raise _missing(key)
 
     def check(self, **kwargs: Any) -> Iterable[django_checks.CheckMessage]:
-        """Say what is wrong with this backend's settings (``leasequeue.tasks.E001`` and following)."""
+        """Return what is wrong with this backend's settings: checks ``leasequeue.tasks.E001`` and following."""
         return list(backend_options.check(self.alias, self.params))
 
     def _prepare_many(self, calls: Iterable[Call]) -> list[_Prepared]:
@@ -162,7 +203,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         return prepared
 
     def _accept(self, task: Task[..., Any]) -> str:
-        """Refuse a task that could not run; return the alias of the database that its jobs belong to."""
+        """Return the alias of the database for a task's jobs; refuse a task that could not run."""
         self.validate_task(task)
         path = task.module_path
         if path not in _findable:
@@ -177,7 +218,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], database: str
     ) -> _Prepared:
         result = _new_result(task, args, kwargs, self.alias)
-        # The id is known when the job has its number.
+        # The job's number is the other half of the id: the database gives it.
         job = jobs.new_job(task, new_end(), result.args, result.kwargs, self.alias)
         return _Prepared(result, job, task.queue_name, database)
 
@@ -196,7 +237,7 @@ class LeaseQueueBackend(BaseTaskBackend):
             _note_times(queues, answers)
 
     def _databases(self) -> list[str]:
-        """Where results of this backend may be."""
+        """Return the aliases of the databases in which results of this backend may be."""
         if self.config.database:
             return [self.config.database]
         if self.queues:
@@ -208,7 +249,7 @@ _Queues = dict[str, list[_Prepared]]
 
 
 def _group(prepared: Sequence[_Prepared]) -> dict[str, _Queues]:
-    """The calls by database and queue, each in order."""
+    """Return the calls by database and queue, each in order."""
     groups: dict[str, _Queues] = {}
     for item in prepared:
         groups.setdefault(item.database, {}).setdefault(item.queue, []).append(item)
@@ -223,7 +264,7 @@ def _note_times(queues: _Queues, answers: Mapping[str, Sequence[engine.Enqueued]
     for name, items in queues.items():
         for item, answer in zip(items, answers[name], strict=True):
             object.__setattr__(item.result, "id", engine.make_id(answer.seq, item.job.id_end or ""))
-            object.__setattr__(item.result, "enqueued_at", results.local(answer.created_at))
+            object.__setattr__(item.result, "enqueued_at", local(answer.created_at))
 
 
 def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], alias: str) -> TaskResult[Any]:
@@ -242,7 +283,7 @@ def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
             errors=[],
             worker_ids=[],
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(
             f"The arguments of {task.module_path} must be JSON: {error}. Give the ids of objects, and dates and"
@@ -251,16 +292,16 @@ def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _announce(sender: type, result: TaskResult[Any]) -> None:
-    if signals.enqueued.heard():
+    if signals.enqueued.has_receivers():
         signals.enqueued.send(sender, result)
-    elif signals.enqueued.logged():
+    elif signals.enqueued.is_logged():
         signals.enqueued.log(sender=sender, task_result=result)
 
 
 async def _aannounce(sender: type, result: TaskResult[Any]) -> None:
-    if signals.enqueued.heard():
+    if signals.enqueued.has_receivers():
         await signals.enqueued.asend(sender, result)
-    elif signals.enqueued.logged():
+    elif signals.enqueued.is_logged():
         signals.enqueued.log(sender=sender, task_result=result)
 
 

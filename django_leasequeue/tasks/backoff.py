@@ -1,4 +1,4 @@
-"""How long a failed task waits before its next attempt."""
+"""Backoff policies: how long a failed task waits before its next attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: No job is delayed longer than this by a backoff; the engine's own limit.
 MAX_SECONDS = 86_400.0
 
-#: 2 ** 40 seconds is far beyond any limit: keeps the power from growing without bound.
+#: Highest exponent that is computed: 2 ** 40 seconds are beyond every limit.
 _MAX_EXPONENT = 40
 
 
@@ -44,7 +44,14 @@ class Backoff:
         seconds_of(self.max, "max of a Backoff")
 
     def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after attempt number ``attempt`` (from 1)."""
+        """Return how long to wait after an attempt.
+
+        Args:
+            attempt: its number, from 1.
+
+        Returns:
+            Seconds, at most ``max``.
+        """
         return _FORMULAS[self.kind](self, attempt)
 
     def _cap(self, attempt: int) -> float:

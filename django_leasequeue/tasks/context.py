@@ -1,4 +1,4 @@
-"""What a running task can know of its own run."""
+"""The context of a running task: Django's ``TaskContext`` with the control of its job, and ``current()``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", defaul
 
 
 def current() -> JobControl | None:
-    """Return the control of the job that runs here, ``None`` outside of a worker.
+    """Return the ``JobControl`` of the job that runs in this thread or asyncio task; ``None`` outside of a worker.
 
-    It knows the job and its lease, whether the lease is lost, and takes progress reports. Functions that a task calls
-    may use it too; threads that the task starts by itself do not see it.
+    It has the job and its lease, tells whether the lease is lost, and takes progress reports. Functions that a task
+    calls may use it; in threads that the task starts by itself it is ``None``.
     """
     return running.get()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseQueueContext(TaskContext):
-    """Django's ``TaskContext`` with the job's control."""
+    """Django's ``TaskContext`` with the control of the job: the first argument of tasks with ``takes_context=True``."""
 
     control: JobControl
+    """The job, whether its lease is lost, and progress reports; see ``current``."""

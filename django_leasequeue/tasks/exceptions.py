@@ -1,4 +1,4 @@
-"""What a task raises to say how its failure is to be handled, and what goes wrong before a task runs."""
+"""Exceptions that a task raises to control its retries, and errors of finding a task and keeping its result."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ class RetryLater(Exception):
 
 
 class FailForGood(Exception):
-    """Raised by a task: it failed, and trying again is no use. Its status becomes FAILED at once."""
+    """Raised by a task: it failed and is not tried again. Its status becomes ``FAILED`` at once.
+
+    ``raise FailForGood("no such user")``: the text is kept as the error's message.
+    """
 
 
 class TaskNotFound(LeaseQueueError, LookupError):
-    """A job names a task that this process cannot find, or that it may not run."""
+    """A task that a job names is not found in this process, or may not run here."""
 
 
 class ResultNotSerializable(LeaseQueueError, TypeError):
-    """A task returned something that is not JSON, or more than a result may hold."""
+    """A task's return value is not JSON, or larger than ``LEASEQUEUE["MAX_RESULT_BYTES"]``."""
 
 
 def seconds_of(value: float | timedelta, what: str) -> float:

@@ -1,4 +1,4 @@
-"""Runs Django tasks for the worker: what a job of a ``LeaseQueueBackend`` is, how it fails, who is told."""
+"""The worker's handler for Django tasks: runs a job's task, judges its errors, sends its signals."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")
 
+#: Neither a soft nor a hard timeout.
 _NO_TIMEOUT = (None, None)
+#: Types of return values that are JSON without being normalised.
 _ATOMS = {str, int, float, bool}
 
 
 class TaskHandler:
-    """Runs the jobs that tasks became. One a process, called from many threads at once; see ``worker.handler.Handler``.
+    """Runs the jobs of tasks. One a process, called from many threads at once; see ``worker.handler.Handler``.
 
     Args:
         project: the tenant whose jobs these are.
@@ -39,14 +41,14 @@ class TaskHandler:
         self._announcer = Announcer(project)
 
     def is_async(self, job: LeasedJob) -> bool:
-        """Whether the task is a coroutine function. A task that cannot be found fails in a thread."""
+        """Return whether the task is a coroutine function. A task that cannot be found fails in a thread."""
         try:
             return self._entry(job).is_async
         except TaskNotFound:
             return False
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
-        """Return the task's ``timeout`` as the soft one; the hard one is the worker's affair."""
+        """Return the task's ``timeout`` in seconds as the soft timeout; the worker sets the hard one."""
         try:
             task = self._entry(job).task
         except TaskNotFound:
@@ -56,7 +58,7 @@ class TaskHandler:
         seconds: Any = task.timeout
         if job.meta_json is not None:
             seconds = self._meta(job).get("timeout", seconds)
-        # What stands in a job was written by using(), or by anybody who may write to the queue.
+        # A job's metadata come from using(), or from whoever else may write to the queue.
         return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
@@ -98,7 +100,7 @@ class TaskHandler:
         return None if value is None else result_json(entry.path, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
-        """Say what is kept of an error, and when the task is tried again."""
+        """Return what is kept of an error, and whether and when the task is tried again."""
         kind = type(error)
         failure = Failure(
             type=f"{kind.__module__}.{kind.__qualname__}",
@@ -120,9 +122,9 @@ class TaskHandler:
         failure: Failure | None = None,
         available_at: datetime | None = None,
     ) -> None:
-        """Tell who listens what became of a job."""
+        """Send signals and log lines for a stored ending."""
         announcer = self._announcer
-        if not announcer.anybody(ending):
+        if not announcer.has_receivers(ending):
             return
         try:
             entry = self._entry(job)
@@ -184,7 +186,11 @@ def _retry(seconds: float) -> Retry:
 
 
 def _arguments(text: str | None) -> tuple[Any, Any]:
-    """The arguments in a job's payload. What is not of our form is left to the call, which says what is wrong."""
+    """Return positional and keyword arguments of a job's payload. The call itself reports those that do not fit.
+
+    Raises:
+        InvalidOption: the payload is not that of a task.
+    """
     if text is None:
         return (), {}
     data = codec.loads(text)
@@ -231,7 +237,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _from_the_task_on(whole: TracebackType | None) -> TracebackType | None:
-    """Leave out the frames above the task's own function: those of the worker tell nobody anything."""
+    """Return the traceback without the worker's frames above the task's own function."""
     step = whole
     while step is not None:
         if step.tb_frame.f_globals.get("__name__") == __name__:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from os import urandom
 
+#: Digits that a UUID of RFC 9562 may have after its third hyphen: two fixed bits, two random ones.
 _VARIANTS = "89ab"
 
 

@@ -1,11 +1,10 @@
-"""From tasks to jobs: what a task becomes in the database, and the operations that put it there and read it back."""
+"""Jobs of tasks: how a call of a task is stored, and the operations that store it and read it back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
 from typing import Any
-
-from django.utils import timezone
 
 from .. import conf, engine
 from ..engine.operation import BEGIN, Steps, operation
@@ -15,35 +14,45 @@ from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task
 from .options import BackendOptions
+from .results import ResultRow
 from .task import LeaseQueueTask
+from .times import aware
 
 
 def new_job(
     task: Task[..., Any], id_end: str, args: Sequence[Any], kwargs: Mapping[str, Any], backend: str
 ) -> engine.NewJob:
-    """Return the job of one call of a task: ``args`` and ``kwargs`` are JSON already."""
+    """Return the job of one call of a task.
+
+    Args:
+        task: the task, valid for its backend.
+        id_end: end of the result's id, see ``ids.new_end``.
+        args: positional arguments, normalised to JSON.
+        kwargs: keyword arguments, normalised to JSON.
+        backend: alias of the backend that enqueues it.
+    """
     data: dict[str, Any] = {}
     if args:
         data["args"] = args
     if kwargs:
         data["kwargs"] = kwargs
-    run_at = task.run_after
-    if run_at is not None and timezone.is_naive(run_at):
-        run_at = timezone.make_aware(run_at)
     return engine.NewJob(
         data=data or None,
         id_end=id_end,
         name=task.module_path,
-        priority=task.priority or None,
+        # Django takes 5.0 for 5.
+        priority=int(task.priority) or None,
         meta=_meta(task, backend) or None,
-        run_at=run_at,
+        run_at=None if task.run_after is None else aware(task.run_after),
         max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
     )
 
 
 def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:
-    """What the worker must know and does not find on the declared task."""
+    """Return what the worker and readers of the result must know and do not find on the declared task."""
     meta: dict[str, Any] = {}
+    if task.run_after is not None:
+        meta["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
     if backend != DEFAULT_TASK_BACKEND_ALIAS:
         meta["backend"] = backend
     if isinstance(task, LeaseQueueTask) and task.changed:
@@ -97,7 +106,7 @@ def _add(queue: str, jobs: Sequence[engine.NewJob], options: BackendOptions) -> 
 
 
 @operation
-def find(key: str, project: str) -> Steps[tuple[Any, ...] | None]:
+def find(key: str, project: str) -> Steps[ResultRow | None]:
     """Read what is known of a job by its key; ``None`` if nothing is."""
     rows = yield "task_result", {"key": key, "project": project}
-    return rows[0] if rows else None
+    return ResultRow(*rows[0]) if rows else None

@@ -1,4 +1,4 @@
-"""The options of a backend (``TASKS[alias]["OPTIONS"]``), and what can be wrong with them."""
+"""Options of a backend (``TASKS[alias]["OPTIONS"]``) and their system checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from django.db import connections
 from .. import conf
 from ..engine.queues import presets
 from ..exceptions import InvalidOption
+from .api import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY
 
+#: Keys that ``OPTIONS`` may have.
 _KEYS = ("project", "database", "preset", "queues")
 
 
@@ -38,7 +40,7 @@ class BackendOptions:
 
     @classmethod
     def of(cls, options: Any, listed: Any) -> BackendOptions:
-        """Read ``OPTIONS`` and ``QUEUES``; what is wrong with them is for ``check`` to say."""
+        """Return the options of ``OPTIONS`` and ``QUEUES``. Unknown keys are left out; ``check`` reports them."""
         given = options if isinstance(options, Mapping) else {}
         known = {"given_preset" if key == "preset" else key: given[key] for key in _KEYS if key in given}
         return cls(**known, listed=frozenset(name for name in listed if isinstance(name, str)))
@@ -46,16 +48,21 @@ class BackendOptions:
     @property
     def preset(self) -> str:
         """The bundle of options that a new queue begins with."""
-        return self.given_preset or str(conf.settings.DEFAULT_PRESET)
+        return self.given_preset or conf.settings.DEFAULT_PRESET
 
     def declaration(self, queue: str) -> tuple[str, dict[str, Any]]:
-        """Return preset and options that this backend gives a queue; ``LEASEQUEUE["QUEUES"]`` may know better."""
+        """Return preset and options that this backend gives a queue; ``LEASEQUEUE["QUEUES"]`` comes before them."""
         options = dict(self.queues.get(queue, {}))
         return options.pop("preset", self.preset), options
 
 
 def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
-    """Say what is wrong with one backend in ``TASKS``; nothing is asked of the database."""
+    """Return what is wrong with one backend in ``TASKS``, without asking the database.
+
+    Args:
+        alias: key of the backend.
+        params: its entry.
+    """
     where = f"TASKS[{alias!r}]"
     if not apps.is_installed("django_leasequeue"):
         yield checks.Error(
@@ -64,6 +71,8 @@ def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage
             id="leasequeue.tasks.E001",
         )
         return
+    if conf.problems():
+        return  # the check of LEASEQUEUE tells them
     options = params.get("OPTIONS", {})
     if not isinstance(options, Mapping):
         yield checks.Error(f"{where}['OPTIONS'] must be a dict; it is {options!r}.", id="leasequeue.tasks.E002")
@@ -127,11 +136,15 @@ def _check_queues(where: str, listed: Any, options: Mapping[str, Any]) -> Iterat
             id="leasequeue.tasks.E006",
         )
         listed = []
+    plain = []
     for name in listed:
         try:
             presets.check_name(name)
         except InvalidOption as error:
             yield checks.Error(f"{where}['QUEUES']: {error}", id="leasequeue.tasks.E006")
+        else:
+            plain.append(name)
+    preset = options.get("preset", conf.settings.DEFAULT_PRESET)
     declared = options.get("queues", {})
     if not isinstance(declared, Mapping):
         yield checks.Error(
@@ -146,9 +159,14 @@ def _check_queues(where: str, listed: Any, options: Mapping[str, Any]) -> Iterat
                 hint=f"Add it to {where}['QUEUES'], or take it out of 'queues'.",
                 id="leasequeue.tasks.E008",
             )
-        yield from _check_queue(
-            f"{where}['OPTIONS']['queues'][{name!r}]", name, given, options.get("preset", conf.settings.DEFAULT_PRESET)
-        )
+        yield from _check_queue(f"{where}['OPTIONS']['queues'][{name!r}]", name, given, preset)
+    # Those without options of their own are made with the preset, unless the settings declare them.
+    elsewhere = conf.settings.QUEUES if options.get("project", "") == "" else {}
+    for name in plain:
+        if name not in declared and name not in elsewhere:
+            yield from _check_queue(f"{where}['QUEUES']: {name!r}, with preset {preset!r}", name, {}, preset)
+    if not listed:
+        yield from _check_queue(f"{where}: a queue with preset {preset!r}", "default", {}, preset)
 
 
 def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[checks.CheckMessage]:
@@ -173,9 +191,19 @@ def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[che
             hint="Leave 'type' out.",
             id="leasequeue.tasks.E009",
         )
-    elif config["result_ttl_ms"] == 0:
+        return
+    if config["result_ttl_ms"] == 0:
         yield checks.Warning(
             f"{where}: result_ttl_ms is 0, so that get_result() does not find finished tasks.",
             hint="Set result_ttl_ms, in milliseconds; silence this check if nobody asks for results.",
             id="leasequeue.tasks.W002",
+        )
+    order, low, high = config["priority_order"], config["priority_min"], config["priority_max"]
+    if order != "desc" or low > TASK_MIN_PRIORITY or high < TASK_MAX_PRIORITY:
+        yield checks.Warning(
+            f"{where}: priority_order is {order!r}, from {low} to {high}, so that tasks with a higher priority do not"
+            " always run first.",
+            hint=f"Set priority_order to 'desc', priority_min to {TASK_MIN_PRIORITY} and priority_max to"
+            f" {TASK_MAX_PRIORITY}; silence this check if all tasks have the same priority.",
+            id="leasequeue.tasks.W003",
         )

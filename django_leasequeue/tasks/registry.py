@@ -1,4 +1,4 @@
-"""From the name that a job carries to the task: the only way from the database to code that runs."""
+"""Lookup of tasks by their name: the only way from a job in the database to code that runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any
 
-from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, task_backends
+from .api import DEFAULT_TASK_BACKEND_ALIAS, BaseTaskBackend, Task, task_backends
 from .exceptions import TaskNotFound
 
+#: Most characters of the path of a task.
 _MAX_PATH = 512
 
 
@@ -42,7 +43,7 @@ def find_task(path: str | None) -> Task[..., Any]:
 
 
 def _import(path: str) -> tuple[Any, list[str]]:
-    """Import the longest part of the path that is a module; return it and the names behind it."""
+    """Return the module that the longest possible part of the path names, and the names behind it."""
     parts = path.split(".")
     for size in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:size])
@@ -74,8 +75,8 @@ def check_findable(task: Task[..., Any]) -> None:
     find_task(path)
 
 
-def check_backend(alias: str) -> None:
-    """Refuse an alias whose backend is not a ``LeaseQueueBackend``.
+def backend_class(alias: str) -> type[BaseTaskBackend]:
+    """Return the class of a backend: ``LeaseQueueBackend``, or one that a host derived from it.
 
     Raises:
         TaskNotFound: it is not, or there is no such alias in ``TASKS``.
@@ -90,6 +91,7 @@ def check_backend(alias: str) -> None:
         raise TaskNotFound(
             f"The job's backend {alias!r} is not a LeaseQueueBackend: this worker does not run its tasks."
         )
+    return type(backend)
 
 
 def copy_with(task: Task[..., Any], changes: Mapping[str, Any]) -> Task[..., Any]:
@@ -101,13 +103,15 @@ def copy_with(task: Task[..., Any], changes: Mapping[str, Any]) -> Task[..., Any
 
 
 class Entry:
-    """A task, taken apart for running it often."""
+    """A task with what the worker needs for each run, looked up once."""
 
-    __slots__ = ("alias", "func", "is_async", "path", "takes_context", "task")
+    __slots__ = ("alias", "func", "is_async", "path", "sender", "takes_context", "task")
 
-    def __init__(self, task: Task[..., Any], alias: str) -> None:
+    def __init__(self, task: Task[..., Any], alias: str, sender: type[BaseTaskBackend]) -> None:
         self.task = task
         self.alias = alias
+        #: The class of the backend, which sends the signals.
+        self.sender = sender
         self.path = task.module_path
         self.func = task.func
         self.is_async = iscoroutinefunction(task.func)
@@ -120,6 +124,4 @@ def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> Ent
     Raises:
         TaskNotFound: it is not there, or may not.
     """
-    task = find_task(path)
-    check_backend(alias)
-    return Entry(task, alias)
+    return Entry(find_task(path), alias, backend_class(alias))

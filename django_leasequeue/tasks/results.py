@@ -1,21 +1,22 @@
-"""From rows to ``TaskResult``: what Django's API says of a job."""
+"""``TaskResult`` of jobs: built from rows of the database."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
-
-from django.conf import settings as django_settings
-from django.utils import timezone
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from ..engine import codec
 from ..enums import JobState, ResultState
+from . import backoff as backoffs
 from .api import Task, TaskError, TaskResult, TaskResultStatus
 from .exceptions import TaskNotFound
 from .registry import copy_with, find_task
+from .task import OWN_FIELDS, LeaseQueueTask
+from .times import local, parse
 
-#: The class that stands for an expired lease among a result's errors.
+#: Path of the exception class that an expired lease has among a result's errors.
 LEASE_LOST = "django_leasequeue.exceptions.LeaseLost"
 _LEASE_EXPIRED = "LEASE_EXPIRED"
 
@@ -31,11 +32,35 @@ _STATUSES = {
 }
 
 
-def local(value: datetime | None) -> datetime | None:
-    """Return a time as Django gives them: in UTC, or naive in the host's zone without ``USE_TZ``."""
-    if value is None:
-        return None
-    return value.astimezone(UTC) if django_settings.USE_TZ else timezone.make_naive(value)
+class ResultRow(NamedTuple):
+    """A row of ``task_result.sql``. JSON columns are text, times are aware."""
+
+    state: int
+    """The job's state, or 10 and the state of its result."""
+
+    queue: str
+    """The queue that it was enqueued to."""
+
+    priority: int
+    name: str | None
+    data: str | None
+    errors: str | None
+    value: str | None
+    node: str | None
+    """Who holds it, or finished it."""
+
+    deliveries: int
+    available_at: datetime | None
+    """When it becomes ready, while it is delayed."""
+
+    created_at: datetime
+    first_claimed_at: datetime | None
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    is_dead: bool
+    meta: str | None
+    max_deliveries: int | None
+    """The job's own limit; ``None``: its queue's."""
 
 
 def errors_of(records: Sequence[Mapping[str, Any]]) -> list[TaskError]:
@@ -78,7 +103,7 @@ def make_result(
     finished_at: datetime | None = None,
     value: Any = None,
 ) -> TaskResult[Any]:
-    """Put a ``TaskResult`` together; ``data`` is the job's payload, ``value`` what the task returned."""
+    """Return a ``TaskResult``; ``data`` is the job's payload, ``value`` what the task returned."""
     result: TaskResult[Any] = TaskResult(
         task=task,
         id=key,
@@ -98,38 +123,97 @@ def make_result(
     return result
 
 
-def result_of_row(key: str, row: tuple[Any, ...], alias: str) -> TaskResult[Any]:
-    """Make a result of a row of ``task_result.sql``.
+def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
+    """Return the result that a row of the database tells of.
+
+    Args:
+        key: the result's id.
+        row: what ``jobs.find`` read.
+        alias: of the backend that was asked.
 
     Raises:
         TaskNotFound: the task is not there any more.
     """
-    (state, queue, priority, name, data, errors_text, value, node, deliveries, run_at, created_at, first, last,
-     finished, dead) = row  # fmt: skip
-    records = [record for record in _list(errors_text) if isinstance(record, dict)]
-    status = TaskResultStatus.FAILED if dead else _STATUSES[state]
+    records = [record for record in _list(row.errors) if isinstance(record, dict)]
+    status = TaskResultStatus.FAILED if row.is_dead else _STATUSES[row.state]
     try:
-        declared = find_task(name)
+        declared = find_task(row.name)
     except TaskNotFound as error:
         raise TaskNotFound(f"The result {key} is there, but its task is not: {error}") from error
-    task = copy_with(
-        declared, {"priority": priority, "queue_name": queue, "run_after": local(run_at), "backend": alias}
+    task = task_as_enqueued(
+        declared,
+        _object(row.meta),
+        priority=row.priority,
+        queue_name=row.queue,
+        backend=alias,
+        # A delay after an attempt is a backoff, not what the caller asked for.
+        run_after=None if row.deliveries else row.available_at,
+        max_attempts=row.max_deliveries,
     )
-    running = state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
+    running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
     return make_result(
         task,
         key,
         status,
-        data=_object(data),
+        data=_object(row.data),
         backend=alias,
         errors=errors_of(records),
-        worker_ids=workers_of(records, node if running else None, deliveries),
-        enqueued_at=created_at,
-        started_at=first,
-        last_attempted_at=last,
-        finished_at=finished,
-        value=None if value is None else codec.loads(value),
+        worker_ids=workers_of(records, row.node if running else None, row.deliveries),
+        enqueued_at=row.created_at,
+        started_at=row.first_claimed_at,
+        last_attempted_at=row.claimed_at,
+        finished_at=row.finished_at,
+        value=None if row.value is None else codec.loads(row.value),
     )
+
+
+def task_as_enqueued(
+    declared: Task[..., Any],
+    meta: Mapping[str, Any],
+    *,
+    priority: int,
+    queue_name: str,
+    backend: str,
+    run_after: datetime | None = None,
+    max_attempts: int | None = None,
+) -> Task[..., Any]:
+    """Return a task as it was when it was enqueued: as declared, with what ``using()`` had changed.
+
+    Args:
+        declared: the task as its module has it now.
+        meta: the job's metadata; what is not of the form that ``jobs.new_job`` writes is left out.
+        priority: the job's.
+        queue_name: the queue that it was enqueued to.
+        backend: alias of the backend.
+        run_after: aware; when the job may run, if its metadata do not say.
+        max_attempts: the job's own limit of attempts, ``None`` if it has none or it is not known.
+    """
+    changes: dict[str, Any] = {
+        "priority": priority,
+        "queue_name": queue_name,
+        "backend": backend,
+        "run_after": local(parse(meta.get("run_after")) or run_after),
+    }
+    if isinstance(declared, LeaseQueueTask):
+        own = _own_changes(declared, meta, max_attempts)
+        changed = tuple(name for name in OWN_FIELDS if name in own or name in declared.changed)
+        changes |= {**own, "changed": changed}
+    return copy_with(declared, changes)
+
+
+def _own_changes(
+    declared: LeaseQueueTask[..., Any], meta: Mapping[str, Any], max_attempts: int | None
+) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if max_attempts is not None and max_attempts != declared.max_attempts:
+        changes["max_attempts"] = max_attempts
+    timeout = meta.get("timeout")
+    if isinstance(timeout, (int, float)) and timeout > 0:
+        changes["timeout"] = float(timeout)
+    if "backoff" in meta:
+        with suppress(TypeError, ValueError):
+            changes["backoff"] = backoffs.load(meta["backoff"])
+    return changes
 
 
 def _object(text: str | None) -> dict[str, Any]:

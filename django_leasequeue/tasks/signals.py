@@ -1,7 +1,7 @@
-"""Sending Django's task signals: a receiver that raises changes nothing, and nobody listening costs nothing.
+"""Django's task signals, sent robustly: a receiver that raises is logged and changes nothing.
 
-Django itself connects one receiver to each signal, which writes a log line. It is not called through the signal, so
-that no ``TaskResult`` has to be made for a line that is not written.
+Django itself connects one receiver to each signal, which writes a log line. Where it is the only one, it is called
+directly, so that no ``TaskResult`` is made for a line that is not written.
 """
 
 from __future__ import annotations
@@ -19,35 +19,41 @@ _logger = logging.getLogger(TASKS_LOGGER)
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
-    """A signal, and the receiver of Django's own that is always connected to it."""
+class TaskSignal:
+    """One of Django's task signals, with the receiver of Django's own that writes its log line.
+
+    Args:
+        signal: the signal.
+        log: Django's receiver.
+        level: logging level of its line.
+    """
 
     signal: Signal
     log: Callable[..., None]
     level: int
 
-    def heard(self) -> bool:
-        """Whether anybody but Django's log line wants it: only then is a ``TaskResult`` needed."""
+    def has_receivers(self) -> bool:
+        """Return whether there is a receiver beside Django's own: only then is a ``TaskResult`` needed."""
         receivers = self.signal.receivers
         return len(receivers) > 1 or (len(receivers) == 1 and receivers[0][0][0] != id(self.log))
 
-    def logged(self, level: int | None = None) -> bool:
-        """Whether Django's log line would be written."""
+    def is_logged(self, level: int | None = None) -> bool:
+        """Return whether Django's log line is written at this level; ``None``: at the signal's own."""
         return _logger.isEnabledFor(self.level if level is None else level) and bool(self.signal.receivers)
 
     def send(self, sender: type, result: TaskResult[Any]) -> None:
-        """Send it to all receivers; what one raises is logged by Django and goes no further."""
+        """Send the signal to all receivers; what one raises is logged by Django and goes no further."""
         self.signal.send_robust(sender=sender, task_result=result)
 
     async def asend(self, sender: type, result: TaskResult[Any]) -> None:
-        """Send it from async code."""
+        """Send the signal from async code; see ``send``."""
         await self.signal.asend_robust(sender=sender, task_result=result)
 
 
-def _announcement(name: str, level: int) -> Announcement:
-    return Announcement(getattr(task_signals, f"task_{name}"), getattr(task_signals, f"log_task_{name}"), level)
+def _task_signal(name: str, level: int) -> TaskSignal:
+    return TaskSignal(getattr(task_signals, f"task_{name}"), getattr(task_signals, f"log_task_{name}"), level)
 
 
-enqueued = _announcement("enqueued", logging.DEBUG)
-started = _announcement("started", logging.INFO)
-finished = _announcement("finished", logging.INFO)
+enqueued = _task_signal("enqueued", logging.DEBUG)
+started = _task_signal("started", logging.INFO)
+finished = _task_signal("finished", logging.INFO)

@@ -22,6 +22,7 @@ from .api import (
 from .backoff import BackoffLike
 from .context import LeaseQueueContext
 from .exceptions import seconds_of
+from .times import after
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,7 +33,8 @@ Arguments = Sequence[Any] | Mapping[str, Any]
 #: One call of a task: the task, its positional and its keyword arguments.
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
 
-_OWN_FIELDS = ("max_attempts", "backoff", "timeout")
+#: What a task of ours has beside Django's own fields.
+OWN_FIELDS = ("max_attempts", "backoff", "timeout")
 
 
 @runtime_checkable
@@ -46,7 +48,7 @@ class BulkBackend(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseQueueTask(GenericTask[P, T]):
-    """A task of a ``LeaseQueueBackend``. What is ``None`` is as the queue has it.
+    """Django's ``Task`` with retries and a time limit. ``None`` in one of its three fields: as the queue has it.
 
     The names are those of Django's open proposals (django/new-features, issues 142 and 144).
     """
@@ -66,6 +68,11 @@ class LeaseQueueTask(GenericTask[P, T]):
     def __post_init__(self) -> None:
         for name, value in _checked(self.max_attempts, self.backoff, self.timeout).items():
             object.__setattr__(self, name, value)
+        if isinstance(self.run_after, timedelta):
+            try:
+                object.__setattr__(self, "run_after", after(self.run_after))
+            except OverflowError as error:
+                raise InvalidTask(f"run_after is too far away: {self.run_after!r}.") from error
         GenericTask.__post_init__(self)
 
     def using(
@@ -73,13 +80,22 @@ class LeaseQueueTask(GenericTask[P, T]):
         *,
         priority: int | None = None,
         queue_name: str | None = None,
-        run_after: datetime | None = None,
+        run_after: datetime | timedelta | None = None,
         backend: str | None = None,
         max_attempts: int | None = None,
         backoff: BackoffLike | None = None,
         timeout: float | timedelta | None = None,
     ) -> Self:
-        """Return a copy of the task with other defaults.
+        """Return a copy of the task with other defaults; what is ``None`` stays as it is.
+
+        Args:
+            priority: -100 to 100, higher first.
+            queue_name: one of the backend's ``QUEUES``.
+            run_after: not before this time; a timedelta counts from this call.
+            backend: alias in ``TASKS``.
+            max_attempts: how often it is tried, from 1.
+            backoff: as ``@task`` takes it, but no function.
+            timeout: seconds that one attempt may take.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
@@ -87,7 +103,7 @@ class LeaseQueueTask(GenericTask[P, T]):
         standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
         own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout}
         changes: dict[str, Any] = {name: value for name, value in {**standard, **own}.items() if value is not None}
-        changed = tuple(name for name in _OWN_FIELDS if name in self.changed or name in changes)
+        changed = tuple(name for name in OWN_FIELDS if name in self.changed or name in changes)
         if "backoff" in changes:
             try:
                 backoffs.dump(backoffs.parse(backoff))

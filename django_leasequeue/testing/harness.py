@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self
 from asgiref.sync import sync_to_async
 from django.test import SimpleTestCase
 
+from .. import process
 from ..engine import clock, codec
 from ..engine.clock import Clock
 from ..exceptions import InvalidOption
 from ..models import JobState, LiveJob
 from ..models import Queue as QueueRow
 from ..notify import close_listeners
-from ..queue import request
 from ..queue.queue import Queue
 from ..tasks.api import Task
 from .running import Ran, Runner
@@ -61,14 +61,15 @@ class Harness:
         self.always = False
 
     def __enter__(self) -> Self:
-        before, request.inline = request.inline, self
-        self._held.callback(setattr, request, "inline", before)
+        before, process.switches = process.switches, process.Switches(django_connection=True, inline=self)
+        self._held.callback(setattr, process, "switches", before)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._held.close()
+        process.forget()
         # A connection that still listens would keep the test database from being removed.
         close_listeners()
 

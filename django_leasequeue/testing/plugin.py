@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .. import process
+
 if TYPE_CHECKING:
     from .harness import Harness
 
@@ -22,6 +24,17 @@ def leasequeue() -> Iterator[Harness]:
 
     with Harness() as harness:
         yield harness
+
+
+def pytest_configure() -> None:
+    """Have async calls use Django's connection: tests hold everything in a transaction that no other one sees."""
+    process.switches.django_connection = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forget what the test before this one saw in the database: it has undone what it did."""
+    process.forget()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ from ..engine.jobs.progress import Progress, progress
 from ..engine.queues import routing
 from ..models import Queue as QueueRow
 from ..queue.base import Handle
-from ..queue.consumer import FunctionHandler
+from ..queue.functions import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
 from ..worker.handler import GiveUp, Handler, JobControl
@@ -198,7 +198,7 @@ def _fail(found: Found, handler: Handler, control: JobControl, error: BaseExcept
             return "lost"
         handler.settled(job, "failed", failure=failure)
         return "failed"
-    release = engine.Release(job.seq, job.claim, decision.delay_ms, failure)
+    release = engine.Release(job.seq, job.claim, decision.delay_ms, failure, dead_ttl_ms=control.result_ttl_ms)
     settled = engine.run(engine.release([release], NODE, project=project), alias)
     if settled.outcomes[job.seq] is not engine.Outcome.OK:
         return "lost"

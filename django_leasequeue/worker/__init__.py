@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..conf.options import WorkerOptions
 from .exits import ExitCode
 from .handler import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
-from .options import WorkerOptions, load_options
+from .options import load_options
 from .worker import Worker
 
 __all__ = [

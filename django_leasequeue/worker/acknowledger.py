@@ -14,12 +14,12 @@ from django.db import close_old_connections, connections
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.progress import Progress, progress
 from ..exceptions import LeaseQueueError
-from .bell import Bell
 from .buffer import JobBuffer, take_from
-from .handler import EndingName
+from .handler import EndingName, JobControl
 from .link import Link, LinkClosed
 from .run import COMPLETED, FAILED, RETRY, STOPPED, UNSTARTED, Entry, plain_failure
 from .state import WorkerState
+from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -41,17 +41,17 @@ class Acknowledger:
 
     def __init__(self, state: WorkerState, buffer: JobBuffer) -> None:
         self.done: deque[Entry] = deque()
-        self.bell = Bell()
+        self.wakeup = WakeUp()
         self._state = state
         self._buffer = buffer
         self._links = [Link(state.options.database, "ack", state.node, state.outage) for _ in range(WRITERS)]
-        self._helpers = [Bell() for _ in self._links[1:]]
+        self._helpers = [WakeUp() for _ in self._links[1:]]
         self._closing = False
 
     def close(self) -> None:
         """Settle what is there, then end."""
         self._closing = True
-        self.bell.ring()
+        self.wakeup.wake()
 
     def give_up(self) -> None:
         """End although the database does not answer."""
@@ -68,25 +68,25 @@ class Acknowledger:
         """
         kind = UNSTARTED if unstarted else STOPPED
         self.done.extend([(kind, job, None, None, delay_ms) for job in jobs])
-        self.bell.ring()
+        self.wakeup.wake()
 
     def run(self) -> None:
         """Settle until the worker closes."""
         helpers = [
-            threading.Thread(target=self._serve, args=(self._help, link, bell))
-            for link, bell in zip(self._links[1:], self._helpers, strict=True)
+            threading.Thread(target=self._serve, args=(self._help, link, wakeup))
+            for link, wakeup in zip(self._links[1:], self._helpers, strict=True)
         ]
         for helper in helpers:
             self._state.start_thread("acknowledger", helper)
-        self._serve(self._lead, self._links[0], self.bell)
+        self._serve(self._lead, self._links[0], self.wakeup)
         self._closing = True
-        for bell, helper in zip(self._helpers, helpers, strict=True):
-            bell.ring()
+        for wakeup, helper in zip(self._helpers, helpers, strict=True):
+            wakeup.wake()
             helper.join()
 
-    def _serve(self, body: Callable[[Link, Bell], None], link: Link, bell: Bell) -> None:
+    def _serve(self, body: Callable[[Link, WakeUp], None], link: Link, wakeup: WakeUp) -> None:
         try:
-            body(link, bell)
+            body(link, wakeup)
         except LinkClosed:
             pass
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
@@ -96,29 +96,29 @@ class Acknowledger:
             # Those that receivers of signals opened in this thread.
             connections.close_all()
 
-    def _lead(self, link: Link, bell: Bell) -> None:
-        while self._gather(bell):
+    def _lead(self, link: Link, wakeup: WakeUp) -> None:
+        while self._gather(wakeup):
             self._settle_some(link)
 
-    def _help(self, link: Link, bell: Bell) -> None:
+    def _help(self, link: Link, wakeup: WakeUp) -> None:
         while not self._closing:
-            bell.wait()
+            wakeup.wait()
             while len(self.done) >= self._state.options.ack_batch:
                 self._settle_some(link)
 
-    def _gather(self, bell: Bell) -> bool:
+    def _gather(self, wakeup: WakeUp) -> bool:
         """Wait until it is time for a statement; return False when there will be none."""
         while not self.done:
             if self._closing:
                 return False
-            bell.sleeping = True
+            wakeup.sleeping = True
             if not self.done and not self._closing:
-                bell.wait()
-            bell.sleeping = False
+                wakeup.wait()
+            wakeup.sleeping = False
         options = self._state.options
         if options.ack_ms and len(self.done) < options.ack_batch and self._buffer.jobs:
             # Rung when a thread finds nothing more to start.
-            bell.wait(options.ack_ms / 1_000)
+            wakeup.wait(options.ack_ms / 1_000)
         return True
 
     def _settle_some(self, link: Link) -> None:
@@ -130,7 +130,7 @@ class Acknowledger:
             entries = self._take(count)
             if len(done) >= most:
                 for helper in self._helpers:
-                    helper.ring()
+                    helper.wake()
             self._settle(entries, link)
         finally:
             self._state.settling(-count)
@@ -138,7 +138,7 @@ class Acknowledger:
             close_old_connections()
         fetcher = self._buffer.fetcher
         if fetcher.sleeping or (self._wants_end and self._state.empty):
-            fetcher.ring()
+            fetcher.wake()
 
     def _take(self, count: int) -> list[Entry]:
         """Take out what is ours to settle; what was lost or given back meanwhile is left alone."""
@@ -212,7 +212,7 @@ class Acknowledger:
         endings = []
         for kind, job, control, value, _ in entries:
             body = None if control is None else control.result_body
-            ttl, ran = (None, None) if control is None else (control.result_ttl_ms, control.ran_ms)
+            ran, ttl = _said(control)
             if kind == COMPLETED:
                 endings.append(Ending(job.seq, job.claim, None, value, body, None, ttl, ran))
             else:
@@ -243,7 +243,7 @@ class Acknowledger:
         settled = link.run(
             release(
                 [
-                    Release(job.seq, job.claim, delay, failure, None if control is None else control.ran_ms)
+                    Release(job.seq, job.claim, delay, failure, *_said(control))
                     for _, job, control, failure, delay in entries
                 ],
                 self._state.node,
@@ -254,7 +254,7 @@ class Acknowledger:
         figures = self._state.figures
         if any(place.state == "delayed" for place in settled.released.values()):
             self._state.due_changed = True
-            self._buffer.fetcher.ring()
+            self._buffer.fetcher.wake()
         for kind, job, _, failure, _ in entries:
             place = settled.released.get(job.seq)
             if place is None:
@@ -324,6 +324,11 @@ class Acknowledger:
                 "error": f"{failure.type}: {failure.message}",
             },
         )
+
+
+def _said(control: JobControl | None) -> tuple[int | None, int | None]:
+    """Return how long the handler ran, and how long the end is to be kept."""
+    return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
 
 
 def _log_lost(job: LeasedJob, why: str) -> None:

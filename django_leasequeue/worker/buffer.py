@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from ..engine import LeasedJob
-from .bell import Bell
+from .wakeup import WakeUp
 
 
 class JobBuffer:
@@ -19,9 +19,9 @@ class JobBuffer:
     def __init__(self) -> None:
         #: Threads take from the left themselves, and park when it is empty.
         self.jobs: deque[LeasedJob] = deque()
-        #: At this length and below, whoever takes a job rings for more if the fetcher sleeps.
+        #: At this length and below, whoever takes a job wakes the fetcher if it sleeps.
         self.low = 0
-        self.fetcher = Bell()
+        self.fetcher = WakeUp()
         self.closed = False
         self._parked: list[threading.Lock] = []
         #: While paused the jobs are here, and threads find none.
@@ -90,7 +90,7 @@ class JobBuffer:
         """
         self._parked.append(parker)
         if self.fetcher.sleeping:
-            self.fetcher.ring()
+            self.fetcher.wake()
         if self.jobs or self.closed:
             try:
                 self._parked.remove(parker)

@@ -15,13 +15,13 @@ from asgiref.sync import sync_to_async
 
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
-from .bell import Bell
 from .handler import JobControl, JobTimeout
 from .journal import Journal
 from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, ends, failed
 from .state import WorkerState
 from .threads import connected_threads, tidy_connections
 from .timekeeper import Timekeeper
+from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -35,8 +35,8 @@ class CoroutinePool:
     Args:
         state: the worker's.
         done: where the ends of the runs go.
-        acknowledger: rung when it sleeps, and when there is nothing left to start.
-        fetcher: rung when more jobs can be taken.
+        acknowledger: woken when it sleeps, and when there is nothing left to start.
+        fetcher: woken when more jobs can be taken.
         timekeeper: watches over timeouts.
         journal: knows what was started.
         admits: asked of each job, while ``starting``, whether it may start.
@@ -46,8 +46,8 @@ class CoroutinePool:
         self,
         state: WorkerState,
         done: deque[Entry],
-        acknowledger: Bell,
-        fetcher: Bell,
+        acknowledger: WakeUp,
+        fetcher: WakeUp,
         timekeeper: Timekeeper,
         journal: Journal,
         admits: Callable[[LeasedJob], bool],
@@ -167,16 +167,16 @@ class CoroutinePool:
             task.add_done_callback(self._ended)
         self.starting = False
         if not self.jobs and self._fetcher.sleeping:
-            self._fetcher.ring()
+            self._fetcher.wake()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self.running[task]
         if self.jobs:
             self._pump()
         elif self._fetcher.sleeping:
-            self._fetcher.ring()
+            self._fetcher.wake()
         if self._acknowledger.sleeping or not self.jobs:
-            self._acknowledger.ring()
+            self._acknowledger.wake()
 
     async def _one(self, job: LeasedJob, control: JobControl) -> None:
         handler = self._state.handler

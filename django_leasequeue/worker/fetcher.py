@@ -112,7 +112,7 @@ class Fetcher:
         apart: Apart,
         journal: Journal,
     ) -> None:
-        self.bell = buffer.fetcher
+        self.wakeup = buffer.fetcher
         self._state = state
         self._buffer = buffer
         self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
@@ -158,7 +158,7 @@ class Fetcher:
         def hear(payload: str | None) -> None:
             if payload == "n" or payload is None:
                 self._queues.outdated()
-                self.bell.ring()
+                self.wakeup.wake()
 
         self._news = get_listener(self._state.options.database).subscribe(JOBS, hear)
 
@@ -258,11 +258,11 @@ class Fetcher:
             lease = state.leases.add(job, asked_at)
             if lease.seconds < state.shortest_lease:
                 state.shortest_lease = lease.seconds
-                state.keeper.ring()
+                state.keeper.wake()
         state.held.update({job.seq: job for job in jobs})
         state.figures.add(claimed=len(jobs))
         if state.keeper.sleeping:
-            state.keeper.ring()
+            state.keeper.wake()
         if state.draining.is_set():
             self._give_back(jobs)
             return
@@ -289,19 +289,19 @@ class Fetcher:
 
     def _rest(self) -> None:
         """Sleep until a thread or a coroutine can take another job."""
-        self.bell.sleeping = True
+        self.wakeup.sleeping = True
         try:
             if self._want() <= 0 and not self._state.draining.is_set():
-                self.bell.wait(self._state.options.poll)
+                self.wakeup.wait(self._state.options.poll)
         finally:
-            self.bell.sleeping = False
+            self.wakeup.sleeping = False
 
     def _sleep(self, seconds: float) -> None:
         """Sleep until a job ends."""
-        self.bell.sleeping = True
+        self.wakeup.sleeping = True
         if not self._state.draining.is_set():
-            self.bell.wait(seconds)
-        self.bell.sleeping = False
+            self.wakeup.wait(seconds)
+        self.wakeup.sleeping = False
 
     def _idle(self) -> None:
         """Sleep until there may be new jobs."""
@@ -309,8 +309,8 @@ class Fetcher:
         if state.options.burst:
             if state.empty:
                 state.finish()
-            # Whoever settles the last job rings: it may have enqueued others.
-            self.bell.wait(state.options.poll)
+            # Whoever settles the last job wakes this thread: it may have enqueued others.
+            self.wakeup.wait(state.options.poll)
             return
         watched = self._queues.ids[:MAX_WATCHED]
         if self._watch is None or self._watch.queue_ids != tuple(watched):
@@ -324,7 +324,7 @@ class Fetcher:
         else:
             ends.append(self._look)
             self._look = min(self._look * 2, LAST_LOOK)
-        if self.bell.wait(min(ends)):
+        if self.wakeup.wait(min(ends)):
             self._look = FIRST_LOOK
 
     def _until_due(self) -> float:
@@ -342,7 +342,7 @@ class Fetcher:
     def _watch_queues(self, queue_ids: list[int]) -> None:
         """Let producers tell us from now on; the next claim sees what came before."""
         before = self._watch
-        self._watch = get_listener(self._state.options.database).watch(queue_ids, self.bell.ring)
+        self._watch = get_listener(self._state.options.database).watch(queue_ids, self.wakeup.wake)
         if before is not None:
             before.close()
         self._watch.wait_ready(5)

@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 from django.db import connections
 
+from ..conf.options import WorkerOptions
 from ..engine import LeasedJob, Release, extend, release
 from ..engine.limits import MAX_BATCH, MIN_LEASE_MS
 from .link import Link
-from .options import WorkerOptions
 from .statements import read_strays
 
 try:
@@ -73,9 +73,9 @@ def _place(options: WorkerOptions) -> list[str]:
 
 
 class Journal:
-    """Notes which jobs were started: a slot for each run that goes on, and a ring of those that ended of late; and the
-    last claims.
+    """Notes which jobs were started, and the last claims.
 
+    There is a slot for each run that goes on, and a ring of those that ended of late.
     Without a place to write to it does nothing.
 
     Args:

@@ -65,7 +65,7 @@ class Keeper:
     def __init__(
         self, state: WorkerState, running: Running, surplus: Callable[[int], None], wake: Callable[[], None]
     ) -> None:
-        self.bell = state.keeper
+        self.wakeup = state.keeper
         self._state = state
         self._running = running
         self._surplus = surplus
@@ -85,7 +85,7 @@ class Keeper:
     def close(self) -> None:
         """Say goodbye, then end."""
         self._closing = True
-        self.bell.ring()
+        self.wakeup.wake()
 
     def run(self) -> None:
         """Keep until the worker closes."""
@@ -116,23 +116,23 @@ class Keeper:
             self.link.close()
 
     def _pause(self, seconds: float) -> None:
-        """Sleep, whoever rings but ``close``."""
+        """Sleep, whoever wakes this thread but ``close``."""
         end = time.monotonic() + min(seconds, self._state.shortest_lease / 6)
         while not self._closing and (left := end - time.monotonic()) > 0:
-            self.bell.wait(left)
+            self.wakeup.wait(left)
 
     def _sleep(self) -> None:
         """Sleep until the next round; while jobs are claimed, raise the floors of their queues meanwhile."""
         began = time.monotonic()
-        rang = False
-        while not (self._closing or rang):
+        woken = False
+        while not (self._closing or woken):
             left = began + min(PRESENCE, self._state.shortest_lease / 6) - time.monotonic()
             if left <= 0:
                 return
             busy = bool(self._state.drained)
-            self.bell.sleeping = not busy
-            rang = self.bell.wait(min(left, FLOORS) if busy and not self._closing else left)
-            self.bell.sleeping = False
+            self.wakeup.sleeping = not busy
+            woken = self.wakeup.wait(min(left, FLOORS) if busy and not self._closing else left)
+            self.wakeup.sleeping = False
             if busy:
                 self._raise_floors()
 
@@ -226,8 +226,9 @@ class Keeper:
         self._state.figures.add(lost=1)
 
     def _tell_replaced(self) -> None:
-        """Tell runs whose lease is not held any more: their job was lost, and came back to this very worker, where it
-        may have ended by its newer lease.
+        """Tell runs whose lease is not held any more.
+
+        Their job was lost and came back to this very worker, where it may have ended by its newer lease.
         """
         for control, _ in self._running():
             if self._state.held.get(control.job.seq) is not control.job:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from ..engine import LeasedJob
 from ..engine.leases.deadline import surely_until
-from .bell import Bell
 from .handler import JobControl
+from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -61,7 +61,7 @@ class Leases:
         #: By claim. Looked at before every start.
         self.of: dict[int, Lease] = {}
         self._many = MANY
-        self._bell = Bell()
+        self._wakeup = WakeUp()
         self._next_at = math.inf
         self._closing = False
 
@@ -70,7 +70,7 @@ class Leases:
         lease = Lease(since, (job.deadline - job.claimed_at).total_seconds())
         self.of[job.claim] = lease
         if lease.until < self._next_at:
-            self._bell.ring()
+            self._wakeup.wake()
         return lease
 
     def forget(self) -> None:
@@ -95,7 +95,7 @@ class Leases:
         else:
             lease.renew(since, seconds)
         if lease.until < self._next_at:
-            self._bell.ring()
+            self._wakeup.wake()
 
     def watch(self, running: Running) -> None:
         """Tell jobs until ``close``.
@@ -112,10 +112,10 @@ class Leases:
                 for claim, lease in ended:
                     if lease.until <= now:  # not renewed meanwhile
                         self.of.pop(claim, None)
-            # What is added from now on rings.
+            # What is added from now on wakes this thread.
             next_at = min((lease.until for lease in list(self.of.values())), default=math.inf)
             self._next_at = next_at
-            self._bell.wait(None if next_at == math.inf else max(BREATH, next_at - time.monotonic()))
+            self._wakeup.wait(None if next_at == math.inf else max(BREATH, next_at - time.monotonic()))
 
     def _tell(self, running: list[tuple[JobControl, float]], now: float) -> None:
         told = 0
@@ -130,4 +130,4 @@ class Leases:
     def close(self) -> None:
         """End the thread."""
         self._closing = True
-        self._bell.ring()
+        self._wakeup.wake()

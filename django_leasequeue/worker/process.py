@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from .exits import ExitCode
 from .health import HealthFile, HealthPage, Report
-from .options import WorkerOptions
 from .worker import Worker
 
 logger = logging.getLogger("django_leasequeue.worker")

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ..engine import Failure, LeasedJob
@@ -35,6 +36,10 @@ class Alarm(Protocol):
         """Break the run off, from any thread; nothing happens if it has ended."""
         ...
 
+    def leave(self) -> bool:
+        """Give the run up, from any thread; return False if it has ended first."""
+        ...
+
 
 class ThreadAlarm:
     """The timeouts of one run in a thread: raises ``JobTimeout`` into the thread, at most once, and never later.
@@ -42,18 +47,22 @@ class ThreadAlarm:
     Both sides take the only token first: the thread when the run ends, the timekeeper when the time is over.
 
     Args:
+        slot: where it is shown; ``left`` is set there when the run was given up before it ended.
         control: of the run.
         soft_at, hard_at: when the time is over (monotonic seconds), ``None`` for never.
     """
 
-    __slots__ = ("_fired", "_thread", "_token", "control", "hard_at", "soft_at")
+    __slots__ = ("_fired", "_place", "_thread", "_token", "control", "hard_at", "slot", "soft_at")
 
-    def __init__(self, control: JobControl, soft_at: float | None, hard_at: float | None) -> None:
+    def __init__(self, slot: Slot, control: JobControl, soft_at: float | None, hard_at: float | None) -> None:
+        self.slot = slot
         self.control = control
         self.soft_at = soft_at
         self.hard_at = hard_at
         self._thread = threading.get_ident()
         self._token = [True]
+        #: As the token: for the thread that ends its run, or for who puts another thread in its place.
+        self._place = [True]
         self._fired = False
 
     def fire(self) -> None:
@@ -75,6 +84,16 @@ class ThreadAlarm:
                 time.sleep(0)
             # Takes back what has not been raised yet.
             _set_async_exc(self._thread, _NULL)
+
+    def leave(self) -> bool:
+        """Take the run's place away from its thread, from another; return False if the run has ended first."""
+        with suppress(IndexError):
+            return self._place.pop()
+        return False
+
+    def keep(self) -> None:
+        """Note in the slot whether the thread has lost its place. In the thread itself, when the run has ended."""
+        self.slot.left = not self.leave()
 
 
 class TaskAlarm:
@@ -100,6 +119,10 @@ class TaskAlarm:
         if self._task is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
 
+    def leave(self) -> bool:
+        """Do nothing: a task has no thread to lose. If it ends at this very moment its job runs again."""
+        return True
+
 
 def ends(since: float, timeouts: tuple[float | None, float | None], grace: float) -> tuple[float | None, float | None]:
     """Return when the soft and the hard timeout of a run are over, monotonic seconds like ``since``."""
@@ -112,7 +135,7 @@ def ends(since: float, timeouts: tuple[float | None, float | None], grace: float
 class Slot:
     """What one thread runs now. Others read it; only its thread changes it."""
 
-    __slots__ = ("control", "number", "since")
+    __slots__ = ("control", "left", "number", "since")
 
     def __init__(self, number: int) -> None:
         #: Of the journal.
@@ -121,6 +144,8 @@ class Slot:
         self.control: JobControl | None = None
         #: When it started (monotonic).
         self.since = 0.0
+        #: The run outlived its time, and another thread has the place: this one ends.
+        self.left = False
 
 
 def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:

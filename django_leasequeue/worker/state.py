@@ -9,13 +9,13 @@ import time
 
 import psycopg
 
+from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..outage import Outage
-from .bell import Bell
 from .figures import Figures
 from .handler import Handler
 from .leases import Leases
-from .options import WorkerOptions
+from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -50,11 +50,11 @@ class WorkerState:
         self.drained: dict[int, float] = {}
         #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
         self.shortest_lease = math.inf
-        self.keeper = Bell()
+        self.keeper = WakeUp()
         #: A retry was given a time: whoever sleeps until something is due has to look again.
         self.due_changed = False
         #: Wakes the main thread.
-        self.main = Bell()
+        self.main = WakeUp()
         #: No more claims.
         self.draining = threading.Event()
         #: Burst or ``max_jobs``: all is done.
@@ -89,12 +89,12 @@ class WorkerState:
     def finish(self) -> None:
         """Say that there is nothing left to do."""
         self.finished = True
-        self.main.ring()
+        self.main.wake()
 
     def ask_stop(self, why: str) -> None:
         """Ask for a graceful stop. Safe in a signal handler."""
         self.stop_asked = self.stop_asked or why
-        self.main.ring()
+        self.main.wake()
 
     def ask_hurry(self, why: str) -> None:
         """Ask for a stop that does not wait for running jobs. Safe in a signal handler."""
@@ -104,7 +104,7 @@ class WorkerState:
     def ask_recycle(self, why: str) -> None:
         """Say that the process has to be replaced."""
         self.recycle = self.recycle or why
-        self.main.ring()
+        self.main.wake()
 
     def start_thread(self, part: str, target: threading.Thread) -> None:
         """Start a thread of the worker."""
@@ -119,4 +119,4 @@ class WorkerState:
         else:
             logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
         self.broken = self.broken or error
-        self.main.ring()
+        self.main.wake()

@@ -23,10 +23,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from .exits import ExitCode
 from .health import HealthFile, HealthPage, Report
-from .options import WorkerOptions, node_name
+from .options import node_name
 from .process import leave
 from .worker import ABORT_GRACE, FLUSH, Worker
 

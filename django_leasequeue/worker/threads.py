@@ -12,17 +12,20 @@ from collections.abc import Callable
 from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 
-from ..engine import LeasedJob
-from .bell import Bell
+from ..engine import Failure, LeasedJob
+from ..engine.jobs.results import STALLED
 from .buffer import JobBuffer
 from .handler import JobControl, JobTimeout
 from .journal import Journal
-from .run import COMPLETED, UNSTARTED, Entry, Slot, ThreadAlarm, ends, failed
+from .run import COMPLETED, RETRY, UNSTARTED, Alarm, Entry, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState
 from .timekeeper import Timekeeper
+from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
+#: What is kept of a run that was given up.
+GIVEN_UP = Failure(STALLED, "the run took longer than its visibility timeout", fingerprint=STALLED.lower())
 #: Idents of the threads in which Django has opened a connection that may have to be closed.
 connected_threads: set[int] = set()
 
@@ -48,7 +51,7 @@ class ThreadPool:
         state: the worker's.
         buffer: where the jobs come from.
         done: where the ends of the runs go.
-        acknowledger: rung when it sleeps, and when there is nothing left to start.
+        acknowledger: woken when it sleeps, and when there is nothing left to start.
         timekeeper: watches over timeouts.
         journal: knows what was started.
         admits: asked of each job, after it is shown in its slot, whether it may start.
@@ -59,7 +62,7 @@ class ThreadPool:
         state: WorkerState,
         buffer: JobBuffer,
         done: deque[Entry],
-        acknowledger: Bell,
+        acknowledger: WakeUp,
         timekeeper: Timekeeper,
         journal: Journal,
         admits: Callable[[LeasedJob], bool],
@@ -89,6 +92,25 @@ class ThreadPool:
             thread.join(max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
+    def let_go(self, alarm: Alarm) -> None:
+        """Give a run up, also one of a coroutine: its job goes back as if its lease had expired, and it is told."""
+        if not alarm.leave():
+            return
+        if isinstance(alarm, ThreadAlarm):
+            self._replace(alarm.slot)
+        # First, so that what it does when it is told comes too late.
+        self._done.append((RETRY, alarm.control.job, None, GIVEN_UP, 0))
+        self._acknowledger.wake()
+        alarm.control.abort("lease_lost")
+
+    def _replace(self, slot: Slot) -> None:
+        """Start a thread in the place of one that ends when its run does."""
+        new = Slot(slot.number)
+        self.slots[self.slots.index(slot)] = new
+        thread = threading.Thread(target=self._run, args=(new,))
+        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+        self._state.start_thread("job", thread)
+
     def _run(self, slot: Slot) -> None:
         try:
             self._work(slot)
@@ -114,12 +136,12 @@ class ThreadPool:
                 job = take()
             except IndexError:
                 if self._done:
-                    acknowledger.ring()
+                    acknowledger.wake()
                 if not buffer.park(parker):
                     return
                 continue
             if fetcher.sleeping and len(jobs) <= buffer.low:
-                fetcher.ring()
+                fetcher.wake()
             if held.get(job.seq) is not job:
                 continue  # lost or given back before it started
             if ident in connected_threads:
@@ -137,7 +159,7 @@ class ThreadPool:
             if lease is None or since >= lease.until:
                 slot.control = None
                 append((UNSTARTED, job, None, None, 0))
-                acknowledger.ring()
+                acknowledger.wake()
                 continue
             started(number, job)
             try:
@@ -154,17 +176,23 @@ class ThreadPool:
             ended(job)
             append(entry)
             slot.control = None
+            if slot.left:
+                acknowledger.wake()
+                return
             if acknowledger.sleeping:
-                acknowledger.ring()
+                acknowledger.wake()
             if ident in connected_threads:
                 tidy_connections()
 
     def _run_timed(self, slot: Slot, control: JobControl, timeouts: tuple[float | None, float | None]) -> Entry:
-        alarm = ThreadAlarm(control, *ends(slot.since, timeouts, self._state.options.timeout_grace))
+        alarm = ThreadAlarm(slot, control, *ends(slot.since, timeouts, self._state.options.timeout_grace))
         self._timekeeper.expect(alarm)
         try:
             result = contextvars.Context().run(self._state.handler.run, control.job, control)
             return (COMPLETED, control.job, control, result, None)
         finally:
-            alarm.end()
-            self._timekeeper.forget(alarm)
+            try:
+                alarm.end()
+            finally:  # it may raise the timeout that came last
+                alarm.keep()
+                self._timekeeper.forget(alarm)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 
 from .handler import JobControl
 from .run import Alarm
@@ -14,10 +15,16 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 
 class Timekeeper:
-    """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs."""
+    """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs.
+
+    Args:
+        state: the worker's.
+    """
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
+        #: Gives up a run that outlives its hard timeout; ``None``: the process is replaced.
+        self.let_go: Callable[[Alarm], None] | None = None
         self._alarms: dict[int, Alarm] = {}
         #: When ``check`` is to be called next (monotonic).
         self.next_at = math.inf
@@ -30,14 +37,14 @@ class Timekeeper:
         at = min(_known(alarm))
         if at < self.next_at:
             self.next_at = at
-            self._state.main.ring()
+            self._state.main.wake()
 
     def forget(self, alarm: Alarm) -> None:
         """The run has ended."""
         self._alarms.pop(id(alarm), None)
 
     def check(self) -> None:
-        """Do what is due: break runs off whose soft timeout is over; ask for a new process after a hard one."""
+        """Do what is due: break runs off at their soft timeout; at the hard one end the process, or give the run up."""
         now = time.monotonic()
         self.next_at = math.inf
         for alarm in list(self._alarms.values()):
@@ -50,6 +57,9 @@ class Timekeeper:
                 alarm.fire()
             if alarm.hard_at is not None and alarm.hard_at <= now:
                 alarm.hard_at = None
+                if self.let_go is not None:
+                    self.let_go(alarm)
+                    continue
                 self.overdue.append(alarm.control)
                 self._state.ask_recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
         # What `expect` says meanwhile stays: it only ever lowers the time.

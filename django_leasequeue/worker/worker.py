@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
 from .acknowledger import Acknowledger
@@ -24,7 +25,7 @@ from .handler import Handler, JobControl
 from .health import Report
 from .journal import Journal
 from .keeper import Keeper
-from .options import WorkerOptions, node_name
+from .options import node_name
 from .run import failed
 from .state import WorkerState
 from .threads import ThreadPool
@@ -85,22 +86,26 @@ class Worker:
         options: what to do.
         node: its name; by default made from host, process and chance.
         handler: what runs the jobs; by default the one that the options name.
+        recycles: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
     """
 
-    def __init__(self, options: WorkerOptions, *, node: str = "", handler: Handler | None = None) -> None:
+    def __init__(
+        self, options: WorkerOptions, *, node: str = "", handler: Handler | None = None, recycles: bool = True
+    ) -> None:
         made = handler if handler is not None else _handler(options)
         self.state = state = WorkerState(options, node or options.node or node_name(), made)
         self._buffer = JobBuffer()
         self._timekeeper = Timekeeper(state)
         self._acknowledger = Acknowledger(state, self._buffer)
-        done, ring = self._acknowledger.done, self._acknowledger.bell
+        done, wake = self._acknowledger.done, self._acknowledger.wakeup
         self._journal = _journal(state)
         self._apart = apart = Apart(
             state, self._buffer, self._quiet, self._start_alone, self._resume, self._return_later, self._take_waiting
         )
         started = self._timekeeper, self._journal, apart.admits
-        self._threads = ThreadPool(state, self._buffer, done, ring, *started)
-        self._coroutines = CoroutinePool(state, done, ring, self._buffer.fetcher, *started)
+        self._threads = ThreadPool(state, self._buffer, done, wake, *started)
+        self._timekeeper.let_go = None if recycles else self._threads.let_go
+        self._coroutines = CoroutinePool(state, done, wake, self._buffer.fetcher, *started)
         self._fetcher = Fetcher(
             state,
             self._buffer,
@@ -111,7 +116,7 @@ class Worker:
             apart,
             self._journal,
         )
-        self._keeper = Keeper(state, self.running, self._give_back_surplus, self._buffer.fetcher.ring)
+        self._keeper = Keeper(state, self.running, self._give_back_surplus, self._buffer.fetcher.wake)
         self._service: dict[str, threading.Thread] = {}
         self._reaper = _reaper(options.database) if options.reaper else None
         self._tick: Callable[[Report], None] | None = None
@@ -259,7 +264,7 @@ class Worker:
     def _stop_claiming(self) -> None:
         self.state.draining.set()
         self._return_unstarted()
-        self._buffer.fetcher.ring()
+        self._buffer.fetcher.wake()
         self._fetcher.link.give_up()
         fetcher = self._service["fetcher"]
         fetcher.join(2)
@@ -268,7 +273,7 @@ class Worker:
             fetcher.join(2)
         if self._reaper is not None:
             self._reaper.stop(5)
-        self._keeper.bell.ring()
+        self._keeper.wakeup.wake()
 
     def _return_unstarted(self) -> None:
         unstarted = self._apart.take_all() + self._take_waiting()
@@ -308,7 +313,7 @@ class Worker:
                     "Job given back before it ended", extra={"seq": job.seq, "queue": job.queue, "job": job.name}
                 )
                 self._acknowledger.give_back([job], unstarted=False)
-        self._acknowledger.bell.ring()
+        self._acknowledger.wakeup.wake()
 
     def _flush(self) -> bool:
         """Let the acknowledger tell what is left; return whether the database heard all."""

@@ -16,11 +16,10 @@ from django.test import Client
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from django_leasequeue import engine
+from django_leasequeue import engine, process
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.dead import export
 from django_leasequeue.engine.dead.action import act
-from django_leasequeue.http.keys import ring
 from django_leasequeue.models import DeadLetter, LiveJob
 from tests.admin.letters import die, graves, store
 from tests.admin.people import signed_in
@@ -118,7 +117,7 @@ def people() -> dict[str, Client]:
 def _open(settings: Any) -> Iterator[None]:
     settings.LEASEQUEUE = {"API": {"ACCESS": "open"}}
     yield
-    ring.forget()
+    process.forget()
 
 
 def letters(payloads: list[tuple[str, str]]) -> list[int]:

@@ -27,6 +27,7 @@ from django_leasequeue.compat.jobqueue import (
     Reaper,
     StorageError,
     TimeoutError,
+    UpdateResultTTLResult,
 )
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
@@ -180,7 +181,7 @@ class TestExamples:
 
     def test_cancellation(self) -> None:
         queue = Queue("jobs")
-        said = []
+        said: list[str] = []
         for id in ("job-456", "job-456", "held", "done"):
             if id != "job-456":
                 queue.enqueue(id)
@@ -279,7 +280,7 @@ class TestExamples:
             first, second = await queue.aenqueue("job-1"), await queue.aenqueue("job-1")
             assert first.status == "queued"
             assert second.status in ("duplicate", "completed")
-            assert await queue.aupdate_result_ttl("test-1", 60_000)
+            assert await queue.aupdate_result_ttl("test-1", 60_000) == UpdateResultTTLResult("updated")
             assert await queue.aget_result("test-1") == {"processed": True}
             status = await queue.aget_status("test-1")
             assert status is not None
@@ -304,7 +305,7 @@ class TestRules:
         queue.enqueue("id")
         queue.queue.ack(queue.queue.claim()[0], 1)
         clock.advance(seconds=9)
-        assert queue.update_result_ttl("id", 10_000)
+        assert queue.update_result_ttl("id", 10_000).status == "updated"
         clock.advance(seconds=9)
         assert queue.get_result("id") == 1
 
@@ -328,11 +329,11 @@ class TestRules:
             return "works"
 
         failing: list[Any] = []
-        queue.on("failing", lambda id, error: failing.append((id, type(error), str(error.error))))
+        queue.on("failing", lambda id, error, attempt: failing.append((id, type(error), str(error.error), attempt)))
         with queue:
             assert queue.enqueue_and_wait("id") == "works"
         assert attempts == [1, 2, 3]
-        assert failing == [("id", JobFailedError, "not yet")] * 2
+        assert failing == [("id", JobFailedError, "not yet", 1), ("id", JobFailedError, "not yet", 2)]
 
     def test_p5_an_enqueue_may_say_how_often(self) -> None:
         queue = Queue("jobs")
@@ -414,7 +415,7 @@ class TestEvents:
         queue = Queue("jobs")
         queue.execute(lambda job: job.payload)
         heard: list[Any] = []
-        for event in ("enqueued", "started"):
+        for event in ("enqueued", "processing"):
             queue.on(event, lambda id, event=event: heard.append((event, id)))
 
         async def completed(id: str, result: Any) -> None:
@@ -428,8 +429,8 @@ class TestEvents:
         Queue("others").enqueue("another queue's")
         queue.enqueue("after the stop")
         # A quick consumer starts it before the producer has said that it is there.
-        assert sorted(heard) == [("completed", "id", 5), ("enqueued", "id"), ("started", "id")]
-        assert [event for event, *_ in heard if event != "enqueued"] == ["started", "completed"]
+        assert sorted(heard) == [("completed", "id", 5), ("enqueued", "id"), ("processing", "id")]
+        assert [event for event, *_ in heard if event != "enqueued"] == ["processing", "completed"]
 
     def test_off(self) -> None:
         queue = Queue("jobs")

@@ -201,11 +201,18 @@ class TestClaim:
     def test_texts(self, refused: Refused) -> None:
         for bad in BAD_TEXT:
             refused(engine.claim, "work", NODE, tag=bad, says="tag")
+            refused(engine.claim, "work", NODE, tags=[bad], says="tags")
             refused(engine.claim, "work", NODE, connection=bad, says="connection")
             refused(engine.claim, "work", NODE, connection="c" * 64 + ":1", says="connection")
             refused(engine.claim, "work", NODE, connection=":1", says="connection")
             refused(engine.claim, "work", NODE, project=bad, says="project")
             refused(engine.claim, [bad], NODE, says="queue")
+
+    def test_tags(self, refused: Refused) -> None:
+        many = [f"t{number}" for number in range(21)]
+        for bad in ("red", b"red", 5, {"red"}, [], ["red", ""], ["t" * 257], many):
+            refused(engine.claim, "work", NODE, tags=bad, says="tags")
+        refused(engine.claim, "work", NODE, tag="red", tags=["red"], says="not both")
 
     def test_queues(self, refused: Refused) -> None:
         for bad in (None, 5, [], "", [None], [["work"]], NUL, b"work", [LONE]):

@@ -230,6 +230,30 @@ class TestTags:
         clock.advance(seconds=31)
         assert seqs(claim(5, tag="blue", node=OTHER)) == blue
 
+    def test_one_of_several_tags_in_the_queues_order(self, clock) -> None:
+        red, green, blue = (put(2, tag=tag) for tag in ("red", "green", "blue"))
+        (urgent,) = enqueue(NewJob(tag="blue", priority=9))
+        put(1)
+        assert seqs(claim(10, tags=["blue", "red"])) == [urgent.seq, *red, *blue]
+        clock.advance(seconds=31)
+        assert seqs(claim(2, tags=["red", "green", "green"], node=OTHER)) == red
+        assert seqs(claim(9, tags=["red", "green", "absent"], node=OTHER)) == green
+
+    def test_a_claim_by_tags_is_filled_from_the_tag_that_has_jobs(self) -> None:
+        put(1, tag="red")
+        put(7, tag="blue")
+        assert [job.tag for job in claim(5, tags=["red", "blue"])] == ["red", *["blue"] * 4]
+
+    def test_what_is_asked_for_twice_or_too_much(self) -> None:
+        put(1, tag="red")
+        assert seqs(claim(1, tags=[f"tag-{number}" for number in range(20)])) == []
+        with pytest.raises(InvalidOption, match="1 to 20 tags"):
+            claim(1, tags=[f"tag-{number}" for number in range(21)])
+        with pytest.raises(InvalidOption, match="1 to 20 tags"):
+            claim(1, tags=[])
+        with pytest.raises(InvalidOption, match="not both"):
+            claim(1, tag="red", tags=["blue"])
+
 
 class TestWhatCannotBeClaimed:
     def test_a_missing_queue(self) -> None:

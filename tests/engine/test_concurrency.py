@@ -262,3 +262,29 @@ def test_several_processes(subprocess_env: dict[str, str]) -> None:
             process.communicate()
     assert sorted(seq for batch in done for seq in batch) == numbers
     check_everything()
+
+
+def test_claimers_of_the_same_tags_share_their_jobs() -> None:
+    make("work")
+    put(200, tag="red")
+    put(200, tag="blue")
+    put(50, tag="other")
+
+    def work(number: int) -> list[int]:
+        tags = ["red", "blue"] if number % 2 else ["blue", "red"]
+        got: list[int] = []
+        with own_connection() as executor:
+            while len(found) < 400:
+                jobs = executor.run(engine.claim("work", f"node-{number}", 7, tags=tags))
+                got += [job.seq for job in jobs]
+                with lock:
+                    found.extend(job.seq for job in jobs)
+        return got
+
+    found: list[int] = []
+    lock = Lock()
+    with ThreadPoolExecutor(4) as threads:
+        shares = list(threads.map(work, range(4)))
+    assert len(found) == len(set(found)) == 400
+    assert sorted(seq for share in shares for seq in share) == sorted(found)
+    assert LiveJob.objects.filter(tag="other", node=None).count() == 50

@@ -11,6 +11,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, codec
 from django_leasequeue.engine.dead.deadletter import retire_steps
 from django_leasequeue.engine.dead.triage import dead_rows
+from django_leasequeue.engine.leases import cohort
 from django_leasequeue.models import (
     Attempt,
     Claim,
@@ -186,6 +187,14 @@ class TestAtTheClaim:
         deliver(*poison)
         good = put(3, tag="blue")
         assert seqs(claim(5, tag="blue")) == good
+
+    def test_poison_of_several_tags(self) -> None:
+        put(1_200, tag="red")
+        poison = [*put(5, tag="blue"), *put(5, tag="green")]
+        deliver(*poison)
+        good = put(3, tag="green")
+        assert seqs(claim(5, tags=["blue", "green"])) == good
+        assert len(letters()) == 10
         assert len(letters()) == 10
 
     def test_in_each_of_several_queues(self) -> None:
@@ -334,6 +343,25 @@ class TestAtTheRelease:
         assert state(number) is None
         assert kinds(number)[-1] == "cancelled"
         assert last_event(number).detail == {"reason": "ttl"}
+
+    @pytest.mark.parametrize("dealt", [False, True])
+    def test_a_claim_removes_the_dead_past_their_time(self, clock, dealt: bool) -> None:
+        engine.run(
+            engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self", dead_ttl_ms=9_000)
+        )
+        put()
+        wear_out(1, failure=BROKEN)
+        clock.advance(seconds=8)
+        (later,) = put()
+        wear_out(1, failure=BROKEN)
+        clock.advance(seconds=1)
+        (good,) = put()
+        if dealt:
+            [jobs] = engine.run(cohort.deal("work", [cohort.Claimer(NODE, 1)]))
+        else:
+            jobs = claim(1)
+        assert seqs(jobs) == [good]
+        assert list(DeadLetter.objects.values_list("seq", flat=True)) == [later]
 
     def test_a_failure_said_by_the_worker_is_no_dead_letter(self) -> None:
         (number,) = put()

@@ -111,19 +111,22 @@ class LifeCycle(RuleBasedStateMachine):
         )
 
     def limit_of(self, job: Modelled) -> int:
-        return job.limit if job.limit >= 0 else int(self.options["max_deliveries"])
+        """A job's own limit holds in every queue, the queue's where it keeps dead letters."""
+        if job.limit >= 0:
+            return job.limit
+        return 0 if self.options["dead_letter"] is None else int(self.options["max_deliveries"])
 
     def used_up(self, job: Modelled, exhaust_at: str) -> bool:
-        return (
-            self.options["exhaust_at"] == exhaust_at
-            and self.options["dead_letter"] is not None
-            and 1 <= self.limit_of(job) <= job.deliveries
-        )
+        return self.options["exhaust_at"] == exhaust_at and 1 <= self.limit_of(job) <= job.deliveries
 
     def to_the_back(self, jobs: list[Modelled]) -> None:
-        """New positions are the database's; the model only asks that they are new, and behind all others."""
+        """New positions are the database's; the model only asks that they are new, and behind all others.
+
+        A job that died meanwhile keeps its place.
+        """
         if self.options["requeue"] != "back":
             return
+        jobs = [job for job in jobs if job.state == "ready"]
         last = max((job.position for job in self.jobs.values()), default=0)
         found = dict(LiveJob.objects.filter(pk__in=[job.seq for job in jobs]).values_list("seq", "position"))
         for job in jobs:
@@ -149,9 +152,13 @@ class LifeCycle(RuleBasedStateMachine):
 
     def promote_model(self) -> list[Modelled]:
         due = [job for job in self.waiting("delayed") if job.available_at is not None and job.available_at <= self.now]
+        due.sort(key=lambda job: (job.available_at, job.seq))
         for job in due:
             job.state, job.available_at = "ready", None
         self.to_the_back(due)
+        if self.options["requeue"] == "back":
+            places = [job.position for job in due if LiveJob.objects.filter(pk=job.seq).exists()]
+            assert places == sorted(places), "at the back in the order of their due times"
         return due
 
     def expire_model(self) -> list[int]:

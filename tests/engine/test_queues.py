@@ -57,7 +57,8 @@ def test_presets(preset: str) -> None:
     [
         ("topics", {"lease_ms": 30_000, "max_deliveries": 0, "result_ttl_ms": 0, "priority_order": "none"}),
         ("zaqar", {"requeue": "original", "late_ack": "reject", "dead_letter": None}),
-        ("codeq", {"requeue": "back", "max_deliveries": 5, "exhaust_at": "release", "dead_letter": "self"}),
+        ("codeq", {"requeue": "back", "max_deliveries": 5, "exhaust_at": "release", "dead_ttl_ms": 86_400_000}),
+        ("codeq", {"dead_letter": "self", "result_ttl_ms": 86_400_000, "late_ack": "reject"}),
         ("jqueue", {"priority_order": "asc", "lease_ms": 300_000}),
         ("jobqueue", {"max_deliveries": 3, "result_ttl_ms": 3_600_000, "dedup_until": "result_ttl"}),
         ("django", {"durability": "fsync", "result_ttl_ms": 86_400_000, "max_deliveries": 5, "dead_letter": "self"}),

@@ -411,12 +411,14 @@ class TestRelease:
         detail = last_event(numbers[0]).detail
         assert (detail["error_type"], detail["fingerprint"]) == ("app.Slow", "slow")
 
-    def test_errors_are_kept_over_the_tries_and_cut_to_the_last_twenty(self) -> None:
+    def test_errors_are_kept_over_the_tries_and_cut_to_the_last_twenty(self, clock) -> None:
         put()
         for number in range(25):
+            clock.advance(seconds=1)
             job = one()
             assert len(job.errors) == min(number, 20)
             engine.run(engine.release([Release(job.seq, job.claim, 0, Failure("E", str(number)))], NODE))
+        clock.advance(seconds=1)
         assert [error["message"] for error in one().errors] == [str(number) for number in range(5, 25)]
 
     def test_unstarted_deliveries_do_not_count(self) -> None:

@@ -11,7 +11,6 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.queues import stats
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import FloorKind, Queue, QueueFloor, QueueStat
-from django_leasequeue.sql import statement
 
 from .helpers import NODE, claim, enqueue, fetch, make, put
 
@@ -222,11 +221,6 @@ def test_nothing_is_walked_below_a_floor(clock) -> None:
     for kind, value in ((FloorKind.READY, seqs[3]), (FloorKind.DELAYED, above), (FloorKind.CLAIM, above)):
         QueueFloor.objects.create(queue_id=queue, kind=kind, value=value, made_at=clock.now)
     assert (count().ready, count().delayed, count().in_flight) == (1, 0, 0)
-
-
-@pytest.mark.parametrize("name", ["queue_counts", "stat_pages", "stat_insert", "stat_totals", "queue_page"])
-def test_statements_fit_psycopgs_cache(name) -> None:
-    assert len(statement(name)) <= 4_096
 
 
 def test_the_newest_sample_is_the_one_used(settings, clock) -> None:

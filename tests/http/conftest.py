@@ -10,10 +10,8 @@ from django.apps import apps
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
+from django_leasequeue import process
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.http.guesses import guesses
-from django_leasequeue.http.keys import ring
-from django_leasequeue.http.topics import base, figures
 from tests.conftest import child_environment
 from tests.http.client import Api
 from tests.http.servers import Server, serving
@@ -25,10 +23,7 @@ _names = count(1)
 def _nothing_remembered() -> Iterator[None]:
     """What a server process remembers for a moment would survive the test's rollback."""
     yield
-    ring.forget()
-    guesses.forget()
-    figures.forget()
-    base.forget()
+    process.forget()
 
 
 @pytest.fixture

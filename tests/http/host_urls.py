@@ -7,6 +7,8 @@ from django.urls import include, path
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from django_leasequeue.http.views import not_found
+
 
 def report(request: HttpRequest) -> HttpResponse:
     """A view that the host's middleware protects."""
@@ -23,6 +25,7 @@ class HostView(APIView):
 
 
 urlpatterns = [
+    path("v0", not_found),
     path("v0/report", report),
     # The host's view has the address of one of the doors'.
     path("v0/topics/special", HostView.as_view()),

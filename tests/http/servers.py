@@ -159,13 +159,18 @@ class EventSource:
     """A client of an event stream on a socket of its own."""
 
     def __init__(
-        self, server: Server, path: str, *, headers: Mapping[str, str] | None = None, accept: str = "text/event-stream"
+        self,
+        server: Server,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        accept: str | None = "text/event-stream",
     ) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), 10)
         lines = [
             f"GET {path if path.startswith('/') else '/v0/' + path} HTTP/1.1",
             "host: localhost",
-            f"accept: {accept}",
+            *([] if accept is None else [f"accept: {accept}"]),
         ]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())

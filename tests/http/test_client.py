@@ -123,7 +123,7 @@ def test_records_of_a_log(client: Client, topic: str) -> None:
     written = client.produce(topic, [Record(n, tag=f"t-{n}", node=f"p{n % 2}") for n in range(5)])
     assert written.created
     page = client.read(topic, limit=2)
-    assert [record["data"] for record in page.records] == [0, 1]
+    assert [(record["data"], record["$tag"]) for record in page.records] == [(0, "t-0"), (1, "t-1")]
     assert not page.caught_up
     rest = client.read(topic, page.next_from_seq, skip_nodes=["p0"])
     assert [record["data"] for record in rest.records] == [3]

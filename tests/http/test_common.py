@@ -14,7 +14,7 @@ from django_leasequeue import exceptions as ours
 from django_leasequeue.http import payload
 from django_leasequeue.http.errors import ApiError, describe
 from django_leasequeue.models import Job
-from tests.http.client import Api
+from tests.http.client import Answer, Api, check
 
 
 def test_g1_every_answer_says_what_it_took(api: Api) -> None:
@@ -57,6 +57,19 @@ def test_g1_the_flush_is_known_after_a_change(api: Api) -> None:
     fresh = api.post("topics/new", {"records": [{"data": 1}], "config": {"durable": True}})
     assert fresh["created"] is True
     assert api.post("topics/new", {"records": [{"data": 1}]})["performance"]["fsync_ms"] > 0
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "/nothing", "/nothing/", "/topics/", "/topics/t/", "/topics/t/claim/x", "//"]
+)
+def test_g2_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
+    answer = api.client.generic(method, f"/v0{path}", b"{}", content_type="application/json")
+    assert answer.status_code == 404
+    assert answer["content-type"] == "application/json"
+    if method != "HEAD":
+        check(Answer(answer))
+        assert answer.json()["error"]["code"] == "not_found"
 
 
 def test_g2_g3_every_error_has_one_form(api: Api) -> None:
@@ -179,16 +192,78 @@ def test_g4_depth(api: Api) -> None:
     api.post("topics/t", raw=wide, status=200)
 
 
-def test_g4_unknown_fields_are_ignored(api: Api) -> None:
-    body = {"records": [{"data": 1, "colour": "red", "$tag": 5}], "colour": "red"}
-    api.post("topics/t", body, status=201)
-    api.put("topics/q", {"type": "queue", "colour": "red"}, status=201)
-    api.post("topics/q/claim?colour=red", {"node": "w", "colour": "red"}, status=200)
+def test_g4_unknown_fields_are_ignored_and_named(api: Api) -> None:
+    body = {
+        "records": [{"data": 1, "colour": "red", "$tag": 5}, {"data": 2, "colour": "blue"}],
+        "colour": "red",
+        "config": {"type": "log", "shape": 1},
+    }
+    names = ["colour", "config.shape", "records[].$tag", "records[].colour"]
+    said = [f"The field {name!r} is not known here: it was ignored." for name in names]
+    assert api.post("topics/t", body, status=201)["warnings"] == said
+    claims = {"node": "w", "seqs": [1], "claims": [1]}
+    for answer, name in (
+        (api.put("topics/q", {"type": "queue", "colour": "red"}, status=201), "colour"),
+        (api.post("topics/q/claim?colour=red", {"node": "w", "colour": "red"}, status=200), "colour"),
+        (api.post("topics/q/ack", claims, status=200), "claims"),
+        (api.post("topics/q/nack", {**claims, "delay": 5}, status=200), "delay"),
+        (api.post("topics/q/extend", {**claims, "lease_ms": 5000, "ttl": 5}, status=200), "ttl"),
+        (api.post("topics/q/diff", {"since": 5}, status=200), "since"),
+        (api.post("topics/q/delete", {"match": "x", "tag": 5}, status=200), "tag"),
+        (api.post("watch", {"topics": {"q": 0}, "node": 5}, status=200), "node"),
+    ):
+        assert any(repr(name) in warning for warning in answer["warnings"]), answer
+    assert "warnings" not in api.post("topics/q/claim", {"node": "w", "lease_ms": None}, status=200).json
+    assert "warnings" not in api.get("topics/q", status=200).json
+
+
+def test_g4_warnings_are_few_and_short(api: Api) -> None:
+    body = {"records": [{"data": 1, f"{n:03}" + "ü\n" * 1_000: 1} for n in range(100)]}
+    warnings = api.post("topics/t", body, status=201)["warnings"]
+    assert len(warnings) == 20
+    assert all(len(warning) < 1_000 for warning in warnings)
 
 
 def test_g4_no_body_is_an_empty_object(api: Api) -> None:
     api.put("topics/t", raw=b"", content_type="", status=201)
     api.post("topics/t/diff", raw=b"", content_type="", status=200)
+
+
+#: Numbers that Python writes in another way.
+NUMBERS = [
+    "1e300", "1.0", "-1.50", "0.10", "1E5", "1e+5", "-0", "-0.0", "0e0", "1.0e-7", "0.00001", "12345678901234567890",
+    "1.7976931348623157e308", "9007199254740993.0", "3.14159265358979323846", "1234567890.1234567", "0.1", "100", "2.5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_g4_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: str, fast: bool) -> None:
+    if not fast:
+        monkeypatch.setattr(payload, "orjson", None)
+    api.queue("q")
+    shapes = [number, f'[{number},"{number}"]', f'{{"x":{{"y":{number}}},"n":[1,{number}]}}']
+    records = ",\n".join(f'{{"data": {shape}, "meta": {{"n":{number}}}}}' for shape in shapes)
+    api.post("topics/q", raw=f'{{"records": [{records}]}}'.encode(), status=200)
+    answer = api.post("topics/q/claim", {"node": "w", "max": 3})
+    for shape in shapes:
+        assert f'"data":{shape}'.encode() in answer.content
+    assert answer.content.count(f'"meta":{{"n":{number}}}'.encode()) == 3
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 5_000])
+def test_g4_a_number_that_no_program_can_read(api: Api, number: str) -> None:
+    answer = api.post("topics/t", raw=f'{{"records": [{{"data": {number}}}]}}'.encode(), status=400)
+    assert answer.code == "invalid_request"
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "body", ['{"records": [{"data": 1, "tag": 1e3}]}', '{"records": [{"data": 1}], "create": 1.0}']
+)
+def test_g4_an_odd_number_is_no_text_and_no_switch(api: Api, body: str) -> None:
+    assert api.post("topics/t", raw=body.encode(), status=400).code == "invalid_request"
+    assert api.post("topics/t/claim", raw=b'{"node": 1.0, "max": 1e0}', status=400).code == "invalid_request"
 
 
 def test_g4_the_same_json_with_and_without_orjson(monkeypatch: Any) -> None:

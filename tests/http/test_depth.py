@@ -12,10 +12,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from django_leasequeue import engine
+from django_leasequeue import conf, engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.http import payload
-from django_leasequeue.http.options import options
 from tests.admin.letters import bury, graves, store
 from tests.http.client import Api
 
@@ -76,7 +75,7 @@ def test_one_limit_at_every_door(api: Api, v1: Callable[..., Any], settings: Any
 
 
 @pytest.mark.usefixtures("either")
-@pytest.mark.parametrize("levels", [options().MAX_DEPTH + 1, DEEP, DEEPER])
+@pytest.mark.parametrize("levels", [conf.settings.API.MAX_DEPTH + 1, DEEP, DEEPER])
 def test_what_is_stored_can_be_read_claimed_and_settled(api: Api, v1: Callable[..., Any], levels: int) -> None:
     api.queue("jobs")
     data = nested(levels)

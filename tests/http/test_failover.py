@@ -389,8 +389,9 @@ def test_a_database_that_takes_no_writes(database: Faulty, door: Door, fault: st
         for sent, status, headers, body in door.all():
             if status >= 500 and "ASGI" not in str(body):
                 check_refusal(sent, status, headers, body)
-        assert door.send(Sent("GET", "/v0/topics/jobs"))[0] == 200
-        assert door.send(Sent("GET", "/v1/health"))[0] == 204
+        # On a busy machine a read may meet the statement timeout of these servers.
+        eventually(lambda: door.send(Sent("GET", "/v0/topics/jobs"))[0] == 200)
+        eventually(lambda: door.send(Sent("GET", "/v1/health"))[0] == 204)
     eventually(door.works)
     assert "Traceback" not in door.server.read_log()
 

@@ -19,12 +19,12 @@ from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from django_leasequeue import conf, process
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.http.access import Access
 from django_leasequeue.http.fields import Text
 from django_leasequeue.http.guesses import Guesses
-from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make_token, ring, rotate_key, split_token
-from django_leasequeue.http.options import options
+from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make_token, rotate_key, split_token
 from django_leasequeue.http.redaction import redact
 from django_leasequeue.http.topics.config import NAMES_TOPIC
 from django_leasequeue.http.topics.serializers import ConfigBody
@@ -185,7 +185,7 @@ def test_g5_a_key_is_trusted_for_a_moment(key: KeyMaker, settings: Any) -> None:
     assert api.get("topics").status == 200
     ApiKey.objects.update(revoked_at=timezone.now())
     assert api.get("topics").status == 200
-    ring.forget()
+    process.forget()
     assert api.get("topics").status == 401
 
 
@@ -332,7 +332,7 @@ def test_a_database_that_is_away_uses_up_no_guesses(key: KeyMaker, settings: Any
 def test_settings_that_cannot_be(settings: Any, wrong: dict[str, Any]) -> None:
     settings.LEASEQUEUE = {"API": wrong}
     with pytest.raises(ImproperlyConfigured, match=next(iter(wrong))):
-        options()
+        _ = conf.settings.API
 
 
 def test_g3_throttling_per_key(key: KeyMaker, monkeypatch: Any) -> None:

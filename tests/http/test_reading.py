@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def in_background(call: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, 
 def test_r1_a_page(server: Server, topic: str) -> None:
     records = [{"data": n, "tag": f"t{n}", "node": f"n{n % 2}", "meta": {"n": n}} for n in range(5)]
     written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
-    answer = diff(server, topic, limit=3)
+    answer = diff(server, topic, limit=3, include_tags=True)
     assert seqs(answer) == written[:3]
     assert answer["records"][0] == {
         "$seq": written[0],
@@ -91,11 +92,18 @@ def test_r1_a_page(server: Server, topic: str) -> None:
     assert diff(server, topic, from_seq=2**62)["next_from_seq"] == 2**62
 
 
-def test_r1_what_is_left_out_on_request(server: Server, topic: str) -> None:
+def test_r1_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: Server, topic: str) -> None:
     server.post(f"topics/{topic}", {"records": [{"data": 1, "tag": "a", "meta": {"x": 1}}, {"data": None}]}, 201)
-    bare, null = diff(server, topic, include_tags=False, include_meta=False)["records"]
-    assert set(bare) == {"$seq", "$ts", "data"}
-    assert null["data"] is None
+    for wanted, names in (
+        ({}, {"meta"}),
+        ({"include_tags": False}, {"meta"}),
+        ({"include_tags": True}, {"$tag", "meta"}),
+        ({"include_tags": True, "include_meta": False}, {"$tag"}),
+        ({"include_meta": False}, set()),
+    ):
+        first, null = diff(server, topic, **wanted)["records"]
+        assert set(first) == {"$seq", "$ts", "data"} | names, wanted
+        assert null["data"] is None
 
 
 def test_r1_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, topic: str) -> None:
@@ -131,6 +139,21 @@ def test_r1_jobs_of_a_queue_are_read_leased_or_not(server: Server, topic: str) -
     assert diff(server, topic)["tombstone"] is None
 
 
+def test_r1_numbers_are_written_as_they_were(server: Server, log: str) -> None:
+    numbers = b"[1e300,1.0,-0,12345678901234567890]"
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    with closing(connection):
+        for path, body in (("", b'{"records": [{"data": %b}]}' % numbers), ("/diff", b"{}")):
+            connection.request("POST", f"/v0/topics/{log}{path}", body, {"content-type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status == 200, text
+    assert b'"data":%b' % numbers in text
+    with EventSource(server, server.post("watch", {"topics": {log: 0}})["stream_url"]) as stream:
+        lines = stream.block() + stream.block() + stream.block()
+    assert any(numbers.decode() in line for line in lines), lines
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -144,6 +167,10 @@ def test_r1_jobs_of_a_queue_are_read_leased_or_not(server: Server, topic: str) -
         {"node": ["x"] * 101},
         {"include_tags": 1},
         {"wait_ms": "1"},
+        {"wait_ms": 1.0},
+        {"wait_ms": True},
+        {"wait_ms": -1},
+        {"wait_ms": 30_001},
     ],
 )
 def test_r1_a_bad_request(api: Api, body: dict[str, Any]) -> None:
@@ -157,7 +184,7 @@ def test_r1_clamps(server: Server, log: str) -> None:
     server.post(f"topics/{log}?return_seqs=false", {"records": [{"data": n} for n in range(1_010)]})
     assert len(diff(server, log, limit=5_000)["records"]) == 1_000
     assert len(diff(server, log)["records"]) == 256
-    assert diff(server, log, wait_ms=10**9, limit=1)["records"]
+    assert diff(server, log, wait_ms=30_000, limit=1)["records"]
 
 
 def test_r1_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:

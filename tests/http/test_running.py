@@ -60,10 +60,13 @@ async def test_a_host_that_is_not_allowed(path: str) -> None:
 
 async def test_what_the_host_has_below_the_prefix_is_the_hosts() -> None:
     application = beside(host_application, "/v0/", "/v1/")
-    for path in ("/v0/report", "/v0/topics/special", "/v0/nothing", "/v0", "/elsewhere"):
+    for path in ("/v0/report", "/v0/topics/special", "/v0x", "/elsewhere"):
         assert await get(application, path) == (299, b"the host"), path
     assert (await get(application, "/v0/topics/usual"))[0] == 401
-    assert (await get(application, "/v0/topics/a/b/c"))[0] == 404
+    for path in ("/v0", "/v0/", "/v0/nothing", "/v0/topics/a/b/c"):
+        status, body = await get(application, path)
+        assert status == 404, path
+        assert b'"not_found"' in body
 
 
 async def test_without_a_host_there_are_the_doors_only() -> None:

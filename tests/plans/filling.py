@@ -59,7 +59,8 @@ INSERT INTO leasequeue_queue (id, project, name, type, requeue, priority_order, 
     idempotency_window_ms, log_enqueued, serializer, metadata, dead_lettered, created_at, updated_at)
 SELECT u.id, '', u.name, CASE WHEN u.name IN ('letters', 'capped') THEN 'log' ELSE 'queue' END, 'original', 'desc', 0, 9,
     30000, 'reject', false, 0, 3, CASE WHEN u.name IN ('graves', 'morgue', 'annex') THEN 'release' ELSE 'claim' END,
-    CASE u.name WHEN 'graves' THEN 'letters' WHEN 'empty' THEN NULL ELSE 'self' END, 0, 'none', 1000, 3600000,
+    CASE u.name WHEN 'graves' THEN 'letters' WHEN 'empty' THEN NULL ELSE 'self' END,
+    CASE u.name WHEN 'morgue' THEN 86400000 ELSE 0 END, 'none', 1000, 3600000,
     CASE u.name WHEN 'busy' THEN 60000 ELSE 0 END, 'terminal', 0, CASE u.name WHEN 'capped' THEN 4000 ELSE 0 END, 0, 'old',
     'disk', 120000, true, 'json', '{}', 0, %(now)s, %(now)s
 FROM (SELECT * FROM unnest(%(ids)s::bigint[], %(names)s::text[]) AS u(id, name)

@@ -16,7 +16,7 @@ from django.db import connection
 
 from django_leasequeue import Consumer, Queue, signals
 from django_leasequeue.exceptions import InvalidOption, MaxRetries
-from django_leasequeue.queue.consumer import Execution
+from django_leasequeue.queue.functions import Execution
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.tasks import FailForGood, RetryLater
 from django_leasequeue.worker.handler import JobControl, JobTimeout
@@ -115,8 +115,108 @@ class TestP5Retries:
         wait_for(lambda: states(queue) == "failed")
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
 
+    def test_p5_a_job_that_fails_at_once_and_for_ever_keeps_no_worker_busy(self, consume: Any) -> None:
+        delays: dict[int, bool] = {}
+
+        def failing(job: Any, available_at: Any, **info: Any) -> None:
+            delays[job.deliveries] = available_at is not None
+
+        def handler(job: Any) -> None:
+            raise ValueError("boom")
+
+        queue = jobqueue(max_deliveries=0)
+        signals.failing.connect(failing)
+        try:
+            consume(queue, handler)
+            queue.enqueue(1)
+            wait_for(lambda: len(delays) >= 7)
+        finally:
+            signals.failing.disconnect(failing)
+        assert [delays[run] for run in range(1, 8)] == [False] * 4 + [True] * 3
+
+    def test_p5_one_delivery_is_no_retry(self, consume: Any) -> None:
+        runs: list[int] = []
+
+        def handler(job: Any) -> None:
+            runs.append(job.deliveries)
+            raise ValueError("boom")
+
+        queue = jobqueue()
+        consume(queue, handler)
+        with pytest.raises(MaxRetries):
+            queue.enqueue_and_wait(1, max_deliveries=1, timeout=30)
+        assert runs == [1]
+
 
 class TestP7Stalled:
+    def test_p7_a_hung_run_is_given_up(self, consume: Any, heard: Any, caplog: pytest.LogCaptureFixture) -> None:
+        queue = jobqueue(lease_ms=600_000)
+        reasons: list[str] = []
+        finish = threading.Event()
+
+        def hangs(job: Any, control: JobControl) -> str:
+            if job.deliveries == 1:
+                finish.wait(60)
+                reasons.append(control.reason)
+            return f"run {job.deliveries}"
+
+        consumer = consume(queue, hangs, visibility_timeout=2.0)
+        try:
+            assert queue.enqueue_and_wait(1, key="id", timeout=60) == "run 2"
+            # The only slot is free, though a thread hangs still.
+            assert reasons == []
+        finally:
+            finish.set()
+        assert wait_for(lambda: reasons) == ["lease_lost"]
+        wait_for(lambda: "Lease lost: what the job did does not count" in caplog.text)
+        assert queue.get_result("id") == "run 2"
+        assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
+        assert consumer.stop(20)
+
+    def test_p7_so_is_one_that_does_not_hear_its_timeout(self, consume: Any) -> None:
+        queue = jobqueue(lease_ms=600_000)
+        finish = threading.Event()
+
+        def deaf(job: Any) -> str:
+            if job.deliveries == 1:
+                finish.wait(60)
+            return f"run {job.deliveries}"
+
+        consumer = consume(queue, deaf, timeout=1.0, visibility_timeout=2.0)
+        try:
+            assert queue.enqueue_and_wait(1, timeout=60) == "run 2"
+        finally:
+            finish.set()
+        assert consumer.stop(20)
+
+    def test_p7_hung_runs_are_given_up_one_after_the_other(self, consume: Any) -> None:
+        queue = jobqueue(max_deliveries=1, lease_ms=600_000)
+        finish, lock, running = threading.Event(), threading.Lock(), [0]
+
+        def hangs(job: Any) -> None:
+            with lock:
+                running[0] += 1
+            finish.wait(60)
+            with lock:
+                running[0] -= 1
+
+        consumer = consume(queue, hangs, concurrency=2, visibility_timeout=0.5)
+        try:
+            receipts = queue.enqueue_many(range(6))
+            wait_for(lambda: all(queue.get_status(item).ended for item in receipts), "the end", 60)  # type: ignore[union-attr]
+            assert running == [6]
+            assert consumer.stop(1) is False
+        finally:
+            finish.set()
+        # Their threads end when they do.
+        wait_for(lambda: running == [0])
+        wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("leasequeue-job")])
+
+    def test_p7_a_run_that_ends_in_time_is_not_touched(self, consume: Any) -> None:
+        queue = jobqueue()
+        consume(queue, lambda job, control: control.event.wait(0.2), visibility_timeout=30)
+        assert queue.enqueue_and_wait(1, timeout=30) is False
+
     def test_p7_a_stalled_handler_sees_it_and_the_caller_gets_the_second_run(self, consume: Any, heard: Any) -> None:
         queue = jobqueue(lease_ms=2_000)
         reasons: list[str] = []
@@ -400,6 +500,36 @@ class TestP11Events:
         wait_for(lambda: states(queue) == "failed")
         assert queue.get_status("id").error == "made terminal"  # type: ignore[union-attr]  # it is there
 
+    def test_p11_the_hook_may_say_how_long_a_dead_job_is_kept(self, consume: Any) -> None:
+        def handler(job: Any) -> None:
+            raise ValueError("boom")
+
+        def hook(execution: Execution) -> None:
+            execution.result_ttl_ms = 60_000
+
+        queue = jobqueue(max_deliveries=2)
+        consume(queue, handler, after_execution=hook)
+        with pytest.raises(MaxRetries):
+            queue.enqueue_and_wait(1, key="id", timeout=30)
+        status = queue.get_status("id")
+        assert status is not None
+        assert status.expires_at is not None
+        assert status.finished_at is not None
+        assert (status.expires_at - status.finished_at).total_seconds() == 60
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_p11_the_hook_may_be_a_coroutine_function(self, consume: Any, is_async: bool) -> None:
+        async def hook(execution: Execution) -> None:
+            await asyncio.sleep(0)
+            execution.result += 1
+
+        async def in_a_coroutine(job: Any) -> int:
+            return int(job.payload)
+
+        queue = jobqueue()
+        consume(queue, in_a_coroutine if is_async else lambda job: int(job.payload), after_execution=hook)
+        assert queue.enqueue_and_wait(1, timeout=30) == 2
+
     def test_p11_a_hook_that_throws_changes_nothing_and_is_reported(
         self, consume: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -508,6 +638,7 @@ class TestTheHandler:
             {"handler": print, "concurrency": 0},
             {"handler": print, "concurrency": True},
             {"handler": print, "timeout": 0},
+            {"handler": print, "visibility_timeout": 0},
         ],
     )
     def test_refuses_wrong_arguments(self, options: dict[str, Any]) -> None:

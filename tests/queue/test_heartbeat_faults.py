@@ -77,11 +77,12 @@ class Lines(logging.Handler):
 @pytest.fixture
 def said() -> Iterator[list[str]]:
     handler = Lines()
-    level, heartbeat_thread.logger.level = heartbeat_thread.logger.level, logging.INFO
+    level = heartbeat_thread.logger.level
+    heartbeat_thread.logger.setLevel(logging.INFO)
     heartbeat_thread.logger.addHandler(handler)
     yield handler.lines
     heartbeat_thread.logger.removeHandler(handler)
-    heartbeat_thread.logger.level = level
+    heartbeat_thread.logger.setLevel(level)
 
 
 def check_said(said: list[str]) -> None:

@@ -313,7 +313,7 @@ def test_the_command_tells_what_failed(settings) -> None:
     with pytest.raises(CommandError, match=r"Failed: broken\."):
         call_command("runreaper", "--once", stdout=StringIO())
     settings.LEASEQUEUE = {"REAPER": {"INTERVALS": {"x": 1}}}
-    with pytest.raises(CommandError, match="no duty 'x'"):
+    with pytest.raises(CommandError, match="'x', which is no duty"):
         call_command("runreaper", "--once")
 
 

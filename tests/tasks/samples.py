@@ -118,6 +118,11 @@ def with_timeout() -> None:
     return None
 
 
+@task(max_attempts=2, backoff=7, timeout=30)
+def with_options() -> None:
+    return None
+
+
 @task
 def sleeps() -> None:
     for _ in range(600):

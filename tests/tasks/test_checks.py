@@ -11,6 +11,7 @@ from django.test import override_settings
 from django_leasequeue.tasks import LeaseQueueBackend
 
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
+ALL_PRIORITIES = {"priority_min": -100, "priority_max": 100}
 
 
 def found(**params: Any) -> list[tuple[str, str]]:
@@ -23,7 +24,7 @@ def found(**params: Any) -> list[tuple[str, str]]:
     [
         {},
         {"QUEUES": []},
-        {"QUEUES": ["default", "mail"], "OPTIONS": {"queues": {"mail": {"lease_ms": 5_000, "preset": "codeq"}}}},
+        {"QUEUES": ["default", "mail"], "OPTIONS": {"queues": {"mail": {"preset": "codeq", **ALL_PRIORITIES}}}},
         {"OPTIONS": {"project": "tenant-1", "database": "default", "preset": "django", "queues": {}}},
     ],
 )
@@ -52,6 +53,18 @@ def test_what_is_right_is_not_spoken_of(params: dict[str, Any]) -> None:
         ({"OPTIONS": {"queues": {"default": {"type": "log"}}}}, "E009", "a log"),
         ({"ENQUEUE_ON_COMMIT": True}, "W001", "has no effect"),
         ({"OPTIONS": {"queues": {"default": {"result_ttl_ms": 0}}}}, "W002", "get_result() does not find"),
+        (
+            {"QUEUES": ["mail"], "OPTIONS": {"queues": {"mail": {"priority_order": "asc"}}}},
+            "W003",
+            "priority_order is 'asc', from -100 to 100",
+        ),
+        ({"OPTIONS": {"queues": {"default": {"priority_max": 9}}}}, "W003", "from -100 to 9"),
+        (
+            {"OPTIONS": {"preset": "codeq"}},
+            "W003",
+            "'default', with preset 'codeq': priority_order is 'desc', from 0 to 9",
+        ),
+        ({"QUEUES": [], "OPTIONS": {"preset": "codeq"}}, "W003", "a queue with preset 'codeq'"),
     ],
 )
 def test_what_is_wrong_has_an_id_and_a_message(params: dict[str, Any], identity: str, says: str) -> None:
@@ -59,6 +72,14 @@ def test_what_is_wrong_has_an_id_and_a_message(params: dict[str, Any], identity:
     assert [name for name, _ in messages] == [f"leasequeue.tasks.{identity}"]
     assert says in messages[0][1]
     assert "TASKS['default']" in messages[0][1]
+
+
+def test_a_queue_that_the_settings_declare_is_not_made_with_the_preset() -> None:
+    params = {"QUEUES": ["mail"], "OPTIONS": {"preset": "codeq"}}
+    with override_settings(LEASEQUEUE={"QUEUES": {"mail": {"preset": "django"}}}):
+        assert found(**params) == []
+        params["OPTIONS"] = {"preset": "jqueue", "project": "tenant-1"}
+        assert [name for name, _ in found(**params)] == ["leasequeue.tasks.W002", "leasequeue.tasks.W003"]
 
 
 def test_the_app_must_be_installed() -> None:

@@ -12,12 +12,13 @@ from django.test import TestCase
 
 from django_leasequeue import signals as job_signals
 from django_leasequeue.engine.clock import Clock
+from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend
 from django_leasequeue.tasks import announcing as announcing_module
 from django_leasequeue.tasks.api import TASKS_LOGGER, TaskResultStatus, task_signals
 from tests.tasks import samples
-from tests.tasks.helpers import run_one
+from tests.tasks.helpers import claim, run_one
 
 pytestmark = pytest.mark.django_db
 
@@ -106,6 +107,27 @@ def test_a_task_that_failed_for_good_is_finished(heard: Heard) -> None:
     samples.fail_for_good.enqueue()
     run_one()
     assert heard[-2][1].status == TaskResultStatus.FAILED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_whose_worker_died_at_its_last_attempt_is_not_told_as_finished(heard: Heard, clock: Clock) -> None:
+    stalled: list[str] = []
+
+    def receive(state: str, **_: Any) -> None:
+        stalled.append(state)
+
+    job_signals.stalled.connect(receive)
+    try:
+        result = samples.echo.using(max_attempts=1).enqueue("word")
+        claim(node="dies")
+        clock.advance(minutes=10)
+        assert claim() == []
+    finally:
+        job_signals.stalled.disconnect(receive)
+    result.refresh()
+    assert (result.status, stalled) == (TaskResultStatus.FAILED, ["dead"])
+    assert [error.exception_class for error in result.errors] == [LeaseLost]
+    assert [name for name, _ in heard] == ["enqueued"]
 
 
 def test_many_calls_are_told_one_by_one(heard: Heard) -> None:

@@ -11,7 +11,8 @@ import pytest
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
-from django_leasequeue import Queue
+from django_leasequeue import Queue, engine, process
+from django_leasequeue.engine import pool
 from django_leasequeue.exceptions import InvalidOption, MaxRetries, WaitTimeout
 from django_leasequeue.tasks import FailForGood, RetryLater, task
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
@@ -323,9 +324,25 @@ class TestWaiting:
             mails().enqueue_and_wait(1, timeout=0.1)
 
     def test_the_next_test_waits_again(self) -> None:
-        from django_leasequeue.queue import request as waiting
+        assert process.switches.inline is None
 
-        assert waiting.inline is None
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("serializer", ["msgpack", "json"])
+def test_what_the_database_said_in_one_test_is_not_known_in_the_next(serializer: str) -> None:
+    Queue("made", serializer=serializer).create()
+    found = Queue("made")
+    assert engine.run(found.serializer()).name == serializer
+    known = found.known_serializer()
+    assert known is not None
+    assert known.name == serializer
+
+
+def test_the_mixin_switches_as_the_plugin_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "switches", process.Switches())
+    with Harness():
+        assert pool.in_thread()
+    assert not pool.in_thread()
 
 
 class TestTheClock:

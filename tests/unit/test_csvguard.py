@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from django_leasequeue import csvguard
+from django_leasequeue.engine import csvguard
 from django_leasequeue.engine.dead import export
 
 

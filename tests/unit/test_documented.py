@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
 from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
 
-from django_leasequeue.conf import Settings
+from django_leasequeue.conf import loader
 from django_leasequeue.engine.queues.presets import CHECKS, PRESETS
 from django_leasequeue.enums import EventKind
-from django_leasequeue.http.options import ApiOptions
+from tests.support.sections import sections
 
 REFERENCE = Path(settings.BASE_DIR) / "docs/reference"
 
@@ -22,9 +23,20 @@ def words_missing(page: str, words: list[str]) -> list[str]:
     return [word for word in words if f"`{word}`" not in text and f"| {word} |" not in text]
 
 
-@pytest.mark.parametrize("kind", [Settings, ApiOptions])
-def test_every_setting(kind: type) -> None:
-    assert words_missing("settings.md", [item.name for item in fields(kind)]) == []
+@pytest.mark.parametrize(("name", "kind"), sections().items())
+def test_every_setting_with_what_it_may_be_and_its_default(name: str, kind: type[Any]) -> None:
+    text = (REFERENCE / "settings.md").read_text(encoding="utf-8")
+    table = text if name == "LEASEQUEUE" else re.split(rf"^##+ {name}$", text, maxsplit=1, flags=re.MULTILINE)[1]
+    table = re.split(r"^##", table, maxsplit=1, flags=re.MULTILINE)[0]
+    found = re.findall(r"^\| `(\w+)` \| (.+?) \| `(.+?)` \|", table, re.MULTILINE)
+    rows = {key: (values, default) for key, values, default in found}
+    assert list(rows) == list(loader.options(kind))
+    for key, (item, hint) in loader.options(kind).items():
+        values, default = rows[key]
+        assert values == loader.words(hint), key
+        value = eval(re.sub(r"(?<=\d),(?=\d)", "_", default))
+        assert loader.parse(kind, {key: value}, name, []) == kind(), key
+        assert is_dataclass(hint) or type(value) in (type(loader.default(item)), list), key
 
 
 def test_every_queue_option_and_preset() -> None:

@@ -285,7 +285,7 @@ def own_connections() -> int:
 
 
 def test_progress_is_stored_while_the_job_runs() -> None:
-    engine.run(engine.configure("work", preset="django", lease_ms=3_000))
+    engine.run(engine.configure("work", preset="django", lease_ms=8_000))
     (seq,) = enqueue({"do": "progress", "value": {"done": 7}, "seconds": 60})
     with working():
         eventually(lambda: LiveJob.objects.get(seq=seq).progress == {"done": 7}, "the progress is stored")

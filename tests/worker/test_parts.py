@@ -1,4 +1,4 @@
-"""Small parts by themselves: options, log lines, the buffer, the bell, what jobs see of their control."""
+"""Small parts by themselves: options, log lines, the buffer, the wake-up, what jobs see of their control."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from django_leasequeue.engine import LeasedJob
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.outage import passes
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
-from django_leasequeue.worker.bell import Bell
 from django_leasequeue.worker.buffer import JobBuffer, take_from
 from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_logging
 from django_leasequeue.worker.options import node_name
 from django_leasequeue.worker.run import ends
+from django_leasequeue.worker.wakeup import WakeUp
 
 
 def a_job(seq: int = 1, claim: int = 1) -> LeasedJob:
@@ -41,13 +41,13 @@ def test_the_command_line_wins_over_the_settings_over_the_defaults(settings: Any
 @pytest.mark.parametrize(
     ("worker", "words"),
     [
-        ({"CONCURENCY": 3}, "has no option 'CONCURENCY'"),
-        ({"concurrency": 3}, "has no option 'concurrency'"),
-        ({"QUEUES": "default"}, "must be a list of names"),
-        ({"CONCURRENCY": "8"}, "must be a number from 1 to 1000"),
-        ({"CONCURRENCY": True}, "must be a number"),
-        ({"CONCURRENCY": 2.5}, "must be a whole number"),
-        ({"ACK_BATCH": 1_001}, "from 1 to 1000"),
+        ({"CONCURENCY": 3}, "no setting 'CONCURENCY'. Did you mean 'CONCURRENCY'"),
+        ({"concurrency": 3}, "no setting 'concurrency'. Did you mean 'CONCURRENCY'"),
+        ({"QUEUES": "default"}, "must be a list of texts"),
+        ({"CONCURRENCY": "8"}, "must be an integer, 1 to 1,000"),
+        ({"CONCURRENCY": True}, "must be an integer"),
+        ({"CONCURRENCY": 2.5}, "must be an integer"),
+        ({"ACK_BATCH": 1_001}, "1 to 1,000"),
         ({"NODE": "x" * 200}, "at most 112 bytes"),
     ],
 )
@@ -100,11 +100,11 @@ def test_the_host_s_log_handlers_are_respected(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_bell_that_rang_ends_the_next_wait_once() -> None:
-    bell = Bell()
-    bell.ring()
-    bell.ring()
-    assert bell.wait(0)
-    assert not bell.wait(0)
+    wakeup = WakeUp()
+    wakeup.wake()
+    wakeup.wake()
+    assert wakeup.wait(0)
+    assert not wakeup.wait(0)
 
 
 def test_the_buffer_loses_no_job_and_no_thread() -> None:

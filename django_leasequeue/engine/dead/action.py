@@ -30,6 +30,17 @@ CONFLICTS: Mapping[str, str] = {
 MAX_REASON = 2_000
 
 
+class _Locked(NamedTuple):
+    """A row of ``dead_lock``: a letter that is to be changed, or why it cannot be."""
+
+    seq: int
+    project: str
+    queue: str
+    state: int
+    home: str | None
+    conflict: str | None
+
+
 class Acted(NamedTuple):
     """What became of some letters: how many were changed, and (seq, why) of those that were left alone."""
 
@@ -41,15 +52,15 @@ def act_steps(
     kind: str, seqs: Sequence[int], *, until: datetime | None, to: str | None, reason: str, jitter_ms: int = 0
 ) -> Steps[Acted]:
     """Steps that retry, redrive or discard these letters; the caller has begun a transaction."""
-    rows = yield "dead_lock", {"seqs": arrays.integers(seqs), "until": until}
-    conflicts = [(row[0], row[5]) for row in rows if row[5] is not None]
-    free = [row for row in rows if row[5] is None]
+    found = [_Locked._make(row) for row in (yield "dead_lock", {"seqs": arrays.integers(seqs), "until": until})]
+    conflicts = [(letter.seq, letter.conflict) for letter in found if letter.conflict is not None]
+    free = [letter for letter in found if letter.conflict is None]
     if kind == DISCARD:
         gone = yield (
             "dead_discard",
-            {"seqs": arrays.integers([row[0] for row in free]), "until": until, "reason": reason},
+            {"seqs": arrays.integers(letter.seq for letter in free), "until": until, "reason": reason},
         )
-        left = {row[0] for row in free} - {row[0] for row in gone}
+        left = {letter.seq for letter in free} - {seq for seq, *_ in gone}
         return Acted(len(gone), conflicts + [(seq, "busy") for seq in sorted(left)])
     moves: dict[tuple[str, str, str], list[int]] = {}
     for seq, project, queue, state, home, _ in free:
@@ -153,8 +164,8 @@ def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, projec
     if len(text.encode()) > conf.settings.MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge(f"The data has more than {conf.settings.MAX_PAYLOAD_BYTES} bytes.")
     params = {"project": project, "queue": queue, "seq": seq, "dead_at": dead_at, "data": text}
-    rows = yield "dead_edit", params
-    if rows and rows[0][2] == "key_taken" and (yield from free_steps(project, rows[0][1], [rows[0][3]])):
-        rows = yield "dead_edit", params
-    new, where, why = rows[0][:3] if rows else (None, None, "gone")
+    gone = (None, None, "gone", None)
+    [(new, where, why, key, *_)] = (yield "dead_edit", params) or [gone]
+    if why == "key_taken" and (yield from free_steps(project, where, [key])):
+        [(new, where, why, *_)] = (yield "dead_edit", params) or [gone]
     return Edited(new, where if new else None, why)

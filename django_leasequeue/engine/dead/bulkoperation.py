@@ -252,7 +252,7 @@ def _next(taken: Taken, allowed: int) -> Steps[Batch]:
     seqs = [seq for seq, _ in letters]
     last = not window.more
     if not wanted.indexed:
-        seqs = [row[0] for row in (yield from match_steps(wanted, seqs))]
+        seqs = [match.seq for match in (yield from match_steps(wanted, seqs))]
     if len(seqs) > allowed:
         seqs, last = seqs[:allowed], False
         cut = next(index for index, (seq, _) in enumerate(letters) if seq == seqs[-1])

@@ -14,7 +14,7 @@ from .. import arrays
 from ..announce import announce
 from ..jobs.remove import remove_steps
 from ..limits import check_list, check_place, check_seqs, clamp_delay
-from ..operation import Rows, Steps, operation
+from ..operation import Steps, operation
 from ..queues import routing
 from ..queues.definition import Definition
 from ..queues.queues import find, make_defined, require
@@ -24,12 +24,32 @@ logger = logging.getLogger("django_leasequeue")
 #: Jobs looked at in one round, and moved by one statement.
 ROUND = 1_000
 #: What ``key_taken`` says of a key: a duplicate, or a dead job past its time has it.
-_TAKEN, _OVER = 0, 2
+_DUPLICATE, _OVER = 0, 2
 
 
-def spent_steps(queue_ids: Sequence[int], tag: str | None = None) -> Steps[int]:
-    """Steps that move aside the used-up jobs at the head of these queues (or of one tag there); return how many."""
-    rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND, "tag": tag}
+class _Moved(NamedTuple):
+    """A row of ``move``: a job that went to a dead-letter topic; without ``new_seq`` its key is taken there."""
+
+    seq: int
+    key: str | None
+    name: str | None
+    deliveries: int
+    new_seq: int | None
+
+
+class _Taken(NamedTuple):
+    """A row of ``key_taken``: what holds a key."""
+
+    key: str
+    seq: int
+    state: int
+    verdict: int
+    queue_id: int
+
+
+def spent_steps(queue_ids: Sequence[int], tags: str | None = None) -> Steps[int]:
+    """Steps that move aside the used-up jobs at the head of these queues (or of tags there); return how many."""
+    rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND, "tags": tags}
     moved = 0
     for queue_id, project, dead_letter, seqs in rows:
         moved += len((yield from retire_steps(queue_id, project, dead_letter, seqs)))
@@ -50,10 +70,10 @@ def retire_steps(
     The statement looks again at each job: one that somebody else took meanwhile is left alone, and a move that fails
     loses nothing.
     """
-    rows: Rows = []
+    gone: list[tuple[Any, ...]] = []
     if dead_letter == DEAD_LETTER_SELF:
         for start in range(0, len(seqs), ROUND):
-            rows += yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs[start : start + ROUND])}
+            gone += yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs[start : start + ROUND])}
     else:
         target = yield from find(project, dead_letter)
         if target is None:
@@ -62,13 +82,12 @@ def retire_steps(
             target = yield from require(project, dead_letter, leases=False)
         params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(claims)}
         for start in range(0, len(seqs), ROUND):
-            rows += yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
-    for row in rows:
-        seq, key, name, deliveries = row[:4]
+            gone += yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
+    for seq, key, name, deliveries, *_ in gone:
         yield from announce(
             "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
         )
-    return [row[0] for row in rows]
+    return [seq for seq, *_ in gone]
 
 
 def _tell_apart(queue_id: int) -> Steps[None]:
@@ -83,13 +102,14 @@ def _tell_apart(queue_id: int) -> Steps[None]:
             logger.warning("%s It is made in the database of the queue.", error)
 
 
-def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[Rows]:
+def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[list[_Moved]]:
     """Steps that move jobs with their keys; a key that stays taken in the target is left behind."""
-    moved: Rows = []
+    moved: list[_Moved] = []
     for keyed in (True, True, False):
         rows = yield "move", {**params, "seqs": arrays.integers(seqs), "keyed": keyed}
-        moved += [row for row in rows if row[4] is not None]
-        taken = {row[0]: row[1] for row in rows if row[4] is None}
+        tried = [_Moved(*row[:5]) for row in rows]
+        moved += [job for job in tried if job.new_seq is not None]
+        taken = {job.seq: job.key for job in tried if job.new_seq is None and job.key is not None}
         if not taken:
             break
         yield from free_steps(project, target, list(taken.values()))
@@ -100,10 +120,11 @@ def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str
 def free_steps(project: str, queue: str, keys: Sequence[str]) -> Steps[bool]:
     """Steps that set those keys of a queue free that need not be kept any more; return whether to try again."""
     rows = yield "key_taken", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
-    over = [row[1] for row in rows if row[3] == _OVER]
+    taken = [_Taken._make(row) for row in rows]
+    over = [job.seq for job in taken if job.verdict == _OVER]
     if over:
-        yield from remove_steps(rows[0][4], over, [JobState.DEAD], expired=True)
-    return len(rows) < len(keys) or any(row[3] != _TAKEN for row in rows)
+        yield from remove_steps(taken[0].queue_id, over, [JobState.DEAD], expired=True)
+    return len(taken) < len(keys) or any(job.verdict != _DUPLICATE for job in taken)
 
 
 class Redriven(NamedTuple):
@@ -170,9 +191,13 @@ def redrive(
                 "delays": arrays.integers([waits[seq] for seq in tried]),
             },
         )
-        found.update({row[0]: Redriven(row[0], _REDRIVEN[row[1]], row[2] or row[0]) for row in rows})
-        tried = [row[0] for row in rows if row[1] == _CONFLICT]
-        if not tried or not (yield from free_steps(project, target, [row[3] for row in rows if row[1] == _CONFLICT])):
+        taken = {}
+        for seq, outcome, new_seq, key, *_ in rows:
+            found[seq] = Redriven(seq, _REDRIVEN[outcome], new_seq or seq)
+            if outcome == _CONFLICT:
+                taken[seq] = key
+        tried = list(taken)
+        if not tried or not (yield from free_steps(project, target, list(taken.values()))):
             break
     return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ... import csvguard, engine
+from ... import engine
 from ...exceptions import InvalidOption
-from .. import codec
+from .. import codec, csvguard
 from . import redaction
 from .filter import DeadFilter
 from .search import DeadRow

@@ -106,7 +106,7 @@ def _cut(value: Any, depth: int) -> Any:
 
 def hook() -> Callable[..., Any]:
     """Return the host's hook, or ours."""
-    found = conf.settings.ADMIN.get("REDACT", hide_secrets)
+    found = conf.settings.ADMIN.REDACT or hide_secrets
     hook: Callable[..., Any] = import_string(found) if isinstance(found, str) else found
     return hook
 

@@ -63,6 +63,50 @@ class DeadRow(NamedTuple):
         return str(JobState(self.state_number).label)
 
 
+class Entry(NamedTuple):
+    """A row of ``dead_newest`` and its like: a letter, and whether the window ends before its queues do."""
+
+    seq: int
+    dead_at: datetime
+    cut: bool
+
+
+class Seen(NamedTuple):
+    """A row of ``dead_groups``: a group, and how many were looked at for it."""
+
+    queue_id: int
+    fingerprint: str
+    first_at: datetime
+    last_at: datetime
+    looked_at: int = 0
+
+    def place(self) -> tuple[int, int, str]:
+        """Return its place in the order of a listing."""
+        return -micros(self.last_at), self.queue_id, self.fingerprint
+
+
+class Figures(NamedTuple):
+    """A row of ``dead_group_figures``."""
+
+    letters: int
+    bars: list[int]
+    sample_seq: int | None
+    task: str | None
+    error_type: str | None
+    error: str | None
+
+
+class Match(NamedTuple):
+    """A row of ``dead_match``: a letter that a filter wants."""
+
+    seq: int
+    queue_id: int
+    name: str | None
+    fingerprint: str | None
+    dead_at: datetime
+    error_type: str | None
+
+
 def encode_place(*values: int | str) -> str:
     """Return the cursor of these values."""
     return base64.urlsafe_b64encode(codec.dumps(list(values)).encode()).decode().rstrip("=")
@@ -151,21 +195,22 @@ def window_steps(
     }
     if wanted.fingerprint is not None:
         name, params = f"{name}_group", {**params, "fingerprint": wanted.fingerprint}
-    rows = yield name, params
-    return Window([(row[0], row[1]) for row in rows], bool(rows) and (bool(rows[0][2]) or len(rows) == size))
+    entries = [Entry._make(row) for row in (yield name, params)]
+    more = bool(entries) and (entries[0].cut or len(entries) == size)
+    return Window([(entry.seq, entry.dead_at) for entry in entries], more)
 
 
-def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Steps[list[tuple[Any, ...]]]:
-    """Steps that keep the letters that the whole filter wants: rows of the statement ``dead_match``."""
+def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Steps[list[Match]]:
+    """Steps that keep the letters that the whole filter wants."""
     if not seqs:
         return []
-    return (yield "dead_match", {"seqs": arrays.integers(seqs), **wanted.matching()})
+    return [Match._make(row) for row in (yield "dead_match", {"seqs": arrays.integers(seqs), **wanted.matching()})]
 
 
 class Search(NamedTuple):
-    """Matching rows (of ``dead_match``), how many letters were looked at, and the last one if there may be more."""
+    """Matching letters, how many were looked at, and the last one if there may be more."""
 
-    rows: list[tuple[Any, ...]]
+    rows: list[Match]
     looked_at: int
     last: tuple[datetime, int] | None
 
@@ -178,7 +223,7 @@ def search_steps(
     They stop after ``enough`` matches, after ``limit`` letters, or (behind a whole chunk) when it takes too long.
     """
     end = time.monotonic() + PATIENCE
-    found: list[tuple[Any, ...]] = []
+    found: list[Match] = []
     looked_at = 0
     while True:
         window = yield from window_steps(wanted, queues, place, min(CHUNK, limit - looked_at))

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ... import conf
 from .. import arrays
@@ -21,6 +21,9 @@ from .search import (
     EPOCH,
     MAX_SCAN,
     DeadRow,
+    Figures,
+    Match,
+    Seen,
     decode_place,
     encode_place,
     from_micros,
@@ -137,8 +140,8 @@ def dead_page(
         looked_at = len(seqs)
     else:
         search = yield from search_steps(wanted, sorted(queues), place, enough=size + 1, limit=MAX_SCAN)
-        seqs = [row[0] for row in search.rows[:size]]
-        end = (search.rows[size - 1][4], seqs[-1]) if len(search.rows) > size else search.last
+        seqs = [match.seq for match in search.rows[:size]]
+        end = (search.rows[size - 1].dead_at, seqs[-1]) if len(search.rows) > size else search.last
         looked_at = search.looked_at
     rows = yield from row_steps(seqs, payload=payload)
     return DeadPage(rows, None if end is None else encode_place(micros(end[0]), end[1]), looked_at)
@@ -171,27 +174,24 @@ def dead_groups(wanted: DeadFilter, *, after: str | None = None, size: int = 25)
         found: dict[tuple[int, str], Group] = {}
     else:
         found, complete = yield from _search_groups(wanted, queues)
-        seen = [(group.queue_id, group.fingerprint, group.first_at, group.last_at) for group in found.values()]
-    low = wanted.since or min((first for _, _, first, _ in seen), default=now - timedelta(hours=24))
-    high = max([min(now, wanted.until or now), *(last for *_, last in seen)])
-    seen.sort(key=lambda item: (-micros(item[3]), item[0], item[1]))
+        seen = [Seen(group.queue_id, group.fingerprint, group.first_at, group.last_at) for group in found.values()]
+    low = wanted.since or min((item.first_at for item in seen), default=now - timedelta(hours=24))
+    high = max([min(now, wanted.until or now), *(item.last_at for item in seen)])
+    seen.sort(key=Seen.place)
     if place is not None:
         mark = (-place[0], place[1], place[2])
-        seen = [item for item in seen if (-micros(item[3]), item[0], item[1]) > mark]
+        seen = [item for item in seen if item.place() > mark]
     chosen, rest = seen[:size], len(seen) > size
     if wanted.indexed:
         groups = yield from _figures(wanted, queues, chosen, low, high)
     else:
-        groups = [found[item[0], item[1]] for item in chosen]
+        groups = [found[item.queue_id, item.fingerprint] for item in chosen]
     end = chosen[-1] if rest else None
-    after = None if end is None else encode_place(micros(end[3]), end[0], end[1])
+    after = None if end is None else encode_place(micros(end.last_at), end.queue_id, end.fingerprint)
     return Groups(groups, after, len(seen), complete, low, high)
 
 
-_Seen = tuple[int, str, datetime, datetime]
-
-
-def _scan_groups(wanted: DeadFilter, queues: dict[int, tuple[str, str]]) -> Steps[tuple[list[_Seen], bool]]:
+def _scan_groups(wanted: DeadFilter, queues: dict[int, tuple[str, str]]) -> Steps[tuple[list[Seen], bool]]:
     if not queues:
         return [], True
     rows = yield (
@@ -204,16 +204,16 @@ def _scan_groups(wanted: DeadFilter, queues: dict[int, tuple[str, str]]) -> Step
             "size": MAX_GROUPS + 1,
         },
     )
-    seen = [(row[0], row[1], row[2], row[3]) for row in rows]
-    return seen[:MAX_GROUPS], not rows or rows[0][4] <= MAX_GROUPS
+    seen = [Seen._make(row) for row in rows]
+    return seen[:MAX_GROUPS], not seen or seen[0].looked_at <= MAX_GROUPS
 
 
 def _figures(
-    wanted: DeadFilter, queues: dict[int, tuple[str, str]], chosen: Sequence[_Seen], low: datetime, high: datetime
+    wanted: DeadFilter, queues: dict[int, tuple[str, str]], chosen: Sequence[Seen], low: datetime, high: datetime
 ) -> Steps[list[Group]]:
     if not chosen:
         return []
-    cap = int(conf.settings.COUNT_CAP)
+    cap = conf.settings.COUNT_CAP
     span = {
         "since": wanted.since,
         "until": wanted.until,
@@ -229,28 +229,34 @@ def _figures(
             "dead_group_figures",
             {
                 **span,
-                "queues": arrays.integers([item[0] for item in part]),
-                "fingerprints": arrays.texts([item[1] for item in part]),
+                "queues": arrays.integers([item.queue_id for item in part]),
+                "fingerprints": arrays.texts([item.fingerprint for item in part]),
                 "cap": limits[0],
                 "bucket_cap": limits[1],
             },
         )
-        for (queue, print_, first, last), row in zip(part, rows, strict=True):
-            letters, capped = min(row[0], limits[0]), row[0] > limits[0]
-            found[queue, print_] = Group(
-                queue, *queues[queue], print_, letters, capped, first, last, list(row[1]), *row[2:]
-            )
+        figures = [Figures._make(row) for row in rows]
+        for item, row in zip(part, figures, strict=True):
+            letters, capped = min(row.letters, limits[0]), row.letters > limits[0]
+            found[item.queue_id, item.fingerprint] = Group(
+                item.queue_id, *queues[item.queue_id], item.fingerprint, letters, capped, item.first_at, item.last_at,
+                list(row.bars), row.sample_seq, row.task, row.error_type, row.error,
+            )  # fmt: skip
         if limits[0] >= min(cap, SOME):
             break
         # The first look tells what an entry costs: little once vacuum has been there, a visit to its row before that.
-        rate = (time.monotonic() - began) / (sum(row[0] + sum(row[1]) + PROBES for row in rows) or 1)
-        part = [item for item, row in zip(part, rows, strict=True) if row[0] > limits[0] or max(row[1]) > limits[1]]
+        rate = (time.monotonic() - began) / (sum(row.letters + sum(row.bars) + PROBES for row in figures) or 1)
+        part = [
+            item
+            for item, row in zip(part, figures, strict=True)
+            if row.letters > limits[0] or max(row.bars) > limits[1]
+        ]
         for limits in ((cap, BUCKET_CAP), (min(cap, SOME), SOME // BUCKETS)):
             if rate * len(part) * (limits[0] + BUCKETS * limits[1]) <= PATIENCE:
                 break
         else:
             break
-    return [found[item[0], item[1]] for item in chosen]
+    return [found[item.queue_id, item.fingerprint] for item in chosen]
 
 
 def _search_groups(
@@ -258,22 +264,22 @@ def _search_groups(
 ) -> Steps[tuple[dict[tuple[int, str], Group], bool]]:
     search = yield from search_steps(wanted, sorted(queues), None, enough=MAX_SCAN, limit=MAX_SCAN)
     rows = search.rows
-    parts: dict[tuple[int, str], list[tuple[Any, ...]]] = {}
+    parts: dict[tuple[int, str], list[Match]] = {}
     for row in rows:
-        parts.setdefault((row[1], row[3] or ""), []).append(row)
-    newest = {seqs[0][0]: key for key, seqs in parts.items()}
+        parts.setdefault((row.queue_id, row.fingerprint or ""), []).append(row)
+    newest = {letters[0].seq: key for key, letters in parts.items()}
     samples = {row.seq: row for row in (yield from row_steps(list(newest)[:MAX_GROUPS]))}
-    low = min((row[4] for row in rows), default=EPOCH)
-    step = (max((row[4] for row in rows), default=EPOCH) - low) / BUCKETS or timedelta(microseconds=1)
+    low = min((row.dead_at for row in rows), default=EPOCH)
+    step = (max((row.dead_at for row in rows), default=EPOCH) - low) / BUCKETS or timedelta(microseconds=1)
     found = {}
     for seq, (queue, print_) in newest.items():
         letters, sample = parts[queue, print_], samples.get(seq)
         if sample is None:  # beyond the bound, or gone meanwhile
             continue
-        bars = Counter(min(int((row[4] - low) / step), BUCKETS - 1) for row in letters)
+        bars = Counter(min(int((row.dead_at - low) / step), BUCKETS - 1) for row in letters)
         found[queue, print_] = Group(
-            queue, *queues[queue], print_, len(letters), search.last is not None, letters[-1][4], letters[0][4],
-            [bars[n] for n in range(BUCKETS)], seq, sample.name, sample.error_type, sample.error,
+            queue, *queues[queue], print_, len(letters), search.last is not None, letters[-1].dead_at,
+            letters[0].dead_at, [bars[n] for n in range(BUCKETS)], seq, sample.name, sample.error_type, sample.error,
         )  # fmt: skip
     return found, search.last is None and len(found) == len(parts)
 
@@ -287,12 +293,13 @@ def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: i
         seqs: the numbers of a selection.
         samples: letters shown as samples.
     """
-    cap = int(conf.settings.COUNT_CAP)
+    cap = conf.settings.COUNT_CAP
     ((now,),) = yield "server_time", {}
     frozen = wanted.frozen(now)
     queues = yield from queue_steps(frozen)
     if seqs is not None:
-        rows = [row for row in (yield from match_steps(DeadFilter(), seqs)) if row[1] in queues and row[4] <= now]
+        found = yield from match_steps(DeadFilter(), seqs)
+        rows = [row for row in found if row.queue_id in queues and row.dead_at <= now]
         matches, capped, looked_at = len(rows), False, len(seqs)
     else:
         limit = min(SAMPLE, cap) if frozen.indexed else cap
@@ -301,15 +308,15 @@ def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: i
         matches, capped = len(rows), search.last is not None
         if capped and frozen.indexed:
             matches, capped = yield from _count(frozen, queues, cap)
-    shown = yield from row_steps([row[0] for row in rows[:samples]])
+    shown = yield from row_steps([row.seq for row in rows[:samples]])
     return Preview(
         now,
         matches,
         capped,
         looked_at,
-        _largest(Counter(_place(queues.get(row[1], ("", "?"))) for row in rows)),
-        _largest(Counter(row[2] or "-" for row in rows)),
-        _largest(Counter(row[5] or "-" for row in rows)),
+        _largest(Counter(_place(queues.get(row.queue_id, ("", "?"))) for row in rows)),
+        _largest(Counter(row.name or "-" for row in rows)),
+        _largest(Counter(row.error_type or "-" for row in rows)),
         shown,
     )
 

@@ -34,6 +34,8 @@ _STATES = {int(state): state.label for state in JobState} | {10 + int(state): st
 _COMPLETED = 10 + ResultState.COMPLETED
 #: What key_taken.sql says of a key: its job counts; its dead job is past its time.
 _DUPLICATE, _OVER = 0, 2
+#: The highest limit of a payload that a call may name.
+MAX_BYTES = 256 * 1024 * 1024
 #: A later time would not be a ``datetime`` in every time zone.
 MAX_YEAR = 9_000
 _ID_END = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -106,10 +108,11 @@ def _check_numbers(job: NewJob) -> None:
 
 
 def _payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
-    limit = conf.settings.MAX_PAYLOAD_BYTES
+    usual = conf.settings.MAX_PAYLOAD_BYTES
     datas: list[str | None] = []
     metas: list[str | None] = []
     for job in jobs:
+        limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
         data = None if job.data is None else codec.dumps(job.data)
         meta = None if job.meta is None else codec.dumps(job.meta, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...exceptions import InvalidOption, PayloadTooLarge
 from .. import arrays, codec
-from ..leases.settle import outcome_steps, scope_parameters, token_steps
+from ..leases.holders import outcome_steps, scope_parameters, token_steps
 from ..limits import MAX_BATCH, check_claim, check_list, check_node, check_place, check_seqs
 from ..operation import Steps, operation
 from ..rows import Settled

@@ -11,6 +11,7 @@ from ...exceptions import BatchTooLarge, LeaseQueueError
 from .. import arrays, codec
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SPAN_MS, check_integer, check_place, check_seqs, check_text
 from ..operation import Steps, operation
+from .remove import remove_steps
 
 #: Bytes (as stored) of a result that comes together with the status; a larger one is read by itself.
 INLINE_BYTES = 65_536
@@ -18,7 +19,8 @@ INLINE_BYTES = 65_536
 SLICE_BYTES = 1_048_576
 
 _ENDED = 10
-_STALLED = "LEASE_EXPIRED"
+#: The type of the failure of a job whose lease expired.
+STALLED = "LEASE_EXPIRED"
 
 
 class Status(NamedTuple):
@@ -67,7 +69,7 @@ class Status(NamedTuple):
             return "processing"
         if number == JobState.DEAD:
             return "failed"
-        tried = self.deliveries > 0 and self.error_type not in (None, _STALLED)
+        tried = self.deliveries > 0 and self.error_type not in (None, STALLED)
         return "failing" if tried else "queued"
 
     @property
@@ -208,11 +210,35 @@ def update_result_ttl(
         InvalidOption: ``ttl_ms`` is not a positive integer.
         LeaseQueueError: the job went from place to place meanwhile, five times in a row.
     """
+    ttl = check_integer(ttl_ms, "the result's time to live in milliseconds", 1, MAX_SPAN_MS)
+    return (yield from _keep_for(queue, ttl, key, seq, project))
+
+
+@operation
+def forget(queue: str, found: Status, *, project: str = "") -> Steps[bool]:
+    """Forget a job that has ended (done, failed, dead) now: its key is free at once.
+
+    Args:
+        queue: name of the queue.
+        found: what is known of the job.
+        project: the tenant.
+
+    Returns:
+        Whether it was there still, as it was found.
+    """
+    if found.state_number == JobState.DEAD:
+        return bool((yield from remove_steps(found.queue_id, [found.seq], [JobState.DEAD], reason="cancelled")))
+    return found.ended and (yield from _keep_for(queue, 0, None, found.seq, project)) is not None
+
+
+def _keep_for(
+    queue: str, ttl_ms: int, key: str | None, seq: int | None, project: str
+) -> Steps[tuple[int, bool] | None]:
     check_place(project, queue)
     params = {
         "project": project,
         "queue": queue,
-        "ttl": check_integer(ttl_ms, "the result's time to live in milliseconds", 1, MAX_SPAN_MS),
+        "ttl": ttl_ms,
         "key": None if key is None else check_text(key, "key", MAX_KEY_BYTES),
         "seq": None if seq is None else check_seqs([seq])[0],
     }

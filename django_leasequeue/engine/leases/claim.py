@@ -29,6 +29,8 @@ from .trail import Look, Trail
 
 #: Queues of one claim call.
 MAX_QUEUES = 100
+#: Tags of one claim call: as many jobs as the claim takes are looked at of each.
+MAX_TAGS = 20
 #: Statements of each duty that one claim call runs for all: with a million jobs due at midnight the first claimer must
 #: not wait until every one of them is ready.
 ROUNDS = 10
@@ -63,6 +65,7 @@ def claim(
     lease_ms: int | None = None,
     grace_ms: int | None = None,
     tag: str | None = None,
+    tags: Sequence[str] | None = None,
     connection: str | None = None,
     trail: Trail | None = None,
     skip_coalesced: bool = False,
@@ -83,6 +86,7 @@ def claim(
         lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
         grace_ms: how long a message with a TTL outlives the lease at least, clamped to 0..86,400,000.
         tag: only jobs with this tag.
+        tags: only jobs with one of these tags (at most 20), in the queue's order whatever their tag.
         connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel
             is told when somebody settles one of its jobs.
         trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
@@ -103,14 +107,12 @@ def claim(
     if not names or len(names) > MAX_QUEUES:
         raise InvalidOption(f"a claim names 1 to {MAX_QUEUES} queues; there are {len(names)}.")
     size = check_count(size, "the number of jobs to claim", MAX_BATCH)
-    if tag is not None:
-        check_text(tag, "tag", MAX_TAG_BYTES)
     if connection is not None:
         check_text(connection, "connection", MAX_KEY_BYTES)
         # Whoever settles such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
         check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
     params = {
-        "tag": tag,
+        "tags": _check_tags(tag, tags),
         "node": check_node(node),
         "lease_ms": clamp_lease(lease_ms),
         "grace_ms": clamp_grace(grace_ms) or 0,
@@ -128,6 +130,18 @@ def claim(
         if looks[0].type != "queue":
             raise NotAQueue(names[0])
     return jobs
+
+
+def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str | None:
+    """Return the tags that a claim asks for as an array, ``None`` for any job."""
+    if tag is not None and tags is not None:
+        raise InvalidOption("a claim names one tag or several tags, not both.")
+    if tags is None:
+        return None if tag is None else arrays.texts([check_text(tag, "tag", MAX_TAG_BYTES)])
+    wanted = list(dict.fromkeys(check_text(one, "each of tags", MAX_TAG_BYTES) for one in check_list(tags, "tags")))
+    if not 1 <= len(wanted) <= MAX_TAGS:
+        raise InvalidOption(f"a claim names 1 to {MAX_TAGS} tags, or leaves tags out; there are {len(wanted)}.")
+    return arrays.texts(wanted)
 
 
 def _claim(
@@ -179,7 +193,7 @@ def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found:
             "lows": arrays.integers(look.lows),
             "size": missing,
         }
-        mixed = look.again or params["tag"] is not None
+        mixed = look.again or params["tags"] is not None
         if not mixed:
             rows = yield "claim", {**params, **where}
             mixed = bool(rows) and rows[0][0]
@@ -216,7 +230,7 @@ def _clear_the_way(
             if ids and not turn:
                 yield from bring(ids, ROUNDS)
         if found.spent:
-            yield from deadletter.spent_steps([look.queue_id for look in looks], params["tag"])
+            yield from deadletter.spent_steps([look.queue_id for look in looks], params["tags"])
         if len(found.jobs) == size:
             return
         looks = yield from _look(place, trail)

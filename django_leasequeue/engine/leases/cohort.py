@@ -145,12 +145,14 @@ def _deal_once(project: str, queue: str, found: Look, hands: _Hands) -> Steps[No
     """Deal one claim to each: those of other processes find no more than one. Poison is moved aside before."""
     if found.moves:
         yield from spent_steps([found.id])
-    due, _, _ = yield from _deal(project, queue, hands, force=False)
+    due, spent, _ = yield from _deal(project, queue, hands, force=False)
     if due:
         yield from _bring_back(found.id, due)
         if found.moves:
             yield from spent_steps([found.id])
-        yield from _deal(project, queue, hands, force=True)
+        _, spent, _ = yield from _deal(project, queue, hands, force=True)
+    if spent:  # of queues that move nothing, too: a job may have a limit of its own
+        yield from spent_steps([found.id])
 
 
 @operation
@@ -190,9 +192,10 @@ def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
     rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
     found: dict[int, list[LeasedJob]] = {}
     for row in rows:
-        jobs = found.setdefault(row[0], [])
-        if row[1] is not None:
-            jobs.append(LeasedJob._make(row[1:]))
+        waiter, *job = row
+        jobs = found.setdefault(waiter, [])
+        if job[0] is not None:
+            jobs.append(LeasedJob._make(job))
     return found
 
 
@@ -224,8 +227,8 @@ def deal_cohort(
     if not own:
         return taken
     rows = yield "cohort_open", {"queue": found.id, "size": MAX_CLAIMERS}
-    ids = [row[0] for row in rows]
-    hands = _Hands([Claimer(*row[1:]) for row in rows], [waiter in own for waiter in ids])
+    ids = [waiter for waiter, *_ in rows]
+    hands = _Hands([Claimer._make(who) for _, *who in rows], [waiter in own for waiter in ids])
     if ids:
         yield from _deal_once(project, queue, found, hands)
     yield (

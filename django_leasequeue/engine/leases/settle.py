@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ... import conf
 from ...enums import JobState, ResultState
@@ -24,7 +23,8 @@ from ..limits import (
     clamp_lease,
 )
 from ..operation import Rows, Steps, operation
-from ..rows import Ending, Failure, Outcome, Release, Released, Settled
+from ..rows import Ending, Failure, Release, Released, Settled
+from .holders import outcome_steps, scope_parameters, token_steps
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.
 MAX_TRACEBACK = 16_384
@@ -68,31 +68,6 @@ def _failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
 
 def _ran(ran_ms: int | None) -> int | None:
     return None if ran_ms is None else check_integer(ran_ms, "ran_ms", 0, 2**31 - 1)
-
-
-def token_steps(
-    tokens: dict[int, int | None], node: str, project: str, queue: str | None
-) -> Steps[dict[int, int | None]]:
-    """Steps that complete the tokens of a settle call: a job without one is held by the node's name alone."""
-    bare = [seq for seq, token in tokens.items() if token is None]
-    if not bare:
-        return tokens
-    rows = yield "held", {"project": project, "queue": queue, "node": node, "seqs": arrays.integers(bare)}
-    return {**tokens, **dict(rows)}
-
-
-def scope_parameters(
-    tokens: dict[int, int | None], node: str, project: str, queue: str | None, seqs: Sequence[int]
-) -> dict[str, Any]:
-    """Return the parameters that every settle statement has."""
-    return {
-        "project": project,
-        "queue": queue,
-        "node": node,
-        "tokens": arrays.integers({tokens[seq] for seq in seqs}),
-        "seqs": arrays.integers(seqs),
-        "claims": arrays.integers([tokens[seq] for seq in seqs]),
-    }
 
 
 def _optional(values: Sequence[int | None]) -> str:
@@ -287,6 +262,7 @@ def release(
     asked = {seq: item.claim for seq, item in unique.items()}
     delays = {seq: clamp_delay(item.delay_ms) for seq, item in unique.items()}
     rans = {seq: _ran(item.ran_ms) for seq, item in unique.items()}
+    ttls = {seq: None if item.dead_ttl_ms is None else _ttl(item.dead_ttl_ms) for seq, item in unique.items()}
     tokens = yield from token_steps(asked, node, project, queue)
     ordered = [item for seq, item in sorted(unique.items()) if tokens[seq] is not None]
     seqs = [item.seq for item in ordered]
@@ -299,6 +275,7 @@ def release(
                 "unstarted": unstarted,
                 "delays": _optional([delays[seq] for seq in seqs]),
                 "rans": _optional([rans[seq] for seq in seqs]),
+                "ttls": _optional([ttls[seq] for seq in seqs]),
                 **_failure_columns([item.failure for item in ordered]),
             },
         )
@@ -315,9 +292,9 @@ def release(
                 "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
             )
     for queue_id, held in used_up.items():
-        row = yield "queue_by_id", {"queue": queue_id}
-        if row and row[0][2]:
-            yield from retire_steps(queue_id, row[0][0], row[0][2], list(held), node, list(held.values()))
+        for home, _, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
+            if dead_letter:
+                yield from retire_steps(queue_id, home, dead_letter, list(held), node, list(held.values()))
     return Settled((yield from outcome_steps(asked, set(released), node, project, queue)), released=released)
 
 
@@ -362,9 +339,9 @@ def extend(
     rows: Rows = []
     if wanted:
         rows = yield "extend", {**scope_parameters(tokens, node, project, queue, wanted), "lease_ms": length}
-    deadlines = {row[0]: row[1] for row in rows}
+    deadlines = {seq: deadline for seq, deadline, *_ in rows}
     outcomes = yield from outcome_steps(asked, set(deadlines), node, project, queue)
-    return Settled(outcomes, deadlines=deadlines, seconds={row[0]: row[3] for row in rows})
+    return Settled(outcomes, deadlines=deadlines, seconds={seq: seconds for seq, _, _, seconds in rows})
 
 
 def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int | None]:
@@ -375,35 +352,3 @@ def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int 
     if len(check_list(claims, "the claims")) != len(seqs):
         raise InvalidOption(f"there must be one token per seq in claims; there are {len(claims)} for {len(seqs)}.")
     return dict(zip(seqs, map(check_claim, claims), strict=True))
-
-
-def outcome_steps(
-    claims: dict[int, int | None], settled: set[int], node: str, project: str, queue: str | None
-) -> Steps[dict[int, Outcome]]:
-    """Say of every job what became of it; only when some were refused is the database asked why."""
-    if len(settled) == len(claims):
-        return dict.fromkeys(claims, Outcome.OK)
-    refused = [seq for seq in claims if seq not in settled]
-    named = {token for seq in refused if (token := claims[seq]) is not None}
-    rows: Rows = yield (
-        "settle_outcomes",
-        {"project": project, "queue": queue, "seqs": arrays.integers(refused), "tokens": arrays.integers(named)},
-    )
-    there = {row[0]: row[1:] for row in rows}
-    outcomes = {}
-    for seq, token in claims.items():
-        if seq in settled:
-            outcomes[seq] = Outcome.OK
-        elif seq not in there:
-            outcomes[seq] = Outcome.NOT_FOUND
-        else:
-            holder, claim, late = there[seq]
-            if token is not None and holder is not None and claim != token:
-                outcomes[seq] = Outcome.STALE_TOKEN
-            elif holder != node:
-                outcomes[seq] = Outcome.NOT_HELD
-            elif late:
-                outcomes[seq] = Outcome.EXPIRED
-            else:
-                outcomes[seq] = Outcome.NOT_HELD
-    return outcomes

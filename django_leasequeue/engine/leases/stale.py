@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..limits import MAX_BATCH, MAX_LEASE_MS, check_integer, check_place
+from ..limits import MAX_BATCH, MAX_SPAN_MS, check_integer, check_place
 from ..operation import Steps, operation
 from ..queues.queues import require
 from .sweep import sweep_steps
@@ -12,8 +12,7 @@ from .sweep import sweep_steps
 def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Steps[int]:
     """Bring back the jobs of a queue whose leases have expired or were not renewed for ``idle_ms``.
 
-    When a lease was renewed last is told from its deadline and the queue's ``lease_ms``: leases of another length are
-    judged as if they had that one.
+    When a lease was renewed last is told from its deadline and its own length.
 
     Args:
         queue: name of the queue.
@@ -26,7 +25,7 @@ def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Steps[int]:
         QueueNotFound, NotAQueue, InvalidOption: nothing was changed.
     """
     check_place(project, queue)
-    check_integer(idle_ms, "idle_ms", 0, MAX_LEASE_MS)
+    check_integer(idle_ms, "idle_ms", 0, MAX_SPAN_MS)
     info = yield from require(project, queue)
     back = 0
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import NamedTuple
 
 from ...enums import JobState
 from .. import arrays
@@ -26,19 +27,34 @@ _MOVE = -1
 _DEAD = JobState.DEAD.label
 
 
+class _Back(NamedTuple):
+    """A row of ``sweep``: a job whose lease is over, and what became of it (a ``JobState``, or ``_MOVE``)."""
+
+    seq: int
+    queue_id: int
+    outcome: int
+    key: str | None
+    name: str | None
+    node: str | None
+    deliveries: int
+    told: object
+
+
 def sweep_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swept]]:
     """Steps that bring back the expired leases of these queues, batch by batch: all, or those of so many batches."""
     swept: list[Swept] = []
     for _ in count() if rounds is None else range(rounds):
         rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS, "jobs": CLAIMED_JOBS}
-        claims_cleared, _, claims_read = rows[0][:3]
+        claims_cleared, _, claims_read, *_ = rows[0]
         done: list[Swept] = []
         used_up: dict[int, dict[int, Swept]] = {}
-        for seq, queue_id, outcome, key, name, node, deliveries, _ in rows[1:]:
-            if outcome == _MOVE:
-                used_up.setdefault(queue_id, {})[seq] = Swept(seq, queue_id, _DEAD, key, name, node, deliveries)
+        for back in map(_Back._make, rows[1:]):
+            state = _DEAD if back.outcome == _MOVE else JobState(back.outcome).label
+            job = Swept(back.seq, back.queue_id, state, back.key, back.name, back.node, back.deliveries)
+            if back.outcome == _MOVE:
+                used_up.setdefault(job.queue_id, {})[job.seq] = job
             else:
-                done.append(Swept(seq, queue_id, JobState(outcome).label, key, name, node, deliveries))
+                done.append(job)
         for job in done:
             yield from _announce(job)
             if job.state == _DEAD:

@@ -22,7 +22,7 @@ def alias_of(project: str, queue: str) -> str:
     """
     path = conf.settings.ROUTER
     if not path:
-        return str(conf.settings.DATABASE)
+        return conf.settings.DATABASE
     try:
         route: Callable[[str, str], str] = import_string(path)
     except ImportError as error:
@@ -53,7 +53,7 @@ def check_dead_letter(project: str, queue: str, dead_letter: str | None) -> None
 
 def aliases() -> list[str]:
     """Return every alias that may hold queues: the default one first, all PostgreSQL ones where a router decides."""
-    first = str(conf.settings.DATABASE)
+    first = conf.settings.DATABASE
     if not conf.settings.ROUTER:
         return [first]
     return [first, *(alias for alias in connections if alias != first and connections[alias].vendor == "postgresql")]

@@ -13,7 +13,10 @@ from .queues import require
 
 
 class Waiting(NamedTuple):
-    """A job in a picture of a queue. ``node``, ``claim`` and ``deadline`` are set where it is leased."""
+    """A job in a picture of a queue. ``node`` and all behind it are set where it is leased.
+
+    ``renewed_at`` is when its lease was taken or renewed last.
+    """
 
     seq: int
     key: str | None
@@ -23,6 +26,7 @@ class Waiting(NamedTuple):
     node: str | None
     claim: int | None
     deadline: datetime | None
+    renewed_at: datetime | None
 
 
 class QueueState(NamedTuple):
@@ -30,7 +34,8 @@ class QueueState(NamedTuple):
 
     ``version`` grows with every transaction that ends in the database server, and with what the caller's own open
     transaction changes: two pictures with the same version are the same, as far as time alone changes nothing.
-    ``oldest_at`` is when the oldest of the ready jobs shown was made.
+    ``oldest_at`` is when the oldest of the ready jobs shown was made; ``more`` is whether there are jobs of either kind
+    beyond those shown.
     """
 
     version: int
@@ -38,6 +43,7 @@ class QueueState(NamedTuple):
     ready: list[Waiting]
     in_progress: list[Waiting]
     oldest_at: datetime | None
+    more: bool
 
 
 @operation
@@ -53,10 +59,12 @@ def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState
     """
     check_place(project, queue)
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
-    rows = yield "queue_state", {"project": project, "queue": queue, "size": size}
+    rows = yield "queue_state", {"project": project, "queue": queue, "size": size + 1}
     (_, version, _, _, at, *_), *jobs = rows
     if not jobs:
         yield from require(project, queue, leases=False)
-    ready = [Waiting._make(row[1:9]) for row in jobs if row[0] == JobState.READY]
-    leased = [Waiting._make(row[1:9]) for row in jobs if row[0] == JobState.LEASED]
-    return QueueState(version, at, ready, leased, min((job.created_at for job in ready), default=None))
+    ready = [Waiting._make(row[1:10]) for row in jobs if row[0] == JobState.READY]
+    leased = [Waiting._make(row[1:10]) for row in jobs if row[0] == JobState.LEASED]
+    more = len(ready) > size or len(leased) > size
+    del ready[size:], leased[size:]
+    return QueueState(version, at, ready, leased, min((job.created_at for job in ready), default=None), more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ... import conf
 from ...exceptions import QueueNotFound
@@ -78,6 +78,43 @@ class Estimate(NamedTuple):
     records: int
 
 
+class _Counted(NamedTuple):
+    """A row of ``queue_counts``: what was counted (each up to the cap), and the queue's newest sample."""
+
+    queue_id: int
+    project: str
+    queue: str
+    type: str
+    paused_at: datetime | None
+    dead_lettered: int
+    ready: int
+    expired: int
+    delayed: int
+    due: int
+    leased: int
+    over: int
+    claims_read: int
+    dead: int
+    letters_read: int
+    records: int
+    oldest_at: datetime | None
+    sampled_at: datetime | None
+    sampled_ready: int
+    sampled_delayed: int
+    sampled_leased: int
+    sampled_dead: int
+    sampled_records: int
+
+    @property
+    def sample(self) -> Estimate | None:
+        """The newest sample."""
+        if self.sampled_at is None:
+            return None
+        return Estimate(
+            self.sampled_ready, self.sampled_delayed, self.sampled_leased, self.sampled_dead, self.sampled_records
+        )
+
+
 class Estimates(NamedTuple):
     """Estimated figures by queue, and the queues that are gone but still have jobs (those that were met)."""
 
@@ -90,50 +127,41 @@ def _beyond(counted: int, over: bool, estimate: int) -> int:
     return max(counted, estimate) if over else counted
 
 
-def _merge(row: Sequence[Any], cap: int, estimate: Estimate | None, sampled_at: datetime | None) -> Counts:
-    (queue_id, project, name, kind, paused_at, dead_lettered) = row[:6]
-    (ready, expired, delayed, due, leased, over, claims, dead, letters, records, oldest) = row[6:17]
+def _merge(row: _Counted, cap: int, estimate: Estimate | None, sampled_at: datetime | None) -> Counts:
     known = estimate or Estimate(0, 0, 0, 0, 0)
+    ready = max(row.ready - row.expired, 0) + row.due + row.over
+    claims_over, letters_over = row.claims_read > cap, row.letters_read > cap and row.dead > 0
     return Counts(
-        queue_id,
-        project,
-        name,
-        kind,
-        paused_at,
-        _beyond(max(ready - expired, 0) + due + over, ready > cap or due > cap, known.ready),
-        _beyond(delayed - due, delayed > cap, known.delayed),
-        _beyond(leased - over, claims > cap, known.leased),
-        _beyond(dead, letters > cap, known.dead) if dead else 0,
-        _beyond(records, records > cap, known.records),
-        dead_lettered,
-        oldest,
-        not (ready > cap or delayed > cap or claims > cap or (letters > cap and dead) or records > cap),
-        sampled_at,
+        queue_id=row.queue_id,
+        project=row.project,
+        queue=row.queue,
+        type=row.type,
+        paused_at=row.paused_at,
+        ready=_beyond(ready, row.ready > cap or row.due > cap, known.ready),
+        delayed=_beyond(row.delayed - row.due, row.delayed > cap, known.delayed),
+        in_flight=_beyond(row.leased - row.over, claims_over, known.leased),
+        dead=_beyond(row.dead, letters_over, known.dead),
+        records=_beyond(row.records, row.records > cap, known.records),
+        dead_lettered=row.dead_lettered,
+        oldest_at=row.oldest_at,
+        exact=not (claims_over or letters_over or max(row.ready, row.delayed, row.records) > cap),
+        sampled_at=sampled_at,
     )
 
 
-def _read(
-    project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None
-) -> Steps[list[tuple[Any, ...]]]:
-    return (
-        yield (
-            "queue_counts",
-            {
-                "project": project,
-                "names": arrays.texts(names),
-                "ids": arrays.integers(ids),
-                "cap": cap or conf.settings.COUNT_CAP,
-            },
-        )
-    )
+def _read(project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None) -> Steps[list[_Counted]]:
+    params = {
+        "project": project,
+        "names": arrays.texts(names),
+        "ids": arrays.integers(ids),
+        "cap": cap or conf.settings.COUNT_CAP,
+    }
+    return [_Counted._make(row) for row in (yield "queue_counts", params)]
 
 
-def _from_samples(rows: Sequence[tuple[Any, ...]], cap: int | None = None) -> Iterator[Counts]:
+def _from_samples(rows: Sequence[_Counted], cap: int | None = None) -> Iterator[Counts]:
     for row in rows:
-        sampled_at = row[17]
-        yield _merge(
-            row, cap or conf.settings.COUNT_CAP, None if sampled_at is None else Estimate(*row[18:23]), sampled_at
-        )
+        yield _merge(row, cap or conf.settings.COUNT_CAP, row.sample, row.sampled_at)
 
 
 @operation
@@ -195,7 +223,8 @@ def estimate() -> Steps[Estimates]:
     1/sqrt(n): some percent for a queue that holds a fair share of a large table. Exact while there are no more pages.
     """
     rows = yield "stat_pages", {"pages": SAMPLE_PAGES}
-    return Estimates({row[0]: Estimate(*row[2:]) for row in rows}, [row[0] for row in rows if not row[1]])
+    found = {queue_id: Estimate._make(figures) for queue_id, _, *figures in rows}
+    return Estimates(found, [queue_id for queue_id, there, *_ in rows if not there])
 
 
 @operation
@@ -209,9 +238,9 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
         after: ``next`` of the page before.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
-    ids = [row[0] for row in found]
+    ids = [queue_id for queue_id, *_ in found]
     rows = (yield from _read("", [], ids)) if ids else []
-    taken = [_merge(row, conf.settings.COUNT_CAP, estimates.queues.get(row[0]), None) for row in rows]
+    taken = [_merge(row, conf.settings.COUNT_CAP, estimates.queues.get(row.queue_id), None) for row in rows]
     answer = yield (
         "stat_insert",
         {

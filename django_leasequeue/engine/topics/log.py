@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ... import conf
+from ... import conf, process
 from ...exceptions import BatchTooLarge, QueueNotFound
 from .. import arrays, codec
 from ..leases.sweep import expire_steps
@@ -154,14 +154,8 @@ class Sealer:
                 # The one behind it seals both.
                 del self._pending[1]
 
-    def forget(self) -> None:
-        """Know nothing: another database stands behind the alias now (tests)."""
-        with self._lock:
-            self._server, self._sealed = "", 0
-            self._pending.clear()
 
-
-_sealers: dict[str, Sealer] = {}
+_sealers: process.Memory[str, Sealer] = process.Memory()
 
 
 def sealer(using: str) -> Sealer:

@@ -35,8 +35,6 @@ Connection = psycopg.Connection[Any]
 LOCK_TIMEOUT_MS = 200
 #: Advisory lock of whoever changes partitions.
 LOCK = (1280657732, 2)
-#: Partitions made in one round at most.
-MAX_AHEAD = 100
 #: The comment on a partition that retention has detached and is about to drop. Others are never dropped.
 MARK = "leasequeue: detached by retention, to be dropped"
 
@@ -138,8 +136,8 @@ def _lock(connection: Connection) -> bool:
 
 
 def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list[str]:
-    rows = max(int(conf.settings.EVENT_PARTITION_ROWS), 1)
-    ahead = min(max(int(conf.settings.EVENT_PARTITIONS_AHEAD), 1), MAX_AHEAD)
+    rows = conf.settings.EVENT_PARTITION_ROWS
+    ahead = conf.settings.EVENT_PARTITIONS_AHEAD
     schema = layout.partitions[0].schema if layout.partitions else None
     end = max((partition.high for partition in layout.partitions), default=0)
     if end <= layout.head:
@@ -201,7 +199,7 @@ def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[
     dropped: list[str] = []
     held: dict[str, str] = {}
     _drop_leftovers(connection, dropped)
-    days = float(conf.settings.EVENT_RETENTION_DAYS)
+    days = conf.settings.EVENT_RETENTION_DAYS
     if days <= 0:
         return dropped, held
     needs = _needs(connection)

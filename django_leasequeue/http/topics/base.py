@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ... import engine, process
 from ...engine import Operation
 from ...engine.topics.topics import Look, look
 from ...enums import Durability
@@ -17,8 +18,7 @@ from .figures import Figures, after
 
 #: Seconds that a topic's durability is taken as known. It only decides whether the commit is measured.
 _FRESH = 5.0
-_KEPT = 10_000
-_flushing: dict[tuple[str, str, str], tuple[bool, float]] = {}
+_flushing: process.Memory[tuple[str, str, str], tuple[bool, float]] = process.Memory()
 
 
 class TopicView(ApiView):
@@ -50,8 +50,6 @@ class TopicView(ApiView):
 
     def note_durability(self, topic: str, durability: str) -> None:
         """Remember for a moment whether commits of the topic wait for the disk."""
-        if len(_flushing) >= _KEPT:
-            _flushing.clear()
         _flushing[self.runner.using, self.project, topic] = (durability == Durability.FSYNC, time.monotonic())
 
     async def _flushes(self, topic: str) -> bool:
@@ -75,11 +73,11 @@ class TopicView(ApiView):
         value, took = await self.runner.run_flushed(operation)
         return value, max(round(took, 3), 0.001)
 
+    async def config_of(self, topic: str) -> Mapping[str, Any]:
+        """Return the queue options of a topic; nothing if it was deleted meanwhile."""
+        found = await self.run(engine.get(topic, project=self.project))
+        return {} if found is None else found.config
+
     async def figures(self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0) -> Figures:
         """Return the topic's counters after this call, which changed them by the given numbers."""
         return await after(self.runner, self.project, topic, ready=ready, in_flight=in_flight, count=count)
-
-
-def forget() -> None:
-    """Know nothing of any topic (tests)."""
-    _flushing.clear()

@@ -11,12 +11,10 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import conf, engine
-from ...engine.queues import routing
 from ...engine.topics.topics import TopicLine, list_topics, state
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..running import Runner
 from ..schema import Parameter, describe
 from ..views import ApiView
 from .answers import milliseconds
@@ -48,7 +46,7 @@ def _from_cursor(cursor: str) -> str:
 class TopicsView(ApiView):
     """All topics."""
 
-    required_scopes = {"GET": frozenset({READ}), "HEAD": frozenset({READ})}
+    required_scopes = {"GET": frozenset({READ})}
 
     @describe(
         "listTopics",
@@ -79,16 +77,10 @@ class TopicsView(ApiView):
         return self.answer(answer)
 
     async def _list(self, prefix: str, after: str, size: int) -> list[TopicLine]:
-        found: list[TopicLine] = []
-        for alias in routing.aliases():
-            runner = Runner(alias, threaded=self.runner.threaded)
-            operation = list_topics(
-                project=self.project, after=after, prefix=prefix, prefixes=self.access.prefixes, size=size
-            )
-            lines: list[TopicLine] = await runner.run(operation)
-            found += lines
-        # One database gives them in order; several have to be mixed.
-        return found if len(routing.aliases()) == 1 else sorted(found)[:size]
+        found = await self.run_on_each(
+            list_topics(project=self.project, after=after, prefix=prefix, prefixes=self.access.prefixes, size=size)
+        )
+        return sorted(found)[:size]
 
 
 class TopicItemView(TopicView):
@@ -178,7 +170,6 @@ class TopicItemView(TopicView):
 #: The scopes of one topic's address: reading, writing records (``records``), configuring, deleting.
 TOPIC_SCOPES = {
     "GET": frozenset({READ}),
-    "HEAD": frozenset({READ}),
     "PUT": frozenset({ADMIN}),
     "DELETE": frozenset({DELETE}),
 }

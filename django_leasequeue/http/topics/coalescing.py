@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
+from ... import process
 from ...engine import LeasedJob
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.topics import Look
@@ -15,12 +15,12 @@ from ..streaming import in_background
 
 logger = logging.getLogger("django_leasequeue.http")
 
-_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Lock]] = WeakKeyDictionary()
+_locks: process.PerLoop[dict[tuple[str, int], asyncio.Lock]] = process.PerLoop(dict)
 
 
 def _lock(using: str, queue_id: int) -> asyncio.Lock:
     """One dealer of this process at a time: the others would only hold connections while they wait."""
-    locks = _locks.setdefault(asyncio.get_running_loop(), {})
+    locks = _locks.get()
     if len(locks) > 10_000:
         locks.clear()
     return locks.setdefault((using, queue_id), asyncio.Lock())

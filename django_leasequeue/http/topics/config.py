@@ -29,6 +29,9 @@ _SAME = (
     "leases_durable",
 )
 
+#: Fields that the protocol does not have: shown where they are not as the protocol is without them.
+_EXTENSIONS = {"priority_order": "none"}
+
 #: The fields that name another topic: a key with prefixes may name those alone that it may use.
 NAMES_TOPIC = ("dead_letter",)
 
@@ -57,7 +60,7 @@ def to_options(config: Mapping[str, Any], topic: str) -> dict[str, Any]:
     """
     if config.get("dead_letter") == topic:
         raise InvalidOption("dead_letter must be another topic than the topic itself.")
-    options = {name: config[name] for name in _SAME if name in config}
+    options = {name: config[name] for name in (*_SAME, *_EXTENSIONS) if name in config}
     if options.get("durability") is None:
         options["durability"] = str(Durability.FSYNC if config.get("durable") else Durability.DISK)
     return options
@@ -67,4 +70,4 @@ def to_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a topic with these options, every field of it."""
     config = {name: options[name] for name in _SAME}
     config["durable"] = options["durability"] == Durability.FSYNC
-    return config
+    return config | {name: options[name] for name, usual in _EXTENSIONS.items() if options[name] != usual}

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
+from ... import process
 from ...engine.topics.topics import Look
 from ...notify import get_listener
 from ..running import Runner
@@ -95,12 +95,12 @@ class Desk:
                 hub.end("The topic was deleted.")
 
 
-_desks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Desk]] = WeakKeyDictionary()
+_desks: process.PerLoop[dict[str, Desk]] = process.PerLoop(dict)
 
 
 def desk(using: str) -> Desk:
     """Return this event loop's desk of a database."""
-    found = _desks.setdefault(asyncio.get_running_loop(), {})
+    found = _desks.get()
     if using not in found:
         found[using] = Desk(using)
     return found[using]

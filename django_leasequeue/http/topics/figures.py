@@ -10,16 +10,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from ... import conf, process
 from ...engine.queues import stats
-from ..options import options
 from ..running import Runner
 
 #: Seconds that a count may take to be made every time.
 CHEAP = 0.002
 #: How much longer than it took a count is kept.
 FACTOR = 20.0
-#: Topics whose counts are kept.
-_KEPT = 5_000
 
 
 @dataclass(slots=True)
@@ -39,7 +37,7 @@ class _Kept:
     counting: bool = False
 
 
-_kept: dict[tuple[str, str, str], _Kept] = {}
+_kept: process.Memory[tuple[str, str, str], _Kept] = process.Memory()
 
 
 async def after(
@@ -85,12 +83,5 @@ async def _count(runner: Runner, project: str, topic: str, place: tuple[str, str
     if took <= CHEAP:
         _kept.pop(place, None)
     else:
-        if len(_kept) >= _KEPT:
-            _kept.clear()
-        _kept[place] = _Kept(figures, now, now + min(took * FACTOR, options().COUNT_SECONDS))
+        _kept[place] = _Kept(figures, now, now + min(took * FACTOR, conf.settings.API.COUNT_SECONDS))
     return figures
-
-
-def forget() -> None:
-    """Keep nothing (tests)."""
-    _kept.clear()

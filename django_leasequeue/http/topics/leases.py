@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import engine
-from ...engine import Operation, Settled
+from ...engine import Ending, Operation, Settled
 from ...engine.leases.cohort import Claimer
 from ..access import READ, WRITE
 from ..schema import describe
@@ -68,7 +68,9 @@ class ClaimView(TopicView):
         body = self.body(ClaimBody)
         claimer = Claimer(body["node"], body["max"], body.get("lease_ms"))
         # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
-        # claims gather in a window, or no queue at all.
+        # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
+        # does not wait for it.
+        tag = body.get("tag")
         jobs = await self.run(
             engine.claim(
                 topic,
@@ -76,13 +78,14 @@ class ClaimView(TopicView):
                 claimer.size,
                 project=self.project,
                 lease_ms=claimer.lease_ms,
-                skip_coalesced=True,
+                tag=tag,
+                skip_coalesced=tag is None,
                 strict=False,
             )
         )
         if not jobs:
             found = await self.look(topic, leases=True)
-            if found.claim_jitter_ms:
+            if found.claim_jitter_ms and tag is None:
                 (jobs,) = await claim_together(self.runner, self.project, topic, found, [claimer])
         figures = await self.figures(topic, ready=-len(jobs), in_flight=len(jobs))
         return self.answer(
@@ -131,17 +134,30 @@ class AckView(SettleView):
         "ackJobs",
         "Complete jobs: they are deleted",
         tag=_TAG,
-        description="Safe to repeat: what is not held by the node is skipped.",
+        description=(
+            "Safe to repeat: what is not held by the node is skipped. `results` and `result_ttl_ms` are extensions."
+        ),
         body=AckBody,
         answers={200: Acked},
-        errors=_BATCH_ERRORS,
+        errors={**_ERRORS, 400: ["batch_too_large", "record_too_large"]},
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = self.body(AckBody)
-        operation = engine.ack(body["seqs"], body["node"], claims=body.get("claims"), project=self.project, queue=topic)
+        nothing = [None] * len(body["seqs"])
+        ttl_ms, results, claims = body.get("result_ttl_ms"), body.get("results"), body.get("claims")
+        endings = [
+            Ending(seq, claim, result=result, result_ttl_ms=ttl_ms)
+            for seq, claim, result in zip(body["seqs"], claims or nothing, results or nothing, strict=True)
+        ]
+        operation = engine.finish(endings, body["node"], project=self.project, queue=topic)
         settled, fsync_ms = await self.settle(topic, operation, durably=True)
         acked = len(settled.ok)
+        if results and ttl_ms is None and not (await self.config_of(topic)).get("result_ttl_ms"):
+            self.warnings.append(
+                "This topic keeps no results: who waits for one gets it, the others are gone. Send result_ttl_ms to"
+                " keep them."
+            )
         figures = await self.figures(topic, in_flight=-acked, count=-acked)
         return self.answer(
             {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
+from ...engine import NewJob
 from ...engine.limits import MAX_KEY_BYTES
 from ...engine.topics.topics import drop
 from ...engine.topics.writing import write
@@ -75,8 +77,12 @@ class TopicAddressView(TopicItemView):
         written, fsync_ms = await self.run_durably(topic, operation)
         if written.durability is not None:
             self.note_durability(topic, written.durability)
+        special = [record for record in body["records"] if record.delay_ms or record.priority is not None]
+        if special:
+            await self._warn_of(topic, special)
         added = 0 if written.deduped else len(written.seqs)
-        figures = await self.figures(topic, ready=added, count=added)
+        delayed = 0 if written.deduped else sum(1 for record in special if record.delay_ms)
+        figures = await self.figures(topic, ready=added - delayed, count=added)
         answer: dict[str, Any] = {
             "topic": topic,
             "first_seq": written.seqs[0],
@@ -89,6 +95,19 @@ class TopicAddressView(TopicItemView):
         if return_seqs:
             answer["seqs"] = written.seqs
         return self.answer(answer, status=201 if written.created else 200, performance={"fsync_ms": fsync_ms})
+
+    async def _warn_of(self, topic: str, special: Sequence[NewJob]) -> None:
+        """Warn of priorities and delays that the topic does not heed."""
+        priorities = [record.priority for record in special if record.priority is not None]
+        config = await self.config_of(topic)
+        if config.get("type") == "log":
+            self.warnings.append(f"{topic!r} is a log: priority and delay_ms mean nothing there and were ignored.")
+        elif priorities and config.get("priority_order") == "none":
+            self.warnings.append(f"{topic!r} has the priority_order none: priority was ignored.")
+        elif priorities and config:
+            low, high = config["priority_min"], config["priority_max"]
+            if not low <= min(priorities) <= max(priorities) <= high:
+                self.warnings.append(f"{topic!r} has priorities from {low} to {high}: others were cut to that range.")
 
 
 def _key(request: Request, body: dict[str, Any]) -> str | None:

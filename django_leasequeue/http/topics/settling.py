@@ -6,8 +6,8 @@ import asyncio
 import heapq
 import itertools
 import logging
-from weakref import WeakKeyDictionary
 
+from ... import process
 from ...engine.topics.log import seal, sealer
 from ..running import Runner
 from ..streaming import in_background
@@ -63,12 +63,12 @@ class Settler:
             self._waiting.clear()
 
 
-_settlers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, bool], Settler]] = WeakKeyDictionary()
+_settlers: process.PerLoop[dict[tuple[str, bool], Settler]] = process.PerLoop(dict)
 
 
 def settler(runner: Runner) -> Settler:
     """Return this loop's settler of the runner's database."""
-    found = _settlers.setdefault(asyncio.get_running_loop(), {})
+    found = _settlers.get()
     place = (runner.using, runner.threaded)
     if place not in found:
         found[place] = Settler(runner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..schema import Parameter, Shape
+from ..views import MAX_WARNINGS
 from .config import NAME_PATTERN
 
 Json = dict[str, Any]
@@ -34,8 +35,17 @@ def _object(required: Json, optional: Json | None = None) -> Json:
     return {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}}
 
 
+_WARNINGS: Json = {
+    "type": "array",
+    "items": _TEXT,
+    "minItems": 1,
+    "maxItems": MAX_WARNINGS,
+    "description": "What of the request was ignored or cut; left out when there is nothing to say.",
+}
+
+
 def _answer(required: Json, optional: Json | None = None) -> Json:
-    return _object({**required, "performance": PERFORMANCE}, optional)
+    return _object({**required, "performance": PERFORMANCE}, {**(optional or {}), "warnings": _WARNINGS})
 
 
 CONFIG: Json = _object(
@@ -53,7 +63,8 @@ CONFIG: Json = _object(
         "max_deliveries": _COUNT,
         "dead_letter": {"type": ["string", "null"]},
         "leases_durable": _BOOLEAN,
-    }
+    },
+    {"priority_order": {"type": "string", "enum": ["desc", "asc"], "description": "Left out where it is `none`."}},
 )
 RECORD: Json = _object(
     {"$seq": _COUNT, "$ts": _TIME, "data": {}},

@@ -1,4 +1,7 @@
-"""The addresses: mount them with ``path("v0/", include("django_leasequeue.http.topics.urls"))``."""
+"""The addresses: mount them with ``path("v0/", include("django_leasequeue.http.topics.urls"))``.
+
+What else begins with that prefix stands before them: these answer 404 to every other address below it.
+"""
 
 from __future__ import annotations
 
@@ -30,5 +33,6 @@ urlpatterns = [
     path("topics/<str:topic>/work", WorkView.as_view(), name="work"),
     path("watch", WatchesView.as_view(), name="watch"),
     path("watch/<str:wid>", WatchStreamView.as_view(), name="watch-stream"),
-    path("topics/<path:rest>", not_found),
+    path("", not_found),
+    path("<path:rest>", not_found),
 ]

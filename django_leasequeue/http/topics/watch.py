@@ -9,13 +9,13 @@ from django.core import signing
 from django.http import HttpResponse, StreamingHttpResponse
 from rest_framework.request import Request
 
+from ... import conf
 from ...engine.queues import routing
 from ...engine.topics.topics import topics_there
 from ...exceptions import QueueNotFound
 from ..access import READ
 from ..auth import require
 from ..errors import ApiError
-from ..options import options
 from ..running import Runner
 from ..schema import Parameter, describe
 from ..streaming import EventStreamResponse, require_stream
@@ -110,7 +110,7 @@ class WatchStreamView(ApiView):
 
     def _topics(self, wid: str) -> dict[str, int]:
         try:
-            found: dict[str, Any] = signing.loads(wid, salt=_SALT, max_age=options().WATCH_SECONDS)
+            found: dict[str, Any] = signing.loads(wid, salt=_SALT, max_age=conf.settings.API.WATCH_SECONDS)
         except signing.BadSignature:
             found = {}
         if found.get("p") != self.project:

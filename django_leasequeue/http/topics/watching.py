@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
+from ... import process
 from ...engine.topics.log import Page, read, sealer
 from ...exceptions import QueueNotFound
 from ...notify import Subscription, Watch, get_listener
@@ -34,7 +34,7 @@ GONE = "-"
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-_reads: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], asyncio.Task[Page]]] = WeakKeyDictionary()
+_reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[Page]]] = process.PerLoop(dict)
 
 
 def _encode(number: int) -> str:
@@ -64,7 +64,7 @@ def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, int | None]
 
 async def shared_read(runner: Runner, project: str, topic: str, after: int) -> Page:
     """Read a page; readers that stand at the same place share one statement."""
-    running = _reads.setdefault(asyncio.get_running_loop(), {})
+    running = _reads.get()
     place = (runner.using, project, topic, after)
     task = running.get(place)
     if task is None:

@@ -1,4 +1,4 @@
-"""The addresses: ``path("v0/", include("django_leasequeue.http.triage.urls"))``, beside those of the topics."""
+"""The addresses: ``path("v0/", include("django_leasequeue.http.triage.urls"))``, before those of the topics."""
 
 from __future__ import annotations
 

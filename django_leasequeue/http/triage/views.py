@@ -20,7 +20,7 @@ from ..views import ApiView
 from .shapes import FILTER, DeadGroups, DeadLetter, DeadLetters
 
 _TAG = "dead letters"
-_READING = {"GET": frozenset({READ}), "HEAD": frozenset({READ})}
+_READING = {"GET": frozenset({READ})}
 _ERRORS = {400: ["invalid_request", "invalid_topic"], 404: ["not_found"]}
 
 

@@ -2,100 +2,52 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any, ClassVar
 
-from asgiref.sync import async_to_sync
-from django.db import DatabaseError, InterfaceError
-from django.http import Http404, HttpRequest
-from django.http.response import HttpResponseBase
-from rest_framework import exceptions, status
-from rest_framework.renderers import JSONRenderer
+from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from ... import conf, engine
-from ...engine.pool import patiently
+from ...conf.options import ZaqarLimits
 from ...engine.queues.queues import QueueInfo
-from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
-from .. import payload
-from ..access import ADMIN, DELETE, PROJECTS, READ, WRITE, Access
-from ..auth import ApiKeyAuthentication, authenticate, require
-from ..errors import RETRY, ApiError, answered, not_ready
-from ..running import Runner
-from ..schema import SCHEMA
-from ..throttle import throttle
-from .errors import Refused, bad, missing
-from .limits import Limits, limits
+from ..access import ADMIN, DELETE, PROJECTS, READ, WRITE
+from ..views import ApiView, json_response
+from .errors import Refused, bad, missing, refusal
 
 READS, WRITES, DELETES, ADMINS = (frozenset({scope}) for scope in (READ, WRITE, DELETE, ADMIN))
 _TRUE = {"true": True, "false": False}
+#: What no JSON is sent as on purpose: the type that clients set when nobody named one.
+FORM = "application/x-www-form-urlencoded"
 
 
-class JsonRenderer(JSONRenderer):
-    """Answers as JSON; what is stored as JSON goes out as it was written."""
+class ZaqarView(ApiView):
+    """Base of the views: bodies are JSON, whatever Content-Type but a form's; errors ``{"title", "description"}``."""
 
-    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
-        """Return the body of an answer."""
-        return b"" if data is None else payload.dumps(data)
-
-
-class ZaqarView(APIView):
-    """Base of the views: bodies are JSON whatever their Content-Type, errors are ``{"title", "description"}``."""
-
-    authentication_classes = [ApiKeyAuthentication]
-    permission_classes = []
-    throttle_classes = []
-    renderer_classes = [JsonRenderer]
-    #: Method -> the scopes that it needs.
-    required_scopes: ClassVar[Mapping[str, frozenset[str]]] = {}
+    http_method_names = ["get", "post", "put", "patch", "delete", "head"]
+    subject = "queue"
     #: Whether the Client-ID header must be there (all message operations).
-    client_required = False
-    #: Whether anybody may ask (health).
-    public = False
+    client_required: ClassVar[bool] = False
 
-    access: Access
-    project: str
     client: str | None
-    limits: Limits
 
-    if SCHEMA is not None:
-        schema = SCHEMA
+    @property
+    def limits(self) -> ZaqarLimits:
+        """The limits in force."""
+        return conf.settings.API.ZAQAR
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Answer one request, and do not wait for ever for the database."""
-        with ExitStack() as self._patience:
-            response = super().dispatch(request, *args, **kwargs)
-        if not self.public and response.status_code < status.HTTP_500_INTERNAL_SERVER_ERROR:
-            answered()
-        return response
+    async def _admit(self, request: Request, topic: str | None) -> None:
+        self.format_kwarg = None  # (the framework's negotiation asks: addresses have no suffix that names a format)
+        self.perform_content_negotiation(request)
+        await super()._admit(request, topic)
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Check who asks, for what project, and about which queue."""
-        self.format_kwarg = None
-        request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(request)
-        self.limits = limits()
-        if not self.public:
-            self._admit(request)
-            self._patience.enter_context(patiently(str(conf.settings.DATABASE)))
-        self.project = self._project(request)
-        self.client = self._client(request)
-        self._check_name(kwargs.get("queue"))
-        if not self.public:
-            require(self.access, frozenset(), kwargs.get("queue"))
+    def project_of(self, request: Request) -> str:
+        """Return the project that a request names, or that of its key.
 
-    def _admit(self, request: Request) -> None:
-        runner = Runner(str(conf.settings.DATABASE), threaded=True)
-        self.access = async_to_sync(authenticate)(request, runner)
-        async_to_sync(throttle)(self.access)
-        method = "GET" if request.method == "HEAD" else str(request.method)
-        require(self.access, self.required_scopes.get(method, frozenset()))
-
-    def _project(self, request: Request) -> str:
+        Raises:
+            Refused: the key may not act for the project, or no project can have the name.
+        """
         given: str | None = request.headers.get("X-Project-Id")
         if given is not None and (not given or len(given) > 256 or "\x00" in given):
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
@@ -112,66 +64,70 @@ class ZaqarView(APIView):
             )
         return given
 
-    def _client(self, request: Request) -> str | None:
+    def check_request(self, request: Request) -> None:
+        """Note which client asks.
+
+        Raises:
+            Refused: the header must be there and is not, or is no UUID.
+        """
+        self.client = None
         given: str | None = request.headers.get("Client-ID")
         if given is None:
             if self.client_required:
                 raise bad("The header Client-ID is missing: send a UUID that stays the same for your client.")
-            return None
+            return
         try:
-            return str(uuid.UUID(given))
+            self.client = str(uuid.UUID(given))
         except ValueError:
             raise bad("The header Client-ID must be a UUID, like 3381af92-2b9e-11e3-b191-71861300734c.") from None
 
-    def _check_name(self, name: str | None) -> None:
-        if name is None:
-            return
-        if not 0 < len(name.encode()) <= self.limits.MAX_QUEUE_NAME_BYTES:
+    def check_topic(self, topic: str) -> None:
+        """Check the name of the queue that the address names.
+
+        Raises:
+            Refused: no queue of this door can have that name.
+        """
+        if not 0 < len(topic.encode()) <= self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad(f"The name of a queue must be 1 to {self.limits.MAX_QUEUE_NAME_BYTES} bytes long.")
-        if not all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in name):
+        if not all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in topic):
             raise bad("The name of a queue must be ASCII letters, digits, underscores and hyphens.")
 
     # Requests
 
-    def body(self, request: Request, limit: int) -> Any:
-        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says.
+    def document(self, limit: int) -> Any:
+        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says but a form's.
 
         Raises:
-            Refused, InvalidOption: it is too long, not JSON, or nested too deep.
+            Refused, ApiError, InvalidOption: it is a form, too long, not JSON, or nested too deep.
         """
-        raw: HttpRequest = request._request
-        length = raw.headers.get("Content-Length") or "0"
-        if length.isdigit() and int(length) > limit * 4:
-            raise bad(f"The body must be at most {limit} characters; it is {length} bytes.")
+        request: HttpRequest = self.request._request
+        if request.content_type == FORM:
+            raise bad(f"The body must be JSON, not a form: send it with another Content-Type than {FORM}.")
+        raw = self.read(limit * 4)
         try:
-            text = raw.body.decode()
+            text = None if raw is None else raw.decode()
         except UnicodeDecodeError:
             raise bad("The body must be UTF-8.") from None
-        if len(text) > limit:
-            raise bad(f"The body must be at most {limit} characters; it has {len(text)}.")
+        if raw is None or text is None or len(text) > limit:
+            raise bad(f"The body must be at most {limit} characters; it has more.")
         if not text.strip():
             raise bad("The body is empty; it must be JSON.")
-        try:
-            found = json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            raise bad("The body could not be parsed as JSON.") from None
-        payload.check_depth(found, text)
-        return found
+        return self.parse(raw)
 
-    def page(self, request: Request, highest: int) -> int:
+    def page(self, highest: int) -> int:
         """Return the query's ``limit``, from 1 to ``highest``."""
-        given = request.query_params.get("limit")
+        given = self.request.GET.get("limit")
         if given is None:
             return min(self.limits.DEFAULT_PAGE, highest)
         if not given.isascii() or not given.isdigit() or len(given) > 18 or not 1 <= int(given) <= highest:
             raise bad(f"The given limit cannot be below 1, and cannot be greater than {highest}.", "Unsupported limit")
         return int(given)
 
-    def flag(self, request: Request, name: str) -> bool:
-        """Return a boolean of the query: ``true`` or ``false`` in any case, false if it is not there."""
-        given = request.query_params.get(name)
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a switch of the query: ``true`` or ``false`` in any case."""
+        given = self.request.GET.get(name)
         if given is None:
-            return False
+            return default
         if given.lower() not in _TRUE:
             raise bad(f"{name} must be true or false; it is {given!r}.")
         return _TRUE[given.lower()]
@@ -187,51 +143,32 @@ class ZaqarView(APIView):
 
     # The engine
 
-    def queue(self, name: str) -> QueueInfo:
+    async def queue(self, name: str) -> QueueInfo:
         """Return the queue, or answer 404."""
-        info = self.find(name)
+        info = await self.find(name)
         if info is None:
             raise missing(f"There is no queue {name!r} in this project.")
         return info
 
-    def find(self, name: str) -> QueueInfo | None:
+    async def find(self, name: str) -> QueueInfo | None:
         """Return the queue, or ``None``; a log is no queue of this door."""
-        info = engine.run(engine.get(name, project=self.project))
+        info = await self.run(engine.get(name, project=self.project))
         return info if info is not None and info.type == "queue" else None
 
-    # Errors
+    # Answers
 
-    def handle_exception(self, exc: Exception) -> Response:
-        """Answer every error in this door's form."""
-        headers: dict[str, str] = {}
-        if isinstance(exc, Refused):
-            refused = exc
-        elif isinstance(exc, ApiError):
-            answer = exc.answer
-            refused = Refused(answer.status, answer.code.replace("_", " ").capitalize(), answer.message)
-            headers = dict(answer.headers)
-        elif isinstance(exc, InvalidOption):
-            refused = bad(str(exc))
-        elif isinstance(exc, QueueNotFound | NotAQueue):  # deleted, or another one, since the request looked
-            refused = missing("There is no such queue in this project.")
-        elif isinstance(exc, exceptions.APIException):
-            refused = Refused(exc.status_code, str(exc.default_detail), str(exc.detail))
-        elif isinstance(exc, Http404):
-            refused = missing("There is nothing at this address.")
-        elif not_ready(exc) or isinstance(exc, DatabaseError | InterfaceError):
-            refused = Refused(
-                503, "Service temporarily unavailable", "The storage could not be reached. Please try again."
-            )
-        else:
-            raise exc
-        if refused.status == status.HTTP_503_SERVICE_UNAVAILABLE:
-            headers = {**RETRY, **headers}
-        response = Response(
-            {"title": refused.title, "description": refused.description}, refused.status, headers=headers
-        )
-        response.exception = True
+    def reply(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
+        """Return a successful answer with a body."""
+        return json_response(content, status, headers)
+
+    def empty(self, status: int = 204, headers: Mapping[str, str] | None = None) -> HttpResponse:
+        """Return a successful answer without a body."""
+        response = HttpResponse(status=status, headers=dict(headers or {}))
+        del response["Content-Type"]
+        if status != 204:  # which never has a length
+            response["Content-Length"] = "0"
         return response
 
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
+        """Return the answer to a request that failed."""
+        return refusal(error)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from django.http import HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from ... import engine
 from ...engine.queues.queues import QueueInfo
@@ -32,18 +32,18 @@ class ClaimsView(ZaqarView):
         answers={201: MESSAGES, 204: None},
         query={"limit": limit(20)},
     )
-    def post(self, request: Request, queue: str) -> Response:
+    async def post(self, request: Request, queue: str) -> HttpResponse:
         """Claim messages, oldest first."""
-        size = self.page(request, self.limits.MAX_MESSAGES_PER_CLAIM)
-        document = self.body(request, self.limits.MAX_METADATA_SIZE)
+        size = self.page(self.limits.MAX_MESSAGES_PER_CLAIM)
+        document = self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the fields 'ttl' and 'grace'.")
         ttl = self.integer(document, "ttl", self.limits.MIN_CLAIM_TTL, self.limits.MAX_CLAIM_TTL)
         grace = self.integer(document, "grace", self.limits.MIN_CLAIM_GRACE, self.limits.MAX_CLAIM_GRACE)
-        info = self.find(queue)
+        info = await self.find(queue)
         jobs = []
         if info is not None:
-            jobs = engine.run(
+            jobs = await self.run(
                 engine.claim(
                     queue,
                     self.client or NOBODY,
@@ -54,16 +54,16 @@ class ClaimsView(ZaqarView):
                 )
             )
         if info is None or not jobs:
-            return Response(status=204)
+            return self.empty()
         held = jobs[0].claim
         # One round of a claim call makes one claim row; what a second round added is given back rather than split.
         extra = [job for job in jobs if job.claim != held]
         if extra:
-            engine.run(engine.nack([job.seq for job in extra], self.client or NOBODY, project=self.project))
-        live = engine.run(store.get_claim(info.id, held))
+            await self.run(engine.nack([job.seq for job in extra], self.client or NOBODY, project=self.project))
+        live = await self.run(store.get_claim(info.id, held))
         if live is None:
-            return Response(status=204)
-        return Response(
+            return self.empty()
+        return self.reply(
             [show(message, info, self.limits, claim=held) for message in live.messages],
             status=201,
             headers={"Location": claim_path(queue, info.id, held)},
@@ -75,19 +75,19 @@ class ClaimView(ZaqarView):
 
     required_scopes = {"GET": READS, "PATCH": WRITES, "DELETE": WRITES}
 
-    def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
-        info = self.queue(queue)
+    async def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
+        info = await self.queue(queue)
         number = unseal("claim", info.id, claim)
-        live = None if number is None else engine.run(store.get_claim(info.id, number))
+        live = None if number is None else await self.run(store.get_claim(info.id, number))
         if live is None:
             raise missing("The claim does not exist or has expired.")
         return info, live
 
     @described("get_claim", "Read a claim and what it holds.", answers={200: CLAIM}, errors=(404,))
-    def get(self, request: Request, queue: str, claim: str) -> Response:
+    async def get(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Return a claim with the messages that it still holds."""
-        info, live = self._live(queue, claim)
-        return Response(
+        info, live = await self._live(queue, claim)
+        return self.reply(
             {
                 "href": claim_path(queue, info.id, live.id),
                 "ttl": live.ttl_ms // 1_000,
@@ -98,25 +98,25 @@ class ClaimView(ZaqarView):
         )
 
     @described("renew_claim", "Renew a claim.", body=RENEWAL, answers={204: None}, errors=(404,))
-    def patch(self, request: Request, queue: str, claim: str) -> Response:
+    async def patch(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Renew a claim: its age starts again."""
-        document = self.body(request, self.limits.MAX_METADATA_SIZE)
+        document = self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the field 'ttl'.")
         ttl = self.integer(document, "ttl", self.limits.MIN_CLAIM_TTL, self.limits.MAX_CLAIM_TTL)
         grace = None
         if "grace" in document:
             grace = self.integer(document, "grace", self.limits.MIN_CLAIM_GRACE, self.limits.MAX_CLAIM_GRACE) * 1_000
-        info, live = self._live(queue, claim)
-        if not engine.run(store.renew_claim(info.id, live.id, ttl * 1_000, grace)):
+        info, live = await self._live(queue, claim)
+        if not await self.run(store.renew_claim(info.id, live.id, ttl * 1_000, grace)):
             raise missing("The claim does not exist or has expired.")
-        return Response(status=204)
+        return self.empty()
 
     @described("release_claim", "Release a claim.", answers={204: None})
-    def delete(self, request: Request, queue: str, claim: str) -> Response:
+    async def delete(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Release a claim: what it still holds is free at once."""
-        info = self.find(queue)
+        info = await self.find(queue)
         number = None if info is None else unseal("claim", info.id, claim)
         if info is not None and number is not None:
-            engine.run(store.release_claim(info.id, number, project=self.project))
-        return Response(status=204)
+            await self.run(store.release_claim(info.id, number, project=self.project))
+        return self.empty()

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django.http import HttpResponse
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
-from rest_framework.response import Response
 
-from ... import conf, engine
-from ...engine.pool import patiently
+from ... import engine
+from .. import payload
+from ..errors import RETRY
 from .base import ZaqarView
 from .errors import Refused
 from .schema import DOCUMENT, described
 
 
 class HomeRenderer(BaseRenderer):
-    """Renders the home document with its own media type."""
+    """The media type of the home document, for what a client accepts."""
 
     media_type = "application/json-home"
     format = "json-home"
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
-        return json.dumps(data).encode()
+        return payload.dumps(data)
 
 
 def _resource(path: str, variables: list[str], allow: list[str], *, posts: bool = False) -> dict[str, Any]:
@@ -73,11 +72,13 @@ class HomeView(ZaqarView):
     public = True
 
     @described("home", "What this door offers.", answers={200: DOCUMENT})
-    def get(self, request: Request) -> Response:
+    async def get(self, request: Request) -> HttpResponse:
         """Return the home document, cacheable."""
-        response = Response(document(request.path.rstrip("/")), content_type="application/json-home")
-        response["Cache-Control"] = f"max-age={self.limits.HOME_MAX_AGE}"
-        return response
+        return HttpResponse(
+            payload.dumps(document(request.path.rstrip("/"))),
+            content_type=HomeRenderer.media_type,
+            headers={"Cache-Control": f"max-age={self.limits.HOME_MAX_AGE}"},
+        )
 
 
 class HealthView(ZaqarView):
@@ -87,13 +88,13 @@ class HealthView(ZaqarView):
     public = True
 
     @described("health", "Can this node serve?", answers={204: None})
-    def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: Request) -> HttpResponse:
         """Ask the database."""
         try:
-            with patiently(str(conf.settings.DATABASE)):
-                engine.run(engine.get("health"))
+            await self.run(engine.get("health"))
         except Exception as error:
-            raise Refused(503, "Service temporarily unavailable", "The storage could not be reached.") from error
-        return Response(status=204)
+            message = "The storage could not be reached."
+            raise Refused(503, "Service temporarily unavailable", message, headers=RETRY) from error
+        return self.empty()
 
     head = get

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django.http import HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from ... import engine
+from ...conf.options import ZaqarLimits
 from ...engine import Ending, NewJob, Outcome
 from ...engine.queues.queues import QueueInfo
 from ...engine.topics import messages as store
@@ -18,12 +19,14 @@ from ..auth import require
 from .base import DELETES, READS, WRITES, ZaqarView
 from .errors import bad, forbidden, missing
 from .ids import seal, unseal
-from .limits import Limits
 from .links import message_path, messages_path, next_link
-from .schema import BOOLEAN, ID, LISTING, MESSAGE, MESSAGES, NEW_MESSAGES, POSTED, described, limit
+from .schema import BOOLEAN, LISTING, MESSAGE, MESSAGES, NEW_MESSAGES, POSTED, described, limit
+
+#: Title of the errors of a delete.
+UNDELETED = "Unable to delete"
 
 
-def show(message: Message, queue: QueueInfo, limits: Limits, *, claim: int | None = None) -> dict[str, Any]:
+def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int | None = None) -> dict[str, Any]:
     """Return a message as the page has it; with the claim in its path for whoever holds it."""
     ttl = limits.MAX_MESSAGE_TTL
     if message.expires_at is not None:
@@ -44,7 +47,7 @@ class MessagesView(ZaqarView):
 
     def _ids(self, request: Request, queue: QueueInfo) -> list[int] | None:
         """Return the numbers behind ``ids`` (comma-separated or repeated), malformed ones left out."""
-        given = request.query_params.getlist("ids")
+        given = request.GET.getlist("ids")
         if not given:
             return None
         texts = [text for part in given for text in part.split(",") if text]
@@ -67,25 +70,28 @@ class MessagesView(ZaqarView):
             "ids": ({"type": "string"}, "Comma-separated or repeated."),
         },
     )
-    def get(self, request: Request, queue: str) -> Response:
+    async def get(self, request: Request, queue: str) -> HttpResponse:
         """List messages, or return those named by ``ids``."""
-        info = self.find(queue)
-        if "ids" in request.query_params:
-            return self._get_by_ids(request, info)
-        size = self.page(request, self.limits.MAX_MESSAGES_PER_PAGE)
-        echo = self.flag(request, "echo")
-        leased = self.flag(request, "include_claimed")
+        info = await self.find(queue)
+        if "ids" in request.GET:
+            return await self._get_by_ids(request, info)
+        size = self.page(self.limits.MAX_MESSAGES_PER_PAGE)
+        echo = self.flag("echo")
+        leased = self.flag("include_claimed")
         if info is None:
-            return Response(status=204)
-        after = self._marker(request, info)
-        found = engine.run(
+            return self.empty()
+        given = request.GET.get("marker")
+        after = unseal("marker", info.id, given) if given else 0
+        if after is None:  # nothing comes after a place that is none
+            return self.empty()
+        found = await self.run(
             store.list_messages(info.id, after=after, size=size, without=None if echo else self.client, leased=leased)
         )
         if not found:
-            return Response(status=204)
+            return self.empty()
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
         marker = seal("marker", info.id, found[-1].position)
-        return Response(
+        return self.reply(
             {
                 "links": next_link(request.path, kept, marker),
                 "messages": [show(message, info, self.limits) for message in found],
@@ -93,23 +99,14 @@ class MessagesView(ZaqarView):
             headers={"Content-Location": request.get_full_path()},
         )
 
-    def _marker(self, request: Request, queue: QueueInfo) -> int:
-        given = request.query_params.get("marker")
-        if not given:
-            return 0
-        after = unseal("marker", queue.id, given)
-        if after is None:
-            raise bad("The marker must be the one that the list before this gave.")
-        return after
-
-    def _get_by_ids(self, request: Request, queue: QueueInfo | None) -> Response:
+    async def _get_by_ids(self, request: Request, queue: QueueInfo | None) -> HttpResponse:
         if queue is None:
-            return Response(status=204)
+            return self.empty()
         numbers = self._ids(request, queue)
-        found = engine.run(store.get_messages(queue.id, numbers)) if numbers else []
+        found = await self.run(store.get_messages(queue.id, numbers)) if numbers else []
         if not found:
-            return Response(status=204)
-        return Response(
+            return self.empty()
+        return self.reply(
             [show(message, queue, self.limits) for message in found],
             headers={"Content-Location": request.get_full_path()},
         )
@@ -122,17 +119,17 @@ class MessagesView(ZaqarView):
         answers={201: POSTED},
         errors=(404,),
     )
-    def post(self, request: Request, queue: str) -> Response:
+    async def post(self, request: Request, queue: str) -> HttpResponse:
         """Enqueue messages: all or none."""
-        document = self.body(request, self.limits.MAX_MESSAGES_SIZE)
+        document = self.document(self.limits.MAX_MESSAGES_SIZE)
         highest = self.limits.MAX_MESSAGES_PER_PAGE
         if not isinstance(document, list) or not 1 <= len(document) <= highest:
             raise bad(f"The body must be an array of 1 to {highest} messages.")
         jobs = [self._new(entry) for entry in document]
-        info = self.queue(queue)
-        answers = engine.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
+        info = await self.queue(queue)
+        answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
-        return Response(
+        return self.reply(
             {"resources": [message_path(queue, info.id, seq) for seq in seqs], "partial": False},
             status=201,
             headers={"Location": messages_path(queue, info.id, seqs)},
@@ -153,16 +150,16 @@ class MessagesView(ZaqarView):
         answers={204: None},
         query={"ids": ({"type": "string"}, "Comma-separated or repeated.")},
     )
-    def delete(self, request: Request, queue: str) -> Response:
+    async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete the messages named by ``ids``; those that somebody holds stay."""
-        if "ids" not in request.query_params:
+        if "ids" not in request.GET:
             raise bad("Name the messages to delete: ?ids=ID,ID")
-        info = self.find(queue)
+        info = await self.find(queue)
         if info is not None:
             numbers = self._ids(request, info)
             if numbers:
-                engine.run(store.delete_messages(info.id, numbers))
-        return Response(status=204)
+                await self.run(store.delete_messages(info.id, numbers))
+        return self.empty()
 
 
 class MessageView(ZaqarView):
@@ -172,48 +169,51 @@ class MessageView(ZaqarView):
     client_required = True
 
     @described("get_message", "Read one message.", client=True, answers={200: MESSAGE}, errors=(404,))
-    def get(self, request: Request, queue: str, message: str) -> Response:
+    async def get(self, request: Request, queue: str, message: str) -> HttpResponse:
         """Return one message, whoever posted or holds it."""
-        info = self.queue(queue)
+        info = await self.queue(queue)
         seq = unseal("message", info.id, message)
-        found = [] if seq is None else engine.run(store.get_messages(info.id, [seq]))
+        found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
         if not found:
             raise missing("There is no such message.")
-        return Response(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
+        return self.reply(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
 
     @described(
         "delete_message",
         "Delete one message: a held one with its claim.",
         client=True,
         answers={204: None},
-        query={"claim_id": (ID, "The claim that holds it.")},
+        query={"claim_id": ({"type": "string"}, "The claim that holds it.")},
     )
-    def delete(self, request: Request, queue: str, message: str) -> Response:
+    async def delete(self, request: Request, queue: str, message: str) -> HttpResponse:
         """Delete one message: a held one only with its claim, which must not have expired."""
-        info = self.find(queue)
+        info = await self.find(queue)
         seq = None if info is None else unseal("message", info.id, message)
         if info is None or seq is None:
-            return Response(status=204)
-        if "claim_id" in request.query_params:
-            return self._delete_claimed(request, info, seq)
+            return self.empty()
+        if "claim_id" in request.GET:
+            return await self._delete_claimed(request, info, seq)
         require(self.access, DELETES)
-        gone = engine.run(store.delete_messages(info.id, [seq]))
-        if not gone and engine.run(store.get_messages(info.id, [seq])):
-            raise forbidden("The message is claimed; name its claim to delete it: ?claim_id=ID")
-        return Response(status=204)
+        gone = await self.run(store.delete_messages(info.id, [seq]))
+        left = [] if gone else await self.run(store.get_messages(info.id, [seq]))
+        if left:
+            raise forbidden("The message is claimed; name its claim to delete it: ?claim_id=ID", UNDELETED)
+        return self.empty()
 
-    def _delete_claimed(self, request: Request, queue: QueueInfo, seq: int) -> Response:
-        claim = unseal("claim", queue.id, request.query_params["claim_id"])
-        live = None if claim is None else engine.run(store.get_claim(queue.id, claim))
+    async def _delete_claimed(self, request: Request, queue: QueueInfo, seq: int) -> HttpResponse:
+        claim = unseal("claim", queue.id, request.GET["claim_id"])
+        live = None if claim is None else await self.run(store.get_claim(queue.id, claim))
         if live is not None:
-            settled = engine.run(
+            settled = await self.run(
                 engine.finish([Ending(seq, live.id)], live.node, project=self.project, queue=queue.name)
             )
             if settled.outcomes[seq] is Outcome.OK:
-                return Response(status=204)
-        found = engine.run(store.get_messages(queue.id, [seq]))
+                return self.empty()
+        found = await self.run(store.get_messages(queue.id, [seq]))
         if not found:
-            return Response(status=204)
+            return self.empty()
+        if live is None:
+            raise bad("There is no such claim: it ended, was released, or never was.", UNDELETED)
         if found[0].claim is None:
-            raise forbidden("A claim was specified, but the message is not currently claimed.")
-        raise forbidden("The specified claim does not exist, has expired, or does not hold this message.")
+            raise bad("No claim holds the message: leave claim_id out to delete it.", UNDELETED)
+        raise forbidden("Another claim holds the message than the one that claim_id names.", UNDELETED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.http import HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from ... import engine
 from ...engine.queues.queues import ensure, set_metadata
@@ -13,7 +13,7 @@ from ...engine.topics import messages
 from .base import ADMINS, DELETES, READS, ZaqarView
 from .errors import bad
 from .links import message_path, next_link, queue_path
-from .schema import BOOLEAN, DOCUMENT, QUEUES, STATS, described, limit
+from .schema import BOOLEAN, DOCUMENT, METADATA, QUEUES, STATS, described, limit
 
 
 class QueuesView(ZaqarView):
@@ -31,20 +31,21 @@ class QueuesView(ZaqarView):
             "detailed": (BOOLEAN, "With metadata."),
         },
     )
-    def get(self, request: Request) -> Response:
+    async def get(self, request: Request) -> HttpResponse:
         """List queues by name."""
-        size = self.page(request, self.limits.MAX_QUEUES_PER_PAGE)
-        detailed = self.flag(request, "detailed")
-        after = request.query_params.get("marker", "")
+        size = self.page(self.limits.MAX_QUEUES_PER_PAGE)
+        detailed = self.flag("detailed")
+        after = request.GET.get("marker", "")
         if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad("The marker must be the one that the list before this gave.")
-        lines = engine.run(
+        there = await self.run_on_each(
             engine.list_queues(
                 project=self.project, after=after, prefixes=self.access.prefixes, type="queue", size=size
             )
         )
+        lines = sorted(there, key=lambda line: line.name)[:size]
         if not lines:
-            return Response(status=204)
+            return self.empty()
         found: list[dict[str, Any]] = []
         for line in lines:
             entry: dict[str, Any] = {"name": line.name, "href": queue_path(line.name)}
@@ -52,7 +53,10 @@ class QueuesView(ZaqarView):
                 entry["metadata"] = line.metadata
             found.append(entry)
         kept = {"limit": str(size), "detailed": str(detailed).lower()}
-        return Response({"links": next_link(request.path, kept, lines[-1].name), "queues": found})
+        return self.reply(
+            {"links": next_link(request.path, kept, lines[-1].name), "queues": found},
+            headers={"Content-Location": request.get_full_path()},
+        )
 
 
 class QueueView(ZaqarView):
@@ -61,27 +65,27 @@ class QueueView(ZaqarView):
     required_scopes = {"GET": READS, "PUT": ADMINS, "DELETE": DELETES}
 
     @described("create_queue", "Create a queue.", answers={201: None, 204: None})
-    def put(self, request: Request, queue: str) -> Response:
+    async def put(self, request: Request, queue: str) -> HttpResponse:
         """Create a queue; one that is there stays as it is."""
-        created = engine.run(ensure(queue, project=self.project, preset="zaqar"))
+        created = await self.run(ensure(queue, project=self.project, preset="zaqar"))
         if not created:
-            self.queue(queue)
-        return Response(status=201 if created else 204, headers={"Location": queue_path(queue)})
+            await self.queue(queue)
+        return self.empty(status=201 if created else 204, headers={"Location": queue_path(queue)})
 
     @described("queue_exists", "Is the queue there?", answers={204: None}, errors=(404,))
-    def get(self, request: Request, queue: str) -> Response:
+    async def get(self, request: Request, queue: str) -> HttpResponse:
         """Say whether it is there: 204 or 404."""
-        self.queue(queue)
-        return Response(status=204, headers={"Content-Location": queue_path(queue)})
+        await self.queue(queue)
+        return self.empty(headers={"Content-Location": queue_path(queue)})
 
     head = get
 
     @described("delete_queue", "Delete a queue with its messages.", answers={204: None})
-    def delete(self, request: Request, queue: str) -> Response:
+    async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete a queue with its messages."""
-        if self.find(queue) is not None:
-            engine.run(engine.delete(queue, project=self.project))
-        return Response(status=204)
+        if await self.find(queue) is not None:
+            await self.run(engine.delete(queue, project=self.project))
+        return self.empty()
 
 
 class MetadataView(ZaqarView):
@@ -90,20 +94,23 @@ class MetadataView(ZaqarView):
     required_scopes = {"GET": READS, "PUT": ADMINS}
 
     @described("get_metadata", "Read the metadata.", answers={200: DOCUMENT}, errors=(404,))
-    def get(self, request: Request, queue: str) -> Response:
+    async def get(self, request: Request, queue: str) -> HttpResponse:
         """Return the metadata as it was put."""
-        info = self.queue(queue)
-        return Response(info.config["metadata"], headers={"Content-Location": request.path})
+        info = await self.queue(queue)
+        return self.reply(info.config["metadata"], headers={"Content-Location": request.path})
 
-    @described("set_metadata", "Replace the metadata.", body=DOCUMENT, answers={204: None}, errors=(404,))
-    def put(self, request: Request, queue: str) -> Response:
+    @described("set_metadata", "Replace the metadata.", body=METADATA, answers={204: None}, errors=(404,))
+    async def put(self, request: Request, queue: str) -> HttpResponse:
         """Replace the metadata."""
-        self.queue(queue)
-        document = self.body(request, self.limits.MAX_METADATA_SIZE)
+        await self.queue(queue)
+        document = self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The metadata must be a JSON object.")
-        engine.run(set_metadata(queue, document, project=self.project))
-        return Response(status=204, headers={"Location": request.path})
+        reserved = [name for name in document if name.startswith("_")]
+        if reserved:
+            raise bad(f"Names in the metadata that begin with '_' are reserved; there is {reserved[0][:80]!r}.")
+        await self.run(set_metadata(queue, document, project=self.project))
+        return self.empty(headers={"Location": request.path})
 
 
 class StatsView(ZaqarView):
@@ -112,16 +119,16 @@ class StatsView(ZaqarView):
     required_scopes = {"GET": READS}
 
     @described("queue_stats", "Count messages.", answers={200: STATS}, errors=(404,))
-    def get(self, request: Request, queue: str) -> Response:
+    async def get(self, request: Request, queue: str) -> HttpResponse:
         """Count free and claimed messages as they are now, whether or not expired claims were swept."""
-        info = self.queue(queue)
-        counted = engine.run(engine.counts(queue, project=self.project))
+        info = await self.queue(queue)
+        counted = await self.run(engine.counts(queue, project=self.project))
         stats: dict[str, Any] = {
             "free": counted.ready,
             "claimed": counted.in_flight,
             "total": counted.ready + counted.in_flight,
         }
-        ends = engine.run(messages.get_ends(info.id)) if stats["total"] else None
+        ends = await self.run(messages.get_ends(info.id)) if stats["total"] else None
         if ends is not None:
             for name, (seq, created, age) in zip(("oldest", "newest"), ends, strict=True):
                 stats[name] = {
@@ -129,4 +136,4 @@ class StatsView(ZaqarView):
                     "age": age,
                     "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 }
-        return Response({"messages": stats}, headers={"Content-Location": request.path})
+        return self.reply({"messages": stats}, headers={"Content-Location": request.path})

@@ -17,7 +17,6 @@ else:
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
-ID: Json = {"type": "string", "pattern": "^[0-9a-f]{24}$"}
 BOOLEAN: Json = {"type": "string", "enum": ["true", "false", "True", "False"]}
 
 MESSAGE: Json = {
@@ -122,6 +121,7 @@ STATS: Json = {
     },
 }
 DOCUMENT: Json = {"type": "object"}
+METADATA: Json = {**DOCUMENT, "propertyNames": {"pattern": "^([^_]|$)"}}
 _ERROR: Json = {
     "type": "object",
     "required": ["title", "description"],
@@ -130,7 +130,7 @@ _ERROR: Json = {
 _STATUS = {
     400: "The request is not valid.",
     401: "No key, or one that is unknown, expired or revoked.",
-    403: "The key lacks a scope or may not act for the project, or the message is held by another claim.",
+    403: "The key lacks a scope or may not act for the project, or the message is held, and not by the claim named.",
     404: "It is not there.",
     406: "`Accept` takes no JSON.",
     429: "Too many requests of this key; `Retry-After` says when to come again.",

@@ -11,6 +11,8 @@ from django_leasequeue.devdb import DevDBError, Server, default_data_dir
 
 
 class Command(BaseCommand):
+    """Start, stop and look at the embedded PostgreSQL."""
+
     help = "Start, stop, look at or open the embedded PostgreSQL of a project under development."
     requires_system_checks = ()
 

@@ -26,6 +26,8 @@ _LOOK = 0.5
 
 
 class Command(BaseCommand):
+    """List, retry, redrive, discard and export dead letters."""
+
     help = (
         "Dead letters: 'groups' shows them by cause, 'list' one by one, 'export' writes them all; 'retry', 'redrive'"
         " and 'discard' do something with everything that the filter matches, or with the jobs named by --seq. Those"

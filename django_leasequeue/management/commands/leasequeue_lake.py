@@ -28,26 +28,28 @@ def _positive(text: str) -> float:
 
 
 class Command(BaseCommand):
+    """Run the lake pipeline and its report."""
+
     help = "Events into a lake, figures, a report, the archive, and dead letters back, with Apache Spark."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        lake = dict(conf.settings.LAKE)
+        lake = conf.settings.LAKE
         shared = CommandParser(add_help=False)
         shared.add_argument(
-            "--lake", default=lake.get("PATH"), metavar="PATH", help="a directory, s3a://, gs:// ... (LAKE['PATH'])"
+            "--lake", default=lake.PATH, metavar="PATH", help="a directory, s3a://, gs:// ... (LAKE['PATH'])"
         )
         shared.add_argument(
             "--database", dest="using", default=conf.settings.DATABASE, metavar="ALIAS", help="alias (%(default)s)"
         )
-        shared.add_argument("--master", default=lake.get("MASTER"), help="Spark master (local[2])")
-        shared.add_argument("--remote", default=lake.get("REMOTE"), help="Spark Connect server, sc://host:port")
-        shared.add_argument("--memory", default=lake.get("MEMORY"), help="heap of a local Spark (1g)")
+        shared.add_argument("--master", default=lake.MASTER, help="Spark master (local[2])")
+        shared.add_argument("--remote", default=lake.REMOTE, help="Spark Connect server, sc://host:port")
+        shared.add_argument("--memory", default=lake.MEMORY, help="heap of a local Spark (1g)")
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="run|report|archive|replay|compact|status|forget"
         )
         run = actions.add_parser("run", parents=[shared], help="read what is new; silver and gold tables")
-        run.add_argument("--consumer", default=lake.get("CONSUMER", "lake"), help="name for retention (%(default)s)")
+        run.add_argument("--consumer", default=lake.CONSUMER, help="name for retention (%(default)s)")
         run.add_argument(
             "--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help="p99 to plan workers for"
         )
@@ -84,7 +86,7 @@ class Command(BaseCommand):
             master=options["master"],
             remote=options["remote"],
             memory=options["memory"],
-            conf=conf.settings.LAKE.get("CONF"),
+            conf=conf.settings.LAKE.CONF,
         )
         from django_leasequeue.spark.layout import Lake
 

@@ -18,6 +18,8 @@ from django_leasequeue.management.table import table
 
 
 class Command(BaseCommand):
+    """List, make and change queues."""
+
     help = (
         "Look at queues and change them. 'sync' makes the queues that the settings declare and gives the others the"
         " options that the settings name; 'list' counts jobs; 'show' prints a queue's options; 'set' changes some of"

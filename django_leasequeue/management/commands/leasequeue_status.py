@@ -14,6 +14,8 @@ from django_leasequeue.reaper.status import Status, look
 
 
 class Command(BaseCommand):
+    """Show how full the queues are."""
+
     help = (
         "Show how the queues, the workers, the reaper and the lease log are doing, and what deserves attention. Short"
         " statements only: it may be run at any time."

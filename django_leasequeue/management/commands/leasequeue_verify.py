@@ -21,6 +21,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Command(BaseCommand):
+    """Check the tables against each other."""
+
     help = (
         "Rebuild from the lease log where every job is and who holds it, and compare that with the tables. Prints "
         "every difference; exit code 1 if there is any. Reads one consistent snapshot, changes nothing. The log must "

@@ -14,6 +14,8 @@ from django_leasequeue.reaper import Reaper
 
 
 class Command(BaseCommand):
+    """Run the reaper."""
+
     help = (
         "Do what is done once for all workers: bring back expired leases and due jobs, remove what is past its time,"
         " keep the lease log's partitions, enqueue recurring tasks. Any number may run, and every runworker does it as"

@@ -9,7 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_leasequeue.checks.settings import TAG
-from django_leasequeue.worker.options import WorkerOptions, load_options
+from django_leasequeue.conf.options import WorkerOptions
+from django_leasequeue.worker.options import load_options
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -17,6 +18,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 class Command(BaseCommand):
+    """Run the jobs of queues."""
+
     help = (
         "Run the jobs of queues until SIGTERM or SIGINT; a second signal does not wait for running jobs."
         " Exit codes: 0 everything ended or was given back before it started, 1 it could not start, 3 running jobs were"

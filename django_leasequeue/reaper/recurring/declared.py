@@ -66,7 +66,7 @@ def _schedule(value: Any) -> str:
     return _text("schedule", value, 128)
 
 
-def check(name: Any, given: Any) -> Declared:
+def check(name: str, given: dict[str, Any]) -> Declared:
     """Return one entry of ``LEASEQUEUE["RECURRING"]``, checked.
 
     Args:
@@ -79,8 +79,6 @@ def check(name: Any, given: Any) -> Declared:
         InvalidOption: something is missing, unknown or not allowed; ``InvalidSchedule`` for the schedule.
     """
     _text("the name of a recurring task", name, MAX_NAME)
-    if not isinstance(given, Mapping):
-        raise InvalidOption(f"it must be a dict with 'task' and 'schedule'; it is {given!r}.")
     for key in given:
         if key not in _KEYS:
             raise InvalidOption(f"{key!r} is not one of {', '.join(_KEYS)}.")

@@ -19,6 +19,8 @@ def latency(attempts: DataFrame, jobs: DataFrame, *, by: tuple[str, ...] = ("pro
     averages.
 
     Args:
+        attempts: the table of silver with a row for each attempt.
+        jobs: the table of silver with a row for each job.
         by: the columns to group by, besides the hour.
 
     SQL: ``approx_percentile(waited, array(0.5, 0.95, 0.99), 10000)`` grouped by project, queue, task, hour.

@@ -40,8 +40,9 @@ def seconds(later: Column, earlier: Column) -> Column:
 
 
 def begun() -> Column:
-    """When a job of which this is the first event began to be there: of a claim whose enqueue is not told, when it was
-    ready.
+    """When a job of which this is the first event began to be there.
+
+    Of a claim whose enqueue is not told: when it was ready.
     """
     return f.coalesce(_before(), f.col("occurred_at"))
 

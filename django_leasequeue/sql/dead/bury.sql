@@ -1,4 +1,5 @@
--- Purpose: ready jobs that used up their deliveries become dead in their own queue (exhaust_at = claim, dead_letter = self).
+-- Purpose: ready jobs that used up their deliveries become dead in their own queue (exhaust_at = claim; dead_letter = self, or null
+--   where the job has a limit of its own).
 -- Parameters: queue (id), seqs (at most 1,000), now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey. A job that somebody
 --   else has locked is passed over.
@@ -6,7 +7,7 @@
 -- Returns: seq, key, name, deliveries; whoever waited for it is told.
 WITH q AS MATERIALIZED (
     SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-    FROM leasequeue_queue WHERE id = %(queue)s AND dead_letter = 'self' AND exhaust_at = 'claim'
+    FROM leasequeue_queue WHERE id = %(queue)s AND COALESCE(dead_letter, 'self') = 'self' AND exhaust_at = 'claim'
 ), d AS MATERIALIZED (
     SELECT j.seq, j.key, j.name, j.reply_to, j.result_ttl_ms, r.place, r.deliveries
     FROM q CROSS JOIN unnest(%(seqs)s::bigint[]) AS u(seq)
@@ -15,7 +16,8 @@ WITH q AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT r.ctid AS place, r.deliveries FROM leasequeue_ready r
         WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq)
-            AND r.seq = j.seq AND COALESCE(r.max_deliveries, q.max_deliveries) BETWEEN 1 AND r.deliveries
+            AND r.seq = j.seq
+            AND COALESCE(r.max_deliveries, CASE WHEN q.dead_letter = 'self' THEN q.max_deliveries END) BETWEEN 1 AND r.deliveries
         LIMIT 1 FOR UPDATE SKIP LOCKED) r
 ), x AS MATERIALIZED (
     SELECT d.*, q.id AS queue_id, q.now, a.message AS error, COALESCE(a.error_type, 'MAX_ATTEMPTS') AS error_type,

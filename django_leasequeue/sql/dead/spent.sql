@@ -1,29 +1,29 @@
 -- Purpose: ready jobs at the head of the queues that used up their deliveries (exhaust_at = claim).
--- Parameters: queues (ids), size, tag (null: any; the claim's, so that what stands in its way is found).
+-- Parameters: queues (ids), size, tags (array, each once; null: any; the claim's, so that what stands in its way is found).
 -- Index: leasequeue_rank_place; leasequeue_ready_pkey, the fresh lane from the floor on, or leasequeue_ready_tag; reads at most
---   size rows of each rank and lane, gives at most size of a queue.
+--   size rows of each rank and lane or tag, gives at most size of a queue.
 -- Pages: 20 + 1.4 a row
--- Returns: queue id, project, dead_letter, array of seqs.
-SELECT q.id, q.project, q.dead_letter, array_agg(x.seq ORDER BY x.seq)
+-- Returns: queue id, project, where they go (self: they stay, as dead), array of seqs.
+SELECT q.id, q.project, COALESCE(q.dead_letter, 'self'), array_agg(x.seq ORDER BY x.seq)
 FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT r.seq FROM (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT r.seq, r.deliveries, r.max_deliveries FROM leasequeue_ready r
-            WHERE %(tag)s::text IS NULL AND r.queue_id = q.id AND r.rank = k.rank AND r.lane = 1
+            WHERE %(tags)s::text[] IS NULL AND r.queue_id = q.id AND r.rank = k.rank AND r.lane = 1
             ORDER BY r.position LIMIT %(size)s::int) a
         UNION ALL
         SELECT * FROM (
             SELECT r.seq, r.deliveries, r.max_deliveries FROM leasequeue_ready r
-            WHERE %(tag)s::text IS NULL AND r.queue_id = q.id AND r.rank = k.rank AND r.lane = 2 AND r.position >= COALESCE((
+            WHERE %(tags)s::text[] IS NULL AND r.queue_id = q.id AND r.rank = k.rank AND r.lane = 2 AND r.position >= COALESCE((
                 SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank
                 ORDER BY f.value DESC LIMIT 1), 0)
             ORDER BY r.position LIMIT %(size)s::int) b
         UNION ALL
-        SELECT * FROM (
+        SELECT c.* FROM unnest(%(tags)s::text[]) AS w(tag) CROSS JOIN LATERAL (
             SELECT r.seq, r.deliveries, r.max_deliveries FROM leasequeue_ready r
-            WHERE r.queue_id = q.id AND r.tag = %(tag)s::text AND r.rank = k.rank
+            WHERE r.queue_id = q.id AND r.tag = w.tag AND r.rank = k.rank
             ORDER BY r.position LIMIT %(size)s::int) c) r
-    WHERE COALESCE(r.max_deliveries, q.max_deliveries) BETWEEN 1 AND r.deliveries
+    WHERE COALESCE(r.max_deliveries, CASE WHEN q.dead_letter IS NOT NULL THEN q.max_deliveries END) BETWEEN 1 AND r.deliveries
     LIMIT %(size)s::int) x
-WHERE q.id = ANY (%(queues)s::bigint[]) AND q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL
+WHERE q.id = ANY (%(queues)s::bigint[]) AND q.exhaust_at = 'claim'
 GROUP BY q.id

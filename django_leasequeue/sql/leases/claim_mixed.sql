@@ -1,16 +1,17 @@
--- Purpose: claim.sql for the uncommon cases: jobs that came back to an old place, a tag, suspects, jobs that used up their
+-- Purpose: claim.sql for the uncommon cases: jobs that came back to an old place, tags, suspects, jobs that used up their
 --   deliveries, large payloads.
--- Parameters: queue (id), ranks (in order), lows (lowest fresh position worth reading of each), tag (null: any), node, size,
---   lease_ms (null: the queue's), grace_ms, connection (null or a stream's mark), alone (a suspect is given alone), bytes (of
---   payloads together; the first job always fits), now, autocommit.
--- Index: leasequeue_ready_pkey, the fresh lane from the floors on; leasequeue_ready_tag; leasequeue_job_pkey, leasequeue_queue_pkey.
+-- Parameters: queue (id), ranks (in order), lows (lowest fresh position worth reading of each), tags (array, each once;
+--   null: any), node, size, lease_ms (null: the queue's), grace_ms, connection (null or a stream's mark), alone (a suspect is
+--   given alone), bytes (of payloads together; the first job always fits), now, autocommit.
+-- Index: leasequeue_ready_pkey, the fresh lane from the floors on; leasequeue_ready_tag, at most size rows of each tag;
+--   leasequeue_job_pkey, leasequeue_queue_pkey.
 -- Pages: 20 + 15 a row
 -- Returns: on every row spent (jobs met that used up their deliveries: move them aside), cut (jobs were left for a suspect or for
 --   their size); then the job, or nulls.
 WITH q AS MATERIALIZED (
     SELECT q.id, q.name, q.max_deliveries, COALESCE(%(lease_ms)s::bigint, q.lease_ms) AS ttl,
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
-        CASE WHEN q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL THEN q.max_deliveries END AS max,
+        CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max,
         CASE WHEN %(autocommit)s::bool AND NOT q.leases_durable THEN set_config('synchronous_commit', 'off', true) END
     FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL
 ), p AS MATERIALIZED (
@@ -19,19 +20,20 @@ WITH q AS MATERIALIZED (
         FROM q, unnest(%(ranks)s::smallint[], %(lows)s::bigint[]) AS f(rank, low) CROSS JOIN LATERAL (
             SELECT * FROM (
                 SELECT r.ctid AS tid, r.* FROM leasequeue_ready r
-                WHERE %(tag)s::text IS NULL AND r.queue_id = %(queue)s::bigint AND r.rank = f.rank AND r.lane = 1
+                WHERE %(tags)s::text[] IS NULL AND r.queue_id = %(queue)s::bigint AND r.rank = f.rank AND r.lane = 1
                     AND (r.expires_at IS NULL OR r.expires_at > q.now)
                 ORDER BY r.position LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) a
             UNION ALL
             SELECT * FROM (
                 SELECT r.ctid AS tid, r.* FROM leasequeue_ready r
-                WHERE %(tag)s::text IS NULL AND r.queue_id = %(queue)s::bigint AND r.rank = f.rank AND r.lane = 2 AND r.position >= f.low
+                WHERE %(tags)s::text[] IS NULL AND r.queue_id = %(queue)s::bigint AND r.rank = f.rank AND r.lane = 2
+                    AND r.position >= f.low
                     AND (r.expires_at IS NULL OR r.expires_at > q.now)
                 ORDER BY r.position LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) b
             UNION ALL
-            SELECT * FROM (
+            SELECT c.* FROM unnest(%(tags)s::text[]) AS w(tag) CROSS JOIN LATERAL (
                 SELECT r.ctid AS tid, r.* FROM leasequeue_ready r
-                WHERE r.queue_id = %(queue)s::bigint AND r.tag = %(tag)s::text AND r.rank = f.rank
+                WHERE r.queue_id = %(queue)s::bigint AND r.tag = w.tag AND r.rank = f.rank
                     AND (r.expires_at IS NULL OR r.expires_at > q.now)
                 ORDER BY r.position LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) c
             ORDER BY position LIMIT %(size)s::int) r

@@ -5,7 +5,7 @@
 --   deal), bytes (of a claimer's payloads together; its first job always fits), all_bytes (of the whole deal), force (deal
 --   although expired leases or due jobs wait), now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, the fresh lane from the
---   floor on; leasequeue_job_pkey; probes as claim.
+--   floor on; leasequeue_job_pkey; probes as claim_look.
 -- Pages: 20 + 11 a row
 -- Returns: on every row due and spent as claim, how many jobs were dealt, each claimer's claim (an array, null: nothing);
 --   then the claimer's place, its job, or nulls.
@@ -17,7 +17,7 @@ WITH t AS MATERIALIZED (
 ), f AS MATERIALIZED (
     SELECT q.id, k.rank, COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0
             AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) AS low,
-        CASE WHEN q.exhaust_at = 'claim' AND q.dead_letter IS NOT NULL THEN q.max_deliveries END AS max
+        CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max
     FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k
     ORDER BY k.rank
 ), due AS MATERIALIZED (
@@ -32,7 +32,9 @@ WITH t AS MATERIALIZED (
                 WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
             ORDER BY d.available_at LIMIT 1) x))::int
         + 4 * (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id
-            AND r.expires_at IS NOT NULL AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) x))::int
+            AND r.expires_at IS NOT NULL AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) x)
+            OR EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_deadletter x WHERE q.dead_ttl_ms > 0 AND x.queue_id = q.id
+            AND x.in_place AND x.expires_at <= (SELECT now FROM t) ORDER BY x.expires_at LIMIT 1) x))::int
         AS flags,
         CASE WHEN %(autocommit)s::bool AND NOT EXISTS (SELECT FROM q WHERE leases_durable)
             THEN set_config('synchronous_commit', 'off', true) END AS relaxed

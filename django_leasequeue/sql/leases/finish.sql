@@ -71,7 +71,7 @@ WITH t AS MATERIALIZED (
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT h.queue_id, 3, 0, h.high, t.now FROM t, (
-        SELECT d.queue_id, max(d.seq) AS high FROM d WHERE d.keep = 0 GROUP BY d.queue_id) h
+        SELECT d.queue_id, max(d.seq) AS high FROM d GROUP BY d.queue_id) h
     WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = h.queue_id AND f.kind = 3
         AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
 ), events AS (

@@ -1,4 +1,5 @@
--- Purpose: delayed jobs whose time has come become ready.
+-- Purpose: delayed jobs whose time has come become ready; those that go to the back, in the order of their times. For that one
+--   statement at a time does it (an advisory lock; not in a caller's transaction, which would keep it): the next one finds the rest.
 -- Parameters: queues (ids), size (jobs per queue), now, autocommit.
 -- Index: leasequeue_delayed_due from the floor on, leasequeue_delayed_pkey; leasequeue_job_pkey where jobs go to the back.
 -- Pages: 40 + 20 a row
@@ -6,21 +7,26 @@
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id() AS xid
 ), q AS MATERIALIZED (
-    SELECT q.id, q.requeue, q.leases_durable, 'epoch'::timestamptz + interval '1 us' * COALESCE((
+    SELECT q.id, q.requeue, q.leases_durable,
+        CASE WHEN %(autocommit)s::bool AND q.requeue = 'back' THEN pg_try_advisory_xact_lock(1280657736, q.id::int)
+            ELSE true END AS ours,
+        'epoch'::timestamptz + interval '1 us' * COALESCE((
         SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0
         ORDER BY f.value DESC LIMIT 1), 0) AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), due AS MATERIALIZED (
     SELECT d.seq FROM q CROSS JOIN LATERAL (
         SELECT d.seq FROM leasequeue_delayed d
-        WHERE d.queue_id = q.id AND d.available_at >= q.since AND d.available_at <= (SELECT now FROM t)
+        WHERE q.ours AND d.queue_id = q.id AND d.available_at >= q.since AND d.available_at <= (SELECT now FROM t)
         ORDER BY d.available_at, d.seq LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) d
 ), gone AS (
     DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM due)) RETURNING *
 ), d AS MATERIALIZED (
-    SELECT g.*, q.requeue = 'back' AS back, CASE WHEN q.requeue = 'back' THEN nextval('leasequeue_job_seq_seq')
+    -- Sorted after the join, which may turn the order round: the back of the queue is reached in the order of the due times.
+    SELECT g.*, CASE WHEN g.back THEN nextval('leasequeue_job_seq_seq')
         ELSE (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq) END AS position
-    FROM (SELECT * FROM gone ORDER BY available_at, seq) g JOIN q ON q.id = g.queue_id
+    FROM (SELECT gone.*, q.requeue = 'back' AS back FROM gone JOIN q ON q.id = gone.queue_id
+        ORDER BY gone.available_at, gone.seq) g
 ), moved AS (
     UPDATE leasequeue_job j SET position = d.position FROM d
     WHERE j.seq = d.seq AND j.seq = ANY (ARRAY(SELECT seq FROM d WHERE back))

@@ -1,7 +1,10 @@
 -- Purpose: give leased jobs back: at once, after a delay, or (deliveries used up, exhaust_at = release) dead in place.
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their tokens),
---   delays (ms; null: the queue's backoff), error_types, errors, tracebacks, fingerprints, rans (ms that the handler ran);
+--   delays (ms; null: the queue's backoff), error_types, errors, tracebacks, fingerprints, rans (ms that the handler ran), ttls (ms
+--   for which it is kept if it is dead now; null: as the job or the queue says);
 --   unstarted (the handler never ran: the delivery does not count); now, autocommit.
+--   A failure waits for 10 ms at least from the fifth delivery on, doubled by each, at most for 1 s: whatever the delay, a job that
+--   fails at once does not keep a worker busy.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey. Tells the stream that
 --   the job was leased to.
 -- Pages: 210 + 32 a row
@@ -24,13 +27,13 @@ WITH t AS MATERIALIZED (
     LEFT JOIN ROWS FROM (
         unnest(%(seqs)s::bigint[]), unnest(%(claims)s::bigint[]), unnest(%(delays)s::bigint[]),
         unnest(%(error_types)s::text[]), unnest(%(errors)s::text[]), unnest(%(tracebacks)s::text[]),
-        unnest(%(fingerprints)s::text[]), unnest(%(rans)s::int[])
-    ) AS i(i_seq, i_claim, delay, error_type, error, traceback, fingerprint, ran) ON i.i_seq = u.seq AND i.i_claim = k.token
+        unnest(%(fingerprints)s::text[]), unnest(%(rans)s::int[]), unnest(%(ttls)s::bigint[])
+    ) AS i(i_seq, i_claim, delay, error_type, error, traceback, fingerprint, ran, ttl) ON i.i_seq = u.seq AND i.i_claim = k.token
 ), h AS MATERIALIZED (
     SELECT x.*, t.now, t.txid, k.queue_id, k.requeue, k.created_at AS claimed_at, w.wait,
         j.rank, j.key, j.name, j.tag, j.reply_to, j.max_deliveries, COALESCE(j.position, j.seq) AS position, j.first_claimed_at,
         CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, k.deadline + k.grace_ms * interval '1 ms') END AS expires_at,
-        CASE WHEN k.dead_ttl_ms > 0 THEN t.now + COALESCE(j.result_ttl_ms, k.dead_ttl_ms) * interval '1 ms' END AS dead_until,
+        CASE WHEN k.dead_ttl_ms > 0 THEN t.now + COALESCE(x.ttl, j.result_ttl_ms, k.dead_ttl_ms) * interval '1 ms' END AS dead_until,
         (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
             + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
@@ -38,19 +41,20 @@ WITH t AS MATERIALIZED (
             + 8 * (x.error_type IS NOT NULL OR k.flags & 8 <> 0 AND EXISTS (
             SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq OFFSET 0))::int
             + CASE WHEN %(unstarted)s::bool THEN k.flags & 32 ELSE 0 END AS flags,
-        CASE WHEN s.spent AND k.dead_letter <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 THEN 1 ELSE 0 END AS state
+        CASE WHEN s.spent AND COALESCE(k.dead_letter, 'self') <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 THEN 1 ELSE 0 END AS state
     FROM t, x JOIN k ON k.token = x.token AND k.part = x.part
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT LEAST(k.base * 2.0 ^ LEAST(x.delivery, 40), k.most)::bigint AS cap) e
-    CROSS JOIN LATERAL (SELECT LEAST(86400000, COALESCE(x.delay, CASE k.backoff
+    CROSS JOIN LATERAL (SELECT LEAST(86400000, GREATEST(COALESCE(x.delay, CASE k.backoff
         WHEN 'fixed' THEN LEAST(k.base, k.most)
         WHEN 'linear' THEN LEAST(k.base::bigint * x.delivery, k.most)
         WHEN 'exponential' THEN e.cap
         WHEN 'exp_equal_jitter' THEN e.cap / 2 + (random() * (e.cap - e.cap / 2))::bigint
         WHEN 'exp_full_jitter' THEN (random() * e.cap)::bigint
-        ELSE 0 END)) AS wait OFFSET 0) w
-    CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.exhaust_at = 'release' AND k.dead_letter IS NOT NULL
-        AND COALESCE(j.max_deliveries, k.queue_max) BETWEEN 1 AND x.delivery AS spent) s
+        ELSE 0 END), CASE WHEN x.error_type IS NOT NULL AND x.delivery > 4
+            THEN LEAST(10 * 2 ^ LEAST(x.delivery - 5, 10), 1000)::bigint ELSE 0 END)) AS wait OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
+        CASE WHEN k.dead_letter IS NULL THEN 0 ELSE k.queue_max END) BETWEEN 1 AND x.delivery AS spent) s
     WHERE x.i_seq IS NOT NULL
 ), b AS MATERIALIZED (
     SELECT h.seq, nextval('leasequeue_job_seq_seq') AS position FROM h WHERE h.state = 0 AND h.requeue = 'back' ORDER BY h.seq

@@ -29,11 +29,11 @@ WITH t AS MATERIALIZED (
             + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq AND NOT d.in_place OFFSET 0))::int AS flags,
-        CASE WHEN NOT s.spent THEN 0 WHEN q.dead_letter = 'self' THEN 3 ELSE -1 END AS state
+        CASE WHEN NOT s.spent THEN 0 WHEN COALESCE(q.dead_letter, 'self') = 'self' THEN 3 ELSE -1 END AS state
     FROM t, k JOIN q ON q.id = k.queue_id CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0 FOR NO KEY UPDATE) j
-    CROSS JOIN LATERAL (SELECT q.exhaust_at = 'release' AND q.dead_letter IS NOT NULL
-        AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND COALESCE(u.deliveries, 1) AS spent) s
+    CROSS JOIN LATERAL (SELECT q.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
+        CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END) BETWEEN 1 AND COALESCE(u.deliveries, 1) AS spent) s
 ), r AS MATERIALIZED (
     SELECT * FROM x WHERE state >= 0
 ), b AS MATERIALIZED (

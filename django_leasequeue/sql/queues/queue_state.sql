@@ -1,10 +1,11 @@
 -- Purpose: one picture of a queue, of one snapshot and without locks: the head of the ready jobs in claim order, and what is
 --   leased (of the claims that end first).
--- Parameters: project, queue, size, now.
+-- Parameters: project, queue, size (of each kind: one more than is wanted says whether there are more), now.
 -- Index: leasequeue_rank_place, leasequeue_ready_pkey (the fresh lane) and leasequeue_claim_deadline from the floor on,
 --   leasequeue_job_pkey.
 -- Pages: 20 + 6 a row
--- Returns: first a row of version and time; then state, seq, key, name, created_at, deliveries, node, claim, deadline.
+-- Returns: first a row of version and time; then state, seq, key, name, created_at, deliveries, node, claim, deadline, and when the
+--   lease was taken or renewed last.
 --   version: a million for each transaction that has ended (the highest number alone stays when an older transaction ends
 --   after a newer one), and what the caller's own open transaction has changed of jobs and their places.
 WITH t AS MATERIALIZED (
@@ -46,19 +47,21 @@ WITH t AS MATERIALIZED (
                 ORDER BY f.value DESC LIMIT 1), 0)
         ORDER BY c.deadline LIMIT %(size)s::int) c
 ), l AS MATERIALIZED (
-    SELECT u.seq, c.node, c.token, c.deadline, COALESCE(u.deliveries, 1) AS deliveries
+    SELECT u.seq, c.node, c.token, c.deadline, COALESCE(u.deliveries, 1) AS deliveries,
+        GREATEST(c.created_at, c.deadline - c.ttl_ms * interval '1 ms') AS renewed_at
     FROM c CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
     WHERE c.before < %(size)s::int ORDER BY c.deadline, u.seq LIMIT %(size)s::int
 ), x AS MATERIALIZED (
     SELECT 0 AS state, row_number() OVER (ORDER BY rank, position) AS n, seq, deliveries, NULL::text AS node,
-        NULL::bigint AS token, NULL::timestamptz AS deadline FROM r
+        NULL::bigint AS token, NULL::timestamptz AS deadline, NULL::timestamptz AS renewed_at FROM r
     UNION ALL
-    SELECT 2, row_number() OVER (ORDER BY deadline, seq), seq, deliveries, node, token, deadline FROM l
+    SELECT 2, row_number() OVER (ORDER BY deadline, seq), seq, deliveries, node, token, deadline, renewed_at FROM l
 )
 SELECT NULL::int AS state, v.version AS seq, NULL::text AS key, NULL::text AS name, t.now AS created_at,
-    NULL::int AS deliveries, NULL::text AS node, NULL::bigint AS claim, NULL::timestamptz AS deadline, 0::bigint AS n
+    NULL::int AS deliveries, NULL::text AS node, NULL::bigint AS claim, NULL::timestamptz AS deadline,
+    NULL::timestamptz AS renewed_at, 0::bigint AS n
 FROM t, v
 UNION ALL
-SELECT x.state, x.seq, j.key, j.name, j.created_at, x.deliveries, x.node, x.token, x.deadline, x.n
+SELECT x.state, x.seq, j.key, j.name, j.created_at, x.deliveries, x.node, x.token, x.deadline, x.renewed_at, x.n
 FROM x CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0) j
 ORDER BY state NULLS FIRST, n

@@ -7,7 +7,7 @@
 -- Pages: 50
 -- Returns: at most one row: state (job state, or 10 + result state), queue (the one it was enqueued to), priority, name,
 --   data, errors, result, node, deliveries, run_at, created_at, first_claimed_at, claimed_at, finished_at, whether it
---   is a dead letter.
+--   is a dead letter, meta, max_deliveries (the job's own, null for its queue's).
 WITH p AS MATERIALIZED (
     SELECT j.*, p.state, p.deliveries, p.available_at, p.node, p.claimed_at, p.finished_at, p.result, q.name AS queue,
         q.priority_order
@@ -46,7 +46,7 @@ SELECT COALESCE(p.state, 2), COALESCE(s.name, p.queue),
     p.available_at, p.created_at, COALESCE(p.first_claimed_at, h.created_at, p.claimed_at),
     COALESCE(h.created_at, p.claimed_at, CASE WHEN p.deliveries = 1 THEN p.first_claimed_at
         ELSE GREATEST(p.first_claimed_at, a.at) END),
-    COALESCE(p.finished_at, d.dead_at), d.dead_at IS NOT NULL
+    COALESCE(p.finished_at, d.dead_at), d.dead_at IS NOT NULL, p.meta::text, p.max_deliveries
 FROM p LEFT JOIN h ON true
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = p.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = p.seq AND d.deliveries >= 0 LIMIT 1) d ON true

@@ -1,9 +1,14 @@
 """Home, health, queues, metadata, stats (seed 001)."""
 
+from typing import Any
+
 import pytest
 
 from django_leasequeue import engine
+from django_leasequeue.engine import Operation
 from django_leasequeue.engine.clock import Clock
+from django_leasequeue.engine.queues import routing
+from django_leasequeue.http.running import Runner
 
 from .conftest import Zaqar
 
@@ -26,10 +31,10 @@ class TestBase:
     def test_health_is_503_when_the_database_does_not_answer(
         self, zaqar: Zaqar, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(*_: object, **__: object) -> None:
+        async def fail(*_: object, **__: object) -> None:
             raise ConnectionError
 
-        monkeypatch.setattr("django_leasequeue.http.zaqar.home.engine.run", fail)
+        monkeypatch.setattr("django_leasequeue.http.running.Runner.run", fail)
         answer = zaqar("GET", "/v1/health")
         assert answer.status_code == 503
         assert answer["Retry-After"]
@@ -96,6 +101,7 @@ class TestQueues:
         url = "/v1/queues?limit=2&detailed=True"
         while (answer := zaqar("GET", url)).status_code == 200:
             document = answer.json()
+            assert answer["Content-Location"] == url
             assert [link["rel"] for link in document["links"]] == ["next"]
             seen += [entry["name"] for entry in document["queues"]]
             assert all(entry["metadata"] == {"n": entry["name"]} for entry in document["queues"])
@@ -111,6 +117,27 @@ class TestQueues:
     )
     def test_bad_queries(self, zaqar: Zaqar, query: str) -> None:
         assert zaqar("GET", f"/v1/queues?{query}").status_code == 400
+
+    def test_lists_and_queues_are_of_all_databases(self, zaqar: Zaqar, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = Runner.run
+        asked: list[str] = []
+
+        async def both(runner: Runner, operation: Operation[Any]) -> Any:
+            """Answer for the database ``far`` as well, which has the same queues."""
+            asked.append(runner.using)
+            return await run(Runner("default", threaded=runner.threaded), operation)
+
+        for name in ("b", "far", "a"):
+            zaqar("PUT", f"/v1/queues/{name}")
+        monkeypatch.setattr(routing, "aliases", lambda: ["default", "far"])
+        monkeypatch.setattr(routing, "alias_of", lambda _, queue: "far" if queue == "far" else "default")
+        monkeypatch.setattr(Runner, "run", both)
+        found = zaqar("GET", "/v1/queues?limit=4").json()["queues"]
+        assert ([queue["name"] for queue in found], asked) == (["a", "a", "b", "b"], ["default", "far"])
+        for name in ("far", "a"):
+            asked.clear()
+            assert zaqar("GET", f"/v1/queues/{name}").status_code == 204
+            assert asked == ["far" if name == "far" else "default"]
 
     def test_projects_never_see_each_other(self, zaqar: Zaqar) -> None:
         zaqar("PUT", "/v1/queues/mine")
@@ -133,6 +160,15 @@ class TestMetadata:
     @pytest.mark.parametrize("raw", ["", "{", "[1]", '"text"', '{"a": NaN}', '{"a": "\\u0000"}', "[" * 100_000])
     def test_bad_documents(self, zaqar: Zaqar, queue: str, raw: str) -> None:
         assert zaqar("PUT", f"/v1/queues/{queue}/metadata", raw=raw).status_code == 400
+
+    @pytest.mark.parametrize("name", ["_", "_ttl", "__x"])
+    def test_names_that_begin_with_an_underscore_are_reserved(self, zaqar: Zaqar, queue: str, name: str) -> None:
+        url = f"/v1/queues/{queue}/metadata"
+        assert zaqar("PUT", url, {"kept": {"_inside": 1}, "a_b": 2, "": 3}).status_code == 204
+        answer = zaqar("PUT", url, {"new": 1, name: 2})
+        assert answer.status_code == 400
+        assert repr(name) in answer.json()["description"]
+        assert zaqar("GET", url).json() == {"kept": {"_inside": 1}, "a_b": 2, "": 3}
 
     def test_64_kib_is_the_limit(self, zaqar: Zaqar, queue: str) -> None:
         url = f"/v1/queues/{queue}/metadata"

@@ -364,7 +364,6 @@ def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "must be a dict"),
         ({"schedule": "@daily"}, "'task' is missing"),
         ({"task": REPORT}, "'schedule' is missing"),
         ({"task": REPORT, "schedule": "@daily", "cron": 1}, "'cron' is not one of"),

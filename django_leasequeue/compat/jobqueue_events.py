@@ -21,7 +21,7 @@ logger = logging.getLogger("django_leasequeue")
 
 SIGNALS: dict[str, Signal] = {
     "enqueued": signals.enqueued,
-    "started": signals.started,
+    "processing": signals.started,
     "completed": signals.completed,
     "failing": signals.failing,
     "failed": signals.failed,
@@ -30,6 +30,16 @@ SIGNALS: dict[str, Signal] = {
 }
 #: What the worker and the reaper could not do, as they log it.
 ERROR = "error"
+#: What the handlers of each event are called with. The queue itself has started and has stopped.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "started": (),
+    "stopped": (),
+    ERROR: ("error",),
+    **dict.fromkeys(SIGNALS, ("id",)),
+    "completed": ("id", "result"),
+    "failing": ("id", "error", "attempt"),
+    "failed": ("id", "error"),
+}
 
 
 class Events:
@@ -37,15 +47,11 @@ class Events:
 
     Args:
         queue: whose events.
-        result: makes a result of what the consumer's handler returned.
         payload: makes a payload of what the job holds.
     """
 
-    def __init__(
-        self, queue: Queue, result: Callable[[Any], Any] | None = None, payload: Callable[[Any], Any] | None = None
-    ) -> None:
+    def __init__(self, queue: Queue, payload: Callable[[Any], Any] | None = None) -> None:
         self._queue = queue
-        self._result = result or _unchanged
         self._payload = payload or _unchanged
         self._handlers: dict[str, list[Callable[..., Any]]] = {}
         self._receivers: list[tuple[Signal, Callable[..., None]]] = []
@@ -57,12 +63,15 @@ class Events:
         """Call ``handler`` with every such event.
 
         Raises:
-            InvalidOption: there is no such event, or the handler cannot be called.
+            InvalidOption: there is no such event, or the handler cannot be called with what the event brings.
         """
-        if event != ERROR and event not in SIGNALS:
-            raise InvalidOption(f"there is no event {event!r}; there are {', '.join([*SIGNALS, ERROR])}.")
+        if event not in ARGUMENTS:
+            raise InvalidOption(f"there is no event {event!r}; there are {', '.join(ARGUMENTS)}.")
         if not callable(handler):
             raise InvalidOption(f"the handler of an event must be a function; it is {handler!r}.")
+        arguments = ARGUMENTS[event]
+        if not takes(handler, len(arguments)):
+            raise InvalidOption(f"{event!r} calls handler({', '.join(arguments)}): {handler!r} does not take that.")
         self._handlers.setdefault(event, []).append(handler)
 
     def off(self, event: str, handler: Callable[..., Any]) -> None:
@@ -126,13 +135,26 @@ class Events:
 
     def _more(self, event: str, info: dict[str, Any]) -> tuple[Any, ...]:
         if event == "completed":
-            return (self._result(info["result"]),)
+            return (info["result"],)
         if event in ("failing", "failed"):
             error = error_of(info["job"], info["failure"], final=event == "failed")
             # For who puts it elsewhere. Errors of other calls know no payload.
             vars(error)["payload"] = self._payload(info["job"].payload)
-            return (error,)
+            return (error, info["job"].deliveries) if event == "failing" else (error,)
         return ()
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as its signature is known."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def error_of(job: Job, failure: Failure, *, final: bool) -> JobFailed:

@@ -6,8 +6,8 @@ import threading
 from contextlib import suppress
 
 
-class Bell:
-    """A binary semaphore: rings before or during a wait end it; several rings count as one.
+class WakeUp:
+    """A binary semaphore: a ``wake`` before or during a wait ends it; several count as one.
 
     Lighter than ``threading.Event`` (one lock instead of three objects), for one waiting thread.
     """
@@ -17,14 +17,14 @@ class Bell:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
-        #: For the owner's use: whether it is worth to ring.
+        #: For the owner's use: whether a ``wake`` is worth its cost.
         self.sleeping = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """End the current or the next wait, from any thread."""
-        with suppress(RuntimeError):  # it rings already
+        with suppress(RuntimeError):  # it was woken already
             self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until it rings, at most ``timeout`` seconds; return whether it did."""
+        """Sleep until somebody wakes it, at most ``timeout`` seconds; return whether somebody did."""
         return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))

@@ -26,19 +26,41 @@ class EnqueueResult(NamedTuple):
 
 
 class CancelResult(NamedTuple):
-    """What ``cancel`` found: ``cancelled``, ``processing``, ``completed``, ``failed`` or ``not_found``."""
+    """What ``cancel`` found: ``cancelled``, ``processing``, ``completed`` or ``not_found``."""
 
     status: str
 
 
+class UpdateResultTTLResult(NamedTuple):
+    """What ``update_result_ttl`` did: ``updated``, ``not_found`` or ``not_terminal``."""
+
+    status: str
+
+
+class SerializedError(NamedTuple):
+    """The last error of a job.
+
+    ``code`` is the class of the exception, or a word such as ``LEASE_EXPIRED``; ``stack`` is its traceback as text.
+    """
+
+    message: str
+    code: str | None = None
+    stack: str | None = None
+
+
 class MessageStatus(NamedTuple):
-    """Where a job is: ``queued``, ``processing``, ``failing``, ``completed`` or ``failed``; its runs so far."""
+    """Where a job is: ``queued``, ``processing``, ``failing``, ``completed`` or ``failed``; its runs so far.
+
+    ``result`` is that of a completed job, ``error`` that of one that is failing or has failed.
+    """
 
     id: str
     state: str
+    #: When it was enqueued (aware, UTC).
     created_at: datetime
     attempts: int
-    error: str | None = None
+    result: Any = None
+    error: SerializedError | None = None
 
 
 class AbortSignal:
@@ -68,6 +90,31 @@ class AbortSignal:
     async def wait_aborted(self) -> str:
         """Wait in a coroutine until the handler is to stop; return the reason."""
         return await self._control.wait_aborted()
+
+
+@dataclass(slots=True)
+class AfterExecutionContext:
+    """The run that ends a job, as ``after_execution`` sees it before anything is stored.
+
+    What the hook writes to ``result`` (of a completed run), ``error`` (of a failed one) and ``ttl`` counts.
+    """
+
+    id: str
+    payload: Any
+    #: Runs so far, this one included; how many there may be, 0 for any number.
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    #: ``completed`` or ``failed``.
+    status: str
+    result: Any
+    error: BaseException | None
+    #: Milliseconds for which result or error are remembered.
+    ttl: int
+    worker_id: str
+    started_at: datetime
+    finished_at: datetime
+    duration_ms: float
 
 
 @dataclass(frozen=True, slots=True)

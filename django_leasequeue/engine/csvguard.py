@@ -1,4 +1,4 @@
-"""Text in CSV files that people open in a spreadsheet. Imports nothing of Django: Spark's driver needs it."""
+"""Text in CSV files that people open in a spreadsheet."""
 
 from __future__ import annotations
 

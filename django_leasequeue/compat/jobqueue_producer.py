@@ -1,0 +1,228 @@
+"""What callers of ``compat.jobqueue`` do with jobs: add them, wait for them, ask about them, take them out."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+from .. import engine
+from ..engine.announce import announce
+from ..engine.jobs import results
+from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
+from ..engine.limits import MAX_SPAN_MS, check_integer
+from ..engine.operation import Steps, operation
+from ..queue import queue as queues
+from ..queue.calls import call, twin
+from ..queue.enqueue import CancelStatus
+from ..queue.outcomes import Receipt, result_of
+from .jobqueue_execution import TTL
+from .jobqueue_values import CancelResult, EnqueueResult, MessageStatus, Serde, SerializedError, UpdateResultTTLResult
+
+#: The most runs of a job.
+MAX_RUNS = 2**31 - 1
+
+
+def runs(retries: int | None, what: str) -> int | None:
+    """Return how often a job is run in all, ``None`` if nothing is said; 0 and 1 are one run.
+
+    Raises:
+        InvalidOption: it is not an integer from 0.
+    """
+    return None if retries is None else max(1, check_integer(retries, what, 0, MAX_RUNS))
+
+
+class Producer:
+    """The half of a queue that runs nothing.
+
+    Args:
+        storage: the queue's handle.
+        payload_serde: how payloads are written; JSON by default.
+        result_serde: how results are written; JSON by default.
+        max_retries: how often a job is run in all; ``None`` for as often as the queue says.
+        result_ttl: milliseconds for which ends are remembered; ``None`` for as long as the queue says.
+
+    Raises:
+        InvalidOption: an argument is not allowed.
+    """
+
+    def __init__(
+        self,
+        storage: queues.Queue,
+        *,
+        payload_serde: Serde | None = None,
+        result_serde: Serde | None = None,
+        max_retries: int | None = None,
+        result_ttl: int | None = None,
+    ) -> None:
+        self.queue = storage
+        self._payload_serde = payload_serde
+        self._result_serde = result_serde
+        self._runs = runs(max_retries, "max_retries")
+        self._result_ttl = result_ttl
+
+    @property
+    def using(self) -> str:
+        """Alias of the database that holds the queue."""
+        return self.queue.using
+
+    @call
+    @operation
+    def enqueue(
+        self, id: str, payload: Any = None, *, max_attempts: int | None = None, result_ttl: int | None = None
+    ) -> Steps[EnqueueResult]:
+        """Add a job unless its id is taken.
+
+        Args:
+            id: names the job: the same id is not run twice at once, nor again while its end is remembered.
+            payload: any JSON, or what the serde takes.
+            max_attempts: how often it is run in all; 0 and 1 are one run.
+            result_ttl: milliseconds for which its end is remembered; fixed by the first accepted enqueue.
+
+        Returns:
+            ``queued``, ``duplicate`` with the existing state, or ``completed`` with the result.
+
+        Raises:
+            InvalidOption, PayloadTooLarge, SerializerError: the job was refused; nothing was added.
+        """
+        job = engine.NewJob(self._written(payload), **self._options(id, max_attempts, result_ttl))
+        serializer = yield from self.queue.serializer_steps()
+        receipt: Receipt = (yield from self.queue.add_steps([job], serializer, results=True))[0]
+        if receipt.status == "completed":
+            return EnqueueResult("completed", None, self._result(receipt.result))
+        return EnqueueResult(receipt.status, receipt.state if receipt.status == "duplicate" else None)
+
+    aenqueue = twin(enqueue)
+
+    def enqueue_and_wait(
+        self,
+        id: str,
+        payload: Any = None,
+        *,
+        timeout: float = 30.0,
+        max_attempts: int | None = None,
+        result_ttl: int | None = None,
+    ) -> Any:
+        """Add a job, or join the one with its id, and wait for its result.
+
+        Args:
+            id, payload, max_attempts, result_ttl: as for ``enqueue``.
+            timeout: seconds.
+
+        Raises:
+            TimeoutError: not in time; the job goes on.
+            MaxRetriesError: it failed as often as it may. ``JobFailedError``: its handler gave up.
+            JobCancelledError: it was cancelled.
+        """
+        options = self._options(id, max_attempts, result_ttl)
+        return self._result(self.queue.enqueue_and_wait(self._written(payload), timeout=timeout, **options))
+
+    async def aenqueue_and_wait(
+        self,
+        id: str,
+        payload: Any = None,
+        *,
+        timeout: float = 30.0,  # noqa: ASYNC109  (the same call as the thread's)
+        max_attempts: int | None = None,
+        result_ttl: int | None = None,
+    ) -> Any:
+        """Async twin of ``enqueue_and_wait``."""
+        options = self._options(id, max_attempts, result_ttl)
+        return self._result(await self.queue.aenqueue_and_wait(self._written(payload), timeout=timeout, **options))
+
+    @call
+    @operation
+    def cancel(self, id: str) -> Steps[CancelResult]:
+        """Take out a job that nobody runs, or forget one that failed; its id is free again at once.
+
+        Returns:
+            ``cancelled``, ``processing``, ``completed`` or ``not_found``.
+        """
+        answer: CancelStatus = yield from queues.Queue.cancel.plan(self.queue, id).steps()  # type: ignore[attr-defined]  # made by call
+        if answer is CancelStatus.FAILED:
+            row = yield from self.queue.status_steps(id)
+            answer = CancelStatus.NOT_FOUND if row is None else answer
+            if row is not None and (yield from self._forgotten(row)):
+                answer = CancelStatus.CANCELLED
+        return CancelResult(str(answer))
+
+    acancel = twin(cancel)
+
+    def _forgotten(self, row: Status) -> Steps[bool]:
+        name, project = self.queue.name, self.queue.project
+        if row.state != "failed" or not (yield from results.forget(name, row, project=project).steps()):
+            return False
+        yield from announce("cancelled", queue=name, project=project, seq=row.seq, key=row.key, name=row.name)
+        return True
+
+    @call
+    @operation
+    def get_status(self, id: str) -> Steps[MessageStatus | None]:
+        """Return where a job is, with its result or error; ``None`` if nothing is known of it (any more)."""
+        row = yield from self.queue.status_steps(id, INLINE_BYTES)
+        if row is None:
+            return None
+        result = (yield from self._result_steps(row)) if row.state == "completed" else None
+        error = _error_of(row) if row.state in ("failing", "failed") else None
+        return MessageStatus(id, row.state, row.created_at.astimezone(UTC), row.deliveries, result, error)
+
+    aget_status = twin(get_status)
+
+    @call
+    @operation
+    def get_result(self, id: str) -> Steps[Any]:
+        """Return the result of a completed job, ``None`` if there is none (yet, or any more)."""
+        row = yield from self.queue.status_steps(id, INLINE_BYTES)
+        return (yield from self._result_steps(row)) if row is not None and row.state == "completed" else None
+
+    aget_result = twin(get_result)
+
+    @call
+    @operation
+    def update_result_ttl(self, id: str, ttl: int) -> Steps[UpdateResultTTLResult]:
+        """Remember the end of a job that is completed or has failed for ``ttl`` milliseconds from now.
+
+        Returns:
+            ``updated``; ``not_found``; ``not_terminal`` for a job that has not ended: nothing was changed.
+
+        Raises:
+            InvalidOption: ``ttl`` is not a positive integer.
+        """
+        check_integer(ttl, "the result's time to live in milliseconds", 1, MAX_SPAN_MS)
+        row = yield from self.queue.status_steps(id)
+        if row is None:
+            return UpdateResultTTLResult("not_found")
+        if not row.ended:
+            return UpdateResultTTLResult("not_terminal")
+        name, project = self.queue.name, self.queue.project
+        changed = yield from results.update_result_ttl(name, ttl, seq=row.seq, project=project).steps()
+        return UpdateResultTTLResult("not_found" if changed is None else "updated")
+
+    aupdate_result_ttl = twin(update_result_ttl)
+
+    def _options(self, id: str, max_attempts: int | None, result_ttl: int | None) -> Any:
+        ttl = self._result_ttl if result_ttl is None else result_ttl
+        return {
+            "key": id,
+            "max_deliveries": self._runs if max_attempts is None else runs(max_attempts, "max_attempts"),
+            "result_ttl_ms": ttl,
+            "meta": None if ttl is None else {TTL: ttl},
+        }
+
+    def _written(self, payload: Any) -> Any:
+        return payload if self._payload_serde is None else self._payload_serde.serialize(payload)
+
+    def _payload(self, value: Any) -> Any:
+        return value if self._payload_serde is None else self._payload_serde.deserialize(value)
+
+    def _result(self, value: Any) -> Any:
+        """Return a result as its serde reads it; ``None`` where there is none."""
+        return value if self._result_serde is None or value is None else self._result_serde.deserialize(value)
+
+    def _result_steps(self, row: Status) -> Steps[Any]:
+        serializer = yield from self.queue.serializer_steps()
+        return self._result(result_of((yield from complete_steps(row)), serializer))
+
+
+def _error_of(row: Status) -> SerializedError:
+    traceback = row.errors[-1].get("traceback") if row.errors else None
+    return SerializedError(row.error or "", row.error_type, traceback or None)

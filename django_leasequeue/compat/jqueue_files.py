@@ -1,0 +1,160 @@
+"""Files that are read and written whole, each write only if nobody else wrote since: local ones and objects."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from ..exceptions import InvalidOption, StorageError
+
+#: Services of object storage, by the scheme of a URL.
+SERVICES = ("s3", "gs")
+
+
+class File(Protocol):
+    """A file with conditional writes."""
+
+    def read(self) -> tuple[bytes, Any]:
+        """Return the content, and what names this version of it."""
+        ...
+
+    def write(self, content: bytes, version: Any) -> bool:
+        """Replace the content if it is still of this version; return whether it was."""
+        ...
+
+
+def open_file(url: str) -> File:
+    """Return the file that a URL names: a path, ``file://``, ``s3://`` or ``gs://``.
+
+    Raises:
+        InvalidOption: there is no such kind of URL, or its package is missing.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in SERVICES:
+        if not parts.netloc or not parts.path.strip("/"):
+            raise InvalidOption(f"{url!r} must name a bucket and an object: {parts.scheme}://bucket/path/of/the.json.")
+        return ObjectFile(f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/"))
+    if parts.scheme == "file":
+        return LocalFile(Path(unquote(parts.path)))
+    if "://" in url:
+        raise InvalidOption(f"{url!r} must be a path, or begin with file://, s3:// or gs://.")
+    return LocalFile(Path(url))
+
+
+class LocalFile:
+    """A file of this machine, under the lock that jqueue takes.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> tuple[bytes, Any]:
+        """Return the content, which is its own version.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                content = file.read()
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be read: {error}", error) from error
+        return content, content
+
+    def write(self, content: bytes, version: Any) -> bool:
+        """Replace the content if it is still ``version``; return whether it was.
+
+        What both begin with is left alone: whoever is killed meanwhile leaves that, and a part of what is new.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        try:
+            with self._path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                found = file.read()
+                if found != version:
+                    return False
+                kept = _common(found, content)
+                file.truncate(kept)
+                file.seek(kept)
+                file.write(content[kept:])
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be written: {error}", error) from error
+        return True
+
+
+def _common(first: bytes, second: bytes) -> int:
+    """Return how many bytes two contents begin with alike."""
+    if second.startswith(first):
+        return len(first)
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
+class ObjectFile:
+    """An object of S3 or Google Cloud Storage. Credentials and endpoints come from the environment.
+
+    Args:
+        bucket: its URL, such as ``s3://bucket``.
+        path: of the object.
+
+    Raises:
+        InvalidOption: the extra ``objects`` is not installed.
+    """
+
+    def __init__(self, bucket: str, path: str) -> None:
+        try:
+            import obstore
+            from obstore import exceptions
+            from obstore.store import from_url
+        except ImportError as error:
+            raise InvalidOption(
+                'Objects need the package obstore: pip install "django-leasequeue[objects]".'
+            ) from error
+        self._obstore, self._refused, self._failed = obstore, exceptions.PreconditionError, exceptions.BaseError
+        self._name, self._path = f"{bucket}/{path}", path
+        try:
+            self._store = from_url(bucket)
+        except self._failed as error:
+            raise InvalidOption(f"{bucket} cannot be used: {error}") from error
+
+    def read(self) -> tuple[bytes, Any]:
+        """Return the content, and its tag and generation.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        try:
+            found = self._obstore.get(self._store, self._path)
+            version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
+            return bytes(found.bytes()), version
+        except (OSError, self._failed) as error:
+            raise self._error("read", error) from error
+
+    def write(self, content: bytes, version: Any) -> bool:
+        """Replace the object if it still has this tag; return whether it had.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        try:
+            self._obstore.put(self._store, self._path, content, mode=version, use_multipart=False)
+        except self._refused:
+            return False
+        except (OSError, self._failed) as error:
+            raise self._error("written", error) from error
+        return True
+
+    def _error(self, done: str, error: Exception) -> StorageError:
+        says = next(iter(str(error).splitlines()), "")  # the rest is for the makers of the client
+        return StorageError(f"{self._name} cannot be {done}: {says}", error)

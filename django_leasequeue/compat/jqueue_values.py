@@ -1,0 +1,168 @@
+"""What callers of ``compat.jqueue`` get: jobs, pictures of a queue, and ids that know their lease."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+from ..engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
+from ..exceptions import InvalidOption
+from ..queue import job as leases
+
+
+class JobStatus(StrEnum):
+    """Where a job is."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    DEAD = "dead"
+
+
+class JobId(str):
+    """A job's id. Out of ``dequeue`` it knows the lease: it ends and keeps this delivery, and no other."""
+
+    __slots__ = ("lease",)
+
+    lease: leases.Job | None
+
+    def __new__(cls, text: object, lease: leases.Job | None = None) -> Self:
+        made = super().__new__(cls, text)
+        made.lease = lease
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job at one instant. Times are aware and in UTC; a lower ``priority`` is processed first."""
+
+    id: str
+    entrypoint: str
+    payload: bytes
+    status: JobStatus
+    priority: int
+    created_at: datetime
+    #: When its lease was taken or renewed last, ``None`` while it is queued.
+    heartbeat_at: datetime | None = None
+
+    def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
+        """Return the fields as a dict, the payload as base64 text.
+
+        Args:
+            mode: ``python``, or ``json`` for status and times as text, too.
+        """
+        dumped: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        dumped |= {"id": str(self.id), "payload": base64.b64encode(self.payload).decode()}
+        if _is_json(mode):
+            times = {name: _text(dumped[name]) for name in ("created_at", "heartbeat_at")}
+            dumped |= {"status": str(self.status), **times}
+        return dumped
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """Return the fields as JSON text, the payload as base64.
+
+        Args:
+            indent: spaces of a level; ``None`` for one line.
+        """
+        return _dumps(self.model_dump(mode="json"), indent)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A picture of a queue at one instant: the queued jobs in the order of their processing, then those in progress."""
+
+    jobs: tuple[Job, ...]
+    #: Grows with every write.
+    version: int
+    #: Whether all jobs are in it; ``False`` says that there are more, queued or in progress, than were asked for.
+    complete: bool = True
+
+    def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job, ...]:
+        """Return the queued jobs, by priority and age; of one entrypoint or of all."""
+        return tuple(
+            job for job in self.jobs if job.status is JobStatus.QUEUED and entrypoint in (None, job.entrypoint)
+        )
+
+    def in_progress_jobs(self) -> tuple[Job, ...]:
+        """Return the jobs that somebody holds."""
+        return tuple(job for job in self.jobs if job.status is JobStatus.IN_PROGRESS)
+
+    def find(self, job_id: str) -> Job | None:
+        """Return one job, ``None`` if it is not in the picture."""
+        return next((job for job in self.jobs if job.id == job_id), None)
+
+    def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
+        """Return the picture as a dict; see ``Job.model_dump``."""
+        jobs = [job.model_dump(mode=mode) for job in self.jobs]
+        shown = jobs if _is_json(mode) else tuple(jobs)
+        return {"jobs": shown, "version": self.version, "complete": self.complete}
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """Return the picture as JSON text; see ``Job.model_dump_json``."""
+        return _dumps(self.model_dump(mode="json"), indent)
+
+
+def payload_of(given: bytes | str) -> bytes:
+    """Return a payload: bytes as they are, text as the base64 that it has to be.
+
+    Raises:
+        InvalidOption: it is neither.
+    """
+    if isinstance(given, str):
+        try:
+            return base64.b64decode(given, validate=True)
+        except ValueError as error:
+            raise InvalidOption(f"a payload that is text must be base64: {error}. Give bytes.") from error
+    if not isinstance(given, bytes):
+        raise InvalidOption(f"the payload must be bytes, or base64 as text; it is a {type(given).__name__}.")
+    return given
+
+
+def tag_of(entrypoint: str) -> str:
+    """Return the tag by which jobs of an entrypoint are found: its text, or a digest where that cannot be a tag.
+
+    Raises:
+        InvalidOption: it is not text that can be stored.
+    """
+    if not isinstance(entrypoint, str):
+        raise InvalidOption(f"the entrypoint must be text; it is a {type(entrypoint).__name__}.")
+    try:
+        raw = entrypoint.encode()
+    except UnicodeEncodeError:
+        raw = b"\x00"
+    if b"\x00" in raw:
+        raise InvalidOption(f"the entrypoint must be text without NUL and lone surrogates; it is {entrypoint[:80]!r}.")
+    return entrypoint if 0 < len(raw) <= MAX_TAG_BYTES else f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+def place_of(entrypoint: str) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the name and the metadata of a job of an entrypoint: one of them says it, where it is not empty."""
+    if len(entrypoint.encode()) > MAX_KEY_BYTES:
+        return None, {"entrypoint": entrypoint}
+    return entrypoint or None, None
+
+
+def entrypoint_of(name: str | None, meta: Any) -> str:
+    """Return the entrypoint of a job with this name and metadata."""
+    if name is None and isinstance(meta, Mapping):
+        return str(meta.get("entrypoint", ""))
+    return name or ""
+
+
+def _is_json(mode: str) -> bool:
+    if mode not in ("python", "json"):
+        raise InvalidOption(f"mode must be 'python' or 'json'; it is {mode!r}.")
+    return mode == "json"
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat().replace("+00:00", "Z")
+
+
+def _dumps(value: Any, indent: int | None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=(",", ":") if indent is None else None)

@@ -1,0 +1,227 @@
+"""Every key of ``LEASEQUEUE``: its type, its range and its default. ``docs/reference/settings.md`` is their page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from .loader import Range
+
+Count = Annotated[int, Range(1)]
+Seconds = Annotated[float, Range(0.01, 86_400)]
+SecondsOrZero = Annotated[float, Range(0, 86_400)]
+Days = Annotated[float, Range(0)]
+
+
+@dataclass(frozen=True, slots=True)
+class ZaqarLimits:
+    """``LEASEQUEUE["API"]["ZAQAR"]``: limits of ``/v1/queues``. Sizes in characters, times in seconds."""
+
+    MAX_QUEUES_PER_PAGE: Count = 20
+    MAX_MESSAGES_PER_PAGE: Count = 20
+    MAX_MESSAGES_PER_CLAIM: Count = 20
+    DEFAULT_PAGE: Count = 10
+    #: Bytes.
+    MAX_QUEUE_NAME_BYTES: Count = 64
+    MAX_METADATA_SIZE: Count = 65_536
+    MAX_MESSAGES_SIZE: Count = 262_144
+    MIN_MESSAGE_TTL: Count = 60
+    MAX_MESSAGE_TTL: Count = 1_209_600
+    MIN_CLAIM_TTL: Count = 60
+    MAX_CLAIM_TTL: Count = 43_200
+    MIN_CLAIM_GRACE: Count = 60
+    MAX_CLAIM_GRACE: Count = 43_200
+    #: Seconds that proxies and clients may keep the home document.
+    HOME_MAX_AGE: Count = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """``LEASEQUEUE["API"]``: the HTTP doors."""
+
+    #: Who may come in: "keys" (a key, or the host's authentication), "open" (everybody), "auto" (open with DEBUG).
+    ACCESS: Literal["auto", "keys", "open"] = "auto"
+    #: The host's own DRF authentication classes, by dotted path, asked after our keys.
+    AUTHENTICATION_CLASSES: tuple[str, ...] = ()
+    #: Dotted path of ``grants(request) -> Access | None`` for requests that the host authenticated; None: our default.
+    GRANTS: str | None = None
+    #: Seconds that a key is trusted without looking at the database again: how long a revoked one may still work.
+    KEY_CACHE_SECONDS: SecondsOrZero = 2.0
+    #: Keys that nobody knows which one client's address may try in a minute, counted by each server process; None: any.
+    UNKNOWN_KEYS_PER_MINUTE: Annotated[int | None, Range(1)] = 300
+    #: Proxies of ours before the server: so many last entries of X-Forwarded-For are theirs. 0: the header is not read.
+    PROXIES: Annotated[int, Range(0)] = 0
+    #: Requests a second of a key that names no rate; None: not limited.
+    RATE_PER_SECOND: Annotated[int | None, Range(1)] = None
+    #: The Django cache that counts requests. Server processes count together only if they share it.
+    THROTTLE_CACHE: str = "default"
+    #: Bytes of a request's body.
+    MAX_BODY_BYTES: Count = 67_108_864
+    #: How deep JSON may be nested.
+    MAX_DEPTH: Count = 100
+    #: Seconds that the counters in answers about long queues may be old; 0: count for every answer.
+    COUNT_SECONDS: SecondsOrZero = 1.0
+    #: Streams (work, watch) of one server process. A key gets another one while it has fewer than are free.
+    MAX_STREAMS: Annotated[int, Range(0)] = 2_000
+    #: Topics of one watch.
+    MAX_WATCHED: Count = 100
+    #: Seconds of silence on a stream before a heartbeat.
+    HEARTBEAT_SECONDS: Seconds = 15.0
+    #: Seconds between two looks whether the key of an open stream may still see what it streams.
+    RECHECK_SECONDS: Annotated[float, Range(0.1, 86_400)] = 10.0
+    #: Seconds that the URL of a watch can be opened.
+    WATCH_SECONDS: Count = 86_400
+    #: Limits of the door ``/v1/queues``.
+    ZAQAR: ZaqarLimits = ZaqarLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """``LEASEQUEUE["WORKER"]``: what a worker does. Times in seconds unless the name says ms."""
+
+    #: Names of queues in order of preference; none or "*" for all of the project.
+    queues: tuple[str, ...] = ()
+    project: str = ""
+    #: Alias of the database; "" for the one that holds the queues.
+    database: str = ""
+    #: Threads for sync functions.
+    concurrency: Annotated[int, Range(1, 1_000)] = 8
+    #: Coroutines at once; 0 for as many as threads.
+    async_concurrency: Annotated[int, Range(0, 100_000)] = 0
+    #: Processes, each with threads and an event loop of its own.
+    processes: Annotated[int, Range(1, 256)] = 1
+    #: Jobs claimed ahead at most, while jobs are short; 0 claims only what can start at once.
+    prefetch: Annotated[int, Range(0, 10_000)] = 1_000
+    #: Results written with one statement at most (an engine's call takes a thousand); 1 switches the collecting off.
+    ack_batch: Annotated[int, Range(1, 1_000)] = 500
+    #: How long a result waits for others while the worker is busy.
+    ack_ms: Annotated[float, Range(0, 1_000)] = 5.0
+    #: Stop when no job is ready.
+    burst: bool = False
+    #: Stop after so many jobs; 0 for no end.
+    max_jobs: Annotated[int, Range(0)] = 0
+    #: A look without being told, as a backstop.
+    poll: Annotated[float, Range(0.01, 3_600)] = 5.0
+    #: How long a job may go on after its timeout (the soft one) before its process is replaced; 0 for ever.
+    timeout_grace: SecondsOrZero = 10.0
+    #: How long a stop waits for running jobs.
+    drain_timeout: SecondsOrZero = 25.0
+    #: The worker's name; "" for one from host, process and chance.
+    node: str = ""
+    #: Whether this worker also does the reaper's duties, if no other leads.
+    reaper: bool = True
+    #: Dotted path of the ``Handler`` that runs jobs.
+    handler: str = "django_leasequeue.tasks.handler.TaskHandler"
+    #: Address of the health page; 0 for none.
+    health_host: str = "127.0.0.1"
+    health_port: Annotated[int, Range(0, 65_535)] = 0
+    #: A file that is written anew every few seconds while the worker is healthy; "" for none.
+    health_file: str = ""
+    json_logs: bool = False
+
+    @property
+    def coroutines(self) -> int:
+        """How many async jobs run at once."""
+        return self.async_concurrency or self.concurrency
+
+    @property
+    def all_queues(self) -> bool:
+        """Whether the worker takes all queues of its project."""
+        return not self.queues or "*" in self.queues
+
+
+@dataclass(frozen=True, slots=True)
+class ReaperOptions:
+    """``LEASEQUEUE["REAPER"]``: how often the reaper does what."""
+
+    #: Seconds between two turns, by duty; ``None`` leaves a duty out.
+    INTERVALS: dict[str, Annotated[float | None, Range(0.01, 86_400)]] = field(default_factory=dict)
+    #: Seconds after which one that does not lead tries again (it hears at once of a leader that stops).
+    RETRY: Seconds = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """``LEASEQUEUE["LAKE"]``: the lake of events."""
+
+    #: Where it is: a directory, or a URL such as ``s3a://``.
+    PATH: str | None = None
+    #: The name under which retention knows it.
+    CONSUMER: str = "lake"
+    #: Days that retention waits for a consumer that is not seen; 0: for ever.
+    CONSUMER_LIMIT_DAYS: Days = 30.0
+    #: Whether retention waits until events are archived.
+    ARCHIVE: bool = False
+    #: Spark's master, or a Spark Connect server, and the heap of a local Spark.
+    MASTER: str | None = None
+    REMOTE: str | None = None
+    MEMORY: str | None = None
+    #: Further options of the Spark session.
+    CONF: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """``LEASEQUEUE["ADMIN"]``: the admin's pages."""
+
+    #: ``redact(value, *, kind, queue, task)``, or its dotted path: payloads are shown through it. None: ours.
+    REDACT: str | Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``LEASEQUEUE``."""
+
+    #: Alias of the database that holds the queues.
+    DATABASE: str = "default"
+    #: Optional dotted path of ``route(project, queue) -> alias`` for queues spread over several databases.
+    ROUTER: str | None = None
+    #: Queues to make at migrate: {name: {"preset": ..., option: value}}.
+    QUEUES: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Preset of a queue of which nothing is said.
+    DEFAULT_PRESET: Literal["topics", "zaqar", "codeq", "jqueue", "jobqueue", "django"] = "django"
+    #: Whether the first job of an unknown queue makes the queue.
+    AUTO_CREATE: bool = True
+    #: Async calls: "native" (own async connections), "thread" (Django's connection), "auto" (native, unless the test
+    #: tools of this package are in use: see ``process.Switches``).
+    ASYNC: Literal["auto", "native", "thread"] = "auto"
+    #: Async connections of one event loop and alias at most.
+    ASYNC_POOL_SIZE: Count = 10
+    #: Seconds to wait for an async connection.
+    ASYNC_POOL_TIMEOUT: Seconds = 10.0
+    #: Seconds that PostgreSQL gets for a statement of a worker, a heartbeat, a listener, an async call or an HTTP
+    #: request, then its connection is made anew; 0: any number.
+    STATEMENT_TIMEOUT: SecondsOrZero = 30.0
+    #: Connection string for LISTEN when the alias is behind a pooler in transaction mode; "" = poll only.
+    LISTEN_DSN: str | None = None
+    #: Serializers beside "json", "bytes" and "msgpack": {name: dotted path of a module or object with dumps and loads,
+    #: or a pair of paths}.
+    SERIALIZERS: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
+    #: Bytes of one payload (data, meta and body together) and of one result.
+    MAX_PAYLOAD_BYTES: Count = 1_048_576
+    MAX_RESULT_BYTES: Count = 16_777_216
+    #: Jobs of one enqueue call.
+    MAX_ENQUEUE: Count = 10_000
+    #: Rows of one page of a listing.
+    MAX_PAGE: Count = 1_000
+    #: Counts are exact up to here; beyond it they come from samples.
+    COUNT_CAP: Annotated[int, Range(0)] = 10_000
+    #: Rows of one partition of the lease log; a row is of up to a thousand jobs.
+    EVENT_PARTITION_ROWS: Count = 500_000
+    #: Partitions made ahead.
+    EVENT_PARTITIONS_AHEAD: Annotated[int, Range(1, 100)] = 3
+    #: Days that events are kept; 0 = for ever.
+    EVENT_RETENTION_DAYS: Days = 7.0
+    #: Days that samples of queue figures are kept.
+    STAT_RETENTION_DAYS: Days = 7.0
+    #: Days that the rows of workers are kept that are not seen any more.
+    WORKER_RETENTION_DAYS: Days = 1 / 24
+    #: Recurring tasks: {name: {"task": ..., "schedule": "*/5 * * * *", ...}}.
+    RECURRING: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: What the parts do.
+    REAPER: ReaperOptions = ReaperOptions()
+    WORKER: WorkerOptions = WorkerOptions()
+    LAKE: LakeOptions = LakeOptions()
+    API: ApiOptions = ApiOptions()
+    ADMIN: AdminOptions = AdminOptions()

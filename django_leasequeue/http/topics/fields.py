@@ -1,0 +1,245 @@
+"""Fields of the bodies of topics: lists of records, jobs, leases and topics, with their limits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rest_framework.exceptions import ErrorDetail, ValidationError
+
+from ... import conf
+from ...engine import NewJob, parse_token
+from ...engine.jobs.enqueue import check_meta
+from ...engine.limits import MAX_BATCH, MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS, MAX_TAG_BYTES
+from ...engine.topics.log import MAX_NODES
+from ...exceptions import InvalidOption
+from .. import payload
+from ..fields import Field, storable
+from ..schema import describe_field
+from .config import NAME_PATTERN, check_name
+
+#: Limits of one record.
+MAX_META_BYTES = 16_384
+MAX_META_KEYS = 64
+MAX_PRIORITY = 32_767
+#: The fields of one record.
+RECORD_FIELDS = frozenset({"data", "tag", "node", "meta", "priority", "delay_ms"})
+
+_TOKEN = re.compile(r"lease_[0-9a-f]{1,64}\Z")
+#: A claim that does not exist: numbers begin at 1.
+NO_CLAIM = 0
+
+
+def invalid(message: str, code: str = "invalid_request") -> ValidationError:
+    """Return the error of a field, with a code of the errors' table."""
+    return ValidationError([ErrorDetail(message, code)])
+
+
+class Records(Field):
+    """The records of a write, as jobs of the engine."""
+
+    def to_internal_value(self, data: Any) -> list[NewJob]:
+        if not isinstance(data, list) or not data:
+            raise invalid('records must be a list of at least one record: [{"data": ...}].')
+        limit = conf.settings.MAX_ENQUEUE
+        if len(data) > limit:
+            raise invalid(f"records: at most {limit} at a time, there are {len(data)}. Split them.", "batch_too_large")
+        return [_record(number, item) for number, item in enumerate(data)]
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+def _record(number: int, item: Any) -> NewJob:
+    if not isinstance(item, dict):
+        raise invalid(f"records[{number}] must be an object with data.")
+    if "data" not in item:
+        raise invalid(f"records[{number}].data is missing (null is a value).")
+    meta = item.get("meta")
+    return NewJob(
+        data=item["data"],
+        tag=_short(number, "tag", item.get("tag"), MAX_TAG_BYTES),
+        origin=_short(number, "node", item.get("node"), MAX_NODE_BYTES),
+        meta=None if meta is None else _meta(number, meta),
+        priority=_whole(number, "priority", item.get("priority"), -MAX_PRIORITY, MAX_PRIORITY),
+        delay_ms=_whole(number, "delay_ms", item.get("delay_ms"), 0, MAX_SPAN_MS),
+    )
+
+
+def _whole(number: int, name: str, value: Any, low: int, high: int) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high):
+        raise invalid(f"records[{number}].{name} must be an integer from {low} to {high}.")
+    return value
+
+
+def _short(number: int, name: str, value: Any, high: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < storable(value) <= high:
+        raise invalid(f"records[{number}].{name} must be 1 to {high} bytes of text without NUL.")
+    return value
+
+
+def _meta(number: int, meta: Any) -> dict[str, Any]:
+    if not isinstance(meta, dict):
+        raise invalid(f"records[{number}].meta must be an object.")
+    if len(meta) > MAX_META_KEYS:
+        raise invalid(f"records[{number}].meta may have {MAX_META_KEYS} keys; it has {len(meta)}.")
+    if payload.size(meta) > MAX_META_BYTES:
+        raise invalid(f"records[{number}].meta may have {MAX_META_BYTES} bytes. Put more into data.")
+    try:
+        check_meta(meta, f"records[{number}].meta")
+    except InvalidOption as error:
+        raise invalid(str(error)) from error
+    return meta
+
+
+class Seqs(Field):
+    """The numbers of jobs."""
+
+    def to_internal_value(self, data: Any) -> list[int]:
+        if not isinstance(data, list) or not data:
+            raise invalid("seqs must be a list of at least one number, as a claim gave them.")
+        if len(data) > MAX_BATCH:
+            raise invalid(f"seqs: at most {MAX_BATCH} at a time, there are {len(data)}. Split them.", "batch_too_large")
+        for seq in data:
+            if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
+                raise invalid(f"seqs must be integers from 0 to {MAX_SEQ}; there is {str(seq)[:40]!r}.")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+class LeaseIds(Field):
+    """Lease tokens, as claims gave them."""
+
+    def to_internal_value(self, data: Any) -> list[tuple[int, int]]:
+        if not isinstance(data, list):
+            raise invalid("lease_ids must be a list with one token for each of the seqs.")
+        if len(data) > MAX_BATCH:
+            raise invalid(f"lease_ids: at most {MAX_BATCH} at a time, there are {len(data)}.", "batch_too_large")
+        return [_token(token) for token in data]
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+def _token(token: Any) -> tuple[int, int]:
+    if not isinstance(token, str) or not _TOKEN.match(token):
+        raise invalid(
+            f"lease_ids: a token is 'lease_' and hex digits, as a claim gave it; there is {str(token)[:80]!r}."
+        )
+    try:
+        claim, seq = parse_token(token)
+    except InvalidOption:  # well formed, but nothing that we ever gave: no lease has it
+        return NO_CLAIM, NO_CLAIM
+    return (claim, seq) if claim <= MAX_SEQ else (NO_CLAIM, seq)
+
+
+class Results(Field):
+    """Results of jobs: any JSON."""
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        if not isinstance(data, list):
+            raise invalid("results must be a list with one result for each of the seqs; null where there is none.")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+class Nodes(Field):
+    """One node, or several."""
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        nodes = [data] if isinstance(data, str) else data
+        if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
+            raise invalid(f"node must be a name or a list of at most {MAX_NODES} names.")
+        for node in nodes:
+            if not isinstance(node, str) or not 0 < storable(node) <= MAX_NODE_BYTES:
+                raise invalid(f"node must be 1 to {MAX_NODE_BYTES} bytes of text without NUL.")
+        return nodes
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+class Starts(Field):
+    """Topics to watch, and where to begin."""
+
+    def to_internal_value(self, data: Any) -> dict[str, int]:
+        limit = conf.settings.API.MAX_WATCHED
+        if not isinstance(data, dict) or not data or len(data) > limit:
+            raise invalid(f'topics must be an object of 1 to {limit} topics and numbers: {{"orders": 0}}.')
+        for name, seq in data.items():
+            try:
+                check_name(name)
+            except InvalidOption as error:
+                raise invalid(str(error)) from error
+            if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
+                raise invalid(f"topics.{name} must be an integer from 0 to {MAX_SEQ}.")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+_RECORD = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {"description": "Any JSON, at most 1 MiB together with meta."},
+        "tag": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
+        "node": {
+            "type": ["string", "null"],
+            "minLength": 1,
+            "maxLength": MAX_NODE_BYTES,
+            "description": "The producer.",
+        },
+        "meta": {
+            "type": ["object", "null"],
+            "maxProperties": MAX_META_KEYS,
+            "propertyNames": {"pattern": "^([^$]|$)"},
+            "description": "At most 16 KiB; names that begin with `$` are reserved.",
+        },
+        "priority": {
+            "type": ["integer", "null"],
+            "minimum": -MAX_PRIORITY,
+            "maximum": MAX_PRIORITY,
+            "description": "Of a job, where the topic has a `priority_order`. An extension.",
+        },
+        "delay_ms": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": MAX_SPAN_MS,
+            "description": "How long a job is held back before it can be claimed. An extension.",
+        },
+    },
+}
+_SEQ = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
+
+describe_field(Records, lambda field: {"type": "array", "minItems": 1, "maxItems": 10_000, "items": _RECORD})
+describe_field(Seqs, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _SEQ})
+describe_field(
+    LeaseIds,
+    lambda field: {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MAX_BATCH,
+        "items": {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"},
+    },
+)
+describe_field(Results, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": {}})
+_NODE = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
+describe_field(Nodes, lambda field: {"oneOf": [_NODE, {"type": "array", "maxItems": MAX_NODES, "items": _NODE}]})
+describe_field(
+    Starts,
+    lambda field: {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 100,
+        "propertyNames": {"pattern": NAME_PATTERN},
+        "additionalProperties": _SEQ,
+    },
+)

@@ -1,0 +1,133 @@
+"""What lives as long as the process: switches, what is remembered, what threads and event loops share.
+
+Every fork hook, map of event loops and memory of a database that the package has is one of the classes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Inline(Protocol):
+    """Runs jobs here and now, in the place of workers."""
+
+    #: Whether it does so outside of transactions as well.
+    always: bool
+
+    def __call__(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Switches:
+    """What ``django_leasequeue.testing`` changes for tests; nothing else does."""
+
+    #: Whether ``ASYNC = "auto"`` means Django's connection in a thread, where async calls see what a test's transaction
+    #: holds, and not connections of their own.
+    django_connection: bool = False
+    #: What runs jobs where a caller waits for them inside a transaction that no worker sees.
+    inline: Inline | None = None
+
+
+switches = Switches()
+
+_forgetting: list[Callable[[], object]] = []
+
+
+def when_forgetting(function: Callable[[], object]) -> None:
+    """Have ``forget`` call a function that empties a memory."""
+    _forgetting.append(function)
+
+
+def forget() -> None:
+    """Forget what this process remembers of databases: between tests, which undo what they did."""
+    for function in _forgetting:
+        function()
+
+
+class Memory(dict[K, V]):
+    """What a process remembers of its databases: a dict that is emptied when it is full, and by ``forget``.
+
+    Args:
+        size: entries that it holds at most.
+    """
+
+    def __init__(self, size: int = 10_000) -> None:
+        super().__init__()
+        self._size = size
+        when_forgetting(self.clear)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self) >= self._size and key not in self:
+            self.clear()
+        super().__setitem__(key, value)
+
+
+class Shared(Generic[K, V]):
+    """What all threads of a process share, one object a key, made when it is first asked for.
+
+    Threads and connections do not come along into a forked child: it begins with none of them.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        # Another thread may have held the lock when the process was forked.
+        self._lock = threading.Lock()
+        self._made: dict[K, V] = {}
+
+    def get(self, key: K, make: Callable[[K], V], *, usable: Callable[[V], bool] | None = None) -> V:
+        """Return the object of a key.
+
+        Args:
+            key: whose.
+            make: makes it where there is none yet.
+            usable: whether one that is there will do; otherwise it is made anew.
+        """
+        with self._lock:
+            if key not in self._made or not (usable is None or usable(self._made[key])):
+                self._made[key] = make(key)
+            return self._made[key]
+
+    def clear(self) -> list[V]:
+        """Forget all of them; return them."""
+        with self._lock:
+            made, self._made = self._made, {}
+        return list(made.values())
+
+
+class PerLoop(Generic[V]):
+    """What the coroutines of one event loop share, made when it is first asked for; it goes with its loop.
+
+    Args:
+        make: makes it.
+    """
+
+    def __init__(self, make: Callable[[], V]) -> None:
+        self._make = make
+        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, V] = WeakKeyDictionary()
+
+    def get(self) -> V:
+        """Return the running loop's."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._made:
+            self._made[loop] = self._make()
+        return self._made[loop]
+
+    def pop(self) -> V | None:
+        """Forget the running loop's; return it if there was one."""
+        return self._made.pop(asyncio.get_running_loop(), None)
+
+    def items(self) -> list[tuple[asyncio.AbstractEventLoop, V]]:
+        """Return what there is, of all loops."""
+        return list(self._made.items())

@@ -1,0 +1,497 @@
+"""What who comes from job-queue relies on: a table in ``docs/how-to/move-from-jobqueue.md`` says the same in words."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_leasequeue import Queue as Handle
+from django_leasequeue.compat.jobqueue import (
+    AbortSignal,
+    AfterExecutionContext,
+    EnqueueResult,
+    Job,
+    JobFailedError,
+    MaxRetriesError,
+    Queue,
+)
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.tasks import FailForGood
+from tests.compat.test_jobqueue import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What is entered ends with the test."""
+    with ExitStack() as found:
+        yield found
+
+
+@pytest.fixture
+def release(stack: ExitStack) -> threading.Event:
+    """Set at the end of the test, so that no thread hangs for longer."""
+    event = threading.Event()
+    stack.callback(event.set)
+    return event
+
+
+def boom(job: Job) -> None:
+    raise ValueError("no disk")
+
+
+def kept_for(queue: Queue, id: str) -> float:
+    """Return for how many seconds the end of a job is remembered."""
+    status = queue.queue.get_status(id)
+    assert status is not None
+    assert status.expires_at is not None
+    assert status.finished_at is not None
+    return (status.expires_at - status.finished_at).total_seconds()
+
+
+class TestRuns:
+    @pytest.mark.parametrize(("retries", "runs"), [(0, 1), (1, 1), (2, 2)])
+    def test_max_retries_is_the_number_of_runs_and_0_is_one(self, retries: int, runs: int) -> None:
+        queue = Queue("jobs", max_retries=retries)
+        attempts: list[int] = []
+
+        @queue.execute
+        def handler(job: Job) -> None:
+            attempts.append(job.attempts)
+            raise ValueError("no disk")
+
+        with queue, pytest.raises(MaxRetriesError):
+            queue.enqueue_and_wait("id")
+        assert attempts == [*range(1, runs + 1)]
+        assert queue.get_status("id").state == "failed"  # type: ignore[union-attr]  # it is there
+
+    def test_of_one_job(self) -> None:
+        queue = Queue("jobs")
+        queue.execute(boom)
+        with queue:
+            for retries in (0, 1):
+                with pytest.raises(MaxRetriesError) as caught:
+                    queue.enqueue_and_wait(f"{retries}", max_attempts=retries)
+                assert caught.value.deliveries == 1
+
+    def test_of_a_handle_that_retries_without_end(self) -> None:
+        queue = Queue(Handle("jobs", preset="jobqueue", max_deliveries=0), max_retries=0)
+        queue.execute(boom)
+        with queue, pytest.raises(MaxRetriesError) as caught:
+            queue.enqueue_and_wait("id")
+        assert caught.value.deliveries == 1
+
+    @pytest.mark.parametrize("wrong", [-1, 1.5, True, "3"])
+    def test_refuses_what_is_no_number_of_runs(self, wrong: Any) -> None:
+        with pytest.raises(InvalidOption, match="max_retries must be an integer from 0"):
+            Queue("jobs", max_retries=wrong)
+        with pytest.raises(InvalidOption, match="max_attempts must be an integer from 0"):
+            Queue("jobs").enqueue("id", max_attempts=wrong)
+
+
+class TestHungHandlers:
+    def test_a_hung_run_is_told_leaves_its_slot_and_its_job_runs_again(
+        self, release: threading.Event, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        # The lease alone would not end within this test.
+        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=600_000), visibility_timeout=2_000, concurrency=1)
+        signals: list[AbortSignal] = []
+
+        @queue.execute
+        def handler(job: Job) -> str:
+            signals.append(job.signal)
+            if job.attempts == 1:
+                release.wait(60)
+            return f"run {job.attempts}"
+
+        stalled: list[str] = []
+        queue.on("stalled", stalled.append)
+        with queue:
+            assert queue.enqueue_and_wait("id", timeout=60) == "run 2"
+            assert not release.is_set()
+            assert (signals[0].aborted, signals[0].reason, signals[1].aborted) == (True, "lease_lost", False)
+            # What it still returns does not count.
+            release.set()
+            until(lambda: "Lease lost: what the job did does not count" in caplog.text)
+            assert queue.get_result("id") == "run 2"
+            assert queue.stop()
+        assert stalled == ["id"]
+
+    def test_its_slot_serves_other_jobs_meanwhile(self, release: threading.Event) -> None:
+        queue = Queue("jobs", visibility_timeout=2_000, concurrency=1, max_retries=1)
+        hung = threading.Event()
+
+        @queue.execute
+        def handler(job: Job) -> str:
+            if job.id == "hung":
+                hung.set()
+                release.wait(60)
+            return job.id
+
+        with queue:
+            queue.enqueue("hung")
+            assert hung.wait(30)
+            assert [queue.enqueue_and_wait(f"{n}", timeout=60) for n in range(3)] == ["0", "1", "2"]
+            until(lambda: queue.get_status("hung").state == "failed")  # type: ignore[union-attr]  # it is there
+            assert not release.is_set()
+            # What hangs still has not ended.
+            assert queue.stop(timeout=5) is False
+        error = queue.get_status("hung").error  # type: ignore[union-attr]  # it is there
+        assert error is not None
+        assert error.code == "LEASE_EXPIRED"
+
+    def test_a_coroutine_is_cancelled(self) -> None:
+        queue = Queue("jobs", visibility_timeout=2_000)
+        reasons: list[str] = []
+
+        @queue.execute
+        async def handler(job: Job) -> str:
+            if job.attempts == 1:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    reasons.append(job.signal.reason)
+                    raise
+            return f"run {job.attempts}"
+
+        with queue:
+            assert queue.enqueue_and_wait("id", timeout=60) == "run 2"
+        assert reasons == ["lease_lost"]
+
+    def test_it_is_tried_as_often_as_any_other(self, release: threading.Event) -> None:
+        queue = Queue("jobs", visibility_timeout=500, max_retries=2)
+        attempts: list[int] = []
+
+        @queue.execute
+        def handler(job: Job) -> None:
+            attempts.append(job.attempts)
+            release.wait(60)
+
+        with queue:
+            with pytest.raises(MaxRetriesError) as caught:
+                queue.enqueue_and_wait("id", timeout=60)
+            release.set()
+        assert attempts == [1, 2]
+        assert caught.value.error_type == "LEASE_EXPIRED"
+
+    def test_without_an_argument_it_is_the_length_of_the_queue_s_leases(self, release: threading.Event) -> None:
+        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=2_000))
+
+        @queue.execute
+        def handler(job: Job) -> str:
+            if job.attempts == 1:
+                assert job.signal.wait(60)
+            return f"run {job.attempts}"
+
+        with queue:
+            assert queue.enqueue_and_wait("id", timeout=60) == "run 2"
+
+    @pytest.mark.parametrize("wrong", [0, 99, 86_400_001, 1.5, True])
+    def test_refuses_other_times(self, wrong: Any) -> None:
+        with pytest.raises(InvalidOption, match="visibility_timeout must be an integer from 100 to 86400000"):
+            Queue("jobs", visibility_timeout=wrong)
+
+
+class TestAfterExecution:
+    def test_of_a_completed_run(self) -> None:
+        seen: list[AfterExecutionContext] = []
+
+        def hook(context: AfterExecutionContext) -> None:
+            seen.append(context)
+            context.result = {"shown": context.result["made"]}
+            context.ttl = 5_000
+            context.id, context.status = "another", "failed"
+
+        queue = Queue("jobs", worker_id="me", result_ttl=60_000, after_execution=hook)
+        queue.execute(lambda job: {"made": job.payload})
+        done: list[Any] = []
+        queue.on("completed", lambda id, result: done.append((id, result)))
+        with queue:
+            assert queue.enqueue_and_wait("id", 7) == {"shown": 7}
+            until(lambda: done)
+        assert done == [("id", {"shown": 7})]
+        assert kept_for(queue, "id") == 5
+        [context] = seen
+        assert (context.payload, context.attempts, context.max_attempts, context.error) == (7, 1, 3, None)
+        assert context.worker_id.startswith("me")
+        assert context.created_at <= context.started_at + timedelta(seconds=5)
+        assert context.started_at <= context.finished_at
+        assert context.duration_ms >= 0
+
+    @pytest.mark.parametrize(("given", "shown"), [({}, 3_600_000), ({"result_ttl": 9_000}, 9_000)])
+    def test_the_ttl_that_it_sees(self, given: dict[str, int], shown: int) -> None:
+        ttls: list[int] = []
+        queue = Queue("jobs", after_execution=lambda context: ttls.append(context.ttl))
+        queue.execute(lambda job: 1)
+        with queue:
+            queue.enqueue_and_wait("id", **given)
+        assert ttls == [shown]
+        assert kept_for(queue, "id") == shown / 1_000
+
+    def test_of_the_last_failed_run_only(self) -> None:
+        seen: list[tuple[int, str, str]] = []
+
+        def hook(context: AfterExecutionContext) -> None:
+            seen.append((context.attempts, context.status, str(context.error)))
+            context.error = RuntimeError("out of space")
+            context.ttl = 7_000
+
+        queue = Queue("jobs", max_retries=3, after_execution=hook)
+        queue.execute(boom)
+        with queue, pytest.raises(MaxRetriesError, match="out of space"):
+            queue.enqueue_and_wait("id")
+        assert seen == [(3, "failed", "no disk")]
+        assert kept_for(queue, "id") == 7
+
+    def test_of_a_run_that_gives_up(self) -> None:
+        def hook(context: AfterExecutionContext) -> None:
+            context.error = RuntimeError("never")
+            context.ttl = 7_000
+
+        queue = Queue("jobs", after_execution=hook)
+        attempts: list[int] = []
+
+        @queue.execute
+        def handler(job: Job) -> None:
+            attempts.append(job.attempts)
+            raise FailForGood("no use")
+
+        with queue, pytest.raises(JobFailedError, match="never"):
+            queue.enqueue_and_wait("id")
+        assert attempts == [1]
+        assert kept_for(queue, "id") == 7
+
+    def test_a_failure_stays_one(self) -> None:
+        def hook(context: AfterExecutionContext) -> None:
+            context.error, context.result, context.status = None, "saved", "completed"
+
+        queue = Queue("jobs", max_retries=1, after_execution=hook)
+        queue.execute(boom)
+        with queue, pytest.raises(MaxRetriesError, match="no disk"):
+            queue.enqueue_and_wait("id")
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_coroutine_functions_serve_too(self, is_async: bool) -> None:
+        async def hook(context: AfterExecutionContext) -> None:
+            await asyncio.sleep(0)
+            context.result += 1
+
+        async def in_a_coroutine(job: Job) -> int:
+            return int(job.payload)
+
+        queue = Queue("jobs", after_execution=hook)
+        queue.execute(in_a_coroutine if is_async else lambda job: int(job.payload))
+        with queue:
+            assert queue.enqueue_and_wait("id", 1) == 2
+
+    def test_it_sees_what_the_handler_returned_before_the_serde(self) -> None:
+        class Words:
+            def serialize(self, value: list[str]) -> bytes:
+                return " ".join(value).encode()
+
+            def deserialize(self, buffer: bytes) -> list[str]:
+                return buffer.decode().split()
+
+        queue = Queue(
+            "jobs",
+            payload_serde=Words(),
+            result_serde=Words(),
+            after_execution=lambda context: context.result.extend(context.payload),
+        )
+        queue.execute(lambda job: ["a"])
+        with queue:
+            assert queue.enqueue_and_wait("id", ["b", "c"]) == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("wrong", [0, "soon"])
+    def test_one_that_raises_or_says_nonsense_changes_nothing(
+        self, wrong: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def hook(context: AfterExecutionContext) -> None:
+            context.result, context.ttl = "spoilt", wrong
+
+        queue = Queue("jobs", after_execution=hook)
+        queue.execute(lambda job: "kept")
+        with queue:
+            assert queue.enqueue_and_wait("id") == "kept"
+        assert "after_execution raised" in caplog.text
+        with pytest.raises(InvalidOption, match="after_execution must be a function"):
+            Queue("jobs", after_execution="print")  # type: ignore[arg-type]  # on purpose
+
+
+class TestLife:
+    def test_a_handler_that_comes_after_the_start_runs(self) -> None:
+        queue = Queue("jobs")
+        with queue:
+            queue.enqueue("before")
+            queue.execute(lambda job: job.id)
+            assert queue.enqueue_and_wait("after") == "after"
+            until(lambda: queue.get_result("before") == "before")
+
+    @pytest.mark.usefixtures("closed_pools")
+    async def test_in_async_code_too(self) -> None:
+        queue = Queue("jobs")
+        async with queue:
+
+            @queue.execute
+            async def handler(job: Job) -> str:
+                return job.id
+
+            assert await queue.aenqueue_and_wait("id") == "id"
+
+    def test_the_queue_says_once_that_it_has_started_and_stopped(self) -> None:
+        queue = Queue("jobs")
+        heard: list[str] = []
+        queue.on("started", lambda: heard.append("started"))
+        queue.on("stopped", lambda: heard.append("stopped"))
+        assert queue.stop()
+        queue.start()
+        queue.start()
+        assert heard == ["started"]
+        assert queue.stop()
+        assert queue.stop()
+        assert heard == ["started", "stopped"]
+        with queue:
+            pass
+        assert heard == ["started", "stopped"] * 2
+
+    @pytest.mark.usefixtures("closed_pools")
+    async def test_and_in_async_code(self) -> None:
+        queue = Queue("jobs")
+        heard: list[str] = []
+        queue.on("started", lambda: heard.append("started"))
+        queue.on("stopped", lambda: heard.append("stopped"))
+        assert await queue.astop()
+        async with queue:
+            await queue.astart()
+        assert heard == ["started", "stopped"]
+
+    def test_a_handler_with_a_callback_is_refused(self) -> None:
+        with pytest.raises(InvalidOption, match="there is no callback"):
+            Queue("jobs").execute(lambda job, callback: callback(None, 1))
+
+    def test_a_handler_of_an_event_that_does_not_take_what_it_gets_is_refused(self) -> None:
+        queue = Queue("jobs")
+        with pytest.raises(InvalidOption, match=r"'failing' calls handler\(id, error, attempt\)"):
+            queue.on("failing", lambda id, error: None)
+        with pytest.raises(InvalidOption, match=r"'started' calls handler\(\)"):
+            queue.on("started", lambda id: None)
+        queue.on("failing", lambda *anything: None)
+
+
+class TestStatus:
+    def test_of_a_completed_job(self) -> None:
+        before = datetime.now(UTC) - timedelta(minutes=1)
+        queue = Queue("jobs")
+        queue.enqueue("id")
+        queue.queue.ack(queue.queue.claim()[0], {"a": [1]})
+        status = queue.get_status("id")
+        assert status is not None
+        assert (status.id, status.state, status.attempts) == ("id", "completed", 1)
+        assert (status.result, status.error) == ({"a": [1]}, None)
+        assert before < status.created_at <= datetime.now(UTC) + timedelta(minutes=1)
+
+    def test_of_a_large_result(self) -> None:
+        queue = Queue("jobs")
+        queue.enqueue("id")
+        queue.queue.ack(queue.queue.claim()[0], "x" * 200_000)
+        assert queue.get_status("id").result == "x" * 200_000  # type: ignore[union-attr]  # it is there
+
+    @pytest.mark.usefixtures("closed_pools")
+    async def test_in_async_code(self) -> None:
+        queue = Queue("jobs")
+        await queue.aenqueue("id")
+        await queue.queue.aack((await queue.queue.aclaim())[0], "done")
+        status = await queue.aget_status("id")
+        assert status is not None
+        assert status.result == "done"
+        assert await queue.aget_status("nobody") is None
+
+    def test_of_a_failed_job(self) -> None:
+        queue = Queue("jobs", max_retries=2)
+        queue.execute(boom)
+        with queue, pytest.raises(MaxRetriesError):
+            queue.enqueue_and_wait("id")
+        status = queue.get_status("id")
+        assert status is not None
+        assert (status.state, status.attempts, status.result) == ("failed", 2, None)
+        assert status.error is not None
+        assert (status.error.message, status.error.code) == ("no disk", "builtins.ValueError")
+        assert status.error.stack is not None
+        assert 'raise ValueError("no disk")' in status.error.stack
+
+    def test_of_a_job_that_gave_up_and_of_one_between_two_runs(self) -> None:
+        queue = Queue("jobs")
+        queue.enqueue("gave up")
+        queue.queue.fail(queue.queue.claim()[0], "no use")
+        queue.enqueue("failing")
+        queue.queue.nack(queue.queue.claim()[0], delay_ms=60_000, error="not yet")
+        for id, state, message in (("gave up", "failed", "no use"), ("failing", "failing", "not yet")):
+            status = queue.get_status(id)
+            assert status is not None
+            assert status.error is not None
+            assert (status.state, status.error.message) == (state, message)
+
+
+class TestEnds:
+    def test_update_result_ttl_answers(self) -> None:
+        queue = Queue("jobs")
+        assert queue.update_result_ttl("nobody", 1_000).status == "not_found"
+        queue.enqueue("id")
+        assert queue.update_result_ttl("id", 1_000).status == "not_terminal"
+        [job] = queue.queue.claim()
+        assert queue.update_result_ttl("id", 1_000).status == "not_terminal"
+        queue.queue.ack(job)
+        assert kept_for(queue, "id") == 3_600  # nothing was changed while it lived
+        assert queue.update_result_ttl("id", 86_400_000).status == "updated"
+        assert kept_for(queue, "id") == pytest.approx(86_400, abs=60)
+
+    def test_update_result_ttl_of_failed_jobs(self) -> None:
+        queue = Queue("jobs", max_retries=1)
+        queue.enqueue("gave up")
+        queue.queue.fail(queue.queue.claim()[0], "no use")
+        queue.enqueue("dead")
+        queue.queue.nack(queue.queue.claim()[0], error="boom")
+        for id in ("gave up", "dead"):
+            assert queue.update_result_ttl(id, 86_400_000).status == "updated"
+            assert kept_for(queue, id) == pytest.approx(86_400, abs=60)
+
+    @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+    def test_update_result_ttl_refuses_what_is_no_time(self, wrong: Any) -> None:
+        with pytest.raises(InvalidOption):
+            Queue("jobs").update_result_ttl("nobody", wrong)
+
+    def test_cancelling_a_failed_job_forgets_it(self) -> None:
+        queue = Queue("jobs", max_retries=1)
+        heard: list[str] = []
+        queue.on("cancelled", heard.append)
+        with queue:
+            queue.enqueue("gave up")
+            queue.queue.fail(queue.queue.claim()[0], "no use")
+            queue.enqueue("dead")
+            queue.queue.nack(queue.queue.claim()[0], error="boom")
+            for id in ("gave up", "dead"):
+                assert queue.enqueue(id) == EnqueueResult("duplicate", "failed")
+                assert queue.cancel(id).status == "cancelled"
+                assert queue.get_status(id) is None
+                assert queue.cancel(id).status == "not_found"
+                assert queue.enqueue(id) == EnqueueResult("queued")
+                [job] = queue.queue.claim()
+                assert (job.key, job.deliveries) == (id, 1)
+                queue.queue.ack(job)
+        assert heard == ["gave up", "dead"]
+        assert queue.cancel("dead").status == "completed"
+
+    @pytest.mark.usefixtures("closed_pools")
+    async def test_in_async_code_too(self) -> None:
+        queue = Queue("jobs", max_retries=1)
+        await queue.aenqueue("id")
+        await queue.queue.anack((await queue.queue.aclaim())[0], error="boom")
+        assert (await queue.acancel("id")).status == "cancelled"
+        assert (await queue.aenqueue("id")).status == "queued"

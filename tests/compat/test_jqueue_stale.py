@@ -1,0 +1,364 @@
+"""When a job of ``compat.jqueue`` comes back, and whose call counts afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_leasequeue import Queue
+from django_leasequeue.compat import jqueue_leases
+from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoundError, JQueueError
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.exceptions import LeaseLost
+from django_leasequeue.queue.enqueue import CancelStatus
+from tests.queue.processes import go, python, readline
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
+
+SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture(autouse=True)
+def _forget_leases() -> None:
+    """Numbers of jobs begin anew with each test."""
+    jqueue_leases._of_process.clear()
+
+
+@asynccontextmanager
+async def opened(kind: type[DirectQueue], **options: Any) -> AsyncIterator[DirectQueue]:
+    """Both queues have the same interface."""
+    queue = kind("jobs", **options)
+    if isinstance(queue, BrokerQueue):
+        async with queue:
+            yield queue
+    else:
+        yield queue
+
+
+both = pytest.mark.parametrize("kind", [DirectQueue, BrokerQueue])
+
+
+class TestStaleTimeout:
+    async def test_a_brokers_own_counts_for_the_jobs_of_a_direct_queue(self, clock: engine_clock.Clock) -> None:
+        direct = DirectQueue("jobs", stale_timeout=None)
+        await direct.enqueue("task", b"1")
+        [late] = await direct.dequeue()
+        async with BrokerQueue("jobs", stale_timeout=30 * SECOND) as broker:
+            clock.advance(seconds=29)
+            assert await broker.dequeue() == []
+            clock.advance(seconds=2)
+            [held] = await broker.dequeue()
+            assert held.id == late.id
+            with pytest.raises(JobNotFoundError):
+                await direct.ack(late.id)
+            await broker.ack(held.id)
+
+    async def test_a_heartbeat_makes_the_job_of_another_queue_young(self, clock: engine_clock.Clock) -> None:
+        direct = DirectQueue("jobs", stale_timeout=HOUR)
+        await direct.enqueue("task", b"1")
+        [job] = await direct.dequeue()
+        async with BrokerQueue("jobs", stale_timeout=30 * SECOND) as broker:
+            clock.advance(seconds=20)
+            await direct.heartbeat(job.id)
+            clock.advance(seconds=20)
+            assert await broker.dequeue() == []
+            clock.advance(seconds=20)
+            assert [found.id for found in await broker.dequeue()] == [job.id]
+
+    async def test_a_direct_queue_sweeps_nobody_elses_jobs(self, clock: engine_clock.Clock) -> None:
+        async with BrokerQueue("jobs", stale_timeout=HOUR) as broker:
+            await broker.enqueue("task", b"1")
+            await broker.dequeue()
+        clock.advance(minutes=30)
+        assert await DirectQueue("jobs", stale_timeout=MINUTE).dequeue() == []
+
+    @both
+    @pytest.mark.parametrize("days", [3, 400])
+    async def test_days(self, kind: type[DirectQueue], days: int, clock: engine_clock.Clock) -> None:
+        async with opened(kind, stale_timeout=days * DAY) as q:
+            await q.enqueue("task", b"1")
+            [job] = await q.dequeue()
+            clock.advance(days=days, minutes=-1)
+            assert await q.dequeue() == []
+            await q.heartbeat(job.id)
+            clock.advance(days=days, minutes=-1)
+            assert await q.dequeue() == []
+            clock.advance(minutes=2)
+            assert [found.id for found in await q.dequeue()] == [job.id]
+
+    async def test_never(self, clock: engine_clock.Clock) -> None:
+        q = DirectQueue("jobs", stale_timeout=None)
+        await q.enqueue("task", b"1")
+        await q.dequeue()
+        clock.advance(days=4_000)
+        assert await q.dequeue() == []
+        assert await q.requeue_stale(5_000 * DAY) == 0
+        assert await q.requeue_stale(3_000 * DAY) == 1
+
+    async def test_nothing_at_all(self, clock: engine_clock.Clock) -> None:
+        direct = DirectQueue("jobs")
+        await direct.enqueue("task", b"1")
+        await direct.dequeue()
+        async with BrokerQueue("jobs", stale_timeout=timedelta(0)) as broker:
+            for _ in range(3):
+                clock.advance(milliseconds=1)
+                assert len(await broker.dequeue()) == 1
+
+    async def test_requeue_stale_of_all(self, clock: engine_clock.Clock) -> None:
+        q = DirectQueue("jobs")
+        for _ in range(3):
+            await q.enqueue("task", b"1")
+        await q.dequeue(batch_size=2)
+        clock.advance(milliseconds=1)
+        assert await q.requeue_stale(timedelta(0)) == 2
+        assert len((await q.read_state()).queued_jobs()) == 3
+
+    async def test_requeue_stale_of_a_queue_that_is_not_there(self) -> None:
+        assert await DirectQueue("nowhere").requeue_stale(timedelta(0)) == 0
+
+    async def test_sweeps_are_not_made_for_every_call(
+        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        swept: list[timedelta] = []
+
+        async def requeue_stale(self: BrokerQueue, timeout: timedelta) -> int:  # noqa: ASYNC109
+            swept.append(timeout)
+            return 0
+
+        monkeypatch.setattr(BrokerQueue, "requeue_stale", requeue_stale)
+        async with BrokerQueue("jobs") as broker:
+            for _ in range(5):
+                await broker.dequeue()
+            assert swept == [5 * MINUTE]
+            clock.advance(seconds=1)
+            await broker.dequeue()
+            assert swept == [5 * MINUTE] * 2
+
+    @pytest.mark.parametrize("timeout", [-SECOND, 300, timedelta.max])
+    def test_wrong_ones(self, timeout: Any) -> None:
+        for kind in (DirectQueue, BrokerQueue):
+            with pytest.raises(JQueueError, match="stale_timeout"):
+                kind("jobs", stale_timeout=timeout)
+
+    def test_a_broker_has_one(self) -> None:
+        with pytest.raises(JQueueError, match="stale_timeout"):
+            BrokerQueue("jobs", stale_timeout=None)  # type: ignore[arg-type]  # on purpose
+
+    @pytest.mark.parametrize("age", [-SECOND, 5, None])
+    async def test_wrong_ages(self, age: Any) -> None:
+        with pytest.raises(JQueueError, match="timeout"):
+            await DirectQueue("jobs").requeue_stale(age)
+
+
+class TestLate:
+    @both
+    async def test_what_nobody_overtook_is_accepted(self, kind: type[DirectQueue], clock: engine_clock.Clock) -> None:
+        async with opened(kind, stale_timeout=10 * SECOND) as q:
+            await q.enqueue("task", b"1")
+            [job] = await q.dequeue()
+            clock.advance(minutes=1)
+            await q.heartbeat(job.id)
+            assert await q.dequeue() == []
+            clock.advance(minutes=1)
+            await q.ack(job.id)
+            assert (await q.read_state()).jobs == ()
+
+    @both
+    async def test_also_when_the_job_is_queued_again(self, kind: type[DirectQueue], clock: engine_clock.Clock) -> None:
+        async with opened(kind) as q:
+            await q.enqueue("task", b"1")
+            [job] = await q.dequeue()
+            clock.advance(minutes=1)
+            assert await q.requeue_stale(SECOND) == 1
+            await q.heartbeat(job.id)
+            await q.nack(job.id)
+            assert len((await q.read_state()).queued_jobs()) == 1
+            await q.ack(job.id)
+            assert (await q.read_state()).jobs == ()
+            with pytest.raises(JobNotFoundError):
+                await q.ack(job.id)
+
+    @pytest.mark.parametrize("text", [False, True], ids=["id", "text"])
+    async def test_the_first_holder_never_ends_the_second(self, text: bool, clock: engine_clock.Clock) -> None:
+        first, second = (DirectQueue("jobs", stale_timeout=10 * SECOND) for _ in range(2))
+        await first.enqueue("task", b"1")
+        [late] = await first.dequeue()
+        clock.advance(seconds=11)
+        [held] = await second.dequeue()
+        job_id = str(late.id) if text else late.id
+        for call in (first.ack, first.nack, first.heartbeat):
+            with pytest.raises(LeaseLost):
+                await call(job_id)
+        await second.ack(str(held.id) if text else held.id)
+        with pytest.raises(JobNotFoundError):
+            await first.ack(job_id)
+
+    async def test_nor_after_it_gave_the_job_back(self) -> None:
+        first, second = DirectQueue("jobs"), DirectQueue("jobs")
+        await first.enqueue("task", b"1")
+        [job] = await first.dequeue()
+        await first.nack(job.id)
+        await second.dequeue()
+        with pytest.raises(LeaseLost):
+            await first.ack(str(job.id))
+
+    async def test_memory_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jqueue_leases, "MAX_REMEMBERED", 2)
+        q = DirectQueue("jobs")
+        for _ in range(4):
+            await q.enqueue("task", b"1")
+        jobs = await q.dequeue(batch_size=4)
+        assert len(jqueue_leases._of_process) == len(q._leases._own) == 2
+        for job in jobs:
+            await q.ack(str(job.id))
+        assert not jqueue_leases._of_process
+        assert not q._leases._own
+
+
+class TestOtherProcesses:
+    CALLS = """
+    import asyncio
+    from datetime import timedelta
+    from django_leasequeue.compat.jqueue import DirectQueue, JQueueError
+
+    async def main():
+        for call in sys.argv[2:]:
+            try:
+                await getattr(DirectQueue("jobs"), call)(sys.argv[1])
+            except JQueueError as error:
+                print(call, type(error).__name__, flush=True)
+            else:
+                print(call, "done", flush=True)
+
+    asyncio.run(main())
+    """
+
+    async def run(self, env: dict[str, str], job_id: str, *calls: str) -> list[str]:
+        def lines() -> list[str]:
+            with python(self.CALLS, env, job_id, *calls) as process:
+                return [readline(process) for _ in calls]
+
+        return await asyncio.to_thread(lines)
+
+    async def test_an_id_as_text_stands_for_who_holds_the_job(self, subprocess_env: dict[str, str]) -> None:
+        q = DirectQueue("jobs", stale_timeout=HOUR)
+        await q.enqueue("task", b"1")
+        [job] = await q.dequeue()
+        before = (await q.read_state()).in_progress_jobs()[0]
+        deadline = (await q.queue.aread_state()).in_progress[0].deadline
+        assert await self.run(subprocess_env, str(job.id), "heartbeat") == ["heartbeat done"]
+        [after] = (await q.read_state()).in_progress_jobs()
+        assert before.heartbeat_at is not None
+        assert after.heartbeat_at is not None
+        assert after.heartbeat_at >= before.heartbeat_at
+        # The other process gives leases of five minutes: it does not shorten this one.
+        kept = (await q.queue.aread_state()).in_progress[0].deadline
+        assert deadline is not None
+        assert kept is not None
+        assert kept - deadline > -SECOND
+        assert await self.run(subprocess_env, str(job.id), "nack", "ack", "ack") == [
+            "nack done",
+            "ack done",
+            "ack JobNotFound",
+        ]
+
+    async def test_a_shorter_timeout_of_another_process_counts(self, subprocess_env: dict[str, str]) -> None:
+        code = """
+        import asyncio
+        from datetime import timedelta
+        from django_leasequeue.compat.jqueue import BrokerQueue, JQueueError
+
+        async def main():
+            async with BrokerQueue("jobs", stale_timeout=timedelta(hours=1)) as q:
+                await q.enqueue("task", b"1")
+                [job] = await q.dequeue()
+                print(job.id, flush=True)
+                await asyncio.to_thread(sys.stdin.readline)
+                for job_id in (job.id, str(job.id)):
+                    try:
+                        await q.ack(job_id)
+                    except JQueueError as error:
+                        print(type(error).__name__, flush=True)
+            async with BrokerQueue("jobs") as anew:
+                try:
+                    await anew.ack(str(job.id))
+                except JQueueError as error:
+                    print(type(error).__name__, flush=True)
+
+        asyncio.run(main())
+        """
+        with python(code, subprocess_env) as process:
+            job_id = await asyncio.to_thread(readline, process)
+            async with BrokerQueue("jobs", stale_timeout=2 * SECOND) as q:
+                async with asyncio.timeout(60):
+                    while not (jobs := await q.dequeue()):
+                        await asyncio.sleep(0.05)
+                assert [job.id for job in jobs] == [job_id]
+                go(process)
+                assert [await asyncio.to_thread(readline, process) for _ in range(3)] == ["LeaseLost"] * 3
+                await q.ack(jobs[0].id)
+
+
+class TestQueuedJobs:
+    @both
+    async def test_ack_nack_and_heartbeat(self, kind: type[DirectQueue]) -> None:
+        async with opened(kind) as q:
+            first, second = await q.enqueue("task", b"1"), await q.enqueue("task", b"2")
+            for job_id in (first.id, str(second.id)):
+                await q.heartbeat(job_id)
+                await q.nack(job_id)
+            assert [job.payload for job in (await q.read_state()).queued_jobs()] == [b"1", b"2"]
+            await q.ack(first.id)
+            await q.ack(str(second.id))
+            assert (await q.read_state()).jobs == ()
+            for call in (q.ack, q.nack, q.heartbeat):
+                with pytest.raises(JobNotFoundError):
+                    await call(first.id)
+
+    async def test_jobs_without_a_key_are_named_by_number(self) -> None:
+        queue = Queue("jobs", preset="jqueue")
+        await queue.aenqueue(b"1", name="task", tag="task")
+        q = DirectQueue(queue)
+        [shown] = (await q.read_state()).jobs
+        await q.heartbeat(str(shown.id))
+        [job] = await q.dequeue("task")
+        assert job.id == shown.id
+        await DirectQueue("jobs").ack(str(job.id))
+        assert (await q.read_state()).jobs == ()
+
+    @both
+    @pytest.mark.parametrize("job_id", ["nobody", "", "a\x00b", "\ud800", "x" * 2_000, "12", "9" * 30, None, 5, []])
+    async def test_ids_that_nobody_has(self, kind: type[DirectQueue], job_id: Any) -> None:
+        async with opened(kind) as q:
+            await q.enqueue("task", b"1")
+            for call in (q.ack, q.nack, q.heartbeat):
+                with pytest.raises(JobNotFoundError) as caught:
+                    await call(job_id)
+                assert caught.value.job_id == job_id
+
+    async def test_a_claim_at_the_same_time_wins(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        q, other = DirectQueue("jobs"), DirectQueue(Queue("jobs", preset="jqueue", node="elsewhere"))
+        [late] = [await q.enqueue("task", b"1")]
+        await q.dequeue()
+        await q.nack(late.id)
+        cancel = q.queue.acancel
+
+        async def claimed_first(job: Any) -> CancelStatus:
+            await other.dequeue()
+            return await cancel(job)
+
+        monkeypatch.setattr(q.queue, "acancel", claimed_first)
+        with pytest.raises(LeaseLost):
+            await q.ack(str(late.id))
+        assert len((await q.read_state()).in_progress_jobs()) == 1

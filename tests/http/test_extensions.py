@@ -1,0 +1,194 @@
+"""What the door ``/v0`` has beyond the protocol: priorities, delays, tags of a claim, results of an ack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import Job, JobResult
+from tests.http.client import Api
+
+
+def write(api: Api, topic: str, *records: dict[str, Any], **body: Any) -> Any:
+    return api.post(f"topics/{topic}", {"records": list(records), **body})
+
+
+def taken(api: Api, topic: str = "jobs", **body: Any) -> list[Any]:
+    return [job["data"] for job in api.claim(topic, max=100, **body)]
+
+
+@pytest.mark.parametrize(("order", "expected"), [("desc", ["h", "m", "n", "l"]), ("asc", ["n", "l", "m", "h"])])
+def test_jobs_come_in_the_order_of_their_priorities(api: Api, order: str, expected: list[str]) -> None:
+    api.queue(priority_order=order)
+    records = [{"data": "n"}, {"data": "h", "priority": 9}, {"data": "l", "priority": 0}, {"data": "m", "priority": 5}]
+    answer = write(api, "jobs", *records)
+    assert "warnings" not in answer.json
+    assert api.state()["config"]["priority_order"] == order
+    assert taken(api) == expected
+
+
+def test_the_configuration_shows_an_order_only_where_there_is_one(api: Api) -> None:
+    assert api.put("topics/q", {"type": "queue", "priority_order": "desc"})["config"]["priority_order"] == "desc"
+    assert "priority_order" not in api.put("topics/q", {"type": "queue"}, status=200)["config"]
+    assert "priority_order" not in api.put("topics/q", {"type": "queue", "priority_order": "none"})["config"]
+    assert api.put("topics/q", {"type": "queue", "priority_order": "up"}, status=400).code == "invalid_request"
+    config = {"type": "queue", "priority_order": "asc"}
+    write(api, "made", {"data": 1}, config=config)
+    assert api.state("made")["config"]["priority_order"] == "asc"
+
+
+def test_a_priority_that_is_not_heeded_is_told(api: Api) -> None:
+    api.queue("plain")
+    api.queue("ranked", priority_order="desc")
+    api.log("log")
+    for topic, record, word in (
+        ("plain", {"priority": 1}, "priority_order none"),
+        ("ranked", {"priority": 10}, "from 0 to 9"),
+        ("ranked", {"priority": -1}, "from 0 to 9"),
+        ("log", {"priority": 1}, "is a log"),
+        ("log", {"delay_ms": 5}, "is a log"),
+    ):
+        answer = write(api, topic, {"data": 0}, {"data": 1, **record})
+        (warning,) = answer["warnings"]
+        assert word in warning, answer
+    for topic, record in (("plain", {"delay_ms": 5}), ("plain", {"priority": None}), ("ranked", {"priority": 9})):
+        assert "warnings" not in write(api, topic, {"data": 1, **record}).json
+
+
+@pytest.mark.parametrize("count", [1, 300])  # one statement, and COPY
+def test_a_delayed_job_comes_when_its_time_has_come(api: Api, clock: engine_clock.Clock, count: int) -> None:
+    api.queue()
+    answer = write(api, "jobs", *({"data": n, "delay_ms": 5_000} for n in range(count)), {"data": "now"})
+    assert answer["count"] == count + 1
+    assert api.state()["queue"]["ready"] == 1
+    assert taken(api) == ["now"]
+    clock.advance(seconds=4.9)
+    assert taken(api) == []
+    clock.advance(seconds=0.2)
+    assert api.state()["queue"]["ready"] == count
+    assert len(api.claim("jobs", max=1_000)) == count
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"priority": "1"}, {"priority": True}, {"priority": 1.5}, {"priority": 32_768}, {"priority": -32_768},
+        {"delay_ms": "1"}, {"delay_ms": True}, {"delay_ms": 1.0}, {"delay_ms": -1}, {"delay_ms": 10**13},
+    ],
+)  # fmt: skip
+def test_a_bad_record(api: Api, field: dict[str, Any]) -> None:
+    answer = write(api, "jobs", {"data": 1}, {"data": 2, **field})
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert f"records[1].{next(iter(field))}" in answer.message
+    assert not Job.objects.exists()
+
+
+def test_a_claim_of_one_tag(api: Api) -> None:
+    api.queue()
+    write(api, "jobs", *({"data": n, "tag": f"t{n % 2}"} for n in range(6)), {"data": "none"})
+    assert taken(api, tag="t1") == [1, 3, 5]
+    assert taken(api, tag="t1") == []
+    assert taken(api, tag="nothing") == []
+    assert taken(api) == [0, 2, 4, "none"]
+
+
+def test_a_claim_of_one_tag_does_not_wait_for_others(api: Api) -> None:
+    api.queue(claim_jitter_ms=5_000)
+    write(api, "jobs", {"data": "a", "tag": "a"}, {"data": "b", "tag": "b"})
+    answer = api.post("topics/jobs/claim", {"node": "w", "max": 5, "tag": "b"}, status=200)
+    assert [job["data"] for job in answer["claimed"]] == ["b"]
+    empty = api.post("topics/jobs/claim", {"node": "w", "max": 5, "tag": "b"}, status=200)
+    assert empty["count"] == 0
+    assert max(answer["performance"]["server_total_ms"], empty["performance"]["server_total_ms"]) < 5_000
+
+
+@pytest.mark.parametrize("tag", ["", 5, "x" * 257, ["a"]])
+def test_a_bad_tag(api: Api, tag: object) -> None:
+    api.queue()
+    answer = api.post("topics/jobs/claim", {"node": "w", "tag": tag}, status=400)
+    assert answer.code == "invalid_request"
+    assert "tag" in answer.message
+
+
+def test_a_claim_of_one_tag_on_a_log_and_nowhere(api: Api) -> None:
+    api.log()
+    assert api.post("topics/events/claim", {"node": "w", "tag": "a"}, status=409).code == "not_a_queue"
+    assert api.post("topics/nope/claim", {"node": "w", "tag": "a"}, status=404).code == "topic_not_found"
+
+
+def test_the_results_of_an_ack_are_kept(api: Api) -> None:
+    api.queue()
+    written = api.write("jobs", 1, 2, 3)
+    api.claim(max=3)
+    answer = api.post(
+        "topics/jobs/ack",
+        raw=b'{"node": "w1", "seqs": [%d, %d, %d], "results": [{"n": 1e300}, null, [2]], "result_ttl_ms": 60000}'
+        % tuple(written),
+        status=200,
+    )
+    assert (answer["acked"], answer["skipped"]) == (3, [])
+    assert "warnings" not in answer.json
+    kept = engine.run(engine.get_results(seqs=written, queue="jobs"))
+    assert [(result.seq, result.state, result.result_json) for result in kept] == [
+        (written[0], "completed", '{"n":1e300}'),
+        (written[1], "completed", None),
+        (written[2], "completed", "[2]"),
+    ]
+    assert {(result.expires_at - result.finished_at).total_seconds() for result in kept} == {60}
+    state = api.state()  # for readers the jobs are gone, as without results
+    assert (state["count"], state["bytes"], state["head_seq"]) == (0, 0, written[-1])
+
+
+def test_results_of_jobs_that_are_not_held_are_not_kept(api: Api) -> None:
+    api.queue()
+    written = api.write("jobs", 1, 2)
+    (job,) = api.claim(max=1)
+    stale = f"lease_{'0' * 16}{written[0]:016x}"
+    body: dict[str, Any] = {"seqs": written, "results": ["a", "b"], "result_ttl_ms": 60_000}
+    assert api.ack("jobs", **body, lease_ids=[stale, stale])["acked"] == 0
+    assert not JobResult.objects.exists()
+    answer = api.ack("jobs", **body, lease_ids=[job["lease_id"], stale])
+    assert (answer["acked"], answer["skipped"]) == (1, written[1:])
+    assert [result.seq for result in JobResult.objects.all()] == written[:1]
+
+
+def test_results_that_nobody_keeps_are_told(api: Api) -> None:
+    api.queue()
+    api.write("jobs", 1, 2)
+    first, second = [job["$seq"] for job in api.claim(max=2)]
+    (warning,) = api.ack("jobs", [first], results=["x"])["warnings"]
+    assert "result_ttl_ms" in warning
+    assert not JobResult.objects.exists()
+    engine.run(engine.configure("jobs", preset="topics", result_ttl_ms=5_000))
+    assert "warnings" not in api.ack("jobs", [second], results=["x"]).json
+    assert JobResult.objects.get().seq == second
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"results": []}, {"results": [1, 2]}, {"results": {"1": 2}}, {"results": "x"}, {"result_ttl_ms": -1},
+        {"result_ttl_ms": "5"}, {"result_ttl_ms": 1.0}, {"results": ["\x00"]},
+    ],
+)  # fmt: skip
+def test_bad_results(api: Api, field: dict[str, Any]) -> None:
+    api.queue()
+    api.write("jobs", 1)
+    (job,) = api.claim()
+    answer = api.post("topics/jobs/ack", {"node": "w1", "seqs": [job["$seq"]], **field}, status=400)
+    assert answer.code == "invalid_request"
+    assert "result" in answer.message
+    assert api.state()["queue"]["in_flight"] == 1
+
+
+def test_a_result_that_is_too_large(api: Api, settings: Any) -> None:
+    settings.LEASEQUEUE = {**settings.LEASEQUEUE, "MAX_RESULT_BYTES": 100}
+    api.queue()
+    api.write("jobs", 1)
+    (job,) = api.claim()
+    body = {"node": "w1", "seqs": [job["$seq"]], "results": ["x" * 100], "result_ttl_ms": 5_000}
+    assert api.post("topics/jobs/ack", body, status=400).code == "record_too_large"
+    assert api.state()["queue"]["in_flight"] == 1

@@ -1,0 +1,63 @@
+"""``docs/reference/tasks.md``: the table of Django's sentences names tests that exist, and notes that are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import DOCS
+
+FOLDER = Path(__file__).parent
+_SECTION = (DOCS / "reference/tasks.md").read_text(encoding="utf-8").partition("\n## What Django documents\n")[2]
+_ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in _SECTION.splitlines()
+    if line.startswith("| ") and not line.startswith("| Django says |")
+]
+
+
+def names_in(path: Path) -> set[str]:
+    """The ids of the tests of a module, as pytest writes them, without parameters."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{path.name}::{node.name}::" if isinstance(node, ast.ClassDef) else f"{path.name}::"
+        found |= {
+            prefix + item.name
+            for item in inner
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name.startswith("test_")
+        }
+    return found
+
+
+TESTS = set().union(*(names_in(path) for path in FOLDER.glob("test_*.py")))
+
+
+def test_there_are_rows() -> None:
+    assert len(_ROWS) > 60
+    sentences = [row[0] for row in _ROWS]
+    assert len(sentences) == len(set(sentences))
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: row[0][:60])
+def test_a_row_names_tests_that_exist_and_notes_that_are_there(row: list[str]) -> None:
+    assert len(row) == 5
+    notes = set(re.findall(r"^(\d+)\. ", _SECTION, re.MULTILINE))
+    for cell in row[1:4]:
+        match = re.fullmatch(r"(?:yes|no|-)(?: \((\d+)\))?", cell)
+        assert match, cell
+        assert match[1] is None or match[1] in notes
+        assert not cell.startswith("no") or match[1], "what does not hold has a note that says why"
+    named = re.findall(r"`([^`]+)`", row[4])
+    assert named
+    assert set(named) <= TESTS
+
+
+def test_every_test_of_djangos_sentences_is_named() -> None:
+    """What was written for the table is in it."""
+    own = {name for name in TESTS if name.startswith(("test_documented_tasks.py", "test_documented_results.py"))}
+    named = set(re.findall(r"`(test_[^`]+\.py::[^`]+)`", _SECTION))
+    assert own - named == set()

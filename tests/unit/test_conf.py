@@ -1,0 +1,126 @@
+"""``LEASEQUEUE`` is read by one loader: what is wrong is told by the setting's name, at its use and by a check."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError, is_dataclass
+from typing import Any, get_args
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_leasequeue import conf
+from django_leasequeue.conf import loader
+from django_leasequeue.conf.options import ApiOptions, ReaperOptions, Settings, WorkerOptions
+from django_leasequeue.engine.limits import MAX_BATCH
+from django_leasequeue.engine.queues.presets import PRESETS
+from django_leasequeue.worker import load_options
+from tests.support.sections import sections
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"RETENTION": 3}, "LEASEQUEUE has no setting 'RETENTION'."),
+    ({"max_page": 3}, "LEASEQUEUE has no setting 'max_page'. Did you mean 'MAX_PAGE'?"),
+    ({7: 3}, "LEASEQUEUE has no setting 7."),
+    ({"COUNT_CAP": "10"}, "LEASEQUEUE['COUNT_CAP'] must be an integer, 0 or more; it is '10'. The default is 10000."),
+    ({"COUNT_CAP": True}, "LEASEQUEUE['COUNT_CAP'] must be an integer, 0 or more; it is True."),
+    ({"MAX_PAGE": 2.0}, "LEASEQUEUE['MAX_PAGE'] must be an integer, 1 or more; it is 2.0."),
+    ({"EVENT_RETENTION_DAYS": -1}, "LEASEQUEUE['EVENT_RETENTION_DAYS'] must be a number, 0 or more; it is -1."),
+    ({"EVENT_RETENTION_DAYS": float("nan")}, "must be a number, 0 or more; it is nan."),
+    ({"EVENT_RETENTION_DAYS": float("inf")}, "must be a number, 0 or more; it is inf."),
+    ({"EVENT_PARTITIONS_AHEAD": 101}, "must be an integer, 1 to 100; it is 101."),
+    ({"AUTO_CREATE": "yes"}, "LEASEQUEUE['AUTO_CREATE'] must be True or False; it is 'yes'."),
+    ({"LISTEN_DSN": 5}, "LEASEQUEUE['LISTEN_DSN'] must be a text or None; it is 5."),
+    ({"ASYNC": "threads"}, "LEASEQUEUE['ASYNC'] must be 'auto', 'native' or 'thread'; it is 'threads'."),
+    ({"DEFAULT_PRESET": "celery"}, "LEASEQUEUE['DEFAULT_PRESET'] must be 'topics', "),
+    ({"QUEUES": ["mail"]}, "LEASEQUEUE['QUEUES'] must be a dict, each value a dict; it is ['mail']."),
+    ({"QUEUES": {"mail": None}}, "LEASEQUEUE['QUEUES']['mail'] must be a dict; it is None."),
+    ({"QUEUES": {5: {}}}, "LEASEQUEUE['QUEUES'] must have texts as keys; one is 5."),
+    ({"RECURRING": {"report": []}}, "LEASEQUEUE['RECURRING']['report'] must be a dict; it is []."),
+    ({"RECURRING": []}, "LEASEQUEUE['RECURRING'] must be a dict, each value a dict; it is []."),
+    ({"SERIALIZERS": {"mine": 5}}, "LEASEQUEUE['SERIALIZERS']['mine'] must be a text or a list of texts; it is 5."),
+    ({"SERIALIZERS": {"mine": ("dumps", 5)}}, "LEASEQUEUE['SERIALIZERS']['mine'][1] must be a text; it is 5."),
+    ({"API": []}, "LEASEQUEUE['API'] must be a dict; it is []."),
+    ({"API": {"ACESS": "open"}}, "LEASEQUEUE['API'] has no setting 'ACESS'. Did you mean 'ACCESS'?"),
+    ({"API": {"RATE_PER_SECOND": 0}}, "['RATE_PER_SECOND'] must be an integer, 1 or more, or None; it is 0."),
+    ({"API": {"ZAQAR": {"DEFAULT_PAGE": 0}}}, "LEASEQUEUE['API']['ZAQAR']['DEFAULT_PAGE'] must be an integer, 1 or"),
+    ({"WORKER": {"QUEUES": "default"}}, "LEASEQUEUE['WORKER']['QUEUES'] must be a list of texts; it is 'default'."),
+    ({"REAPER": {"INTERVALS": {"sweep": 0}}}, "LEASEQUEUE['REAPER']['INTERVALS']['sweep'] must be a number, 0.01 to"),
+    ({"ADMIN": {"REDACT": 5}}, "LEASEQUEUE['ADMIN']['REDACT'] must be a text, a function or None; it is 5."),
+    ({"LAKE": {"ARCHIVE": 1}}, "LEASEQUEUE['LAKE']['ARCHIVE'] must be True or False; it is 1."),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), WRONG)
+def test_what_is_wrong_is_named_at_its_use_and_by_the_check(settings: Any, given: dict[Any, Any], text: str) -> None:
+    settings.LEASEQUEUE = given
+    with pytest.raises(ImproperlyConfigured, match=re.escape(text)):
+        _ = conf.settings.DATABASE
+    [problem] = conf.problems()
+    assert text in str(problem)
+    assert problem.hint
+
+
+def test_settings_that_are_no_dict(settings: Any) -> None:
+    settings.LEASEQUEUE = []
+    with pytest.raises(ImproperlyConfigured, match=r"LEASEQUEUE must be a dict; it is \[\]\."):
+        _ = conf.settings.DATABASE
+
+
+def test_all_that_is_wrong_is_told_at_once(settings: Any) -> None:
+    settings.LEASEQUEUE = {"MAX_PAGE": 0, "API": {"PROXIES": -1, "MAX_DEPTH": 0}}
+    with pytest.raises(ImproperlyConfigured) as raised:
+        _ = conf.settings.DATABASE
+    assert [line.split(" must")[0] for line in str(raised.value).splitlines()] == [
+        "LEASEQUEUE['MAX_PAGE']",
+        "LEASEQUEUE['API']['PROXIES']",
+        "LEASEQUEUE['API']['MAX_DEPTH']",
+    ]
+
+
+def test_what_is_given_and_what_is_not(settings: Any) -> None:
+    settings.LEASEQUEUE = {
+        "API": {"AUTHENTICATION_CLASSES": ["a.B"], "RATE_PER_SECOND": None, "ZAQAR": {"DEFAULT_PAGE": 3}},
+        "REAPER": {"INTERVALS": {"sweep": 10, "samples": None}},
+        "STATEMENT_TIMEOUT": 5,
+        "SERIALIZERS": {"pair": ["pickle.dumps", "pickle.loads"]},
+        "ADMIN": {"REDACT": len},
+    }
+    api = conf.settings.API
+    assert (api.AUTHENTICATION_CLASSES, api.ZAQAR.DEFAULT_PAGE, api.ZAQAR.MAX_CLAIM_TTL) == (("a.B",), 3, 43_200)
+    assert api.MAX_DEPTH == ApiOptions().MAX_DEPTH
+    assert ReaperOptions({"sweep": 10.0, "samples": None}) == conf.settings.REAPER
+    assert isinstance(conf.settings.STATEMENT_TIMEOUT, float)
+    assert conf.settings.SERIALIZERS == {"pair": ("pickle.dumps", "pickle.loads")}
+    assert conf.settings.ADMIN.REDACT is len
+    assert WorkerOptions() == conf.settings.WORKER
+
+
+def test_they_are_read_again_when_a_test_changes_them(settings: Any) -> None:
+    settings.LEASEQUEUE = {"MAX_PAGE": 5}
+    assert conf.settings.MAX_PAGE == 5
+    settings.LEASEQUEUE = {"COUNT_CAP": 5}
+    assert (conf.settings.MAX_PAGE, conf.settings.COUNT_CAP) == (1_000, 5)
+
+
+def test_nobody_changes_them_in_passing() -> None:
+    with pytest.raises(FrozenInstanceError):
+        conf.settings.API.MAX_DEPTH = 5  # type: ignore[misc]
+
+
+def test_the_command_line_is_checked_by_the_same_rules(settings: Any) -> None:
+    settings.LEASEQUEUE = {"WORKER": {"CONCURRENCY": 3}}
+    with pytest.raises(ImproperlyConfigured, match=r"runworker\['CONCURRENCY'\] must be an integer, 1 to"):
+        load_options(concurrency=0)
+
+
+def test_limits_that_the_engine_has_as_well() -> None:
+    """The settings import nothing of the engine."""
+    options = loader.options(WorkerOptions)
+    assert options["ACK_BATCH"][1].__metadata__ == (loader.Range(1, MAX_BATCH),)
+    assert list(get_args(loader.options(Settings)["DEFAULT_PRESET"][1])) == list(PRESETS)
+
+
+@pytest.mark.parametrize("kind", sections().values())
+def test_the_defaults_are_right_by_the_loaders_own_rules(kind: type[Any]) -> None:
+    given = {key: loader.default(item) for key, (item, hint) in loader.options(kind).items() if not is_dataclass(hint)}
+    assert loader.read(kind, given, "LEASEQUEUE") == kind()

@@ -1,0 +1,125 @@
+"""What a process has but once: what it remembers, what its threads and event loops share, what a fork leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import django_leasequeue
+from django_leasequeue import conf, process
+from django_leasequeue.engine import pool
+from django_leasequeue.notify import reply_channel
+from django_leasequeue.queue.base import process_node
+
+ROOT = Path(django_leasequeue.__file__).parent
+
+
+def test_a_memory_is_emptied_when_it_is_full_and_when_all_is_forgotten() -> None:
+    memory: process.Memory[int, str] = process.Memory(2)
+    memory[1], memory[2] = "a", "b"
+    memory[2] = "c"
+    assert memory == {1: "a", 2: "c"}
+    memory[3] = "d"
+    assert memory == {3: "d"}
+    process.forget()
+    assert memory == {}
+
+
+def test_threads_share_one_object_a_key() -> None:
+    made: process.Shared[str, object] = process.Shared()
+    found: list[object] = []
+    gate = threading.Barrier(8)
+
+    def get() -> None:
+        gate.wait()
+        found.append(made.get("a", lambda _: object()))
+
+    threads = [threading.Thread(target=get) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
+    assert made.get("b", str.upper) == "B"
+    assert made.get("b", str.lower) == "B"
+    assert made.get("b", str.lower, usable=str.islower) == "b"
+    assert made.clear() == [found[0], "b"]
+    assert made.clear() == []
+
+
+def test_a_forked_child_begins_with_none_of_them() -> None:
+    """Also where another thread held the lock: it does not come along, and would never let go."""
+    made: process.Shared[str, int] = process.Shared()
+    assert made.get("pid", lambda _: os.getpid()) == os.getpid()
+    names = {process_node(), reply_channel()}
+    reading, writing = os.pipe()
+    with made._lock:
+        # Python warns of forks where other threads run.
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            child = os.fork()
+        if not child:
+            told = 1
+            try:
+                fresh = made.get("pid", lambda _: os.getpid()) == os.getpid()
+                os.write(writing, b"y" if fresh and not {process_node(), reply_channel()} & names else b"n")
+                told = 0
+            finally:
+                os._exit(told)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b"y"
+    os.waitpid(child, 0)
+    assert {process_node(), reply_channel()} == names
+
+
+def test_an_event_loop_has_its_own_and_takes_it_along() -> None:
+    shared: process.PerLoop[list[int]] = process.PerLoop(list)
+
+    async def use(number: int) -> list[int]:
+        shared.get().append(number)
+        assert shared.get() is shared.get()
+        assert (asyncio.get_running_loop(), [number]) in shared.items()
+        return shared.get()
+
+    assert [asyncio.run(use(1)), asyncio.run(use(2))] == [[1], [2]]
+    gc.collect()
+    assert shared.items() == []
+
+    async def pop() -> tuple[list[int] | None, list[int] | None]:
+        shared.get().append(3)
+        return shared.pop(), shared.pop()
+
+    assert asyncio.run(pop()) == ([3], None)
+
+
+def test_async_calls_go_where_settings_and_switch_say(settings, monkeypatch) -> None:
+    for switched in (True, False):
+        monkeypatch.setattr(process.switches, "django_connection", switched)
+        for mode, threaded in (("auto", switched), ("native", False), ("thread", True)):
+            settings.LEASEQUEUE = {"ASYNC": mode}
+            assert pool.in_thread() is threaded, (switched, mode)
+
+
+def test_djangos_test_tools_alone_change_nothing() -> None:
+    """What runs under a test runs as it does in production; the package's own test tools set the switches."""
+    script = (
+        "import django; from django.conf import settings; settings.configure(); django.setup();"
+        "from django.test.utils import setup_test_environment; setup_test_environment();"
+        "from django_leasequeue.engine import pool; assert not pool.in_thread();"
+        "from django_leasequeue.testing import plugin; plugin.pytest_configure(); assert pool.in_thread()"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
+    subprocess.run([sys.executable, "-c", script], env={**environment, "PYTHONPATH": str(ROOT.parent)}, check=True)
+
+
+def test_the_pytest_plugin_has_switched(settings) -> None:
+    settings.LEASEQUEUE = {}
+    assert conf.settings.ASYNC == "auto"
+    assert pool.in_thread()
