@@ -14,6 +14,7 @@ _WITHOUT_DATABASE = {"leasequeue_devdb", "help", "--help", "-h", "version", "--v
 
 
 def main() -> None:
+    """Run a command of the test project."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
     if len(sys.argv) > 1 and not _WITHOUT_DATABASE.intersection(sys.argv[1:]):
         try:

@@ -85,7 +85,7 @@ def _ends_its_job(execution: Execution) -> bool:
 
 @contextmanager
 def _shown(execution: Execution, payload: Payload, default_ttl: int) -> Iterator[AfterExecutionContext]:
-    """Give the hook its picture of a run, and take over what it changed."""
+    """Give the hook its snapshot of a run, and take over what it changed."""
     job, error = execution.job, execution.error
     finished = datetime.now(UTC)
     ttl = (job.meta or {}).get(TTL, default_ttl)

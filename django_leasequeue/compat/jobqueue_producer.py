@@ -105,8 +105,11 @@ class Producer:
         """Add a job, or join the one with its id, and wait for its result.
 
         Args:
-            id, payload, max_attempts, result_ttl: as for ``enqueue``.
+            id: as for ``enqueue``.
+            payload: as for ``enqueue``.
             timeout: seconds.
+            max_attempts: as for ``enqueue``.
+            result_ttl: as for ``enqueue``.
 
         Raises:
             TimeoutError: not in time; the job goes on.

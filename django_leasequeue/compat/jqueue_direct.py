@@ -206,7 +206,7 @@ class DirectQueue:
         return row
 
     async def read_state(self, size: int | None = None) -> QueueState:
-        """Return a picture of the queue, without locks; ``complete`` says whether all jobs are in it.
+        """Return a snapshot of the queue, without locks; ``complete`` says whether all jobs are in it.
 
         Version, order and status are of one instant. Payloads are read right after it: a job that ended in between is
         left out.
@@ -221,15 +221,15 @@ class DirectQueue:
         most = min(conf.settings.MAX_PAGE, MAX_BATCH)
         size = most if size is None else check_integer(size, "size", 1, most)
         try:
-            picture = await self.queue.aread_state(size)
+            snapshot = await self.queue.aread_state(size)
         except QueueNotFound:
             await self.queue.amake()
-            picture = await self.queue.aread_state(size)
-        shown = [*picture.ready, *picture.in_progress]
+            snapshot = await self.queue.aread_state(size)
+        shown = [*snapshot.ready, *snapshot.in_progress]
         rows = await arun(get_jobs([row.seq for row in shown], project=self.queue.project), self.queue.using)
         by_seq = {row.seq: row for row in rows}
         jobs = [_shown(row, by_seq[row.seq]) for row in shown if row.seq in by_seq]
-        return QueueState(tuple(jobs), picture.version, not picture.more)
+        return QueueState(tuple(jobs), snapshot.version, not snapshot.more)
 
     async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109  (an age of heartbeats, not a wait)
         """Bring back the jobs without a heartbeat for ``timeout``, all with 0; return how many.

@@ -1,4 +1,4 @@
-"""What callers of ``compat.jqueue`` get: jobs, pictures of a queue, and ids that know their lease."""
+"""What callers of ``compat.jqueue`` get: jobs, snapshots of a queue, and ids that know their lease."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A picture of a queue at one instant: the queued jobs in the order of their processing, then those in progress."""
+    """A snapshot of a queue: the queued jobs in the order of their processing, then those in progress."""
 
     jobs: tuple[Job, ...]
     #: Grows with every write.
@@ -93,17 +93,17 @@ class QueueState:
         return tuple(job for job in self.jobs if job.status is JobStatus.IN_PROGRESS)
 
     def find(self, job_id: str) -> Job | None:
-        """Return one job, ``None`` if it is not in the picture."""
+        """Return one job, ``None`` if it is not in the snapshot."""
         return next((job for job in self.jobs if job.id == job_id), None)
 
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
-        """Return the picture as a dict; see ``Job.model_dump``."""
+        """Return the snapshot as a dict; see ``Job.model_dump``."""
         jobs = [job.model_dump(mode=mode) for job in self.jobs]
         shown = jobs if _is_json(mode) else tuple(jobs)
         return {"jobs": shown, "version": self.version, "complete": self.complete}
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
-        """Return the picture as JSON text; see ``Job.model_dump_json``."""
+        """Return the snapshot as JSON text; see ``Job.model_dump_json``."""
         return _dumps(self.model_dump(mode="json"), indent)
 
 

@@ -135,17 +135,17 @@ class Heartbeat:
         return max(0.0, min(self.interval, (self.good_until - time.monotonic()) / BEATS))
 
     def __enter__(self) -> Self:
-        # A lease taken in a transaction that is still open is invisible to the beater's connection.
+        # A lease taken in a transaction that is still open is invisible to the connection of the heartbeat thread.
         self._beats = not connections[self.queue.using].in_atomic_block
         if self._beats:
-            heartbeat_thread.get_beater(self.queue.using).add(self)
+            heartbeat_thread.get_heartbeat_thread(self.queue.using).add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._beats:
-            heartbeat_thread.get_beater(self.queue.using).remove(self)
+            heartbeat_thread.get_heartbeat_thread(self.queue.using).remove(self)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
@@ -159,10 +159,10 @@ class Heartbeat:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            heartbeat_thread.get_beater(self.queue.using).succeeded(self)
+            heartbeat_thread.get_heartbeat_thread(self.queue.using).succeeded(self)
 
     async def _run(self) -> None:
-        thread, pause = heartbeat_thread.get_beater(self.queue.using), self.first_pause
+        thread, pause = heartbeat_thread.get_heartbeat_thread(self.queue.using), self.first_pause
         while not self.lost:
             await asyncio.sleep(pause)
             try:

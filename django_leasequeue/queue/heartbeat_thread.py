@@ -31,7 +31,7 @@ SHORTEST, LONGEST = 1.0, 5.0
 LOCK_TIMEOUT = "SET lock_timeout = '500ms'"
 
 
-class Beater:
+class HeartbeatThread:
     """The thread that beats for all ``with`` blocks of this process on one database.
 
     Args:
@@ -205,9 +205,9 @@ def _alike(hearts: Iterable[Heartbeat]) -> Iterator[list[Heartbeat]]:
             yield list(part.values())
 
 
-_beaters: process.Shared[str, Beater] = process.Shared()
+_threads: process.Shared[str, HeartbeatThread] = process.Shared()
 
 
-def get_beater(using: str) -> Beater:
+def get_heartbeat_thread(using: str) -> HeartbeatThread:
     """Return this process's thread for a database."""
-    return _beaters.get(using, Beater)
+    return _threads.get(using, HeartbeatThread)

@@ -144,8 +144,10 @@ class JobStatus:
 
     @property
     def failure(self) -> JobFailed | None:
-        """The exception that a waiting caller gets: ``MaxRetries`` when its deliveries are used up, ``JobFailed`` when
-        its handler gave up; ``None`` if it has not failed."""
+        """The exception that a waiting caller gets; ``None`` if it has not failed.
+
+        ``MaxRetries`` when its deliveries are used up, ``JobFailed`` when its handler gave up.
+        """
         return failure_of(self.row) if self.state == "failed" else None
 
 

@@ -1,4 +1,4 @@
-"""What anybody may know of a queue and its jobs: status, results, figures, pictures. Nothing here takes a lock."""
+"""What anybody may know of a queue and its jobs: status, results, figures, snapshots. Nothing here takes a lock."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Looking(Handle):
     @call
     @operation
     def read_state(self, size: int = 100) -> Steps[engine.QueueState]:
-        """Return a cheap picture of one instant: what is next, in claim order, what is in progress, and a version.
+        """Return a cheap snapshot of one instant: what is next, in claim order, what is in progress, and a version.
 
         Args:
             size: jobs of each kind, at most ``LEASEQUEUE["MAX_PAGE"]``.

@@ -27,7 +27,7 @@ def statement(name: str) -> str:
 
 @cache
 def numbered(name: str) -> tuple[bytes, tuple[str, ...]]:
-    """Return a statement with ``$1``, ``$2`` ... for parameters (``psycopg.RawCursor`` parses nothing), and their names."""
+    """Return a statement for ``psycopg.RawCursor``, its parameters numbered (``$1``), and their names in that order."""
     text = statement(name)
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     text = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", text)

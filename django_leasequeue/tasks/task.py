@@ -217,6 +217,7 @@ def task(
     backport). A task made here also runs on other backends: they take no notice of what they do not know.
 
     Args:
+        function: what the task does; left out when the decorator has arguments.
         priority: -100 to 100, higher first.
         queue_name: one of the backend's ``QUEUES``.
         backend: alias in ``TASKS``.

@@ -141,7 +141,9 @@ class Harness:
             what: a Django task, a ``Queue`` or a queue's name.
             args: the task's arguments, or the payload.
             count: how many must fit; ``None`` for at least one.
-            key, name, tag: of a queue's job.
+            key: of a queue's job.
+            name: of a queue's job.
+            tag: of a queue's job.
             kwargs: the task's keyword arguments.
 
         Raises:

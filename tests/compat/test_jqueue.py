@@ -212,7 +212,7 @@ class TestJobs:
         with pytest.raises(AttributeError):
             job.priority = 1  # type: ignore[misc]  # on purpose
 
-    async def test_of_a_picture(self, q: DirectQueue, clock: engine_clock.Clock) -> None:
+    async def test_of_a_snapshot(self, q: DirectQueue, clock: engine_clock.Clock) -> None:
         first = await q.enqueue("a", b"1", priority=1)
         second = await q.enqueue("b", b"2", priority=2)
         third = await q.enqueue("b", b"3", priority=1)
@@ -237,7 +237,7 @@ class TestJobs:
         with pytest.raises(InvalidOption, match="bytes"):
             await q.enqueue("task", payload)
 
-    async def test_large_pictures_come_in_several_statements(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_large_snapshots_come_in_several_statements(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from django_leasequeue.engine.jobs import read
 
         monkeypatch.setattr(read, "MAX_PAGE_BYTES", 100)

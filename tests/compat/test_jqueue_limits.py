@@ -127,7 +127,7 @@ class TestBatches:
             await q.dequeue(batch_size=size)
 
 
-class TestPictures:
+class TestSnapshots:
     async def test_say_whether_they_are_complete(self, q: DirectQueue) -> None:
         for number in range(3):
             await q.enqueue("task", bytes([number]))
@@ -215,7 +215,7 @@ class TestDumps:
         with pytest.raises(JQueueError, match="mode"):
             self.JOB.model_dump(mode="text")
 
-    def test_of_a_picture(self) -> None:
+    def test_of_a_snapshot(self) -> None:
         state = QueueState((self.JOB,), 7, complete=False)
         assert state.model_dump() == {"jobs": (self.JOB.model_dump(),), "version": 7, "complete": False}
         assert json.loads(state.model_dump_json()) == {

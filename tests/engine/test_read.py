@@ -265,20 +265,20 @@ def test_bad_input_is_refused_before_the_database_sees_it(operation) -> None:
         engine.run(operation())
 
 
-def test_a_picture_of_a_queue(clock) -> None:
+def test_a_snapshot_of_a_queue(clock) -> None:
     seqs = put(4)
     put(1, delay_ms=10_000)
     first = clock.now
     clock.advance(seconds=5)
     (job,) = claim(1)
-    picture = engine.run(engine.state("work"))
-    assert [item.seq for item in picture.ready] == seqs[1:]
-    assert [(item.seq, item.node, item.deadline) for item in picture.in_progress] == [(job.seq, NODE, job.deadline)]
-    assert (picture.at, picture.oldest_at) == (clock.now, first)
-    assert engine.run(engine.state("work", size=2)).ready == picture.ready[:2]
+    snapshot = engine.run(engine.state("work"))
+    assert [item.seq for item in snapshot.ready] == seqs[1:]
+    assert [(item.seq, item.node, item.deadline) for item in snapshot.in_progress] == [(job.seq, NODE, job.deadline)]
+    assert (snapshot.at, snapshot.oldest_at) == (clock.now, first)
+    assert engine.run(engine.state("work", size=2)).ready == snapshot.ready[:2]
 
 
-def test_a_picture_has_a_new_version_when_something_changed(transactional_db) -> None:
+def test_a_snapshot_has_a_new_version_when_something_changed(transactional_db) -> None:
     put(1)
     before = engine.run(engine.state("work"))
     assert engine.run(engine.state("work")).version == before.version

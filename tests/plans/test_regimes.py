@@ -58,7 +58,11 @@ def measures(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[dict[str, list[Measure]]]:
     """What was measured, by statement: of those statements that this run of the tests asks for."""
-    wanted = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    wanted = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.function is test_pages
+    }
     found: dict[str, list[Measure]] = {}
     with django_db_blocker.unblock(), connect("default") as connection:
         # What tests before left there; and other tests may run on this database afterwards.

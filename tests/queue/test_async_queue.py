@@ -202,15 +202,15 @@ class TestJ6Version:
         with psycopg.connect(test_dsn, **hurried) as old, psycopg.connect(test_dsn, **hurried) as young:
             engine.ConnectionExecutor(old).run(engine.enqueue(queue.name, [engine.NewJob(key="old")]))
             engine.ConnectionExecutor(young).run(engine.enqueue(queue.name, [engine.NewJob(key="young")]))
-            pictures = [queue.read_state()]
+            snapshots = [queue.read_state()]
             young.commit()
-            pictures.append(queue.read_state())
+            snapshots.append(queue.read_state())
             old.commit()
-            pictures.append(queue.read_state())
+            snapshots.append(queue.read_state())
             old.rollback()
             again = queue.read_state()
-        assert [{row.key for row in picture.ready} for picture in pictures] == [set(), {"young"}, {"old", "young"}]
-        versions = [picture.version for picture in pictures]
+        assert [{row.key for row in snapshot.ready} for snapshot in snapshots] == [set(), {"young"}, {"old", "young"}]
+        versions = [snapshot.version for snapshot in snapshots]
         assert versions == sorted(set(versions))
         assert again.version >= versions[-1]
 

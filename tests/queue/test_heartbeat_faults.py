@@ -192,15 +192,15 @@ def test_a_thread_that_died_is_replaced(server: Faulty, monkeypatch: pytest.Monk
     monkeypatch.setattr(heartbeat_thread, "RETRY", 0.05)
     queue, [job] = leased(lease_ms=30_000)
     broken = threading.Event()
-    usual = heartbeat_thread.Beater._beat
+    usual = heartbeat_thread.HeartbeatThread._beat
 
-    def breaks(self: heartbeat_thread.Beater, due: list[Heartbeat]) -> None:
+    def breaks(self: heartbeat_thread.HeartbeatThread, due: list[Heartbeat]) -> None:
         if due and not broken.is_set():
             broken.set()
             raise SystemExit
         usual(self, due)
 
-    monkeypatch.setattr(heartbeat_thread.Beater, "_beat", breaks)
+    monkeypatch.setattr(heartbeat_thread.HeartbeatThread, "_beat", breaks)
     with Heartbeat(queue, job, interval=0.05) as heart:
         assert broken.wait(20)
         beats(heart)
@@ -210,14 +210,14 @@ def test_one_group_that_fails_leaves_the_others_alone(server: Faulty, monkeypatc
     """Whatever it is that one group's statement meets: here its own node is refused by the engine."""
     queue, [bad] = leased(lease_ms=30_000, node="bad")
     other, [good] = leased(lease_ms=30_000, node="good")
-    usual = heartbeat_thread.Beater._extend
+    usual = heartbeat_thread.HeartbeatThread._extend
 
-    def refuses(self: heartbeat_thread.Beater, hearts: list[Heartbeat], connection: Any) -> None:
+    def refuses(self: heartbeat_thread.HeartbeatThread, hearts: list[Heartbeat], connection: Any) -> None:
         if hearts[0].job.node == "bad":
             raise TypeError("of this group alone")
         usual(self, hearts, connection)
 
-    monkeypatch.setattr(heartbeat_thread.Beater, "_extend", refuses)
+    monkeypatch.setattr(heartbeat_thread.HeartbeatThread, "_extend", refuses)
     with Heartbeat(queue, bad, interval=0.05) as first, Heartbeat(other, good, interval=0.05) as second:
         beats(second)
         beats(second)

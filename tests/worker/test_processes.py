@@ -277,7 +277,7 @@ def test_log_lines_as_json(start: Start) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words_said"),
     [
-        (("--concurrency", "0"), "concurrency of a worker must be a number from 1 to 1000; it is 0"),
+        (("--concurrency", "0"), "CONCURRENCY'] must be an integer, 1 to 1,000; it is 0"),
         (("--handler", "nothing.Here"), "No module named 'nothing'"),
         (("--handler", "tests.worker.handlers.note", "--processes", "2"), "unexpected keyword argument 'project'"),
         (("--database", "nowhere"), "'nowhere' is not a PostgreSQL database of DATABASES"),

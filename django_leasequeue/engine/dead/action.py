@@ -154,6 +154,7 @@ def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, projec
         seq: its number.
         data: the new payload, a JSON value.
         dead_at: the death that was looked at; another one since then is a conflict.
+        project: the tenant.
 
     Raises:
         PayloadTooLarge: nothing was done.

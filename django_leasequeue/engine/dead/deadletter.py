@@ -158,6 +158,7 @@ def redrive(
         queue: where the dead letters are: their own queue (dead in place) or the dead-letter topic.
         seqs: at most 1,000 numbers.
         to: name of the queue to put them in; ``None`` for their own queue.
+        project: the tenant.
         delay_ms: one delay for all, or one per job (a redrive with a rate).
 
     Returns:

@@ -77,10 +77,13 @@ def purge(
     """Remove at most ``size`` jobs of a queue by state, number or tag; call again until it returns 0.
 
     Args:
+        queue: name of the queue.
         states: any of ``ready``, ``delayed``, ``leased``, ``dead``, ``record``.
         before: only jobs with a lower number.
         tag: only jobs with this tag.
         tag_prefix: only jobs whose tag begins so.
+        project: the tenant.
+        size: jobs of this call.
 
     Returns:
         How many went.

@@ -76,6 +76,7 @@ def find(keys: Sequence[str], *, queue: str | None = None, project: str = "") ->
     Args:
         keys: at most 1,000.
         queue: only this queue; ``None`` for any of the project.
+        project: the tenant.
     """
     _check_scope(project, queue)
     rows = yield "find_keys", {"project": project, "queue": queue, "keys": arrays.texts(_keys(keys))}
@@ -96,6 +97,7 @@ def get_results(
         seqs: at most 1,000 numbers.
         keys: at most 1,000 keys.
         queue: only of this queue; ``None`` for any of the project.
+        project: the tenant.
     """
     _check_scope(project, queue)
     rows = yield (

@@ -145,6 +145,7 @@ def list_jobs(
     Args:
         queue: name of the queue.
         state: ``ready``, ``delayed``, ``leased``, ``dead`` or ``record``.
+        project: the tenant.
         after: ``next`` of the page before; ``None`` for the first page.
         size: jobs of the page, at most ``MAX_PAGE``; a page may be shorter (16 MiB of payload, jobs that went on) and
             still have a ``next``.
@@ -224,7 +225,7 @@ def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
     """Return live jobs and records by number, in the order asked, with their payloads; those that ended are left out.
 
     Args:
-        seqs: numbers, twice 1,000 at most: the two halves of a picture.
+        seqs: numbers, twice 1,000 at most: the two halves of a snapshot.
         project: the tenant.
     """
     check_place(project)

@@ -130,6 +130,7 @@ def status(
         keys: at most 1,000.
         seqs: at most 1,000.
         inline: bytes up to which results come along; ``None`` for no results.
+        project: the tenant.
     """
     check_place(project, queue)
     rows = yield (
@@ -202,6 +203,7 @@ def update_result_ttl(
         ttl_ms: from now on where the job has ended (done, failed, dead), else from its end on.
         key: the job's key, or
         seq: its number.
+        project: the tenant.
 
     Returns:
         The number and whether the job has ended; ``None`` when nothing is known of it.

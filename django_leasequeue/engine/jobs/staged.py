@@ -32,7 +32,8 @@ def enqueue_staged(
 
     Args:
         parts: of the stage.
-        low, high: the numbers of its rows, ``low`` exclusive.
+        low: the number before its first row.
+        high: the number of its last row.
         project: the tenant.
         origin: the producing node or client.
 

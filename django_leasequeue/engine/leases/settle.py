@@ -246,6 +246,8 @@ def release(
     Args:
         releases: at most 1,000.
         node: the holder.
+        project: the tenant.
+        queue: only jobs of this queue.
         unstarted: the handlers never ran: these deliveries do not count.
 
     Returns:

@@ -17,6 +17,7 @@ def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Steps[int]:
     Args:
         queue: name of the queue.
         idle_ms: milliseconds without a renewal.
+        project: the tenant.
 
     Returns:
         How many jobs came back (ready again, or dead where deliveries end at release).

@@ -39,8 +39,9 @@ HINTS = 2
 
 
 class Trail:
-    """A claimer's last look at its queues, moved on by its own claims; forgotten every ``max_age`` seconds and whenever
-    jobs run short.
+    """A claimer's last look at its queues, moved on by its own claims.
+
+    It is forgotten every ``max_age`` seconds and whenever jobs run short.
 
     The floors of a queue move a moment behind the claims, because they must be right for everybody; a claimer that
     drains a queue knows for itself what it has taken. Under a long transaction elsewhere, which keeps dead index

@@ -224,6 +224,7 @@ def complete(preset: str | None = None, name: str | None = None, **options: Any)
     Args:
         preset: ``topics``, ``zaqar``, ``codeq``, ``jqueue``, ``jobqueue``, ``django``, or ``None`` for the defaults.
         name: the queue's own name, to refuse a dead-letter topic of the same name.
+        options: over both.
 
     Raises:
         InvalidOption: the preset or an option is not allowed.

@@ -164,8 +164,12 @@ def list_queues(
     """List queues by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
 
     Args:
+        project: the tenant.
+        after: the last name of the page before.
         prefix: only names that begin so.
         prefixes: only names that begin with one of them (those of an API key); empty for all.
+        type: ``queue`` or ``log``; ``None`` for both.
+        size: of the page.
     """
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     check_place(project)

@@ -1,4 +1,4 @@
-"""A picture of a queue at one instant: what is next, and what is in progress."""
+"""A snapshot of a queue at one instant: what is next, and what is in progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .queues import require
 
 
 class Waiting(NamedTuple):
-    """A job in a picture of a queue. ``node`` and all behind it are set where it is leased.
+    """A job in a snapshot of a queue. ``node`` and all behind it are set where it is leased.
 
     ``renewed_at`` is when its lease was taken or renewed last.
     """
@@ -30,10 +30,10 @@ class Waiting(NamedTuple):
 
 
 class QueueState(NamedTuple):
-    """A picture of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
+    """A snapshot of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
 
     ``version`` grows with every transaction that ends in the database server, and with what the caller's own open
-    transaction changes: two pictures with the same version are the same, as far as time alone changes nothing.
+    transaction changes: two snapshots with the same version are the same, as far as time alone changes nothing.
     ``oldest_at`` is when the oldest of the ready jobs shown was made; ``more`` is whether there are jobs of either kind
     beyond those shown.
     """
@@ -48,10 +48,11 @@ class QueueState(NamedTuple):
 
 @operation
 def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState]:
-    """Return a cheap picture of a queue, of one instant and without locks: what is next, and what is in progress.
+    """Return a snapshot of a queue, cheap and without locks: what is next, and what is in progress.
 
     Args:
         queue: name of the queue.
+        project: the tenant.
         size: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.
 
     Raises:

@@ -186,6 +186,7 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
 
     Args:
         queues: at most ``MAX_PAGE`` names; further ones are not looked at.
+        project: the tenant.
     """
     check_place(project, *check_list(queues, "the names of queues"))
     rows = yield from _read(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])

@@ -67,6 +67,7 @@ def list_messages(
 
     Args:
         queue_id: the queue.
+        after: the position of the last message of the page before.
         size: at most so many, cut to ``MAX_PAGE``.
         without: leave out those that this producer (``origin``) enqueued.
         leased: also those that somebody holds.

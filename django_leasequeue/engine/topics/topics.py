@@ -108,8 +108,11 @@ def list_topics(
     """List topics by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
 
     Args:
+        project: the tenant.
+        after: the last name of the page before.
         prefix: only names that begin so.
         prefixes: and with one of these; none given means any.
+        size: of the page.
     """
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     rows = yield (

@@ -29,7 +29,7 @@ from .answers import leased
 from .coalescing import claim_together
 
 if TYPE_CHECKING:
-    from .desk import Desk
+    from .stream_registry import StreamRegistry
 
 logger = logging.getLogger("django_leasequeue.http")
 
@@ -108,10 +108,10 @@ class WorkStream(Stream):
 class WorkHub:
     """The streams of one queue in this process."""
 
-    def __init__(self, desk: Desk, runner: Runner, project: str, topic: str, found: Look) -> None:
-        self.channel = desk.channel
+    def __init__(self, registry: StreamRegistry, runner: Runner, project: str, topic: str, found: Look) -> None:
+        self.channel = registry.channel
         self.queue_id = found.id
-        self._desk = desk
+        self._registry = registry
         self._runner = runner
         self._project = project
         self._topic = topic
@@ -134,7 +134,7 @@ class WorkHub:
     def enter(self, stream: WorkStream) -> None:
         """Feed a stream from now on."""
         self._streams[stream.number] = stream
-        self._desk.enter(self, stream)
+        self._registry.enter(self, stream)
         self._more = True
         if self._task is None:
             self._task = in_background(self._run())
@@ -143,7 +143,7 @@ class WorkHub:
     def leave(self, stream: WorkStream) -> Awaitable[Any] | None:
         """Feed a stream no more, and give back what it holds."""
         self._streams.pop(stream.number, None)
-        self._desk.leave(stream)
+        self._registry.leave(stream)
         self.wake()
         if not stream.held:
             return None
@@ -155,7 +155,6 @@ class WorkHub:
 
     def jobs_may_be_there(self) -> None:
         """A job may be ready. Called by the listener's thread."""
-
         with suppress(RuntimeError):  # the loop is closed: nobody streams there
             self._loop.call_soon_threadsafe(self._news_came)
 
@@ -215,7 +214,7 @@ class WorkHub:
             if self._streams:
                 self._task = in_background(self._run())
             else:
-                self._desk.close(self)
+                self._registry.close(self)
 
     async def _round(self) -> float:
         """Look at leases, deal jobs; return the seconds to sleep unless something happens."""

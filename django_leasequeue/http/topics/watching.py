@@ -16,10 +16,10 @@ from ...outage import passes
 from ..running import Runner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from . import answers
-from .desk import TOPICS_CHANNEL
 from .hub import READY_TIMEOUT
 from .reading import unsettled
 from .settling import settler
+from .stream_registry import TOPICS_CHANNEL
 
 logger = logging.getLogger("django_leasequeue.http")
 

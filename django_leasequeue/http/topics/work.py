@@ -14,8 +14,8 @@ from ..fields import storable
 from ..schema import Parameter, describe
 from ..streaming import EventStreamResponse, require_stream
 from .base import TopicView
-from .desk import desk
 from .shapes import TOPIC
+from .stream_registry import stream_registry
 
 _TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
 
@@ -63,7 +63,7 @@ class WorkView(TopicView):
         size = self.number("max", 1, 1, MAX_BATCH) or 1
         lease_ms = self.number("lease_ms", None, MIN_LEASE_MS, MAX_LEASE_MS, clamp_low=True)
         found = await self.look(topic, leases=True)
-        stream = await desk(self.runner.using).open(
+        stream = await stream_registry(self.runner.using).open(
             self.project, topic, found, node=node, size=size, lease_ms=lease_ms, recheck=partial(self.recheck, (topic,))
         )
         return EventStreamResponse(stream.frames(self.access.who))

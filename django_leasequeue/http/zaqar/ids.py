@@ -52,6 +52,7 @@ def seal(kind: str, queue_id: int, number: int) -> str:
     Args:
         kind: what it stands for: ``message``, ``claim`` or ``marker``; one cannot be used as the other.
         queue_id: the queue it belongs to.
+        number: the message's, the claim's or the marker's.
     """
     key = _key(settings.SECRET_KEY, kind, queue_id)
     value = _encipher(key, number)

@@ -18,7 +18,7 @@ from .hub import READY_TIMEOUT, WorkHub, WorkStream
 TOPICS_CHANNEL = "leasequeue_topics"
 
 
-class Desk:
+class StreamRegistry:
     """All hubs of one event loop and database, and what they hear from other processes."""
 
     def __init__(self, using: str) -> None:
@@ -95,12 +95,12 @@ class Desk:
                 hub.end("The topic was deleted.")
 
 
-_desks: process.PerLoop[dict[str, Desk]] = process.PerLoop(dict)
+_registries: process.PerLoop[dict[str, StreamRegistry]] = process.PerLoop(dict)
 
 
-def desk(using: str) -> Desk:
-    """Return this event loop's desk of a database."""
-    found = _desks.get()
+def stream_registry(using: str) -> StreamRegistry:
+    """Return this event loop's registry of a database."""
+    found = _registries.get()
     if using not in found:
-        found[using] = Desk(using)
+        found[using] = StreamRegistry(using)
     return found[using]
