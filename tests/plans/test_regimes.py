@@ -29,7 +29,7 @@ APART = "ddl/"
 #: PostgreSQL before 17 goes down an index anew for each key of an array: pages on top, for each row and each array.
 DESCENT = 3
 #: Arrays whose values are looked for in an index, as far as the text of a statement tells; the function has two.
-ARRAYS = re.compile(r"(?<=[a-z])(?<!ctid)=ANY\(|leasequeue_keyed\(()")
+ARRAYS = re.compile(r"(?<=[a-z])(?<!ctid) = ANY \(|leasequeue_keyed\(()")
 #: Pages of the live claims of the queue that has most of them.
 LIVE_CLAIMS = 1_000
 
