@@ -112,7 +112,8 @@ def test_a_key_whose_job_has_ended_is_free_again(source: Source) -> None:
     engine.run(engine.enqueue("work", [NewJob(data="done", key="k1"), NewJob(data="held", key="k2")]))
     job = engine.run(engine.claim("work", "n1", 1))[0]
     engine.run(engine.finish([engine.Ending(job.seq, job.claim, result_ttl_ms=60_000)], "n1"))
-    frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k1", 3)], "key string, n int")
+    # One partition: rows of several are added in whatever order they arrive.
+    frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k1", 3)], "key string, n int").coalesce(1)
     write(source, frame)
     live = {job.key: job.data for job in LiveJob.objects.all()}
     assert live == {"k1": {"n": 1}, "k2": "held"}
