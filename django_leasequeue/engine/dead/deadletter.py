@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ...enums import DEAD_LETTER_SELF, JobState
+from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption, QueueNotFound
 from .. import arrays
 from ..announce import announce
-from ..jobs.remove import remove_steps
+from ..jobs.keys import DUPLICATE, holder_steps
 from ..limits import check_list, check_place, check_seqs, clamp_delay
 from ..operation import Steps, operation
 from ..queues import routing
@@ -23,8 +23,6 @@ logger = logging.getLogger("django_leasequeue")
 
 #: Jobs looked at in one round, and moved by one statement.
 ROUND = 1_000
-#: What ``key_taken`` says of a key: a duplicate, or a dead job past its time has it.
-_DUPLICATE, _OVER = 0, 2
 
 
 class _Moved(NamedTuple):
@@ -35,16 +33,6 @@ class _Moved(NamedTuple):
     name: str | None
     deliveries: int
     new_seq: int | None
-
-
-class _Taken(NamedTuple):
-    """A row of ``key_taken``: what holds a key."""
-
-    key: str
-    seq: int
-    state: int
-    verdict: int
-    queue_id: int
 
 
 def spent_steps(queue_ids: Sequence[int], tags: str | None = None) -> Steps[int]:
@@ -119,12 +107,8 @@ def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str
 
 def free_steps(project: str, queue: str, keys: Sequence[str]) -> Steps[bool]:
     """Steps that set those keys of a queue free that need not be kept any more; return whether to try again."""
-    rows = yield "key_taken", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
-    taken = [_Taken._make(row) for row in rows]
-    over = [job.seq for job in taken if job.verdict == _OVER]
-    if over:
-        yield from remove_steps(taken[0].queue_id, over, [JobState.DEAD], expired=True)
-    return len(taken) < len(keys) or any(job.verdict != _DUPLICATE for job in taken)
+    found = yield from holder_steps(project, queue, arrays.texts(keys))
+    return len(found) < len(keys) or any(holder.verdict != DUPLICATE for holder in found)
 
 
 class Redriven(NamedTuple):

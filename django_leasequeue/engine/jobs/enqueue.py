@@ -28,12 +28,10 @@ from ..queues.queues import find, make_declared
 from ..rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
 from ..topics import caps
 from . import bulk
-from .remove import remove_steps
+from .keys import DUPLICATE, holder_steps
 
 _STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
 _COMPLETED = 10 + ResultState.COMPLETED
-#: What key_taken.sql says of a key: its job counts; its dead job is past its time.
-_DUPLICATE, _OVER = 0, 2
 #: The highest limit of a payload that a call may name.
 MAX_BYTES = 256 * 1024 * 1024
 #: A later time would not be a ``datetime`` in every time zone.
@@ -335,16 +333,13 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
     project, queue = params["project"], params["queue"]
     for _ in range(5):
         keys = [jobs[index].key for index, answer in enumerate(answers) if answer is None]
-        found = yield "key_taken", {"project": project, "queue": queue, "keys": arrays.texts(list(dict.fromkeys(keys)))}
-        there = {row[0]: row for row in found}
-        over = [row[1] for row in found if row[3] == _OVER]
-        if over:
-            yield from remove_steps(found[0][4], over, [JobState.DEAD], expired=True)
+        found = yield from holder_steps(project, queue, arrays.texts(list(dict.fromkeys(keys))))
+        there = {holder.key: holder for holder in found}
         for index, answer in enumerate(answers):
-            row = there.get(jobs[index].key)
-            if answer is None and row is not None and row[3] == _DUPLICATE:
-                status = EnqueueStatus.COMPLETED if row[2] == _COMPLETED else EnqueueStatus.DUPLICATE
-                answers[index] = Enqueued(row[1], status, _STATES[row[2]], None)
+            holder = there.get(jobs[index].key or "")
+            if answer is None and holder is not None and holder.verdict == DUPLICATE:
+                status = EnqueueStatus.COMPLETED if holder.state == _COMPLETED else EnqueueStatus.DUPLICATE
+                answers[index] = Enqueued(holder.seq, status, _STATES[holder.state], None)
         missing = [index for index, answer in enumerate(answers) if answer is None]
         if not missing:
             return

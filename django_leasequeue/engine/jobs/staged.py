@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...enums import JobState
 from ...exceptions import LeaseQueueError
 from .. import arrays
 from ..operation import BEGIN, Rows, Steps, operation
 from ..topics import caps
 from .enqueue import rows_steps
-from .remove import remove_steps
+from .keys import DUPLICATE, holder_steps
 
-#: What key_taken says of a key.
-_DUPLICATE, _OVER = 0, 2
 #: The columns of lake/stage_jobs after the queue and the ids, as enqueue calls them.
 _COLUMNS = (
     "numbers", "keys", "names", "tags", "priorities", "datas", "metas", "bodies", "run_at", "ttls", "reply_to",
@@ -81,11 +78,8 @@ def _with_freed(row: tuple[Any, ...], answers: Rows, place: dict[str, Any], para
             return seqs
         (row,) = yield "lake/stage_jobs", {**place, "ids": arrays.integers(taken)}
         params |= dict(zip(_COLUMNS, row[2:-1], strict=True))
-        found = yield "key_taken", {"project": params["project"], "queue": params["queue"], "keys": params["keys"]}
-        over = [held[1] for held in found if held[3] == _OVER]
-        if over:
-            yield from remove_steps(found[0][4], over, [JobState.DEAD], expired=True)
-        if all(held[3] == _DUPLICATE for held in found) and found:
+        found = yield from holder_steps(params["project"], params["queue"], params["keys"])
+        if found and all(holder.verdict == DUPLICATE for holder in found):
             return seqs
         answers = yield from rows_steps(params, create=False)
     raise LeaseQueueError("A key was taken and freed again five times in a row; write again.")

@@ -1,0 +1,38 @@
+"""Keys that are taken: the jobs that hold them, and whether they still may."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...enums import JobState
+from ..operation import Steps
+from .remove import remove_steps
+
+#: Verdicts of the statement ``key_taken``: the holder counts; it is a dead job past its time.
+DUPLICATE, OVER = 0, 2
+
+
+class Holder(NamedTuple):
+    """A row of ``key_taken``: the job that holds a key. ``state`` is a ``JobState``, or 10 and a ``ResultState``."""
+
+    key: str
+    seq: int
+    state: int
+    verdict: int
+    queue_id: int
+
+
+def holder_steps(project: str, queue: str, keys: str) -> Steps[list[Holder]]:
+    """Steps that read who holds keys, and remove the dead jobs past their time among them.
+
+    Args:
+        project: the tenant.
+        queue: name of the queue.
+        keys: an array of texts; keys that nobody holds have no holder in the answer.
+    """
+    rows = yield "key_taken", {"project": project, "queue": queue, "keys": keys}
+    found = [Holder._make(row) for row in rows]
+    over = [holder.seq for holder in found if holder.verdict == OVER]
+    if over:
+        yield from remove_steps(found[0].queue_id, over, [JobState.DEAD], expired=True)
+    return found
