@@ -248,9 +248,10 @@ def steady(inner: Operation[T], *, log: bool = False) -> Steps[T]:
         log: whether it reads the lease log, whose BRIN indexes need bitmaps; elsewhere one reads all before a limit.
     """
     yield BEGIN, {}
-    before = yield "admin/plans", {"seqscan": "off", "bitmapscan": "on" if log else "off"}
+    before = yield "admin/plans", {"seqscan": "off", "bitmapscan": "on" if log else "off", "jit": "off"}
     value = yield from inner.steps()
-    yield "admin/plans", {"seqscan": before[0][0], "bitmapscan": before[0][1]}
+    seqscan, bitmapscan, jit, *_ = before[0]
+    yield "admin/plans", {"seqscan": seqscan, "bitmapscan": bitmapscan, "jit": jit}
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import override_settings
 
 from django_leasequeue import engine, sql
-from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob
+from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob, runner
 from django_leasequeue.engine.pool import close_pools, connection_parameters
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob
@@ -213,3 +214,18 @@ def test_every_statement_says_what_it_is_for(name: str) -> None:
     for number, parameter in reversed(list(enumerate(parameters, 1))):
         sent = sent.replace(b"$%d" % number, b"%%(%s)s" % parameter.encode())
     assert sent.decode().replace("%", "%%").replace("%%(", "%(") == statement(name)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in a transaction", "by itself"])
+def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPatch, inside: bool) -> None:
+    settings = ["enable_seqscan", "enable_bitmapscan", "enable_mergejoin", "jit", "plan_cache_mode"]
+    asked = b"SELECT " + ",".join(f"current_setting('{name}')" for name in settings).encode()
+    monkeypatch.setattr(runner, "_raw", lambda name, params: (asked, []))
+    connection.ensure_connection()
+    raw = connection.connection
+    raw.execute("SET jit = on")
+    before = raw.execute(asked).fetchall()
+    with transaction.atomic() if inside else nullcontext():
+        found = runner.fetch_steadily(raw, "results", {}, inside=inside)
+        assert found == [("off", "off", "off", "off", "force_generic_plan")]
+        assert raw.execute(asked).fetchall() == before == [("on", "on", "on", "on", "auto")]

@@ -186,12 +186,22 @@ def test_a_worker_raises_the_floors_of_its_queues_while_it_is_busy() -> None:
 def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Acks wait for a lock; the worker does not claim the whole queue meanwhile."""
     enqueue(*({} for _ in range(2_000)))
-    with working(concurrency=1, prefetch=50) as threaded:
-        stall = threading.Event()
-        monkeypatch.setattr(threaded.worker._acknowledger, "_settle", lambda *_: stall.wait(0.2))
-        time.sleep(1)
-        assert len(threaded.state.held) + len(threaded.worker._acknowledger.done) <= 1_400
+    stall = threading.Event()
+    threaded = Threaded(concurrency=1, prefetch=50)
+    monkeypatch.setattr(threaded.worker._acknowledger, "_settle", lambda *_: stall.wait())
+    threaded.start()
+    try:
+        # A claim of the largest size, twice what is fetched ahead, a thread and a coroutine.
+        most = 1_000 + 2 * 50 + 1 + 1
+        eventually(lambda: len(threaded.state.held) >= 1_000, "it claimed what it may")
+        time.sleep(0.5)
+        assert len(threaded.state.held) <= most
+        settling = 2 * threaded.state.options.ack_batch
+        assert ready() >= 2_000 - most - settling
+    finally:
         stall.set()
+        threaded.state.ask_hurry("the test")
+        threaded.join()
 
 
 def test_a_stop_gives_back_what_has_not_started_and_waits_for_what_has() -> None:
