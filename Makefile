@@ -4,7 +4,7 @@
 #   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser demo serve lint format bench soak lake-demo clean
+.PHONY: help test test-browser demo serve docs lint format bench soak lake-demo clean
 
 export PYTHON
 PY := .venv/bin/python
@@ -23,7 +23,8 @@ help:  ## list the commands
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
 	@echo "make soak    work under faults, and the verdict (ARGS='--minutes 5 --seed 7'; --help)"
 	@echo "make lake-demo  a week of made-up events through Spark, and the report   (EVENTS=1000000)"
-	@echo "make lint    ruff, import-linter, mypy and bandit"
+	@echo "make docs    the documentation as a site, build/docs/index.html; what is wrong in it ends the build"
+	@echo "make lint    ruff, import-linter, mypy, pyright and bandit"
 	@echo "make format  let ruff format and sort"
 	@echo "make clean   stop the demo's PostgreSQL; delete its data, .venv, builds and caches"
 
@@ -56,6 +57,14 @@ serve: .venv/.installed-test
 bench: .venv/.installed-test
 	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py leasequeue_bench $(ARGS)'
 
+.venv/.installed-docs: .venv/.installed-test
+	@scripts/make-venv .venv test,docs
+	@touch $@
+
+docs: .venv/.installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo "build/docs/index.html"
+
 soak: .venv/.installed-test
 	@$(PY) -m tests.soak $(ARGS)
 
@@ -73,6 +82,7 @@ lint: .venv/.installed-dev
 	@$(PY) -m ruff format --check .
 	@PYTHONPATH=. .venv/bin/lint-imports --no-cache
 	@$(PY) -m mypy
+	@$(PY) scripts/check-types
 	@$(PY) -m bandit --quiet --configfile pyproject.toml --recursive django_leasequeue
 
 format: .venv/.installed-dev

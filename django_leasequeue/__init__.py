@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from .queue.buffered import BufferedQueue as BufferedQueue
     from .queue.consumer import Consumer as Consumer
     from .queue.heartbeat import Heartbeat as Heartbeat
-    from .queue.job import Job as Job
+    from .queue.job import ClaimedJob as ClaimedJob
     from .queue.queue import Queue as Queue
 
 #: Where the public names live. They are imported when they are first used: importing this package imports nothing, and
 #: none of them needs Django's apps to be loaded.
 _HOMES = {
     "BufferedQueue": "queue",
+    "ClaimedJob": "queue",
     "Consumer": "queue",
     "Heartbeat": "queue",
-    "Job": "queue",
     "NewJob": "engine.rows",
     "Queue": "queue",
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.core.exceptions import ImproperlyConfigured
 from django.db.models.signals import post_migrate
+
+from . import conf
 
 
 class LeaseQueueConfig(AppConfig):
@@ -14,7 +17,18 @@ class LeaseQueueConfig(AppConfig):
     verbose_name = "Lease queue"
     default_auto_field = "django.db.models.BigAutoField"
 
+    def import_models(self) -> None:
+        if "pgtrigger" not in {app.name for app in apps.app_configs.values()}:
+            # Else Django says of the first model that its Meta has an invalid attribute.
+            raise ImproperlyConfigured(
+                "'pgtrigger' is not in INSTALLED_APPS. Add it before 'django_leasequeue': its triggers guard the"
+                " tables."
+            )
+        super().import_models()
+
     def ready(self) -> None:
+        from .checks import addresses, database  # noqa: F401  (importing them registers the checks)
+        from .checks import settings as _settings  # noqa: F401
         from .engine.queues import declarations
         from .reaper.recurring import declared as recurring
         from .spark import retention
@@ -24,3 +38,8 @@ class LeaseQueueConfig(AppConfig):
         )
         post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         retention.register()
+        # What is wrong with the settings is for the checks to say.
+        if not conf.problems() and conf.settings.METRICS.OPENTELEMETRY:
+            from .metrics.otel import instrument
+
+            instrument()

@@ -9,14 +9,14 @@ from django.db.models import IntegerChoices, TextChoices
 
 
 class QueueType(TextChoices):
-    """What a topic is: a queue leases its jobs, a log only keeps records."""
+    """The kind of a topic: a queue leases its jobs, a log only keeps records."""
 
     QUEUE = "queue", "queue"
     LOG = "log", "log"
 
 
 class JobState(IntegerChoices):
-    """Where a live job is."""
+    """The state of a live job."""
 
     READY = 0, "ready"
     DELAYED = 1, "delayed"
@@ -26,7 +26,7 @@ class JobState(IntegerChoices):
 
 
 class ResultState(IntegerChoices):
-    """How a job ended."""
+    """The state of a job that ended."""
 
     COMPLETED = 1, "completed"
     FAILED = 2, "failed"
@@ -34,7 +34,7 @@ class ResultState(IntegerChoices):
 
 
 class EventKind(IntegerChoices):
-    """What happened to a job: one row of the lease log each."""
+    """The kinds of events of a job: one row of the lease log each."""
 
     ENQUEUED = 1, "enqueued"
     CLAIMED = 2, "claimed"
@@ -49,14 +49,14 @@ class EventKind(IntegerChoices):
 
 
 class Lane(IntegerChoices):
-    """How a job came to be ready. A claim merges the lanes of a rank by position; a floor bounds the fresh one."""
+    """The way to ready of a job. A claim merges the lanes of a rank by position; a floor bounds the fresh one."""
 
     AGAIN = 1, "given back, promoted or redriven to a place that others have passed"
     FRESH = 2, "fresh: its position was drawn by the transaction that made it ready"
 
 
 class JobFlag(IntFlag):
-    """What is unusual about a job, or about some job of a claim: whoever settles it then reads the job."""
+    """Marks of an unusual job, or of a claim with such a job: whoever settles it then reads the job."""
 
     #: Somebody waits for its end.
     REPLY = 1
@@ -75,7 +75,7 @@ class JobFlag(IntFlag):
 
 
 class FloorKind(IntegerChoices):
-    """What a floor bounds."""
+    """The kind of places that a floor bounds."""
 
     READY = 0, "position of fresh ready jobs"
     DELAYED = 1, "available_at of delayed jobs, microseconds"
@@ -91,7 +91,7 @@ class Requeue(TextChoices):
 
 
 class PriorityOrder(TextChoices):
-    """How a priority becomes a rank."""
+    """The way in which a priority becomes a rank."""
 
     DESC = "desc", "higher first"
     ASC = "asc", "lower first"
@@ -99,7 +99,7 @@ class PriorityOrder(TextChoices):
 
 
 class ExhaustAt(TextChoices):
-    """When a job that used up its deliveries is taken out."""
+    """The moment at which a job that used up its deliveries is taken out."""
 
     CLAIM = "claim", "when the next delivery would start"
     RELEASE = "release", "when the last delivery ends"
@@ -117,14 +117,14 @@ class Backoff(TextChoices):
 
 
 class LateAck(TextChoices):
-    """What a settle call gets after the deadline while nobody else claimed the job."""
+    """The answer to a settle call after the deadline while nobody else claimed the job."""
 
     REJECT = "reject", "reject"
     ACCEPT = "accept", "accept"
 
 
 class DedupUntil(TextChoices):
-    """How long a job's key refuses a second job."""
+    """The time for which a job's key refuses a second job."""
 
     TERMINAL = "terminal", "until the job is finished"
     CLAIMED = "claimed", "until the job is claimed"
@@ -132,7 +132,7 @@ class DedupUntil(TextChoices):
 
 
 class Durability(TextChoices):
-    """What a commit of enqueue and ack waits for."""
+    """The storage that a commit of enqueue and ack waits for."""
 
     EPHEMERAL = "ephemeral", "ephemeral"
     MEMORY = "memory", "memory"
@@ -141,7 +141,7 @@ class Durability(TextChoices):
 
 
 class Discard(TextChoices):
-    """What a full topic does with a write."""
+    """The answer of a full topic to a write."""
 
     OLD = "old", "drop the oldest"
     REJECT = "reject", "reject the write"

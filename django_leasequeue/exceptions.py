@@ -73,6 +73,25 @@ class StorageError(LeaseQueueError):
         super().__init__(message)
 
 
+class LargeStorageError(LeaseQueueError):
+    """The storage of large payloads (``LEASEQUEUE["LARGE"]``) could not be reached, or refused; ``cause`` is its error.
+
+    Nothing was enqueued or ended. Try again later.
+    """
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        self.cause = cause
+        super().__init__(message)
+
+
+class PayloadAway(LargeStorageError):
+    """The payload of a leased job cannot be read now: the worker gives the job back, and the delivery does not count."""
+
+
+class LargePayloadLost(LeaseQueueError):
+    """A large payload or result is not in its storage any more, or is not what was stored there (its SHA-256 differs)."""
+
+
 class QueueClosed(LeaseQueueError):
     """A ``BufferedQueue`` or a ``Consumer`` was used before it was started or after it was stopped."""
 

@@ -1,4 +1,4 @@
-"""What lives as long as the process: switches, what is remembered, what threads and event loops share.
+"""State that lives as long as the process: switches, memories, objects that threads and event loops share.
 
 Every fork hook, map of event loops and memory of a database that the package has is one of the classes here.
 """
@@ -28,7 +28,7 @@ class Inline(Protocol):
 
 @dataclass(slots=True)
 class Switches:
-    """What ``django_leasequeue.testing`` changes for tests; nothing else does."""
+    """Switches that ``django_leasequeue.testing`` sets for tests; nothing else does."""
 
     #: Whether ``ASYNC = "auto"`` means Django's connection in a thread, where async calls see what a test's transaction
     #: holds, and not connections of their own.
@@ -54,7 +54,7 @@ def forget() -> None:
 
 
 class Memory(dict[K, V]):
-    """What a process remembers of its databases: a dict that is emptied when it is full, and by ``forget``.
+    """A memory of what the process saw in its databases: a dict that is emptied when it is full, and by ``forget``.
 
     Args:
         size: entries that it holds at most.
@@ -72,7 +72,7 @@ class Memory(dict[K, V]):
 
 
 class Shared(Generic[K, V]):
-    """What all threads of a process share, one object a key, made when it is first asked for.
+    """Objects that all threads of a process share, one a key, made when it is first asked for.
 
     Threads and connections do not come along into a forked child: it begins with none of them.
     """
@@ -107,7 +107,7 @@ class Shared(Generic[K, V]):
 
 
 class PerLoop(Generic[V]):
-    """What the coroutines of one event loop share, made when it is first asked for; it goes with its loop.
+    """An object that the coroutines of one event loop share, made when it is first asked for; it goes with its loop.
 
     Args:
         make: makes it.

@@ -35,12 +35,14 @@ class Attempt:
     error: dict[str, Any] | None = None
     failing: bool = False
     dead: bool = False
+    waited: timedelta | None = None
+    ran: timedelta | None = None
     changes: list[str] = field(default_factory=list)
     difference: list[tuple[str, str]] = field(default_factory=list)
 
     @property
-    def took(self) -> timedelta | None:
-        """From the claim to the end."""
+    def held(self) -> timedelta | None:
+        """From the claim to the end: the lease's time. What the task itself took is ``ran``."""
         return self.ended_at - self.started_at if self.started_at and self.ended_at else None
 
 
@@ -67,7 +69,13 @@ def _from_events(events: Iterable[Event]) -> list[Attempt]:
         if event.kind_number == EventKind.CLAIMED:
             found.append(
                 Attempt(
-                    0, event.deliveries, event.claim, event.node, started_at=event.occurred_at, deadline=event.deadline
+                    0,
+                    event.deliveries,
+                    event.claim,
+                    event.node,
+                    started_at=event.occurred_at,
+                    deadline=event.deadline,
+                    waited=_span(event.waited),
                 )
             )
             continue
@@ -89,9 +97,14 @@ def _note(attempt: Attempt, event: Event) -> None:
         return
     detail = event.detail
     attempt.ended_at = event.occurred_at
-    attempt.outcome = "given back unstarted" if detail.get("unstarted") else event.kind
+    attempt.outcome = "given back unstarted" if detail.get("unstarted") else event.what
+    attempt.ran = _span(event.ran)
     attempt.retry_at = detail.get("available_at")
     attempt.failing = event.kind_number in {EventKind.EXPIRED, EventKind.FAILED} or bool(detail.get("error_type"))
+
+
+def _span(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
 
 
 def _join_errors(found: list[Attempt], errors: Sequence[dict[str, Any]]) -> None:

@@ -88,7 +88,7 @@ class OperatorActionAdmin(ActionAdmin):
                     for words, kind in (("CSV", "csv"), ("JSON Lines", "jsonl"))
                 ],
             },
-            title="Audit",
+            title="Operator actions",
         )
 
     def _wanted(self, request: HttpRequest) -> QuerySet[OperatorAction]:

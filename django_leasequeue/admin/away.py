@@ -11,7 +11,8 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 
-from ..outage import Outage, passes
+from ..engine.outage import Outage, passes
+from ..exceptions import LargeStorageError
 
 _outage = Outage(
     logging.getLogger("django_leasequeue.admin"), "The database is away: pages are answered 503", "The database is back"
@@ -20,6 +21,8 @@ _outage = Outage(
 
 def _not_ready(error: Exception) -> HttpResponse:
     """Return the answer while the database is away; raise what is something else."""
+    if isinstance(error, LargeStorageError):
+        return HttpResponse(f"{error}\n", content_type="text/plain", status=503, headers={"Retry-After": "5"})
     if not passes(error):
         raise error
     _outage.begins("pages", error)

@@ -203,8 +203,12 @@ def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
     shown = range(0, len(times), max(math.ceil(len(times) / 6), 1))
     columns = format_html_join(
         "",
-        '<text x="{}" y="{}" text-anchor="{}">{}</text>',
-        ((f"{place(n, 0)[0]:.1f}", _HEIGHT - 6, "middle" if n else "start", _clock(times[n], times)) for n in shown),
+        '<text class="lq-time{}" x="{}" y="{}" text-anchor="{}">{}</text>',
+        (
+            (" lq-rare-time" if index % 2 else "", f"{x:.1f}", _HEIGHT - 6, "middle" if n else "start", text)
+            for index, n in enumerate(shown)
+            for x, text in [(place(n, 0)[0], _clock(times[n], times))]
+        ),
     )
     base = format_html('<path class="lq-axis" d="M{},{}H{}"/>', _LEFT, _HEIGHT - _BOTTOM, _WIDTH - _RIGHT)
     return rows + columns + base

@@ -176,7 +176,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     if not found.matches and not found.capped:
         raise InvalidOption("Nothing matches any more.")
     if phrase(asked.kind, found) is not None:
-        # What they were shown counts, as long as it was for as many: letters may have gone since then.
+        # What they were shown counts, as long as it was for as many: some may have gone since then.
         typed = " ".join(request.POST.get("typed", "").split()).lower()
         shown = request.POST.get("phrase", "")
         if not shown.startswith(asked.kind) or typed != shown:

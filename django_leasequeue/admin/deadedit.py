@@ -62,7 +62,7 @@ def restore(edited: Any, shown: Any, real: Any) -> Any:
     return edited
 
 
-def check_data(text: str, letter: DeadRow, real: Any, shown: Any) -> Any:
+def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
     """Return the data that a person typed, with hidden values put back.
 
     Raises:
@@ -76,9 +76,9 @@ def check_data(text: str, letter: DeadRow, real: Any, shown: Any) -> Any:
     if too_deep(edited, limit):
         raise InvalidOption(f"This is nested more than {limit} deep: flatten it.")
     made = restore(edited, shown, real)
-    if HIDDEN in codec.dumps(made) and HIDDEN not in (letter.data_json or ""):
+    if HIDDEN in codec.dumps(made) and HIDDEN not in (dead_letter.data_json or ""):
         raise InvalidOption(f"Leave {HIDDEN} where it is, or put a value in its place: a hidden value cannot be moved.")
-    if letter.name and isinstance(real, dict) and real and set(real) <= {"args", "kwargs"}:
+    if dead_letter.name and isinstance(real, dict) and real and set(real) <= {"args", "kwargs"}:
         right = (
             isinstance(made, dict)
             and set(made) <= {"args", "kwargs"}
@@ -99,25 +99,27 @@ def _real(text: str | None) -> Any:
 
 
 def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
-    """Show the data of a letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
+    """Show the data of a dead letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
     pages.require(request, "view_job", "view_payload", "edit_job")
     rows = engine.run(dead_rows([seq], payload=True))
     if not rows:
         raise Http404(f"Job {seq} is no dead letter.")
-    letter = rows[0]
-    real = _real(letter.data_json)
-    plain = None if letter.data_json is None else redaction.readable(letter.data_json)
-    shown = redaction.redact(plain, kind="data", queue=letter.queue, task=letter.name)
+    dead_letter = rows[0]
+    real = _real(dead_letter.data_json)
+    plain = None if dead_letter.data_json is None else redaction.readable(dead_letter.data_json)
+    shown = redaction.redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
     error, lines = "", []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
     if request.method == "POST":
         text = request.POST.get("data", "")
         try:
-            made = check_data(text, letter, real, shown)
-            lines = difference(shown, redaction.redact(made, kind="data", queue=letter.queue, task=letter.name))
+            made = check_data(text, dead_letter, real, shown)
+            lines = difference(
+                shown, redaction.redact(made, kind="data", queue=dead_letter.queue, task=dead_letter.name)
+            )
             if request.POST.get("confirmed"):
-                return _retry(request, site, letter, made, lines, reason)
+                return _retry(request, site, dead_letter, made, lines, reason)
         except LeaseQueueError as problem:
             error = str(problem)
     return pages.page(
@@ -125,15 +127,15 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
         site,
         "deadletters/edit.html",
         {
-            "letter": letter,
+            "dead_letter": dead_letter,
             "job_url": pages.url_or_none(site, "leasequeue_job_change", seq),
             "text": text,
             "error": error,
             "lines": lines,
             "checked": request.method == "POST" and not error,
-            "dead_at": letter.dead_at.isoformat(),
+            "dead_at": dead_letter.dead_at.isoformat(),
             "reason": reason,
-            "has_body": letter.data_json is None,
+            "has_body": dead_letter.data_json is None,
             "next": filters.safe_next(request, site),
         },
         title=f"Edit and retry job {seq}",
@@ -143,10 +145,12 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
 
 
 def _retry(
-    request: HttpRequest, site: AdminSite, letter: DeadRow, made: Any, lines: list[Line], reason: str
+    request: HttpRequest, site: AdminSite, dead_letter: DeadRow, made: Any, lines: list[Line], reason: str
 ) -> HttpResponse:
     seen = moment(request.POST.get("dead_at", ""), "dead_at")
-    edited = edit_and_retry(letter.queue, letter.seq, data=made, dead_at=seen or letter.dead_at, project=letter.project)
+    edited = edit_and_retry(
+        dead_letter.queue, dead_letter.seq, data=made, dead_at=seen or dead_letter.dead_at, project=dead_letter.project
+    )
     told = [f"{line.sign}{line.text}" for line in lines][:200]
     with transaction.atomic(using=reading.alias()):
         done = engine.run(edited)
@@ -155,13 +159,13 @@ def _retry(
         audit.record(
             request,
             "edit",
-            project=letter.project,
-            queue=letter.queue,
-            seqs=[letter.seq, done.seq],
+            project=dead_letter.project,
+            queue=dead_letter.queue,
+            seqs=[dead_letter.seq, done.seq],
             counts={"done": 1},
             reason=reason,
-            detail={"from": letter.seq, "to": done.seq, "difference": told},
+            detail={"from": dead_letter.seq, "to": done.seq, "difference": told},
         )
-    messages.success(request, f"Job {letter.seq} goes on as job {done.seq} with other data.")
+    messages.success(request, f"Job {dead_letter.seq} goes on as job {done.seq} with other data.")
     address = pages.url_or_none(site, "leasequeue_job_change", done.seq)
     return HttpResponseRedirect(address or filters.safe_next(request, site))

@@ -14,21 +14,21 @@ from ..engine.dead import export as exporting
 from ..engine.dead.action import KINDS
 from ..engine.dead.filter import EMPTY, DeadFilter
 from ..engine.dead.search import DeadRow
-from ..engine.dead.triage import BUCKET_CAP, Group, dead_groups, dead_page
+from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, Group, dead_groups, dead_page
 from ..exceptions import InvalidOption
 from ..models import DeadLetter
 from . import audit, charts, deadaction, deadedit, downloads, filters, pages, redaction
 
 if TYPE_CHECKING:  # generic for the type checker only
-    LetterAdmin = admin.ModelAdmin[DeadLetter]
+    DeadLetterPages = admin.ModelAdmin[DeadLetter]
 else:
-    from .base import ModelAdmin as LetterAdmin
+    from .base import ModelAdmin as DeadLetterPages
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(LetterAdmin):
+class DeadLetterAdmin(DeadLetterPages):
     """Its pages are its own: nothing here goes through the model."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -52,7 +52,7 @@ class DeadLetterAdmin(LetterAdmin):
             path("", site(self.groups), name="leasequeue_deadletters"),
             # The name that the admin's start page looks for.
             path("", site(self.groups), name="leasequeue_deadletter_changelist"),
-            path("list/", site(self.letters), name="leasequeue_deadletters_list"),
+            path("list/", site(self.dead_letters), name="leasequeue_deadletters_list"),
             path("act/", site(self.act), name="leasequeue_deadletters_act"),
             path("export/", site(self.export), name="leasequeue_deadletters_export"),
             path("filters/", site(self.save), name="leasequeue_deadletters_filters"),
@@ -63,8 +63,11 @@ class DeadLetterAdmin(LetterAdmin):
         """The main page: one line for each cause."""
         pages.require(request, "view_job")
         wanted, error = filters.read(request)
+        largest = request.GET.get("sort") == "largest"
+        sorting = {"sort": "largest"} if largest else {}
         try:
-            found = engine.run(dead_groups(wanted, after=request.GET.get("after") or None, size=GROUPS_PAGE))
+            after = request.GET.get("after") or None
+            found = engine.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest))
         except InvalidOption as problem:  # the cursor
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
@@ -76,7 +79,11 @@ class DeadLetterAdmin(LetterAdmin):
                 **self._shared(request, wanted, error),
                 "groups": [self._group(request, wanted, group) for group in found.groups],
                 "found": found,
-                "next_url": self._after(request, wanted, found.next),
+                "largest": largest,
+                "largest_url": filters.with_query(request.path, wanted.query(), sort="largest"),
+                "newest_url": filters.with_query(request.path, wanted.query()),
+                "most_counted": MAX_COUNTED,
+                "next_url": self._after(request, wanted, found.next, **sorting),
                 "search": not wanted.indexed,
             },
             title="Dead letters",
@@ -84,7 +91,7 @@ class DeadLetterAdmin(LetterAdmin):
 
     def _group(self, request: HttpRequest, wanted: DeadFilter, group: Group) -> dict[str, Any]:
         query = wanted.query(project=group.project, queue=group.queue, fingerprint=group.fingerprint)
-        count = f"{group.letters:,}{'+' if group.capped else ''}"
+        count = f"{group.dead_letters:,}{'+' if group.capped else ''}"
         clipped = " or more" if max(group.bars, default=0) > BUCKET_CAP else ""
         return {
             **group._asdict(),
@@ -98,7 +105,7 @@ class DeadLetterAdmin(LetterAdmin):
             ),
         }
 
-    def letters(self, request: HttpRequest) -> HttpResponse:
+    def dead_letters(self, request: HttpRequest) -> HttpResponse:
         """Dead letters one by one, the newest death first."""
         pages.require(request, "view_job")
         wanted, error = filters.read(request)
@@ -113,7 +120,7 @@ class DeadLetterAdmin(LetterAdmin):
             "deadletters/list.html",
             {
                 **self._shared(request, wanted, error),
-                "letters": [self._letter(row) for row in found.rows],
+                "dead_letters": [self._dead_letter(row) for row in found.rows],
                 "found": found,
                 "next_url": self._after(request, wanted, found.next),
                 "search": not wanted.indexed,
@@ -123,7 +130,7 @@ class DeadLetterAdmin(LetterAdmin):
             crumbs=[pages.Crumb("Dead letters", pages.url(self.admin_site, "leasequeue_deadletters"))],
         )
 
-    def _letter(self, row: DeadRow) -> dict[str, Any]:
+    def _dead_letter(self, row: DeadRow) -> dict[str, Any]:
         return {
             **row._asdict(),
             "state": row.state,
@@ -134,8 +141,8 @@ class DeadLetterAdmin(LetterAdmin):
     def _job_url(self, seq: int | None) -> str | None:
         return None if seq is None else pages.url_or_none(self.admin_site, "leasequeue_job_change", seq)
 
-    def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None) -> str | None:
-        return None if after is None else filters.with_query(request.path, wanted.query(), after=after)
+    def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None, **more: str) -> str | None:
+        return None if after is None else filters.with_query(request.path, wanted.query(), after=after, **more)
 
     def _shared(self, request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
         query = "" if error else wanted.query()
@@ -165,13 +172,13 @@ class DeadLetterAdmin(LetterAdmin):
         }
 
     def act(self, request: HttpRequest) -> HttpResponse:
-        """Confirm what is to be done with letters, and do it (POST)."""
+        """Confirm what is to be done with dead letters, and do it (POST)."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         return deadaction.act(request, self.admin_site)
 
     def edit(self, request: HttpRequest, seq: int) -> HttpResponse:
-        """Edit the data of one letter and retry it."""
+        """Edit the data of one dead letter and retry it."""
         return deadedit.edit(request, self.admin_site, seq)
 
     def save(self, request: HttpRequest) -> HttpResponse:
@@ -203,7 +210,7 @@ class DeadLetterAdmin(LetterAdmin):
         )
         values = redaction.may_view(request)
         return downloads.response(
-            lambda: exporting.lines(exporting.letters(frozen, values=values), exporting.COLUMNS, kind),
+            lambda: exporting.lines(exporting.dead_letters(frozen, values=values), exporting.COLUMNS, kind),
             kind,
             "dead-letters",
         )

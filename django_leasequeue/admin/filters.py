@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
@@ -15,21 +16,25 @@ from .. import engine
 from ..engine.dead.filter import EMPTY, MAX_TESTS, DeadFilter, from_query
 from ..exceptions import InvalidOption
 from ..models import SavedFilter
-from . import pages
+from . import leaselog, pages, reading
+from .task_list import RANGES
 
 #: Filters that one person may save, and shared ones that are shown.
 MAX_SAVED = 100
 #: Names of queues that a form offers.
-MAX_NAMES = 200
+MAX_NAMES = 1_000
+#: Newest rows of the lease log that the tasks on offer are taken from.
+_TASK_ROWS = 2_000
 
 
 class Field(NamedTuple):
-    """A field of the form: name, label, value, an example, and of what kind the browser's field is."""
+    """A field of the form: name, label, value, an example, and what can be chosen."""
 
     name: str
     label: str
     value: str
     example: str
+    options: Sequence[str] = ()
 
 
 class Read(NamedTuple):
@@ -66,10 +71,15 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
         own = getattr(wanted, name)
         return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
 
+    listed = engine.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))
+    tasks = reading.read_log(leaselog.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
+    names = [task.name for task in tasks if task.name]
     fields = [
-        Field("queue", "Queue", value("queue", wanted.queue), ""),
-        Field("task", "Task", value("task", wanted.task), "shop.tasks.charge"),
+        Field("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
+        Field("task", "Task", value("task", wanted.task), "any", names),
         Field("text", "Text", value("text", wanted.text), "part of the error or key"),
+    ]
+    rare = [
         Field("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
         Field("until", "Died until", at("until"), "30min"),
         Field(
@@ -85,15 +95,29 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
     tests = given.get("payload", []) if error else [str(test) for test in wanted.payload]
     return {
         "fields": fields,
+        "rare": rare,
+        "rare_used": any(field.value for field in rare if field.name != "since") or bool(tests),
+        "ranges": _ranges(request, wanted),
         "payload": [*tests, *([""] if len(tests) < MAX_TESTS else [])]
         if pages.allowed(request, "view_payload")
         else [],
-        "queues": [line.name for line in engine.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))],
         "error": error,
         "query": "" if error else wanted.query(),
         "empty": wanted.empty and not error,
         "words": wanted.words(),
     }
+
+
+def _ranges(request: HttpRequest, wanted: DeadFilter) -> list[tuple[str, str, bool]]:
+    """Return (name, address, whether it is chosen) of the times of death that a button chooses."""
+    given = request.GET.get("since", "")
+    spans = {"any time": "", **{name: f"{seconds // 60}min" for name, seconds in RANGES.items()}}
+    rest = wanted.query(since=None, until=None)
+    found = []
+    for name, since in spans.items():
+        parts = [part for part in (rest, urlencode({"since": since}) if since else "") if part]
+        found.append((name, f"?{'&'.join(parts)}", since == given))
+    return found
 
 
 def saved(request: HttpRequest, query: str) -> dict[str, Any]:

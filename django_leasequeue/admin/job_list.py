@@ -1,4 +1,4 @@
-"""The list of jobs: one queue, one state, a page at a time by key; and the search by number or key."""
+"""The list of jobs: a queue's in one state by index, a search through all of them, and the jump to a number or key."""
 
 from __future__ import annotations
 
@@ -10,44 +10,102 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
+from ..engine.dead.filter import DeadFilter
 from ..engine.limits import MAX_SEQ
 from ..engine.queues.stats import counts_by_id
 from ..enums import JobState
-from ..exceptions import LeaseQueueError
+from ..exceptions import InvalidOption, LeaseQueueError
 from ..models import Queue
-from . import pages, reading
+from . import job_search, leaselog, pages, reading
 from .figures import capped
+from .task_list import RANGES
 
 #: Jobs of one page.
 PAGE = 50
-_QUEUES = 200
+#: Queues that the form offers, and the newest rows of the lease log that the tasks on offer are taken from.
+_QUEUES, _TASK_ROWS = 1_000, 2_000
 
 
 def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Answer with the list, or with what a search found."""
-    query = request.GET.get("q", "").strip()
-    if query:
-        return _search(request, site, query)
-    queue = _queue(request.GET.get("queue", ""))
+    number = request.GET.get("q", "").strip()
+    if number:
+        return _jump(request, site, number)
+    queue, unknown = _queue(request.GET.get("queue", "").strip())
+    context: dict[str, Any] = {"queue": queue}
+    try:
+        if unknown:
+            raise InvalidOption(f"There is no queue {unknown}.")
+        wanted = job_search.from_request(dict(request.GET.lists()), None if queue is None else queue.pk)
+        if wanted.rest.payload and not pages.allowed(request, "view_payload"):
+            raise InvalidOption("You may not see payloads, so you cannot search in them.")
+    except InvalidOption as error:
+        messages.error(request, str(error))
+        wanted = job_search.JobFilter(DeadFilter(), None if queue is None else queue.pk)
     state = request.GET.get("state", "")
-    context: dict[str, Any] = {
-        "queues": reading.read(reading.read_queues(None, "", None, _QUEUES)),
-        "queue": queue,
-        "states": [each.label for each in JobState],
-        "q": "",
-    }
-    if queue is not None:
-        context.update(_jobs(request, site, queue, state))
+    live = {each.label for each in JobState}
+    if queue is not None and wanted.empty and (not state or state in live):
+        context.update(_by_index(request, queue, state))
+    elif request.GET:
+        context.update(_search(request, wanted))
+    return _page(request, site, {**_form(request, wanted, queue), **context})
+
+
+def _page(request: HttpRequest, site: AdminSite, context: dict[str, Any]) -> HttpResponse:
     return pages.page(request, site, "jobs.html", context, title="Jobs")
 
 
-def _queue(text: str) -> Queue | None:
-    if not text.isdecimal() or int(text) > MAX_SEQ:
-        return None
-    return Queue.objects.using(reading.alias()).filter(pk=int(text)).first()
+def _queue(text: str) -> tuple[Queue | None, str]:
+    """Return the queue that a text names (``project/name``, or its number), and the text if there is none."""
+    if not text:
+        return None, ""
+    known = Queue.objects.using(reading.alias())
+    text = text.replace("\x00", "")[:1_000]
+    project, _, name = text.rpartition("/")
+    found = known.filter(project=project, name=name).first()
+    if found is None and text.isdecimal() and int(text) <= MAX_SEQ:
+        found = known.filter(pk=int(text)).first()
+    return found, "" if found else text
 
 
-def _jobs(request: HttpRequest, site: AdminSite, queue: Queue, state: str) -> dict[str, Any]:
+def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | None) -> dict[str, Any]:
+    tasks = reading.read_log(leaselog.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
+    given = {name: request.GET.get(name, "") for name in ("since", "until", "text", "payload")}
+    timed = {name: f"{seconds // 60}min" for name, seconds in RANGES.items()}
+    ranges = [(name, since, given["since"] == since) for name, since in {"any time": "", **timed}.items()]
+    return {
+        "q": "",
+        "queues": reading.read(reading.read_queues(None, "", None, _QUEUES)),
+        "queue_label": "" if queue is None else f"{queue.project}/{queue.name}" if queue.project else queue.name,
+        "tasks": [task.name for task in tasks if task.name],
+        "task": wanted.rest.task or "",
+        "states": list(job_search.STATES),
+        "state": request.GET.get("state", ""),
+        "given": given,
+        "rare": bool(given["until"] or given["payload"]),
+        "may_search": pages.allowed(request, "view_payload"),
+        "ranges": [(name, _with(request, since=since), current) for name, since, current in ranges],
+    }
+
+
+def _with(request: HttpRequest, **changes: str) -> str:
+    """Return the address of this search with some fields changed, from its first page on."""
+    values = {name: value for name, value in request.GET.items() if name != "below"}
+    return f"?{urlencode({'state': 'any', **values, **changes})}"
+
+
+def _search(request: HttpRequest, wanted: job_search.JobFilter) -> dict[str, Any]:
+    below = request.GET.get("below", "")
+    start = int(below) if below.isdecimal() and int(below) <= MAX_SEQ else None
+    looked = reading.read(job_search.find(wanted, below=start, size=PAGE))
+    return {
+        "looked": looked,
+        "first": f"?{wanted.query()}" if start is not None else None,
+        "next": None if looked.next is None else f"?{wanted.query(below=looked.next)}",
+    }
+
+
+def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
     counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
     figures = [] if counts is None else [
         ("ready", capped(counts.ready)),
@@ -56,7 +114,7 @@ def _jobs(request: HttpRequest, site: AdminSite, queue: Queue, state: str) -> di
         ("dead", capped(counts.dead)),
         ("record", capped(counts.records)),
     ]  # fmt: skip
-    if state not in {each.label for each in JobState}:
+    if not state:
         state = next((name for name, count in figures if count != "0"), "record" if queue.type == "log" else "ready")
     try:
         page = reading.read(
@@ -70,14 +128,17 @@ def _jobs(request: HttpRequest, site: AdminSite, queue: Queue, state: str) -> di
     base = {"queue": queue.pk, "state": state}
     return {
         "state": state,
-        "figures": [(name, count, f"?{urlencode({**base, 'state': name})}") for name, count in figures],
+        "figures": [
+            *((name, count, f"?{urlencode({**base, 'state': name})}") for name, count in figures),
+            ("any, finished ones too", "", f"?{urlencode({**base, 'state': 'any'})}"),
+        ],
         "jobs": page.jobs,
         "first": f"?{urlencode(base)}" if request.GET.get("after") else None,
         "next": f"?{urlencode({**base, 'after': page.next})}" if page.next else None,
     }
 
 
-def _search(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse:
+def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse:
     number = int(query) if query.isdecimal() and int(query) <= MAX_SEQ else None
     found = reading.read(reading.find_jobs(number, query[:1_024].replace("\x00", "")))
     seq = found[0].seq if len(found) == 1 else None
@@ -86,11 +147,5 @@ def _search(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse:
         seq = number if events else None
     if seq is not None:
         return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", seq))
-    context = {
-        "queues": reading.read(reading.read_queues(None, "", None, _QUEUES)),
-        "states": [each.label for each in JobState],
-        "q": query,
-        "found": found,
-        "searched": True,
-    }
-    return pages.page(request, site, "jobs.html", context, title="Jobs")
+    form = _form(request, job_search.JobFilter(DeadFilter()), None)
+    return _page(request, site, {**form, "q": query, "found": found, "searched": True})

@@ -132,17 +132,22 @@ def _links(
 
 def _buttons(request: HttpRequest, site: AdminSite, job: reading.JobFacts | None) -> dict[str, Any]:
     """What this user can do with this job now; the pages of dead letters do what is theirs."""
-    if job is None or not job.live:
+    if job is None:
         return {}
+    can_copy = job.queue is not None and job.state != "record" and pages.allowed(request, "add_job")
+    if not job.live:
+        return {"can_copy": can_copy}
     dead = job.dead_at is not None
-    letters = pages.url_or_none(site, "leasequeue_deadletters_act") if dead else None
+    dead_letters = pages.url_or_none(site, "leasequeue_deadletters_act") if dead else None
     edit = pages.url_or_none(site, "leasequeue_deadletters_edit", job.seq) if dead else None
     return {
+        "can_copy": can_copy,
+        "can_run": job.state == "delayed" and pages.allowed(request, "change_job"),
         "can_cancel": job.state in ("ready", "delayed") and pages.allowed(request, "cancel_job"),
         "can_release": job.state == "leased" and pages.allowed(request, "release_job"),
-        "letters_url": letters,
-        "can_retry": letters and pages.allowed(request, "retry_job"),
-        "can_redrive": letters and pages.allowed(request, "redrive_job"),
-        "can_discard": letters and pages.allowed(request, "discard_job"),
+        "dead_letters_url": dead_letters,
+        "can_retry": dead_letters and pages.allowed(request, "retry_job"),
+        "can_redrive": dead_letters and pages.allowed(request, "redrive_job"),
+        "can_discard": dead_letters and pages.allowed(request, "discard_job"),
         "edit_url": edit if pages.allowed(request, "edit_job", "view_payload") else None,
     }

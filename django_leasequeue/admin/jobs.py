@@ -15,13 +15,18 @@ from ..exceptions import LeaseQueueError
 from ..models import Job
 from . import pages, reading
 from .base import PageAdmin
+from .job_actions import copy_job, run_now
 from .job_list import job_list
 from .job_page import describe, job_page
+from .task_list import task_list
 
 if TYPE_CHECKING:
     JobPageAdmin = PageAdmin[Job]
 else:
     JobPageAdmin = PageAdmin
+
+#: What is done to a job, and the permission that it needs.
+_ACTIONS = {"cancel": "cancel_job", "release": "release_job", "run": "change_job", "copy": "add_job"}
 
 
 @admin.register(Job)
@@ -32,6 +37,7 @@ class JobAdmin(JobPageAdmin):
         """The pages of jobs."""
         return [
             path("", self.view(self.changelist), name="leasequeue_job_changelist"),
+            path("tasks/", self.view(self.tasks), name="leasequeue_tasks"),
             path("<int:seq>/change/", self.view(self.change), name="leasequeue_job_change"),
             path("<int:seq>/act/", self.view(self.act), name="leasequeue_job_act"),
         ]
@@ -41,35 +47,57 @@ class JobAdmin(JobPageAdmin):
         pages.require(request, "view_job")
         return job_list(request, self.admin_site)
 
+    def tasks(self, request: HttpRequest) -> HttpResponse:
+        """What ran, by task."""
+        pages.require(request, "view_job")
+        return task_list(request, self.admin_site)
+
     def change(self, request: HttpRequest, seq: int) -> HttpResponse:
         """One job."""
         pages.require(request, "view_job")
         return job_page(request, self.admin_site, _number(seq))
 
     def act(self, request: HttpRequest, seq: int) -> HttpResponse:
-        """Cancel or release one job: a POST with ``action``, for a release also ``claim``, the lease that is meant."""
+        """Do something with one job: a POST with ``action``, for a release also ``claim``, the lease that is meant."""
         action = request.POST.get("action", "")
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if action not in ("cancel", "release"):
+        if action not in _ACTIONS:
             raise Http404
-        pages.require(request, "view_job", f"{action}_job")
+        pages.require(request, "view_job", _ACTIONS[action])
         job = reading.read(reading.read_job(_number(seq)))
-        if job is None or not job.live or job.queue is None:
+        to = seq
+        if job is None or job.queue is None or not (job.live or action == "copy"):
             messages.error(request, f"Job {seq} is not there any more.")
         else:
             try:
                 with transaction.atomic(using=reading.alias()):
-                    done, text = self._do(action, job, request.POST.get("claim"))
+                    done, text, *made = self._do(request, action, job)
+                    to = made[0] if made else seq
                     if done:
                         self.record(request, action, job)
             except LeaseQueueError as error:
                 done, text = False, str(error)
             messages.add_message(request, messages.SUCCESS if done else messages.ERROR, text)
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_job_change", seq))
+        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_job_change", to))
 
-    def _do(self, action: str, job: reading.JobFacts, claim: str | None) -> tuple[bool, str]:
-        return self._cancel(job) if action == "cancel" else self._release(job, claim)
+    def _do(self, request: HttpRequest, action: str, job: reading.JobFacts) -> tuple[bool, str] | tuple[bool, str, int]:
+        if action == "copy":
+            return self._copy(request, job)
+        if action == "run":
+            return self._run(job)
+        return self._cancel(job) if action == "cancel" else self._release(job, request.POST.get("claim"))
+
+    def _copy(self, request: HttpRequest, job: reading.JobFacts) -> tuple[bool, str] | tuple[bool, str, int]:
+        made = engine.run(copy_job(job.seq, f"admin:{request.user.get_username()}"), using=reading.alias())
+        if made is None:
+            return False, f"{describe(job)} was not copied: nothing is left of it."
+        return True, f"This is a copy of job {job.seq}.", made
+
+    def _run(self, job: reading.JobFacts) -> tuple[bool, str]:
+        if engine.run(run_now(job.seq), using=reading.alias()):
+            return True, f"{describe(job)} is ready now."
+        return False, f"{describe(job)} is not delayed any more."
 
     def _cancel(self, job: reading.JobFacts) -> tuple[bool, str]:
         gone = engine.run(engine.cancel(job.queue or "", seqs=[job.seq], project=job.project or ""))

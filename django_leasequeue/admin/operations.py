@@ -78,13 +78,13 @@ class BulkOperationAdmin(OperationAdmin):
             "deadletters/operations.html",
             {
                 "operations": [
-                    {"of": row, "url": pages.url(self.admin_site, "leasequeue_operation", row.pk)}
+                    {"of": row, "url": pages.url(self.admin_site, "leasequeue_operation", row.pk), **_progress(row)}
                     for row in rows[:PAGE]
                 ],
                 "next_url": None if more is None else filters.with_query(request.path, before=str(more)),
                 "every": 2 if any(row.is_active for row in rows) else 0,
             },
-            title="Operations",
+            title="Bulk operations",
         )
 
     def one(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -101,10 +101,7 @@ class BulkOperationAdmin(OperationAdmin):
             "made": made,
             "buttons": _BUTTONS.get(OperationState(made.state), ()) if may else (),
             "every": 1 if made.is_active else 0,
-            "share": None
-            if not made.expected or made.expected_capped
-            else min(made.done + made.conflicts, made.expected),
-            "left": None if made.expected is None else max(made.expected - made.done - made.conflicts, 0),
+            **_progress(made),
             "no_reaper": not leaders,
             "words": [] if not made.filters else from_query(made.filters).words(),
             "whys": [
@@ -124,7 +121,7 @@ class BulkOperationAdmin(OperationAdmin):
             "deadletters/operation.html",
             context,
             title=f"Operation {pk}: {made.get_kind_display()}",
-            crumbs=[pages.Crumb("Operations", pages.url(self.admin_site, "leasequeue_operations"))],
+            crumbs=[pages.Crumb("Bulk operations", pages.url(self.admin_site, "leasequeue_operations"))],
         )
 
     def _change(self, request: HttpRequest, made: BulkOperation) -> HttpResponse:
@@ -140,7 +137,7 @@ class BulkOperationAdmin(OperationAdmin):
                         obj=made,
                         project=made.project or "",
                         queue=made.queue or "",
-                        counts={"done": done[4], "conflicts": done[5]},
+                        counts={"done": done.done, "conflicts": done.conflicts},
                         operation=made,
                     )
         except InvalidOption as error:
@@ -152,3 +149,18 @@ class BulkOperationAdmin(OperationAdmin):
             words = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
             messages.success(request, f"Operation {made.pk} is {words[change]}.")
         return HttpResponseRedirect(request.get_full_path())
+
+
+def _progress(made: BulkOperation) -> dict[str, Any]:
+    """Return how far an operation is: its share of what is expected, in percent too, and the seconds that are left.
+
+    ``None`` where it is not known: nobody has counted, or nothing has been done yet.
+    """
+    if not made.expected or made.expected_capped:
+        return {"share": None, "percent": None, "left": None}
+    share = min(made.done + made.conflicts, made.expected)
+    left: float | None = None
+    if made.state == OperationState.RUNNING and made.started_at is not None and share:
+        took = (engine.clock.now() - made.started_at).total_seconds()
+        left = took / share * (made.expected - share)
+    return {"share": share, "percent": 100 * share // made.expected, "left": left}

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import django
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
+
+#: Since Django 6.1 the admin's breadcrumbs are a list.
+CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 
 
 class Crumb(NamedTuple):
@@ -33,9 +37,11 @@ _NAVIGATION = (
     ("Dead letters", "leasequeue_deadletters", "leasequeue.view_job"),
     ("Queues", "leasequeue_queue_changelist", "leasequeue.view_queue"),
     ("Jobs", "leasequeue_job_changelist", "leasequeue.view_job"),
+    ("Tasks", "leasequeue_tasks", "leasequeue.view_job"),
+    ("Recurring tasks", "leasequeue_recurringtask_changelist", "leasequeue.view_recurringtask"),
     ("Workers", "leasequeue_workers", "leasequeue.view_worker"),
-    ("Operations", "leasequeue_operations", "leasequeue.view_bulkoperation"),
-    ("Audit", "leasequeue_audit", "leasequeue.view_operatoraction"),
+    ("Bulk operations", "leasequeue_operations", "leasequeue.view_bulkoperation"),
+    ("Operator actions", "leasequeue_audit", "leasequeue.view_operatoraction"),
 )
 
 
@@ -107,6 +113,7 @@ def page(
             **site.each_context(request),
             "title": title,
             "crumbs": crumbs,
+            "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
             "lq_navigation": navigation(request, site),
             **context,
         },

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from ..engine import clock
 from ..engine.queues.stats import Counts, counts_by_id
-from . import concerns, pages, rates, reading
+from . import concerns, leaselog, pages, rates, reading
 from .figures import capped
 
 #: Queues of one page. Each count is exact up to here: more would cost a page of many queues too much.
@@ -38,10 +38,11 @@ class Line(NamedTuple):
     concerns: list[concerns.Concern]
 
 
-def lines_of(counts: Sequence[Counts], found: Sequence[reading.Rate], now: datetime) -> list[Line]:
+def lines_of(
+    counts: Sequence[Counts], found: leaselog.Rates, now: datetime, span: rates.Span = rates.HOUR
+) -> list[Line]:
     """Return the lines of a list of queues."""
     health = reading.read(reading.read_health([each.queue_id for each in counts])) if counts else {}
-    waits = {rate.queue_id: rate.waits for rate in found if rate.bucket is None}
     return [
         Line(
             each.queue_id,
@@ -53,8 +54,8 @@ def lines_of(counts: Sequence[Counts], found: Sequence[reading.Rate], now: datet
             capped(each.in_flight, CAP),
             capped(each.dead, CAP),
             each.oldest_at,
-            rates.spark(found, each.queue_id),
-            rates.wait_text(waits.get(each.queue_id)),
+            rates.spark(found, each.queue_id, span),
+            rates.wait_text(found.of(each.queue_id)),
             concerns.of_queue(each, health.get(each.queue_id), now),
         )
         for each in counts
@@ -69,9 +70,10 @@ def queue_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
     shown = names[:PAGE]
     counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
     now = clock.now()
-    found = reading.read_log(reading.read_rates(None, bucket=rates.BUCKET))
+    found = reading.read_log(leaselog.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
     context: dict[str, Any] = {
         "lines": lines_of([counts[each.id] for each in shown if each.id in counts], found, now),
+        "reach": found.reach,
         "q": prefix,
         "first": f"?{urlencode({'q': prefix})}" if after else None,
         "next": None,

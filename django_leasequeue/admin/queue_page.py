@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
 
 from .. import engine
 from ..engine import clock
 from ..engine.queues.stats import counts_by_id
 from ..models import Queue
-from . import charts, concerns, pages, rates, reading
+from . import charts, concerns, leaselog, pages, rates, reading
 from .figures import capped
 
 #: Places of the chart of depths: samples are spread over them.
 _PLACES = 60
+#: Samples that are read, the newest: of a longer time the chart may begin later.
+_SAMPLES = 5_000
 
 
 def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpResponse:
@@ -27,9 +30,9 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
         raise Http404
     now = clock.now()
     health = reading.read(reading.read_health([queue.pk])).get(queue.pk)
-    found = reading.read_log(reading.read_rates(queue.pk, bucket=rates.BUCKET))
-    shown = rates.show(found, None, now)
-    letters = pages.url_or_none(site, "leasequeue_deadletters")
+    chosen = rates.chosen(request)
+    found = reading.read_log(leaselog.read_rates(queue.pk, seconds=chosen.seconds, bucket=chosen.bucket))
+    dead_letters = pages.url_or_none(site, "leasequeue_deadletters")
     context: dict[str, Any] = {
         "queue": queue,
         "counts": counts,
@@ -43,13 +46,11 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
             *concerns.of_server(reading.read(reading.read_server())),
         ],
         "health": health,
-        "rates": shown,
-        "wait": rates.wait_text(shown.wait),
-        "acked": f"{'about ' if shown.note else ''}{shown.acked:,.0f}",
-        "failed": f"{'about ' if shown.note else ''}{shown.failed:,.0f}",
-        "depths": _depths(reading.read(reading.read_samples(queue.pk)), now),
+        "rates": rates.show(found, None, chosen),
+        "ranges": rates.buttons(chosen),
+        "depths": _depths(reading.read(reading.read_samples(queue.pk, chosen.seconds, _SAMPLES)), now, chosen.seconds),
         "options": sorted(info.config.items()),
-        "letters_url": letters,
+        "dead_letters_url": dead_letters,
         "can_pause": pages.allowed(request, "pause_queue"),
         "can_change": pages.allowed(request, "change_queue"),
         "can_purge": pages.allowed(request, "purge_queue"),
@@ -58,11 +59,11 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
     return pages.page(request, site, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
 
 
-def _depths(samples: list[reading.Sample], now: Any) -> Any:
-    """Draw the samples of the last hour; places without a sample repeat the one before: only changes are sampled."""
+def _depths(samples: list[reading.Sample], now: datetime, seconds: int) -> SafeString | str:
+    """Draw the samples of the last time; places without a sample repeat the one before: only changes are sampled."""
     if not samples:
         return ""
-    times = [now - timedelta(seconds=rates.SECONDS * (1 - (n + 1) / _PLACES)) for n in range(_PLACES)]
+    times = [now - timedelta(seconds=seconds * (1 - (n + 1) / _PLACES)) for n in range(_PLACES)]
     rows: list[reading.Sample | None] = []
     left = list(samples)
     last: reading.Sample | None = None
@@ -72,7 +73,7 @@ def _depths(samples: list[reading.Sample], now: Any) -> Any:
         rows.append(last)
     return charts.lines(
         "depths",
-        "Depth, as sampled",
+        "Depth as sampled, jobs",
         times,
         [
             charts.Series("ready", [row and row.ready for row in rows]),

@@ -1,94 +1,107 @@
-"""Throughput and waits of the last hour as charts."""
+"""Throughput and waits of the last time as charts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from typing import NamedTuple
 
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from . import charts, figures
-from .reading import RATE_EVENTS, Rate
-
-#: How far back, and how fine (seconds).
-SECONDS = 3_600
-BUCKET = 120
+from .leaselog import Rate, Rates
 
 
-class Rates(NamedTuple):
-    """The charts of one queue or of all together, and the figures in them. Throughput is completed jobs a minute."""
+class Span(NamedTuple):
+    """A time that can be chosen: its name, how far back, and how fine (seconds)."""
+
+    name: str
+    seconds: int
+    bucket: int
+
+
+HOUR = Span("1 h", 3_600, 120)
+SPANS = (HOUR, Span("6 h", 21_600, 600), Span("24 h", 86_400, 2_400), Span("7 d", 604_800, 14_400))
+
+
+def chosen(request: HttpRequest) -> Span:
+    """Return the time that an address names, the last hour by default."""
+    return next((each for each in SPANS if each.name == request.GET.get("range")), HOUR)
+
+
+def buttons(span: Span) -> list[tuple[str, str, bool]]:
+    """Return (name, address, whether it is chosen) of each time."""
+    return [(each.name, f"?range={each.name.replace(' ', '+')}", each is span) for each in SPANS]
+
+
+class Shown(NamedTuple):
+    """The charts of one queue or of all together, and the figures in them: counts of ``words`` (``last 1 h``)."""
 
     throughput: SafeString
     waits: SafeString
-    acked: float
-    failed: float
-    wait: tuple[float, float] | None
+    counts: Rate
+    words: str
+    wait: str
     note: str
 
 
-def show(rates: Sequence[Rate], queue_id: int | None, now: datetime) -> Rates:
-    """Draw the rates of one queue (``None``: all together).
-
-    Args:
-        rates: what ``read_rates`` returned.
-        queue_id: of the queue.
-        now: when it was read.
-    """
-    mine = {rate.bucket: rate for rate in rates if rate.queue_id == queue_id}
-    whole = mine.get(None)
-    buckets = range(SECONDS // BUCKET)
-    times = [now - timedelta(seconds=SECONDS - n * BUCKET) for n in buckets]
+def show(found: Rates, queue_id: int | None, span: Span = HOUR) -> Shown:
+    """Draw the rates of one queue (``None``: all together)."""
+    reach, whole = found.reach, found.of(queue_id)
+    places = range(span.seconds // span.bucket)
+    times = [reach.begin + timedelta(seconds=n * span.bucket) for n in places]
+    counted = [reach.covers(at, span.bucket) for at in times]
 
     def series(label: str, value: Callable[[Rate], float]) -> charts.Series:
-        return charts.Series(label, [value(mine[n]) * 60 / BUCKET if n in mine else 0 for n in buckets])
+        values = [value(found.of(queue_id, n)) * 60 / counted[n] if counted[n] else None for n in places]
+        return charts.Series(label, values)
 
     def waits(label: str, place: int) -> charts.Series:
-        found = [mine[n].waits if n in mine else None for n in buckets]
-        return charts.Series(label, [None if wait is None else round(wait[place], 4) for wait in found])
+        rows = [found.of(queue_id, n).waits for n in places]
+        return charts.Series(label, [None if row is None else row[place] for row in rows])
 
-    note = ""
-    if whole is not None and whole.factor > 1:
-        note = (
-            f"Estimated: of each {BUCKET} s at most {RATE_EVENTS:,} rows of the log are read; few jobs may be missed."
-        )
-    # A try that was the last one is given back (or expires), and is dead: it is drawn once.
-    return Rates(
+    sampled = f"Of {whole.one_of:,} claims one was looked at." if whole.waits and whole.one_of > 1 else ""
+    return Shown(
         charts.bars(
             "throughput",
-            "Throughput of the last hour",
+            "Throughput, jobs a minute",
             times,
             [
-                series("completed", lambda rate: rate.acked),
-                series("given back or expired", lambda rate: max(rate.returned - rate.dead, 0.0)),
-                series("failed or dead", lambda rate: rate.failed + rate.dead),
+                series("completed", lambda rate: rate.completed),
+                series("failed, to be retried", lambda rate: rate.retried),
+                series("failed for good", lambda rate: rate.ended),
             ],
             unit="jobs a minute",
-            note=note,
+            note=reach.note,
         ),
         charts.lines(
             "waits",
-            "Wait until the first claim",
+            "Wait from ready to claimed, seconds",
             times,
-            [waits("p50", 0), waits("p99", 1)],
-            unit="seconds since the job was ready",
+            [waits("p50", 0), waits("p95", 1), waits("p99", 2)],
+            unit="seconds",
+            note=sampled,
         ),
-        whole.acked if whole else 0.0,
-        whole.failed + whole.dead if whole else 0.0,
-        whole.waits if whole else None,
-        note,
+        whole,
+        reach.words,
+        wait_text(whole),
+        reach.note,
     )
 
 
-def spark(rates: Sequence[Rate], queue_id: int) -> SafeString:
+def spark(found: Rates, queue_id: int, span: Span = HOUR) -> SafeString:
     """Draw the completed jobs of one queue as a small line."""
-    mine = {rate.bucket: rate.acked * 60 / BUCKET for rate in rates if rate.queue_id == queue_id}
-    values = [mine.get(n, 0.0) for n in range(SECONDS // BUCKET)]
-    last, most = charts.figure(round(values[-1])), charts.figure(round(max(values)))
-    title = f"Completed a minute in the last hour: {last} now, at most {most}"
+    times = [found.reach.begin + timedelta(seconds=n * span.bucket) for n in range(span.seconds // span.bucket)]
+    counted = [found.reach.covers(at, span.bucket) for at in times]
+    values = [found.of(queue_id, n).completed * 60 / each if each else None for n, each in enumerate(counted)]
+    most = max(value for value in values if value is not None)
+    title = f"Completed a minute, {found.reach.words}: {charts.figure(values[-1])} now, at most {charts.figure(most)}"
     return charts.sparkline(values, title)
 
 
-def wait_text(wait: tuple[float, float] | None) -> str:
+def wait_text(rate: Rate) -> str:
     """Return p50 and p99 of the waits in words."""
-    return "–" if wait is None else f"{figures.span(wait[0])} / {figures.span(wait[1])}"  # noqa: RUF001  (a dash)
+    if rate.waits is None:
+        return "unknown" if rate.claimed else "no claims"
+    return f"{figures.span(rate.waits[0])} / {figures.span(rate.waits[2])}"

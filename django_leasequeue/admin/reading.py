@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from .. import conf, engine
 from ..engine import arrays, codec
+from ..engine.limits import WORKER_LEASE
 from ..engine.operation import BEGIN, Operation, Steps, operation
 from ..enums import EventKind, JobState, ResultState
+from .largeparts import shown_steps
 
 T = TypeVar("T")
 
@@ -17,10 +19,8 @@ T = TypeVar("T")
 MAX_JSON = 262_144
 #: Events of a job that its page shows: the newest.
 MAX_EVENTS = 1_000
-#: Events that one look at the rates reads of each bucket of time.
-RATE_EVENTS = 800
 #: Seconds after which a worker that was not seen counts as gone, and after which a lease counts as old.
-WORKER_SILENT = 60
+WORKER_SILENT = WORKER_LEASE
 OLD_LEASE = 6 * 3_600
 #: Workers of the page.
 MAX_WORKERS = 200
@@ -110,28 +110,20 @@ class Event(NamedTuple):
         return str(EventKind(self.kind_number).label)
 
     @property
+    def what(self) -> str:
+        """What happened in words: who gives a job back because it failed says so."""
+        if self.kind_number == EventKind.RELEASED:
+            return "failed" if self.detail.get("error_type") else "given back"
+        if self.kind_number == EventKind.FAILED:
+            return "failed for good"
+        if self.kind_number == EventKind.ACKED:
+            return "completed"
+        return self.kind.replace("_", " ")
+
+    @property
     def detail(self) -> dict[str, Any]:
         """What else is known of it."""
         return {} if self.detail_json is None else codec.loads(self.detail_json)
-
-
-class Rate(NamedTuple):
-    """What happened to jobs in one bucket of time (``bucket`` null: the whole time) of one queue (null: all).
-
-    ``factor`` is how many events one that was read stands for at most (1: exact). ``waits`` are p50 and p99,
-    seconds from the enqueue to the first claim.
-    """
-
-    queue_id: int | None
-    bucket: int | None
-    factor: float
-    enqueued: float
-    claimed: float
-    acked: float
-    failed: float
-    returned: float
-    dead: float
-    waits: tuple[float, float] | None
 
 
 class Health(NamedTuple):
@@ -275,7 +267,7 @@ def read_job(seq: int) -> Steps[JobFacts | None]:
     """Read a job by its number: live, or ended and remembered; ``None`` if it is neither."""
     params = {"seq": seq, "bytes": MAX_JSON}
     rows = (yield "admin/job", params) or (yield "admin/ended", params)
-    return JobFacts._make(rows[0]) if rows else None
+    return (yield from shown_steps(JobFacts._make(rows[0]), MAX_JSON)) if rows else None
 
 
 @operation
@@ -283,30 +275,6 @@ def read_events(seq: int) -> Steps[list[Event]]:
     """Read what happened to a job, oldest first, at most the newest ``MAX_EVENTS``."""
     rows = yield "admin/job_events", {"seq": seq, "size": MAX_EVENTS}
     return [Event._make(row) for row in reversed(rows)]
-
-
-@operation
-def read_rates(
-    queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = RATE_EVENTS
-) -> Steps[list[Rate]]:
-    """Read how much happened lately; a bucket of more than ``size`` events is estimated from as many.
-
-    Args:
-        queue_id: one queue; ``None``: each queue, and all together.
-        seconds: how far back.
-        bucket: seconds of one bucket.
-        size: events of one bucket that are read at most.
-    """
-    params = {"queue": queue_id, "seconds": seconds, "bucket": bucket, "size": size}
-    rows = yield "admin/event_rates", params
-    return [_rate(row) for row in rows]
-
-
-def _rate(row: Sequence[Any]) -> Rate:
-    queue, bucket, factor, *counts, waits = row
-    enqueued, claimed, acked, failed, returned, dead = (count or 0.0 for count in counts)
-    known = tuple(waits) if waits and waits[0] is not None else None
-    return Rate(queue, bucket, factor or 1.0, enqueued, claimed, acked, failed, returned, dead, known)
 
 
 @operation
@@ -342,7 +310,7 @@ def read_samples(queue_id: int, seconds: int = 3_600, size: int = 720) -> Steps[
 @operation
 def read_workers(nodes: Sequence[str] | None = None) -> Steps[list[WorkerFacts]]:
     """Read workers, the last seen first: at most ``MAX_WORKERS``, or those with these names."""
-    params = {"size": MAX_WORKERS, "nodes": None if nodes is None else arrays.texts(nodes)}
+    params = {"size": MAX_WORKERS, "nodes": None if nodes is None else arrays.texts(nodes), "lease": WORKER_LEASE}
     rows = yield "admin/workers", params
     return [WorkerFacts._make([*row[:15], codec.loads(row[15]), codec.loads(row[16]), row[17]]) for row in rows]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.utils import timezone
@@ -47,23 +47,36 @@ _HELD = (EventKind.CLAIMED, EventKind.EXTENDED)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event in the table beside the drawing; ``after`` is the time since the one before."""
+    """One event in the table beside the drawing; ``after`` is the time since the one before.
+
+    ``times`` is how many of its kind came one after the other: they are one line, the newest.
+    """
 
     event: Event
     after: timedelta | None
     gap: bool
+    times: int = 1
 
 
 def table_of(events: Sequence[Event]) -> list[Line]:
     """Return the lines of the table, oldest first; ``gap`` where nobody held the job before this event."""
-    lines = []
+    lines: list[Line] = []
     before: Event | None = None
     for event in events:
+        if lines and before is not None and _goes_on(before, event):
+            lines[-1] = replace(lines[-1], event=event, times=lines[-1].times + 1)
+            before = event
+            continue
         after = None if before is None else event.occurred_at - before.occurred_at
         free = before is not None and before.kind_number not in _HELD
         lines.append(Line(event, after, free and after is not None and after > timedelta(seconds=1)))
         before = event
     return lines
+
+
+def _goes_on(before: Event, event: Event) -> bool:
+    """Return whether an event only makes the same lease longer once more."""
+    return before.kind_number == event.kind_number == EventKind.EXTENDED and before.claim == event.claim
 
 
 def draw(events: Sequence[Event], now: datetime, *, open_end: bool) -> SafeString:
@@ -138,7 +151,7 @@ def _labels(times: Sequence[datetime], places: Sequence[float]) -> SafeString:
 
 
 def _says(event: Event) -> str:
-    parts = [event.kind.replace("_", " "), timezone.localtime(event.occurred_at).strftime("%Y-%m-%d %H:%M:%S")]
+    parts = [event.what, timezone.localtime(event.occurred_at).strftime("%Y-%m-%d %H:%M:%S")]
     if event.node:
         parts.append(f"by {event.node}")
     if event.kind_number == EventKind.CLAIMED and event.deliveries:
@@ -149,7 +162,5 @@ def _says(event: Event) -> str:
 def _describe(events: Sequence[Event]) -> str:
     counts: dict[str, int] = {}
     for event in events:
-        counts[event.kind] = counts.get(event.kind, 0) + 1
-    return (
-        ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in counts.items()) + ". The table below has each."
-    )
+        counts[event.what] = counts.get(event.what, 0) + 1
+    return ", ".join(f"{count} {what}" for what, count in counts.items()) + ". The table below has each."

@@ -1,1 +1,1 @@
-"""System checks: of the settings, and of the database."""
+"""System checks: of the settings, of the host's URLs, and of the database."""

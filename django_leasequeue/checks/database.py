@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import AppConfig
 from django.conf import settings as django_settings
@@ -14,6 +14,9 @@ from django.db import DatabaseError, connections, transaction
 from .. import conf
 from ..exceptions import InvalidOption
 from .settings import APP, Messages, has_psycopg_3
+
+if TYPE_CHECKING:
+    from django.db.backends.postgresql.base import DatabaseWrapper
 
 #: Servers below this version lack what the statements need.
 OLDEST_SERVER = 150_000
@@ -40,9 +43,7 @@ def check_databases(
 
 
 def _server(alias: str) -> Messages:
-    from django.db.backends.postgresql.base import DatabaseWrapper
-
-    connection = cast(DatabaseWrapper, connections[alias])
+    connection = cast("DatabaseWrapper", connections[alias])
     version = connection.pg_version
     if version < OLDEST_SERVER:
         return [
@@ -52,10 +53,10 @@ def _server(alias: str) -> Messages:
                 id="leasequeue.E005",
             )
         ]
+    found: Messages = list(_pooler(alias))
     tables = connection.introspection.table_names()
     if f"{APP}_queue" not in tables:
-        return []
-    found: Messages = []
+        return found
     for look in (_default_partition, _drift, _recurring_rows):
         try:
             with transaction.atomic(using=alias):
@@ -64,6 +65,24 @@ def _server(alias: str) -> Messages:
             # The tables are of another version: migrate is what helps, and it is perhaps what runs now.
             return found
     return found
+
+
+def _pooler(alias: str) -> Iterator[checks.CheckMessage]:
+    connection = cast("DatabaseWrapper", connections[alias])
+    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        server = cursor.fetchone()[0]
+    # A pooler tells its clients numbers of its own, for their requests to cancel.
+    if server != connection.connection.info.backend_pid:
+        yield checks.Warning(
+            f"The database {alias!r} is reached through a pooler, and 'DISABLE_SERVER_SIDE_CURSORS' is not set: in"
+            " transaction mode prepared statements and LISTEN fail.",
+            hint=f"In transaction mode set 'DISABLE_SERVER_SIDE_CURSORS': True in DATABASES[{alias!r}], and"
+            " LEASEQUEUE['LISTEN_DSN']. In session mode silence this check.",
+            id="leasequeue.W023",
+        )
 
 
 def _default_partition(alias: str) -> Iterator[checks.CheckMessage]:

@@ -13,6 +13,7 @@ from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.core.files.storage import storages
 from django.db import connections, router
 from django.utils.module_loading import import_string
 
@@ -36,12 +37,6 @@ def check_installation(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -
 
 
 def _installation() -> Iterator[checks.CheckMessage]:
-    if not apps.is_installed("pgtrigger"):
-        yield checks.Error(
-            "'pgtrigger' is not in INSTALLED_APPS: the triggers that guard the tables are not made.",
-            hint="Add 'pgtrigger' to INSTALLED_APPS, before 'django_leasequeue', and run migrate.",
-            id="leasequeue.E007",
-        )
     if not has_psycopg_3():
         yield checks.Error(
             "Django talks to PostgreSQL through psycopg2; the queues need psycopg 3.",
@@ -67,7 +62,7 @@ def _backport() -> Iterator[checks.CheckMessage]:
 
 
 def has_psycopg_3() -> bool:
-    """Whether Django uses psycopg 3."""
+    """Return whether Django uses psycopg 3."""
     from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
     return bool(is_psycopg3)
@@ -124,6 +119,8 @@ def _aliases() -> Iterator[checks.CheckMessage]:
         )
         return
     yield from _router(alias)
+    yield from _large()
+    yield from _elsewhere()
     for each in routing.aliases():
         if each in django_settings.DATABASES:
             yield from _pool(each)
@@ -154,6 +151,59 @@ def _router(alias: str) -> Iterator[checks.CheckMessage]:
             " reads too, or name another alias in LEASEQUEUE['DATABASE'].",
             id="leasequeue.E008",
         )
+
+
+def _elsewhere() -> Iterator[checks.CheckMessage]:
+    """Jobs in another database than the host's data are not part of the transactions of the data."""
+    data = conf.settings.ENQUEUE_AFTER_COMMIT_OF
+    if data is not None and data not in django_settings.DATABASES:
+        yield checks.Error(
+            f"LEASEQUEUE['ENQUEUE_AFTER_COMMIT_OF'] is {data!r}, which is not in DATABASES.",
+            hint=f"The aliases are {', '.join(django_settings.DATABASES)}; None: tasks are enqueued at once.",
+            id="leasequeue.E003",
+        )
+        return
+    given = getattr(django_settings, "TASKS", None)
+    backends = [backend for backend in given.values() if isinstance(backend, dict)] if isinstance(given, dict) else []
+    options = [backend.get("OPTIONS") for backend in backends if "leasequeue" in str(backend.get("BACKEND"))]
+    named = [option.get("database") for option in options if isinstance(option, dict)]
+    elsewhere = sorted({str(alias) for alias in [*routing.aliases(), *named] if alias} - {data or "default"})
+    if not elsewhere:
+        return
+    waits = (
+        f"tasks wait for the commit of {data!r}, and jobs of a Queue do not: they run even if it is rolled back"
+        if data
+        else "jobs run even if the transaction of your data is rolled back"
+    )
+    yield checks.Warning(
+        f"Jobs are in {', '.join(map(repr, elsewhere))}, your data in {data or 'default'!r}: {waits}.",
+        hint="Keep the queues in the database of your data where you can. Else enqueue jobs of a Queue in"
+        " transaction.on_commit(), name your data's alias in LEASEQUEUE['ENQUEUE_AFTER_COMMIT_OF'], and silence this"
+        " check (docs: how to use a second database).",
+        id="leasequeue.W022",
+    )
+
+
+def _large() -> Iterator[checks.CheckMessage]:
+    """Large payloads need a storage that there is, and a limit that small ones reach."""
+    large = conf.settings.LARGE
+    if large.ABOVE is None:
+        return
+    if large.STORAGE not in storages.backends:
+        yield checks.Error(
+            f"LEASEQUEUE['LARGE']['STORAGE'] is {large.STORAGE!r}, which is not in STORAGES.",
+            hint=f"The aliases are {', '.join(storages.backends)}.",
+            id="leasequeue.E020",
+        )
+    for name in ("MAX_PAYLOAD_BYTES", "MAX_RESULT_BYTES"):
+        limit = getattr(conf.settings, name)
+        if limit < large.ABOVE:
+            yield checks.Warning(
+                f"LEASEQUEUE['LARGE']['ABOVE'] is {large.ABOVE}, more than {name}, {limit}: what lies between is"
+                " refused, and what is larger is not.",
+                hint=f"Set ABOVE to {limit} or less.",
+                id="leasequeue.W021",
+            )
 
 
 def _pool(alias: str) -> Iterator[checks.CheckMessage]:

@@ -26,7 +26,7 @@ from .errors import (
     TopicNotFound,
     Unauthorized,
 )
-from .messages import Job, Page, Record, Settled, Written
+from .messages import ClientJob, Page, Record, Settled, Written
 from .retries import NEVER, Retry
 from .worker import Again, Worker
 
@@ -38,10 +38,10 @@ __all__ = [
     "BadAnswer",
     "Client",
     "ClientError",
+    "ClientJob",
     "ConnectionFailed",
     "Forbidden",
     "InvalidRequest",
-    "Job",
     "NotAQueue",
     "Page",
     "Record",

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from .messages import Job, Settled
+from .messages import ClientJob, Settled
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -16,9 +16,9 @@ MAX_BATCH = 1_000
 
 
 class Ending(NamedTuple):
-    """How a job ends: ``delay_ms`` of a nack, ``None`` for an ack."""
+    """The end of a job: ``delay_ms`` of a nack, ``None`` for an ack."""
 
-    job: Job
+    job: ClientJob
     delay_ms: int | None
     done: asyncio.Future[bool]
 
@@ -32,13 +32,15 @@ class Batcher:
     """
 
     def __init__(
-        self, ack: Callable[[list[Job]], Awaitable[Settled]], nack: Callable[[list[Job], int], Awaitable[Settled]]
+        self,
+        ack: Callable[[list[ClientJob]], Awaitable[Settled]],
+        nack: Callable[[list[ClientJob], int], Awaitable[Settled]],
     ) -> None:
         self._ack, self._nack = ack, nack
         self._waiting: list[Ending] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def settle(self, job: Job, delay_ms: int | None) -> bool:
+    async def settle(self, job: ClientJob, delay_ms: int | None) -> bool:
         """End a job; return whether the server took it: the lease may be over, or the server away."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(Ending(job, delay_ms, done))

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from functools import wraps
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Any, Self
 
 import httpx
 
 from ..exceptions import InvalidOption
-from . import loops, plans
-from .messages import Job
+from ..twins import twin
+from . import loops
+from .calls import Calls
+from .messages import ClientJob
 from .retries import Retry, call
 from .steps import Plan, T
 from .wire import AsyncWire, BlockingWire
-
-P = ParamSpec("P")
 
 #: Requests of one client that wait for a connection at the same time.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
 class _Base:
-    """Where the server is, and how to speak to it."""
+    """The address of a server, and the manner of speaking to it."""
 
     def __init__(
         self,
@@ -71,34 +69,7 @@ class _Base:
         )
 
 
-def _describe(method: Any, plan: Callable[..., Any]) -> None:
-    """Let ``help`` show the arguments of the call and what it returns, not the plan."""
-    signature = inspect.signature(plan)
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    gets = str(signature.return_annotation).removeprefix("Plan[").removesuffix("]")
-    parameters = [itself, *signature.parameters.values()]
-    method.__signature__ = signature.replace(parameters=parameters, return_annotation=gets)
-
-
-def _blocking(plan: Callable[P, Plan[T]]) -> Callable[Concatenate[Client, P], T]:
-    @wraps(plan)
-    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._wire.run(call(plan(*args, **kwargs), self.retry))
-
-    _describe(method, plan)
-    return method
-
-
-def _awaited(plan: Callable[P, Plan[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    @wraps(plan)
-    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._wire.run(call(plan(*args, **kwargs), self.retry))
-
-    _describe(method, plan)
-    return method
-
-
-class Client(_Base):
+class Client(_Base, Calls):
     """Speaks to the HTTP door from threads; any number of threads may use one.
 
     It keeps connections open: use it as a context manager, or ``close`` it.
@@ -108,17 +79,8 @@ class Client(_Base):
         super().__init__(address, token, **options)
         self._wire = BlockingWire(self.address, self._headers, self.timeout, httpx.Client(**self._options))
 
-    put_topic = _blocking(plans.put_topic)
-    get_topic = _blocking(plans.get_topic)
-    list_topics = _blocking(plans.list_topics)
-    delete_topic = _blocking(plans.delete_topic)
-    produce = _blocking(plans.produce)
-    read = _blocking(plans.read)
-    delete_records = _blocking(plans.delete_records)
-    claim = _blocking(plans.claim)
-    ack = _blocking(plans.ack)
-    nack = _blocking(plans.nack)
-    extend = _blocking(plans.extend)
+    def _run(self, steps: Plan[T], /) -> T:
+        return self._wire.run(call(steps, self.retry))
 
     def claims(
         self,
@@ -128,7 +90,7 @@ class Client(_Base):
         max: int = 1,
         lease_ms: int | None = None,
         poll_seconds: float = 1.0,
-    ) -> Generator[list[Job], None, None]:
+    ) -> Generator[list[ClientJob], None, None]:
         """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
         return self._wire.iterate(
             loops.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
@@ -141,7 +103,7 @@ class Client(_Base):
         *,
         max: int = 1,
         lease_ms: int | None = None,
-    ) -> Generator[Job, None, None]:
+    ) -> Generator[ClientJob, None, None]:
         """Yield jobs as the server pushes them, for ever; see ``loops.work``.
 
         Ack or nack each of them: that makes room for the next. Leaving the loop gives back what is not settled.
@@ -171,17 +133,20 @@ class AsyncClient(_Base):
         super().__init__(address, token, **options)
         self._wire = AsyncWire(self.address, self._headers, self.timeout, httpx.AsyncClient(**self._options))
 
-    put_topic = _awaited(plans.put_topic)
-    get_topic = _awaited(plans.get_topic)
-    list_topics = _awaited(plans.list_topics)
-    delete_topic = _awaited(plans.delete_topic)
-    produce = _awaited(plans.produce)
-    read = _awaited(plans.read)
-    delete_records = _awaited(plans.delete_records)
-    claim = _awaited(plans.claim)
-    ack = _awaited(plans.ack)
-    nack = _awaited(plans.nack)
-    extend = _awaited(plans.extend)
+    async def _arun(self, steps: Plan[T], /) -> T:
+        return await self._wire.run(call(steps, self.retry))
+
+    put_topic = twin(Calls.put_topic, "put_topic")
+    get_topic = twin(Calls.get_topic, "get_topic")
+    list_topics = twin(Calls.list_topics, "list_topics")
+    delete_topic = twin(Calls.delete_topic, "delete_topic")
+    produce = twin(Calls.produce, "produce")
+    read = twin(Calls.read, "read")
+    delete_records = twin(Calls.delete_records, "delete_records")
+    claim = twin(Calls.claim, "claim")
+    ack = twin(Calls.ack, "ack")
+    nack = twin(Calls.nack, "nack")
+    extend = twin(Calls.extend, "extend")
 
     def claims(
         self,
@@ -191,7 +156,7 @@ class AsyncClient(_Base):
         max: int | Callable[[], int] = 1,
         lease_ms: int | None = None,
         poll_seconds: float = 1.0,
-    ) -> AsyncGenerator[list[Job], None]:
+    ) -> AsyncGenerator[list[ClientJob], None]:
         """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
         return self._wire.iterate(
             loops.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
@@ -204,7 +169,7 @@ class AsyncClient(_Base):
         *,
         max: int = 1,
         lease_ms: int | None = None,
-    ) -> AsyncGenerator[Job, None]:
+    ) -> AsyncGenerator[ClientJob, None]:
         """Yield jobs as the server pushes them, for ever; see ``Client.work``.
 
         Python closes a loop that was left only some time later: ``async with contextlib.aclosing(client.work(...))``.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from .batching import MAX_BATCH
 from .client import AsyncClient
-from .messages import Job
+from .messages import ClientJob
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -45,20 +45,20 @@ class Leases:
         self._seconds = lease_ms / 1000
         self._notice = min(NOTICE, NOTICE_SHARE * self._seconds)
         #: Until when each lease is surely good (monotonic); ``None`` until that is known: before the job starts.
-        self._good_until: dict[Job, float | None] = {}
-        #: What has to be added to the server's clock, at least, to get ours (monotonic).
+        self._good_until: dict[ClientJob, float | None] = {}
+        #: The seconds that have to be added to the server's clock, at least, to get ours (monotonic).
         self._apart: float | None = None
         self._asking = asyncio.Lock()
 
-    def take(self, job: Job) -> None:
+    def take(self, job: ClientJob) -> None:
         """Note a job that has come."""
         self._good_until[job] = None
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: ClientJob) -> None:
         """Forget a job that has ended."""
         self._good_until.pop(job, None)
 
-    async def may_start(self, job: Job) -> bool:
+    async def may_start(self, job: ClientJob) -> bool:
         """Return whether a job's lease is good for a while; where that is not sure, try to extend it first."""
         if self._good_until[job] is None and self._apart is not None:
             good_until = job.deadline.timestamp() + self._apart
@@ -74,7 +74,7 @@ class Leases:
                 job.lose()
         return not job.lost
 
-    def _is_good(self, job: Job) -> bool:
+    def _is_good(self, job: ClientJob) -> bool:
         good_until = self._good_until[job]
         return good_until is not None and good_until > time.monotonic() + self._notice
 
@@ -100,7 +100,7 @@ class Leases:
                     logger.warning("The lease of job %s ends and could not be extended: it is lost", job.seq)
                     job.lose()
 
-    async def _extend(self, jobs: Sequence[Job]) -> bool:
+    async def _extend(self, jobs: Sequence[ClientJob]) -> bool:
         """Extend leases; return whether the server answered."""
         sent = time.monotonic()
         try:

@@ -8,12 +8,13 @@ import random
 import weakref
 from collections.abc import Callable
 
-from . import plans
+from ..twins import Give
+from .calls import address, claim_jobs
 from .errors import ApiError, ClientError, ConnectionFailed, ServerUnavailable, Throttled
 from .events import Event, EventReader
-from .messages import Job
+from .messages import ClientJob
 from .retries import Retry, call, read
-from .steps import Answer, Close, Give, Open, Pause, Read, Request, Source
+from .steps import Answer, Close, Open, Pause, Read, Request, Source
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -53,7 +54,7 @@ def claims(
         if not size:
             return
         try:
-            jobs = yield from call(plans.claim(topic, node, size, lease_ms=lease_ms), retry)
+            jobs = yield from call(claim_jobs(topic, node, size, lease_ms), retry)
         except (ConnectionFailed, ServerUnavailable, Throttled) as error:
             failed += 1
             # Said when it begins and when it is over, not with every try.
@@ -94,11 +95,11 @@ def work(
     if lease_ms is not None:
         query["lease_ms"] = str(lease_ms)
     request = Request(
-        "GET", plans.address(topic, "/work"), query=query, headers={"accept": "text/event-stream"}, wait=SILENCE
+        "GET", address(topic, "/work"), query=query, headers={"accept": "text/event-stream"}, wait=SILENCE
     )
     failed = 0
     while True:
-        held: weakref.WeakSet[Job] = weakref.WeakSet()
+        held: weakref.WeakSet[ClientJob] = weakref.WeakSet()
         reader = EventReader()
         error: ClientError | None = None
         try:
@@ -130,7 +131,7 @@ def work(
         yield Pause(pause)
 
 
-def _job(topic: str, event: Event) -> Job:
+def _job(topic: str, event: Event) -> ClientJob:
     """Return the job of an event.
 
     Raises:
@@ -139,7 +140,7 @@ def _job(topic: str, event: Event) -> Job:
     """
     data = json.loads(event.data)
     if event.name == "job":
-        return Job.of(topic, data)
+        return ClientJob.of(topic, data)
     if event.name == "error":
         raise ServerUnavailable(int(data["code"]), "stream_ended", str(data["message"]))
     raise ValueError(f"an event {event.name!r} is unknown")

@@ -1,4 +1,4 @@
-"""What goes to the server and what comes back, as plain values."""
+"""Plain values that go to the server, and those that come back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a write: ``seqs`` in the order of the records."""
+    """The outcome of a write: ``seqs`` in the order of the records."""
 
     topic: str
     seqs: list[int]
@@ -56,7 +56,7 @@ class Written:
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class Job:
+class ClientJob:
     """A job that is leased to a node.
 
     ``lost`` becomes true when the client learns that the lease is over: stop then, nobody takes the result, and
@@ -66,11 +66,11 @@ class Job:
     topic: str
     seq: int
     lease_id: str
-    #: When the lease ends, unless it is extended.
+    #: The end of the lease, unless it is extended.
     deadline: datetime
-    #: When the job was written.
+    #: The time of the write.
     created_at: datetime
-    #: How often it was delivered, this time included.
+    #: The number of deliveries, this one included.
     deliveries: int
     data: Any
     tag: str | None = None
@@ -107,7 +107,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What an ack, a nack or an extend did.
+    """The outcome of an ack, a nack or an extend.
 
     ``skipped`` were not held any more. When the request had to be ``repeated`` (the first answer got lost), a job in
     ``skipped`` may have been settled by the first one.

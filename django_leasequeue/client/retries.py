@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from ..twins import through
 from .errors import ApiError, BadAnswer, ConnectionFailed, refusal
 from .steps import Answer, Call, Pause, Plan, Request, T
 
@@ -19,7 +20,7 @@ PASSING = frozenset({429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a request is tried.
+    """The number of tries of a request, and the waits between them.
 
     Waits grow from ``first`` to ``longest``, doubled each time, each between a half and the whole of it by chance, so
     that clients do not come back together.
@@ -93,25 +94,14 @@ def read(answer: Answer) -> dict[str, Any]:
 
 
 def call(plan: Plan[T], retry: Retry, clock: Callable[[], float] = time.monotonic) -> Call[T]:
-    """Carry out a plan: read the answers, and send again what failed for reasons that pass.
+    """Return the call of a plan: it reads the answers, and sends again what failed for reasons that pass.
 
     Raises:
         ApiError: the server refused a request.
         ConnectionFailed: it could not be reached.
         BadAnswer: something else is at its address.
     """
-    try:
-        request = next(plan)
-        while True:
-            try:
-                answer = yield from _send(request, retry, clock)
-            except (ApiError, ConnectionFailed, BadAnswer) as error:
-                request = plan.throw(error)
-            else:
-                request = plan.send(answer)
-    except StopIteration as end:
-        found: T = end.value
-        return found
+    return through(plan, lambda request: _send(request, retry, clock))
 
 
 def _send(request: Request, retry: Retry, clock: Callable[[], float]) -> Call[tuple[dict[str, Any], int]]:

@@ -1,4 +1,4 @@
-"""What a plan may ask for. Plans are generators without IO: the sync and the async client carry out the same ones."""
+"""Steps that a plan may ask for. Plans are generators without IO: both clients carry out the same ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from ..twins import Give
 
 T = TypeVar("T")
 
@@ -33,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: the headers' names are in lower case."""
+    """The answer to a request: the headers' names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -72,16 +74,9 @@ class Close:
     """Close the open stream, if one is open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Give:
-    """Hand something to whoever iterates."""
-
-    item: Any
-
-
 #: A call: asks by requests and pauses, returns its value. A failed connection is thrown in as ``ConnectionFailed``.
 Call = Generator[Request | Pause, Any, T]
-#: What a call yields before retries are added to it: it gets the JSON of a good answer and how often it was sent.
-Plan = Generator[Request, "tuple[dict[str, Any], int]", T]
+#: A call before retries are added to it: it gets the JSON of a good answer and how often it was sent.
+Plan = Generator[Request, tuple[dict[str, Any], int], T]
 #: An endless source of items.
-Source = Generator[Request | Pause | Open | Read | Close | Give, Any, None]
+Source = Generator[Request | Pause | Open | Read | Close | Give[Any], Any, None]

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 import httpx
 
+from .. import twins
 from .errors import ConnectionFailed
-from .steps import Answer, Call, Close, Give, Open, Pause, Read, Request, Source, T
+from .steps import Answer, Call, Close, Open, Pause, Read, Request, Source, T
 
 
-def _failed(error: httpx.RequestError) -> ConnectionFailed:
-    what = str(error) or type(error).__name__
-    return ConnectionFailed(f"{error.request.method} {error.request.url.copy_with(query=None)}: {what}.")
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise ``ConnectionFailed`` for what breaks off."""
+    try:
+        yield
+    except httpx.RequestError as error:
+        what = str(error) or type(error).__name__
+        where = f"{error.request.method} {error.request.url.copy_with(query=None)}"
+        raise ConnectionFailed(f"{where}: {what}.") from error
 
 
 def _answer(response: httpx.Response, body: bytes) -> Answer:
@@ -24,7 +31,7 @@ def _answer(response: httpx.Response, body: bytes) -> Answer:
 
 
 class _Wire:
-    """How requests look.
+    """The form of requests.
 
     Args:
         address: where the API is mounted.
@@ -57,57 +64,38 @@ class BlockingWire(_Wire):
 
     def run(self, call: Call[T]) -> T:
         """Carry out a call and return its value."""
-        try:
-            step = next(call)
-            while True:
-                try:
-                    found = self._do(step)
-                except httpx.RequestError as error:
-                    step = call.throw(_failed(error))
-                else:
-                    step = call.send(found)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return twins.run(call, self.perform)
 
-    def _do(self, step: Request | Pause) -> Answer | None:
+    def perform(self, step: Request | Pause) -> Answer | None:
+        """Take one step of a call."""
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
-        response = self.http.request(**self._parts(step))
+        with _failures():
+            response = self.http.request(**self._parts(step))
         return _answer(response, response.content)
 
     def iterate(self, source: Source) -> Generator[Any, None, None]:
         """Yield what a source gives; closing the iterator closes its stream."""
         stream: httpx.Response | None = None
         pieces: Iterator[bytes] = iter(())
-        found: Any = None
-        error: ConnectionFailed | None = None
+
+        def perform(step: Any) -> Any:
+            nonlocal stream, pieces
+            with _failures():
+                if isinstance(step, Open):
+                    stream = self.http.send(self.http.build_request(**self._parts(step.request)), stream=True)
+                    pieces = stream.iter_raw()
+                    return _answer(stream, b"" if stream.status_code == 200 else stream.read())
+                if isinstance(step, Read):
+                    return next(pieces, b"")
+                if isinstance(step, Close):
+                    return None if stream is None else stream.close()
+                return self.perform(step)
+
         try:
-            while True:
-                try:
-                    step = source.send(found) if error is None else source.throw(error)
-                except StopIteration:
-                    return
-                found = error = None
-                try:
-                    if isinstance(step, Give):
-                        yield step.item
-                    elif isinstance(step, Open):
-                        stream = self.http.send(self.http.build_request(**self._parts(step.request)), stream=True)
-                        pieces = stream.iter_raw()
-                        found = _answer(stream, b"" if stream.status_code == 200 else stream.read())
-                    elif isinstance(step, Read):
-                        found = next(pieces, b"")
-                    elif isinstance(step, Close):
-                        if stream is not None:
-                            stream.close()
-                    else:
-                        found = self._do(step)
-                except httpx.RequestError as failed:
-                    error = _failed(failed)
+            yield from twins.iterate(source, perform)
         finally:
-            source.close()
             if stream is not None:
                 stream.close()
 
@@ -121,58 +109,41 @@ class AsyncWire(_Wire):
 
     async def run(self, call: Call[T]) -> T:
         """See ``BlockingWire.run``."""
-        try:
-            step = next(call)
-            while True:
-                try:
-                    found = await self._do(step)
-                except httpx.RequestError as error:
-                    step = call.throw(_failed(error))
-                else:
-                    step = call.send(found)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return await twins.arun(call, self.perform)
 
-    async def _do(self, step: Request | Pause) -> Answer | None:
+    async def perform(self, step: Request | Pause) -> Answer | None:
+        """See ``BlockingWire.perform``."""
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
-        response = await self.http.request(**self._parts(step))
+        with _failures():
+            response = await self.http.request(**self._parts(step))
         return _answer(response, response.content)
 
     async def iterate(self, source: Source) -> AsyncGenerator[Any, None]:
         """See ``BlockingWire.iterate``."""
         stream: httpx.Response | None = None
         pieces: AsyncIterator[bytes] | None = None
-        found: Any = None
-        error: ConnectionFailed | None = None
+
+        async def perform(step: Any) -> Any:
+            nonlocal stream, pieces
+            with _failures():
+                if isinstance(step, Open):
+                    request = self.http.build_request(**self._parts(step.request))
+                    stream = await self.http.send(request, stream=True)
+                    pieces = stream.aiter_raw()
+                    return _answer(stream, b"" if stream.status_code == 200 else await stream.aread())
+                if isinstance(step, Read):
+                    return b"" if pieces is None else await anext(pieces, b"")
+                if isinstance(step, Close):
+                    return None if stream is None else await stream.aclose()
+                return await self.perform(step)
+
         try:
-            while True:
-                try:
-                    step = source.send(found) if error is None else source.throw(error)
-                except StopIteration:
-                    return
-                found = error = None
-                try:
-                    if isinstance(step, Give):
-                        yield step.item
-                    elif isinstance(step, Open):
-                        request = self.http.build_request(**self._parts(step.request))
-                        stream = await self.http.send(request, stream=True)
-                        pieces = stream.aiter_raw()
-                        found = _answer(stream, b"" if stream.status_code == 200 else await stream.aread())
-                    elif isinstance(step, Read):
-                        found = b"" if pieces is None else await anext(pieces, b"")
-                    elif isinstance(step, Close):
-                        if stream is not None:
-                            await stream.aclose()
-                    else:
-                        found = await self._do(step)
-                except httpx.RequestError as failed:
-                    error = _failed(failed)
+            async with aclosing(twins.aiterate(source, perform)) as items:
+                async for item in items:
+                    yield item
         finally:
-            source.close()
             if stream is not None:
                 with suppress(httpx.RequestError):
                     await stream.aclose()

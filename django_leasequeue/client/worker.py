@@ -19,7 +19,7 @@ from ..exceptions import InvalidOption
 from .batching import MAX_BATCH, Batcher
 from .client import AsyncClient, Client
 from .leases import Leases
-from .messages import Job
+from .messages import ClientJob
 from .retries import NEVER
 
 logger = logging.getLogger("django_leasequeue.client")
@@ -36,7 +36,7 @@ class Again(Exception):
         super().__init__(f"again in {delay:g} s")
 
 
-def default_delay(job: Job) -> float:
+def default_delay(job: ClientJob) -> float:
     """Return the seconds before a job that failed comes again: 1, 2, 4 ... up to 300, half of it by chance."""
     return min(300.0, 2.0 ** min(job.deliveries - 1, 20)) * random.uniform(0.5, 1.0)
 
@@ -56,8 +56,8 @@ class Worker:
     Args:
         client: the server and the key; the worker has connections of its own.
         topic: a queue.
-        handler: takes a ``Job``. A function runs in a thread, a coroutine function in the event loop. What it returns
-            is ignored.
+        handler: takes a ``ClientJob``. A function runs in a thread, a coroutine function in the event loop. What it
+            returns is ignored.
         node: the worker's name, unique among all workers; by default host, process and a random part.
         concurrency: how many jobs run at once, up to 1,000.
         lease_ms: the length of the leases; a worker that is killed keeps its jobs so long from others.
@@ -74,7 +74,7 @@ class Worker:
         self,
         client: Client | AsyncClient,
         topic: str,
-        handler: Callable[[Job], Any],
+        handler: Callable[[ClientJob], Any],
         *,
         node: str | None = None,
         concurrency: int = 8,
@@ -82,7 +82,7 @@ class Worker:
         stream: bool = True,
         poll_seconds: float = 1.0,
         drain_seconds: float = 30.0,
-        retry_delay: Callable[[Job], float] = default_delay,
+        retry_delay: Callable[[ClientJob], float] = default_delay,
     ) -> None:
         _check_integer("concurrency", concurrency, 1, MAX_BATCH)
         _check_integer("lease_ms", lease_ms, 100, 86_400_000)
@@ -102,7 +102,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._stopped_early = False
-        self._running: dict[Job, asyncio.Task[None]] = {}
+        self._running: dict[ClientJob, asyncio.Task[None]] = {}
         self._free = asyncio.Event()
 
     def run(self, *, signals: bool = True) -> None:
@@ -220,7 +220,7 @@ class Worker:
 
     # Running jobs.
 
-    def _begin(self, job: Job, batcher: Batcher, threads: ThreadPoolExecutor) -> None:
+    def _begin(self, job: ClientJob, batcher: Batcher, threads: ThreadPoolExecutor) -> None:
         # A job that comes again while a run whose lease was lost still goes on: never twice at once in one worker.
         before = [task for other, task in self._running.items() if other.seq == job.seq]
         self._leases.take(job)
@@ -230,13 +230,13 @@ class Worker:
             job.when_lost(task.cancel)
         task.add_done_callback(lambda _: self._ended(job))
 
-    def _ended(self, job: Job) -> None:
+    def _ended(self, job: ClientJob) -> None:
         self._running.pop(job, None)
         self._leases.drop(job)
         self._free.set()
 
     async def _run_one(
-        self, job: Job, before: list[asyncio.Task[None]], batcher: Batcher, threads: ThreadPoolExecutor
+        self, job: ClientJob, before: list[asyncio.Task[None]], batcher: Batcher, threads: ThreadPoolExecutor
     ) -> None:
         delay_ms: int | None = None
         try:

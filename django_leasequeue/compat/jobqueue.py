@@ -31,6 +31,7 @@ from ..exceptions import MaxRetries as MaxRetriesError
 from ..exceptions import WaitTimeout as TimeoutError
 from ..queue import consumer as consumers
 from ..queue import queue as queues
+from ..queue.base import find_serializer
 from ..queue.calls import arun, run
 from ..queue.serializers import Serializer
 from ..worker.handler import JobAborted as AbortError
@@ -163,14 +164,14 @@ class Queue(Producer):
         """
         if self._found is None:
             self.queue.make()
-            self._begin(self.queue.info(), run(self.queue.serializer(), self.using))
+            self._begin(self.queue.info(), run(find_serializer(self.queue), self.using))
         return self
 
     async def astart(self) -> Self:
         """Async twin of ``start``."""
         if self._found is None:
             await self.queue.amake()
-            self._begin(await self.queue.ainfo(), await arun(self.queue.serializer(), self.using))
+            self._begin(await self.queue.ainfo(), await arun(find_serializer(self.queue), self.using))
         return self
 
     def _begin(self, info: QueueInfo | None, serializer: Serializer) -> None:

@@ -14,7 +14,7 @@ from django.dispatch import Signal
 from .. import signals
 from ..engine import Failure
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
-from ..queue.job import Job
+from ..queue.job import ClaimedJob
 from ..queue.queue import Queue
 
 logger = logging.getLogger("django_leasequeue")
@@ -145,7 +145,7 @@ class Events:
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as its signature is known."""
+    """Return whether a function can be called with so many arguments, as far as its signature is known."""
     try:
         signature = inspect.signature(function)
     except ValueError:
@@ -157,7 +157,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def error_of(job: Job, failure: Failure, *, final: bool) -> JobFailed:
+def error_of(job: ClaimedJob, failure: Failure, *, final: bool) -> JobFailed:
     """Return the error of a failed run."""
     used_up = final and 0 < job.max_deliveries <= job.deliveries
     kind = MaxRetries if used_up else JobFailed

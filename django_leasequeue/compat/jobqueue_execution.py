@@ -1,4 +1,4 @@
-"""How jobs of ``compat.jobqueue`` are run: what a handler gets, and what the hook after it may change."""
+"""Running jobs of ``compat.jobqueue``: what a handler gets, and what the hook after it may change."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def check_handler(handler: Handler) -> Handler:
     return handler
 
 
-def runner(handler: Handler, payload: Payload) -> Callable[[leases.Job, JobControl], Any]:
+def runner(handler: Handler, payload: Payload) -> Callable[[leases.ClaimedJob, JobControl], Any]:
     """Return what a consumer calls to have a job run by ``handler``: a function, or a coroutine function."""
 
-    def seen(job: leases.Job, control: JobControl) -> Job:
+    def seen(job: leases.ClaimedJob, control: JobControl) -> Job:
         return Job(job.id, payload(job.payload), job.deliveries, job.created_at, AbortSignal(control))
 
-    def run(job: leases.Job, control: JobControl) -> Any:
+    def run(job: leases.ClaimedJob, control: JobControl) -> Any:
         return handler(seen(job, control))
 
-    async def arun(job: leases.Job, control: JobControl) -> Any:
+    async def arun(job: leases.ClaimedJob, control: JobControl) -> Any:
         return await handler(seen(job, control))
 
     return arun if is_async(handler) else run

@@ -1,4 +1,4 @@
-"""What callers of ``compat.jobqueue`` do with jobs: add them, wait for them, ask about them, take them out."""
+"""Calls of ``compat.jobqueue`` on jobs: add them, wait for them, ask about them, take them out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from ..engine.announce import announce
 from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import MAX_SPAN_MS, check_integer
-from ..engine.operation import Steps, operation
+from ..engine.operation import Steps
 from ..queue import queue as queues
-from ..queue.calls import call, twin
+from ..queue.adding import add_jobs
+from ..queue.base import serializer_of, status_of
+from ..queue.calls import OnDatabase
 from ..queue.enqueue import CancelStatus
-from ..queue.outcomes import Receipt, result_of
+from ..queue.outcomes import result_of
+from ..twins import steps_of, sync, twin
 from .jobqueue_execution import TTL
 from .jobqueue_values import CancelResult, EnqueueResult, MessageStatus, Serde, SerializedError, UpdateResultTTLResult
 
@@ -31,7 +34,7 @@ def runs(retries: int | None, what: str) -> int | None:
     return None if retries is None else max(1, check_integer(retries, what, 0, MAX_RUNS))
 
 
-class Producer:
+class Producer(OnDatabase):
     """The half of a queue that runs nothing.
 
     Args:
@@ -65,8 +68,7 @@ class Producer:
         """Alias of the database that holds the queue."""
         return self.queue.using
 
-    @call
-    @operation
+    @sync
     def enqueue(
         self, id: str, payload: Any = None, *, max_attempts: int | None = None, result_ttl: int | None = None
     ) -> Steps[EnqueueResult]:
@@ -85,8 +87,8 @@ class Producer:
             InvalidOption, PayloadTooLarge, SerializerError: the job was refused; nothing was added.
         """
         job = engine.NewJob(self._written(payload), **self._options(id, max_attempts, result_ttl))
-        serializer = yield from self.queue.serializer_steps()
-        receipt: Receipt = (yield from self.queue.add_steps([job], serializer, results=True))[0]
+        serializer = yield from serializer_of(self.queue)
+        receipt = (yield from add_jobs(self.queue, [job], serializer, results=True))[0]
         if receipt.status == "completed":
             return EnqueueResult("completed", None, self._result(receipt.result))
         return EnqueueResult(receipt.status, receipt.state if receipt.status == "duplicate" else None)
@@ -132,17 +134,16 @@ class Producer:
         options = self._options(id, max_attempts, result_ttl)
         return self._result(await self.queue.aenqueue_and_wait(self._written(payload), timeout=timeout, **options))
 
-    @call
-    @operation
+    @sync
     def cancel(self, id: str) -> Steps[CancelResult]:
         """Take out a job that nobody runs, or forget one that failed; its id is free again at once.
 
         Returns:
             ``cancelled``, ``processing``, ``completed`` or ``not_found``.
         """
-        answer: CancelStatus = yield from queues.Queue.cancel.plan(self.queue, id).steps()  # type: ignore[attr-defined]  # made by call
+        answer: CancelStatus = yield from steps_of(queues.Queue.cancel)(self.queue, id)
         if answer is CancelStatus.FAILED:
-            row = yield from self.queue.status_steps(id)
+            row = yield from status_of(self.queue, id)
             answer = CancelStatus.NOT_FOUND if row is None else answer
             if row is not None and (yield from self._forgotten(row)):
                 answer = CancelStatus.CANCELLED
@@ -157,11 +158,10 @@ class Producer:
         yield from announce("cancelled", queue=name, project=project, seq=row.seq, key=row.key, name=row.name)
         return True
 
-    @call
-    @operation
+    @sync
     def get_status(self, id: str) -> Steps[MessageStatus | None]:
         """Return where a job is, with its result or error; ``None`` if nothing is known of it (any more)."""
-        row = yield from self.queue.status_steps(id, INLINE_BYTES)
+        row = yield from status_of(self.queue, id, INLINE_BYTES)
         if row is None:
             return None
         result = (yield from self._result_steps(row)) if row.state == "completed" else None
@@ -170,17 +170,15 @@ class Producer:
 
     aget_status = twin(get_status)
 
-    @call
-    @operation
+    @sync
     def get_result(self, id: str) -> Steps[Any]:
         """Return the result of a completed job, ``None`` if there is none (yet, or any more)."""
-        row = yield from self.queue.status_steps(id, INLINE_BYTES)
+        row = yield from status_of(self.queue, id, INLINE_BYTES)
         return (yield from self._result_steps(row)) if row is not None and row.state == "completed" else None
 
     aget_result = twin(get_result)
 
-    @call
-    @operation
+    @sync
     def update_result_ttl(self, id: str, ttl: int) -> Steps[UpdateResultTTLResult]:
         """Remember the end of a job that is completed or has failed for ``ttl`` milliseconds from now.
 
@@ -191,7 +189,7 @@ class Producer:
             InvalidOption: ``ttl`` is not a positive integer.
         """
         check_integer(ttl, "the result's time to live in milliseconds", 1, MAX_SPAN_MS)
-        row = yield from self.queue.status_steps(id)
+        row = yield from status_of(self.queue, id)
         if row is None:
             return UpdateResultTTLResult("not_found")
         if not row.ended:
@@ -222,7 +220,7 @@ class Producer:
         return value if self._result_serde is None or value is None else self._result_serde.deserialize(value)
 
     def _result_steps(self, row: Status) -> Steps[Any]:
-        serializer = yield from self.queue.serializer_steps()
+        serializer = yield from serializer_of(self.queue)
         return self._result(result_of((yield from complete_steps(row)), serializer))
 
 

@@ -1,4 +1,4 @@
-"""What callers and handlers of ``compat.jobqueue`` get: values, and the signal that tells a handler to stop."""
+"""Values that callers and handlers of ``compat.jobqueue`` get, and the signal that tells a handler to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..worker.handler import JobControl
 
 
 class Serde(Protocol):
-    """How payloads or results are written."""
+    """A way to write payloads or results."""
 
     def serialize(self, value: Any, /) -> bytes: ...
 
@@ -18,7 +18,7 @@ class Serde(Protocol):
 
 
 class EnqueueResult(NamedTuple):
-    """What became of an enqueue: ``queued``, ``duplicate`` with the existing state, ``completed`` with the result."""
+    """The outcome of an enqueue: ``queued``, ``duplicate`` with the existing state, ``completed`` with the result."""
 
     status: str
     existing_state: str | None = None
@@ -26,13 +26,13 @@ class EnqueueResult(NamedTuple):
 
 
 class CancelResult(NamedTuple):
-    """What ``cancel`` found: ``cancelled``, ``processing``, ``completed`` or ``not_found``."""
+    """The state that ``cancel`` found: ``cancelled``, ``processing``, ``completed`` or ``not_found``."""
 
     status: str
 
 
 class UpdateResultTTLResult(NamedTuple):
-    """What ``update_result_ttl`` did: ``updated``, ``not_found`` or ``not_terminal``."""
+    """The outcome of ``update_result_ttl``: ``updated``, ``not_found`` or ``not_terminal``."""
 
     status: str
 
@@ -49,7 +49,7 @@ class SerializedError(NamedTuple):
 
 
 class MessageStatus(NamedTuple):
-    """Where a job is: ``queued``, ``processing``, ``failing``, ``completed`` or ``failed``; its runs so far.
+    """The state of a job (``queued``, ``processing``, ``failing``, ``completed`` or ``failed``) and its runs so far.
 
     ``result`` is that of a completed job, ``error`` that of one that is failing or has failed.
     """
@@ -76,7 +76,7 @@ class AbortSignal:
 
     @property
     def reason(self) -> str:
-        """Why: ``lease_lost`` or ``stopping``; empty while there is no reason."""
+        """The reason to stop: ``lease_lost`` or ``stopping``; empty while there is none."""
         return self._control.reason
 
     def throw_if_aborted(self) -> None:
@@ -119,7 +119,7 @@ class AfterExecutionContext:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a handler gets. It may be run more than once: ``id`` is what makes that harmless."""
+    """A job as its handler gets it. It may be run more than once: ``id`` is what makes that harmless."""
 
     id: str
     payload: Any

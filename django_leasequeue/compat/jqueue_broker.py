@@ -38,7 +38,7 @@ class BrokerQueue(DirectQueue):
         self._buffer = BufferedQueue(self.queue)
 
     def _calls(self) -> BufferedQueue:
-        self._buffer.lane(ENQUEUE)
+        self._buffer._lane_of(ENQUEUE)
         return self._buffer
 
     async def __aenter__(self) -> Self:

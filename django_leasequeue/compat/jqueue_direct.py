@@ -19,15 +19,24 @@ from ..engine.queues.snapshot import Waiting
 from ..exceptions import InvalidOption, LeaseLost, QueueNotFound, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
 from ..queue import job as leases
+from ..queue.base import definition, status_of
 from ..queue.buffered import BufferedQueue
 from ..queue.calls import arun
 from ..queue.enqueue import CancelStatus
 from ..queue.queue import Queue
 from .jqueue_leases import Leases, lease_of
-from .jqueue_values import Job, JobId, JobStatus, QueueState, entrypoint_of, payload_of, place_of, tag_of
+from .jqueue_values import (
+    Job,
+    JobId,
+    JobStatus,
+    QueueState,
+    entrypoint_of,
+    payload_limit,
+    payload_of,
+    place_of,
+    tag_of,
+)
 
-#: Bytes of a payload, where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` allows no more.
-MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 #: Bytes of a payload that goes by itself and not together with those of others.
 LARGE_BYTES = 65_536
 #: How often a job may change hands while one call looks for it.
@@ -92,7 +101,7 @@ class DirectQueue:
             meta=meta,
             tag=tag,
             priority=priority,
-            max_bytes=max(MAX_PAYLOAD_BYTES, conf.settings.MAX_PAYLOAD_BYTES),
+            max_bytes=payload_limit(),
         )
         made = (receipt.created_at or datetime.now(UTC)).astimezone(UTC)
         return Job(job_id, entrypoint, body, JobStatus.QUEUED, priority, made)
@@ -110,7 +119,7 @@ class DirectQueue:
         """
         calls, tag = self._calls(), None if entrypoint is None else tag_of(entrypoint)
         missing = check_integer(batch_size, "batch_size", 0, 2**31 - 1)
-        found: list[leases.Job] = []
+        found: list[leases.ClaimedJob] = []
         try:
             # An answer has 1,000 jobs and 16 MiB at most.
             while missing and (more := await calls.aclaim(min(missing, MAX_BATCH), lease_ms=self.lease_ms, tag=tag)):
@@ -143,7 +152,7 @@ class DirectQueue:
         """
         calls = self._calls()
 
-        async def release(lease: leases.Job) -> Any:
+        async def release(lease: leases.ClaimedJob) -> Any:
             return await calls.anack(lease, delay_ms=0)
 
         await self._settle(job_id, release, _there)
@@ -156,7 +165,7 @@ class DirectQueue:
         """
         calls = self._calls()
 
-        async def keep(lease: leases.Job) -> Any:
+        async def keep(lease: leases.ClaimedJob) -> Any:
             # Of a lease that is longer than this queue's, nothing is taken away.
             length = round((lease.deadline - lease.claimed_at) / _MS)
             return await calls.aextend(lease, LongLease(max(self.lease_ms, length)))
@@ -166,7 +175,7 @@ class DirectQueue:
     async def _settle(
         self,
         job_id: str,
-        held: Callable[[leases.Job], Awaitable[Any]],
+        held: Callable[[leases.ClaimedJob], Awaitable[Any]],
         waiting: Callable[[Status], Awaitable[bool]],
     ) -> None:
         """Do what is asked with the lease that an id stands for, or else with the job that nobody holds."""
@@ -197,9 +206,9 @@ class DirectQueue:
     def _look(self, job_id: str) -> Steps[Status | None]:
         """Find a job by its key, or by its number where it has none."""
         try:
-            row = yield from self.queue.status_steps(str(job_id))
+            row = yield from status_of(self.queue, str(job_id))
             if row is None and job_id.isascii() and job_id.isdecimal():
-                row = yield from self.queue.status_steps(int(job_id))
+                row = yield from status_of(self.queue, int(job_id))
                 return row if row is None or row.key is None else None
         except InvalidOption:  # no job can have that id
             return None
@@ -256,7 +265,7 @@ def kept_priorities(queue: Queue) -> Steps[range]:
     """Return the priorities that a queue keeps as they are, or will when it is made."""
     info = yield from find(queue.project, queue.name)
     if info is None:
-        missing = queue.definition()
+        missing = definition(queue)
         options = complete(missing.preset, **missing.options)
     else:
         options = info.config
@@ -270,7 +279,7 @@ async def _there(row: Status) -> bool:
     return True
 
 
-def _leased(job: leases.Job, job_id: JobId) -> Job:
+def _leased(job: leases.ClaimedJob, job_id: JobId) -> Job:
     lease = job.lease
     return Job(
         job_id,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self
 
 from ..exceptions import InvalidOption, LeaseQueueError, StorageError
+from ..queue.heartbeat import end
 
 logger = logging.getLogger("django_leasequeue")
 
 
 class Beats(Protocol):
-    """What a heartbeat beats on."""
+    """A queue whose jobs a heartbeat keeps."""
 
     async def heartbeat(self, job_id: str) -> None: ...
 
@@ -54,9 +54,7 @@ class HeartbeatManager:
     ) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await end(task)
 
     async def _beat(self) -> None:
         while not self.lost:

@@ -18,7 +18,6 @@ from zlib import crc32
 
 from django.db import connections, transaction
 
-from .. import conf
 from ..engine import NewJob, audit, clock
 from ..engine.limits import MAX_KEY_BYTES, check_text
 from ..engine.operation import Steps, operation
@@ -27,10 +26,10 @@ from ..models import OperatorAction
 from ..queue.calls import run, storage_errors
 from ..queue.enqueue import MAX_MANY
 from ..queue.queue import Queue
-from .jqueue_direct import MAX_PAYLOAD_BYTES, kept_priorities
+from .jqueue_direct import kept_priorities
 from .jqueue_files import File
 from .jqueue_state import FileJob, FileState, Mark, read_state
-from .jqueue_values import JobStatus, place_of, tag_of
+from .jqueue_values import JobStatus, payload_limit, place_of, tag_of
 
 ACTION = "import"
 #: The space of the advisory locks of hand-overs.
@@ -42,7 +41,7 @@ STALE = timedelta(minutes=5)
 
 
 class Moved(NamedTuple):
-    """What came of an import."""
+    """The outcome of an import."""
 
     #: Jobs that the file holds, without dead ones.
     jobs: int
@@ -145,7 +144,6 @@ def _finish(file: File, mark: Mark) -> None:
 
 
 def _new(job: FileJob) -> NewJob:
-    limit = max(MAX_PAYLOAD_BYTES, conf.settings.MAX_PAYLOAD_BYTES)
     name, meta = place_of(job.entrypoint)
     return NewJob(
         body=job.payload,
@@ -154,13 +152,13 @@ def _new(job: FileJob) -> NewJob:
         meta=meta,
         tag=tag_of(job.entrypoint),
         priority=job.priority,
-        max_bytes=limit,
+        max_bytes=payload_limit(),
     )
 
 
 def _check(jobs: Sequence[FileJob], queue: Queue, in_progress: bool) -> None:
     """Refuse what could not be kept as it is, before anything is changed."""
-    limit = max(MAX_PAYLOAD_BYTES, conf.settings.MAX_PAYLOAD_BYTES)
+    limit = payload_limit()
     kept = run(kept_priorities(queue), queue.using)
     for job in jobs:
         check_text(job.id, "the id of a job", MAX_KEY_BYTES)

@@ -1,4 +1,4 @@
-"""Which lease the id of a job stands for."""
+"""The lease that the id of a job stands for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ K = TypeVar("K")
 #: Leases that a queue object remembers, and that all of a process remember together.
 MAX_REMEMBERED = 10_000
 
-_of_process: OrderedDict[tuple[str, str, str, str], leases.Job] = OrderedDict()
+_of_process: OrderedDict[tuple[str, str, str, str], leases.ClaimedJob] = OrderedDict()
 process.when_forgetting(_of_process.clear)
 
 
@@ -35,23 +35,23 @@ class Leases:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._own: OrderedDict[str, leases.Job] = OrderedDict()
+        self._own: OrderedDict[str, leases.ClaimedJob] = OrderedDict()
 
     def _key(self, job_id: str) -> tuple[str, str, str, str]:
         return self._queue.using, self._queue.project, self._queue.name, job_id
 
-    def taken(self, job: leases.Job) -> JobId:
+    def taken(self, job: leases.ClaimedJob) -> JobId:
         """Note the lease of a job that was dequeued; return its id, which knows the lease."""
         lease = lean(job)
         _keep(self._own, job.id, lease)
         _keep(_of_process, self._key(job.id), lease)
         return JobId(job.id, lease)
 
-    def find(self, job_id: str) -> leases.Job | None:
+    def find(self, job_id: str) -> leases.ClaimedJob | None:
         """Return the lease that an id stands for, ``None`` if whoever gives the id never had the job."""
         known = getattr(job_id, "lease", None)
         if known is not None:
-            return known if isinstance(known, leases.Job) else None
+            return known if isinstance(known, leases.ClaimedJob) else None
         return self._own.get(job_id) or _of_process.get(self._key(job_id))
 
     def ended(self, job_id: str) -> None:
@@ -60,20 +60,20 @@ class Leases:
         _of_process.pop(self._key(job_id), None)
 
 
-def _keep(memory: OrderedDict[K, leases.Job], key: K, lease: leases.Job) -> None:
+def _keep(memory: OrderedDict[K, leases.ClaimedJob], key: K, lease: leases.ClaimedJob) -> None:
     memory.pop(key, None)
     memory[key] = lease
     if len(memory) > MAX_REMEMBERED:
         memory.popitem(last=False)
 
 
-def lean(job: leases.Job) -> leases.Job:
+def lean(job: leases.ClaimedJob) -> leases.ClaimedJob:
     """Return a lease without what was enqueued: ids are kept, copied and sent."""
     row = job.lease._replace(data_json=None, meta_json=None, body=None, errors_json=None, progress_json=None)
-    return leases.Job(row, job.node, asked=job.asked)
+    return leases.ClaimedJob(row, job.node, asked=job.asked)
 
 
-def lease_of(row: Status, queue: str) -> leases.Job | None:
+def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
     """Return the lease that somebody has of a job, ``None`` if nobody has; ``claimed_at`` is the present time."""
     if row.claim is None or row.deadline is None or row.node is None or row.ended:
         return None
@@ -101,4 +101,4 @@ def lease_of(row: Status, queue: str) -> leases.Job | None:
         progress_json=None,
         position=0,
     )
-    return leases.Job(lease, row.node)
+    return leases.ClaimedJob(lease, row.node)

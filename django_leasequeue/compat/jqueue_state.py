@@ -20,7 +20,7 @@ _FIRST, _SECOND = "handing_over", "handed_over"
 
 
 class Mark(NamedTuple):
-    """Where the jobs of a file go: a number of the hand-over, and the queue."""
+    """The destination of a file's jobs: the number of the hand-over, and the queue."""
 
     id: str
     database: str
@@ -43,7 +43,7 @@ class FileJob:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What is in a file: the jobs in the order of their processing; the mark, if there is one; whether that is done."""
+    """The content of a file: its jobs in the order of processing; the mark, if there is one; whether that is done."""
 
     jobs: Sequence[FileJob]
     mark: Mark | None

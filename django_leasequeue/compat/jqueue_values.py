@@ -1,4 +1,4 @@
-"""What callers of ``compat.jqueue`` get: jobs, snapshots of a queue, and ids that know their lease."""
+"""Values that callers of ``compat.jqueue`` get: jobs, snapshots of a queue, and ids that know their lease."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
+from .. import conf
 from ..engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
 from ..exceptions import InvalidOption
 from ..queue import job as leases
 
+#: Bytes of a payload, where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` allows no more.
+MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
+
 
 class JobStatus(StrEnum):
-    """Where a job is."""
+    """The place of a job in its life."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -29,9 +33,9 @@ class JobId(str):
 
     __slots__ = ("lease",)
 
-    lease: leases.Job | None
+    lease: leases.ClaimedJob | None
 
-    def __new__(cls, text: object, lease: leases.Job | None = None) -> Self:
+    def __new__(cls, text: object, lease: leases.ClaimedJob | None = None) -> Self:
         made = super().__new__(cls, text)
         made.lease = lease
         return made
@@ -105,6 +109,11 @@ class QueueState:
     def model_dump_json(self, *, indent: int | None = None) -> str:
         """Return the snapshot as JSON text; see ``Job.model_dump_json``."""
         return _dumps(self.model_dump(mode="json"), indent)
+
+
+def payload_limit() -> int:
+    """Return how many bytes a payload may have."""
+    return max(MAX_PAYLOAD_BYTES, conf.settings.MAX_PAYLOAD_BYTES)
 
 
 def payload_of(given: bytes | str) -> bytes:

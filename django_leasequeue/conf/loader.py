@@ -43,7 +43,7 @@ class Range:
 
 
 class Problem(NamedTuple):
-    """What is wrong with a setting, which it names, and what to do."""
+    """A wrong setting: which one it is, what is wrong with it, and what to do."""
 
     message: str
     hint: str

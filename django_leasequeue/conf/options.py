@@ -122,12 +122,12 @@ class WorkerOptions:
 
     @property
     def coroutines(self) -> int:
-        """How many async jobs run at once."""
+        """The number of async jobs that run at once."""
         return self.async_concurrency or self.concurrency
 
     @property
     def all_queues(self) -> bool:
-        """Whether the worker takes all queues of its project."""
+        """True where the worker takes all queues of its project."""
         return not self.queues or "*" in self.queues
 
 
@@ -170,6 +170,30 @@ class AdminOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """``LEASEQUEUE["METRICS"]``: figures for monitoring."""
+
+    #: Queues that get figures of their own, the oldest first; the others are summed up.
+    MAX_QUEUES: Annotated[int, Range(1, 1_000)] = 100
+    #: Seconds for which one look at the database answers. Less than the time between two scrapes.
+    CACHE_SECONDS: SecondsOrZero = 5.0
+    #: Whether enqueues and runs are traced and measured with OpenTelemetry.
+    OPENTELEMETRY: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LargeOptions:
+    """``LEASEQUEUE["LARGE"]``: payloads, bodies and results that stand in a storage of Django's ``STORAGES``."""
+
+    #: Bytes above which the data or the body of a job, or a result, goes there; None: everything stays in the database.
+    ABOVE: Annotated[int | None, Range(1_024, 1_073_741_824)] = None
+    #: Alias in STORAGES.
+    STORAGE: str = "default"
+    #: Bytes of one such part.
+    MAX_BYTES: Annotated[int, Range(1_024, 1_073_741_824)] = 67_108_864
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """``LEASEQUEUE``."""
 
@@ -177,6 +201,9 @@ class Settings:
     DATABASE: str = "default"
     #: Optional dotted path of ``route(project, queue) -> alias`` for queues spread over several databases.
     ROUTER: str | None = None
+    #: Alias of the database of the host's own data. Tasks for queues on another alias are enqueued when its open
+    #: transaction commits; ``None``: at once.
+    ENQUEUE_AFTER_COMMIT_OF: str | None = "default"
     #: Queues to make at migrate: {name: {"preset": ..., option: value}}.
     QUEUES: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Preset of a queue of which nothing is said.
@@ -201,6 +228,8 @@ class Settings:
     #: Bytes of one payload (data, meta and body together) and of one result.
     MAX_PAYLOAD_BYTES: Count = 1_048_576
     MAX_RESULT_BYTES: Count = 16_777_216
+    #: Where larger ones stand.
+    LARGE: LargeOptions = LargeOptions()
     #: Jobs of one enqueue call.
     MAX_ENQUEUE: Count = 10_000
     #: Rows of one page of a listing.
@@ -225,3 +254,4 @@ class Settings:
     LAKE: LakeOptions = LakeOptions()
     API: ApiOptions = ApiOptions()
     ADMIN: AdminOptions = AdminOptions()
+    METRICS: MetricsOptions = MetricsOptions()

@@ -1,4 +1,4 @@
-"""Which operating-system account PostgreSQL runs as, and running programs as that account.
+"""The operating-system account that PostgreSQL runs as, and running programs as that account.
 
 PostgreSQL refuses to run as root. Started by root (in a container, most often) it runs as the account ``pgserver``,
 which is made on first use; that account must be able to walk down to the data and to the programs, so the directories

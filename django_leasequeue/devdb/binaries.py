@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are."""
+"""Finding PostgreSQL's programs."""
 
 import os
 import re

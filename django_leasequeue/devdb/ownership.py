@@ -1,4 +1,4 @@
-"""Whether a directory is one's own: whoever else can change what is in it leads root astray.
+"""Checks that a directory is one's own: whoever else can change what is in it leads root astray.
 
 Root gives the data to the server's account, writes the configuration and ends processes by what a file says. So as root
 a server is started and stopped only on data that nobody else can have prepared. The directories above may be anybody's:
@@ -57,5 +57,5 @@ def name_of(uid: int) -> str:
 
 
 def is_root() -> bool:
-    """Whether root runs this."""
+    """Return whether root runs this."""
     return os.geteuid() == 0

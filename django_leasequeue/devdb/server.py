@@ -34,7 +34,7 @@ _LOG_TAIL = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What can be said about a server from outside."""
+    """The state of a server as it is seen from outside."""
 
     running: bool
     data_dir: Path

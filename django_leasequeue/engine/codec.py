@@ -46,6 +46,15 @@ class Raw:
         return self.text
 
 
+class Written:
+    """JSON text that stands for a whole payload: it was written before."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
 class _RawFound(Exception):
     """Raised when a value holds ``Raw``, which the encoder cannot write."""
 

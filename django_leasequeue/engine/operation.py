@@ -15,9 +15,13 @@ Step = tuple[str, Mapping[str, Any]]
 #: What the body of an operation is: it yields (name of a statement, parameters) and gets the rows.
 Steps = Generator[Step, Rows, T]
 
-#: Steps that are not statements: the rest of the operation in one transaction; the text of a COPY.
+#: Steps that are more than statements: the rest of the operation in one transaction; the text of a COPY.
 BEGIN = "begin"
 COPY = "copy:"
+#: A statement that stays done if the transaction is rolled back: ``name`` and ``params`` of it. A call that may block
+#: (``call``, which raises nothing): its value is the only column of the only row.
+APART = "apart"
+BLOCKING = "blocking"
 
 
 @dataclass(frozen=True, slots=True)

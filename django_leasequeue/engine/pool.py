@@ -16,8 +16,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from .. import conf, process
-from ..outage import read_only
 from .operation import Operation
+from .outage import read_only
 from .runner import AsyncConnectionExecutor, DjangoExecutor
 
 if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
@@ -246,6 +246,19 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
         found[using] = made
         await made.open()
     return found[using]
+
+
+def usage() -> dict[str, tuple[int, int, int]]:
+    """Return how many async connections of this process are used and idle, and how many callers wait, by alias."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for _, pools in _pools.items():
+        for using, made in list(pools.items()):
+            stats = made.get_stats()
+            idle = stats.get("pool_available", 0)
+            now = stats.get("pool_size", 0) - idle, idle, stats.get("requests_waiting", 0)
+            before = found.get(using, (0, 0, 0))
+            found[using] = (before[0] + now[0], before[1] + now[1], before[2] + now[2])
+    return found
 
 
 async def close_pools() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ..exceptions import InvalidOption
+from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from . import codec
+from .large.reading import load
+from .large.reference import MARK, is_reference
 
 _TOKEN = re.compile(r"lease_([0-9a-f]{16})([0-9a-f]{16})\Z")
 
@@ -123,9 +126,34 @@ class LeasedJob(NamedTuple):
         return make_token(self.claim, self.seq)
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the payload is here; if not, it stands in a storage."""
+        return not is_reference(self.data_json)
+
+    def loaded(self) -> LeasedJob:
+        """Return the job with its payload; a large one is read from its storage, in this thread.
+
+        Raises:
+            PayloadAway: the storage is away.
+            LargePayloadLost: the payload is gone, or not what was stored.
+        """
+        text = self.data_json
+        if text is None or not text.startswith(MARK):
+            return self
+        try:
+            return load(self)
+        except LargeStorageError as error:
+            raise PayloadAway(str(error), error.cause) from error
+
+    async def aloaded(self) -> LeasedJob:
+        """Return the job with its payload; a large one is read from its storage, in another thread."""
+        return self if self.is_loaded else await asyncio.to_thread(self.loaded)
+
+    @property
     def data(self) -> Any:
-        """The payload."""
-        return None if self.data_json is None else codec.loads(self.data_json)
+        """The payload. A large one that was not loaded is read from its storage, each time anew: see ``loaded``."""
+        text = self.loaded().data_json
+        return None if text is None else codec.loads(text)
 
     @property
     def meta(self) -> Any:

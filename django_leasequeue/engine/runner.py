@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Protocol, TypeVar
@@ -11,17 +12,16 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.utils.asyncio import async_unsafe
 
-from .. import signals
-from ..outage import read_only
+from .. import signals, twins
 from ..sql import bears_any_plan, numbered, statement
 from . import clock
 from .announce import PREFIX as SIGNAL
-from .operation import BEGIN, COPY, Operation, Rows
+from .operation import APART, BEGIN, BLOCKING, COPY, Operation, Rows, Step, Steps
+from .outage import read_only
 
 T = TypeVar("T")
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
-_Announced = list[tuple[str, dict[str, Any]]]
 
 
 def _parameters(params: Mapping[str, Any], autocommit: bool) -> dict[str, Any]:
@@ -33,8 +33,18 @@ def _raw(name: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
     return text, [params[parameter] for parameter in names]
 
 
+def _apart(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], params: Mapping[str, Any]) -> Rows:
+    """Run one statement on a connection of its own to the same database; it stays done if the other is rolled back."""
+    info = connection.info
+    with (
+        psycopg.connect(info.dsn, password=info.password or None, autocommit=True) as own,
+        psycopg.RawCursor(own) as cursor,
+    ):
+        return cursor.execute(*_raw(params["name"], _parameters(params["params"], True)), binary=True).fetchall()
+
+
 class Executor(Protocol):
-    """What can carry out the steps of an operation in sync code."""
+    """An object that carries out the steps of an operation in sync code."""
 
     #: The Django alias whose transaction the steps may be part of.
     using: str | None
@@ -43,40 +53,59 @@ class Executor(Protocol):
 
     def copy(self, name: str, parts: Iterable[str]) -> None: ...
 
+    def apart(self, params: Mapping[str, Any]) -> Rows: ...
+
     def transaction(self) -> Any: ...
 
 
-def drive(executor: Executor, operation: Operation[T]) -> T:
-    """Feed an operation's steps to a sync executor until it returns, then send what it announced."""
-    steps = operation.steps()
-    announced: _Announced = []
-    began = False
+class _Announcements:
+    """The signals that an operation has announced, and whether it has begun a transaction.
+
+    Those of a transaction that is rolled back are not sent: nothing of it happened.
+    """
+
+    def __init__(self) -> None:
+        self.signals: list[tuple[str, dict[str, Any]]] = []
+        self.began = False
+
+    def take(self, name: str, params: Mapping[str, Any]) -> None:
+        self.signals.append((name.removeprefix(SIGNAL), dict(params)))
+
+    def undo(self) -> None:
+        if self.began:
+            self.signals.clear()
+
+
+def drive(executor: Executor, steps: Steps[T]) -> T:
+    """Carry out the steps of an operation on a sync executor, then send what it announced."""
+    announced = _Announcements()
+
+    def perform(step: Step) -> Rows:
+        name, params = step
+        if name.startswith(SIGNAL):
+            announced.take(name, params)
+        elif name == BEGIN:
+            stack.enter_context(executor.transaction())
+            announced.began = True
+        elif name.startswith(COPY):
+            executor.copy(name.removeprefix(COPY), params["parts"])
+        elif name == APART:
+            return executor.apart(params)
+        elif name == BLOCKING:
+            return [(params["call"](),)]
+        else:
+            return executor.fetch(name, params)
+        return []
+
     try:
         with ExitStack() as stack:
-            try:
-                name, params = next(steps)
-                while True:
-                    rows: Rows = []
-                    if name.startswith(SIGNAL):
-                        announced.append((name.removeprefix(SIGNAL), dict(params)))
-                    elif name == BEGIN:
-                        stack.enter_context(executor.transaction())
-                        began = True
-                    elif name.startswith(COPY):
-                        executor.copy(name.removeprefix(COPY), params["parts"])
-                    else:
-                        rows = executor.fetch(name, params)
-                    name, params = steps.send(rows)
-            except StopIteration as stop:
-                value: T = stop.value
-        return value
+            return twins.run(steps, perform)
     except BaseException:
-        if began:  # its transaction was rolled back: nothing of it happened
-            announced.clear()
+        announced.undo()
         raise
     finally:
-        if announced:
-            signals.dispatch(announced, executor.using)
+        if announced.signals:
+            signals.dispatch(announced.signals, executor.using)
 
 
 #: A host's planner goes by what it last knew of tables that fill and empty within seconds: a plan that was made for the
@@ -179,6 +208,14 @@ class DjangoExecutor:
             for part in parts:
                 stream.write(part)
 
+    @async_unsafe
+    def apart(self, params: Mapping[str, Any]) -> Rows:
+        """Run one statement outside of any transaction that is open."""
+        with self._raw() as (raw, autocommit):
+            if not autocommit or self._ours or raw.info.transaction_status != _IDLE:
+                return _apart(raw, params)
+        return self.fetch(params["name"], params["params"])
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A transaction around the rest of the operation (a savepoint in the caller's)."""
@@ -196,7 +233,7 @@ class DjangoExecutor:
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end and return its value."""
-        return drive(self, operation)
+        return drive(self, operation.steps())
 
 
 class ConnectionExecutor:
@@ -226,6 +263,12 @@ class ConnectionExecutor:
             for part in parts:
                 stream.write(part)
 
+    def apart(self, params: Mapping[str, Any]) -> Rows:
+        """Run one statement outside of any transaction that is open."""
+        if self._ours or not self._autocommit():
+            return _apart(self.connection, params)
+        return self.fetch(params["name"], params["params"])
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A transaction around the rest of the operation."""
@@ -238,7 +281,7 @@ class ConnectionExecutor:
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end and return its value."""
-        return drive(self, operation)
+        return drive(self, operation.steps())
 
 
 class AsyncConnectionExecutor:
@@ -265,6 +308,12 @@ class AsyncConnectionExecutor:
             for part in parts:
                 await stream.write(part)
 
+    async def apart(self, params: Mapping[str, Any]) -> Rows:
+        """Run one statement outside of any transaction that is open."""
+        if self._ours or not self._autocommit():
+            return await asyncio.to_thread(_apart, self.connection, params)
+        return await self.fetch(params["name"], params["params"])
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """A transaction around the rest of the operation."""
@@ -276,33 +325,32 @@ class AsyncConnectionExecutor:
             self._ours = False
 
     async def run(self, operation: Operation[T]) -> T:
-        """Run an operation to its end and return its value."""
-        steps = operation.steps()
-        announced: _Announced = []
-        began = False
+        """Run an operation to its end and return its value; see ``drive``."""
+        announced = _Announcements()
+
+        async def perform(step: Step) -> Rows:
+            name, params = step
+            if name.startswith(SIGNAL):
+                announced.take(name, params)
+            elif name == BEGIN:
+                await stack.enter_async_context(self.transaction())
+                announced.began = True
+            elif name.startswith(COPY):
+                await self.copy(name.removeprefix(COPY), params["parts"])
+            elif name == APART:
+                return await self.apart(params)
+            elif name == BLOCKING:
+                return [(await asyncio.to_thread(params["call"]),)]
+            else:
+                return await self.fetch(name, params)
+            return []
+
         try:
             async with AsyncExitStack() as stack:
-                try:
-                    name, params = next(steps)
-                    while True:
-                        rows: Rows = []
-                        if name.startswith(SIGNAL):
-                            announced.append((name.removeprefix(SIGNAL), dict(params)))
-                        elif name == BEGIN:
-                            await stack.enter_async_context(self.transaction())
-                            began = True
-                        elif name.startswith(COPY):
-                            await self.copy(name.removeprefix(COPY), params["parts"])
-                        else:
-                            rows = await self.fetch(name, params)
-                        name, params = steps.send(rows)
-                except StopIteration as stop:
-                    value: T = stop.value
-            return value
+                return await twins.arun(operation.steps(), perform)
         except BaseException:
-            if began:
-                announced.clear()
+            announced.undo()
             raise
         finally:
-            if announced:
-                await sync_to_async(signals.dispatch)(announced, None)
+            if announced.signals:
+                await sync_to_async(signals.dispatch)(announced.signals, None)

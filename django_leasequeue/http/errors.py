@@ -14,7 +14,7 @@ from django.http import Http404
 from rest_framework import exceptions as drf
 
 from .. import exceptions as ours
-from ..outage import Outage, passes
+from ..engine.outage import Outage, passes
 
 logger = logging.getLogger("django_leasequeue.http")
 
@@ -96,6 +96,10 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
     """
     if isinstance(error, ApiError):
         return error.answer
+    if isinstance(error, ours.LargeStorageError):
+        logger.warning("A request was answered 503: %s", error)
+        message = "The storage of large payloads is not reachable. Nothing was changed; try again."
+        return ErrorAnswer(503, "not_ready", message, {}, RETRY)
     if isinstance(error, ours.LeaseQueueError):
         for kind, status, code in _ENGINE:
             if isinstance(error, kind):

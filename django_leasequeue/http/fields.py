@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from django.utils.functional import lazy
 from rest_framework import serializers
 
 from ..engine.limits import MAX_NODE_BYTES
@@ -12,11 +13,19 @@ from .schema import describe_field
 
 if TYPE_CHECKING:
     # Generic for the type checker only.
-    Field = serializers.Field[Any, Any, Any, Any]
+    BaseField = serializers.Field[Any, Any, Any, Any]
     Serializer = serializers.Serializer[Any]
 else:
-    Field = serializers.Field
+    BaseField = serializers.Field
     Serializer = serializers.Serializer
+
+
+class Field(BaseField):
+    """A field of a request's body."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return a value as it is: answers are built by hand."""
+        return value
 
 
 def storable(text: str) -> int:
@@ -57,8 +66,10 @@ class Body(Serializer):
     nulls: frozenset[str] = frozenset()
 
 
-def _add_help(kwargs: dict[str, Any], text: str) -> None:
-    kwargs["help_text"] = f"{kwargs['help_text']} {text}" if "help_text" in kwargs else text
+def _add_help(kwargs: dict[str, Any], text: Callable[[], str]) -> None:
+    """Let a field's description end with a text that is made when it is read."""
+    given = kwargs.get("help_text")
+    kwargs["help_text"] = lazy(lambda: f"{given} {text()}" if given else text(), str)()
 
 
 class Integer(Field):
@@ -72,7 +83,7 @@ class Integer(Field):
     def __init__(self, *, low: int = 0, high: int = 2**63 - 1, clamp: bool = False, **kwargs: Any) -> None:
         self.low, self.high, self.clamp = low, high, clamp
         if clamp:
-            _add_help(kwargs, f"Cut to {low}..{high}.")
+            _add_help(kwargs, lambda: f"Cut to {low}..{high}.")
         super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> int:
@@ -84,19 +95,18 @@ class Integer(Field):
             self.fail("range", low=self.low, high=self.high)
         return data
 
-    def to_representation(self, value: int) -> int:
-        return value
-
 
 class CutInteger(Integer):
-    """An integer that is refused below its range and cut to it above."""
+    """An integer that is refused below its range and cut to it above; ``most`` returns the highest at the moment."""
 
-    def __init__(self, *, high: int, **kwargs: Any) -> None:
-        _add_help(kwargs, f"Cut to {high}.")
-        super().__init__(high=high, **kwargs)
+    def __init__(self, *, most: Callable[[], int], **kwargs: Any) -> None:
+        self.most = most
+        _add_help(kwargs, lambda: f"Cut to {most()}.")
+        super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> int:
-        return min(super().to_internal_value(min(data, self.high) if isinstance(data, int) else data), self.high)
+        most = self.most()
+        return super().to_internal_value(min(data, most) if isinstance(data, int) else data)
 
 
 class Boolean(Field):
@@ -108,9 +118,6 @@ class Boolean(Field):
         if not isinstance(data, bool):
             self.fail("type")
         return data
-
-    def to_representation(self, value: bool) -> bool:
-        return value
 
 
 class Text(Field):
@@ -126,9 +133,6 @@ class Text(Field):
         if not isinstance(data, str) or not self.low <= storable(data) <= self.high:
             self.fail("text", low=self.low, high=self.high)
         return data
-
-    def to_representation(self, value: str) -> str:
-        return value
 
 
 class Node(Text):
@@ -154,9 +158,6 @@ class Word(Field):
             self.fail("word", words=", ".join(self.words))
         return data
 
-    def to_representation(self, value: str) -> str:
-        return value
-
 
 class Anything(Field):
     """Any JSON value, null as well."""
@@ -166,9 +167,6 @@ class Anything(Field):
 
     def to_internal_value(self, data: Any) -> Any:
         return data
-
-    def to_representation(self, value: Any) -> Any:
-        return value
 
 
 def _integer_schema(field: Integer) -> dict[str, Any]:

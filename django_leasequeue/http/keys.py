@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import NamedTuple
 
 from django.db import transaction
 from django.utils import timezone
@@ -135,15 +135,31 @@ class _Known:
     read_at: float
 
 
+class KeyRow(NamedTuple):
+    """A row of ``apikey_find``; ``note`` tells whether its use is to be noted."""
+
+    id: int
+    name: str
+    digest: str
+    scopes: list[str]
+    topics: list[str]
+    project: str
+    rate_per_second: int | None
+    expires_at: datetime | None
+    revoked: bool
+    note: bool
+
+
 @operation
-def find(prefix: str) -> Steps[tuple[Any, ...] | None]:
+def find(prefix: str) -> Steps[KeyRow | None]:
     """Read a key by its prefix, and note that it is used if nobody did for a minute."""
     rows = yield "apikey_find", {"prefix": prefix, "every": USED_EVERY}
     if not rows:
         return None
-    if rows[0][-1]:
-        yield "apikey_used", {"id": rows[0][0], "every": USED_EVERY}
-    return rows[0]
+    found = KeyRow._make(rows[0])
+    if found.note:
+        yield "apikey_used", {"id": found.id, "every": USED_EVERY}
+    return found
 
 
 class KeyRing:
@@ -168,14 +184,15 @@ class KeyRing:
         known = self._known.get(prefix)
         return known is not None and hmac.compare_digest(_digest(secret), known.digest)
 
-    def learn(self, prefix: str, row: tuple[Any, ...] | None) -> _Known | None:
+    def learn(self, prefix: str, row: KeyRow | None) -> _Known | None:
         """Remember a key as it was read; ``None`` if there is none."""
         if row is None:
             self._known.pop(prefix, None)
             return None
-        key_id, name, digest, scopes, topics, project, rate, expires_at, revoked, _ = row
-        access = Access(f"key:{key_id}:{name}", frozenset(scopes), tuple(topics), project, rate)
-        known = _Known(digest, access, expires_at, revoked, time.monotonic())
+        rights = frozenset(row.scopes), tuple(row.topics), row.project, row.rate_per_second
+        known = _Known(
+            row.digest, Access(f"key:{row.id}:{row.name}", *rights), row.expires_at, row.revoked, time.monotonic()
+        )
         self._known[prefix] = known
         return known
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.http import HttpRequest, StreamingHttpResponse
 
 from .. import conf
-from ..outage import Outage
+from ..engine.outage import Outage
 from . import payload
 from .errors import ApiError, describe
 from .running import is_wsgi

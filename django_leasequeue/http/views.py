@@ -232,7 +232,7 @@ class ApiView(APIView):
         """
         value = self.request.GET.get(name)
         if value is None:
-            return default
+            return default if default is None else min(default, high)
         sign = value[:1] == "-"
         if not value[sign:].isascii() or not value[sign:].isdigit() or len(value) > 30:
             raise ApiError(400, "invalid_request", f"{name} must be an integer; it is {value[:80]!r}.")

@@ -495,6 +495,21 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="LargeObject",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("seq", models.BigIntegerField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("size", models.BigIntegerField()),
+                ("storage", models.TextField()),
+                ("name", models.TextField()),
+            ],
+            options={
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["seq", "id"], name="leasequeue_largeobject_seq")],
+            },
+        ),
+        migrations.CreateModel(
             name="Job",
             fields=[
                 ("seq", models.BigAutoField(primary_key=True, serialize=False)),

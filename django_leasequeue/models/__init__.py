@@ -1,11 +1,6 @@
 """The tables, one file each."""
 
-from .apikey import ApiKey, ApiScope
-from .attempt import Attempt
-from .audit import OperatorAction
-from .claim import Claim
-from .deadletter import DeadLetter
-from .enums import (
+from ..enums import (
     DEAD_LETTER_SELF,
     Backoff,
     DedupUntil,
@@ -23,11 +18,17 @@ from .enums import (
     Requeue,
     ResultState,
 )
+from .apikey import ApiKey, ApiScope
+from .attempt import Attempt
+from .audit import OperatorAction
+from .claim import Claim
+from .deadletter import DeadLetter
 from .event import JobEvent, LeaseEvent
 from .floor import QueueFloor, QueueRank
 from .idempotency import IdempotencyKey
 from .job import Job, LiveJob
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
+from .largeobject import LargeObject
 from .operation import BulkOperation, OperationKind, OperationState
 from .places import Delayed, Ready, Record
 from .queue import Queue
@@ -68,6 +69,7 @@ __all__ = [
     "LakeStage",
     "LakeWrite",
     "Lane",
+    "LargeObject",
     "LateAck",
     "LeaseEvent",
     "LiveJob",

@@ -7,7 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
-from .enums import EventKind
+from ..enums import EventKind
 from .guard import Guard
 from .queue import Queue
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from .enums import FloorKind
+from ..enums import FloorKind
 from .queue import Queue
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from .enums import Lane
+from ..enums import Lane
 from .queue import Queue
 
 

@@ -6,7 +6,7 @@ import pgtrigger
 from django.db import models
 from django.db.models import Q
 
-from .enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, QueueType, Requeue
+from ..enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, QueueType, Requeue
 from .guard import Guard
 
 

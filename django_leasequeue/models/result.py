@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from .enums import ResultState
+from ..enums import ResultState
 from .fields import PlainJSONField
 from .queue import Queue
 

@@ -7,7 +7,7 @@ import secrets
 
 from .. import process
 
-#: Where the engine announces ready jobs; the payload is ``q<queue id>``.
+#: The channel on which the engine announces ready jobs; the payload is ``q<queue id>``.
 JOBS = "leasequeue"
 
 _names: process.Shared[str, str] = process.Shared()

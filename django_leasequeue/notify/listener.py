@@ -15,7 +15,7 @@ import psycopg
 
 from .. import conf
 from ..engine import pool
-from ..outage import FIRST_RETRY, LAST_RETRY, Outage
+from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage
 from .channels import JOBS
 from .session import Session, WakeUpPipe
 

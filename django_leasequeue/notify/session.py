@@ -1,4 +1,4 @@
-"""What a listener says on its connection: LISTEN, the locks of those who wait, and reading what comes in."""
+"""The statements of a listener on its connection: LISTEN, the locks of those who wait, reading what comes in."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ READY_TIMEOUT = 5.0
 
 
 class _Polls:
-    """How long to sleep at most while there is nobody who wakes us."""
+    """The longest sleep while there is nobody who wakes us."""
 
     def __init__(self) -> None:
         self._step = FIRST_POLL

@@ -11,10 +11,16 @@ if TYPE_CHECKING:
     from .buffered import BufferedQueue as BufferedQueue
     from .consumer import Consumer as Consumer
     from .heartbeat import Heartbeat as Heartbeat
-    from .job import Job as Job
+    from .job import ClaimedJob as ClaimedJob
     from .queue import Queue as Queue
 
-_HOMES = {"BufferedQueue": "buffered", "Consumer": "consumer", "Heartbeat": "heartbeat", "Job": "job", "Queue": "queue"}
+_HOMES = {
+    "BufferedQueue": "buffered",
+    "Consumer": "consumer",
+    "ClaimedJob": "job",
+    "Heartbeat": "heartbeat",
+    "Queue": "queue",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""What every method of a queue's handle stands on: which queue, whose name, which serializer, which database."""
+"""The handle of a queue, and steps that its operations share: make the queue, find its serializer, read a status."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 from .. import conf, process
 from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_NODE_BYTES, check_node
-from ..engine.operation import Operation, Steps
+from ..engine.operation import Steps, operation
 from ..engine.queues import presets, routing
 from ..engine.queues.definition import Definition, define
 from ..engine.queues.queues import find, make_declared
 from ..exceptions import InvalidOption
 from . import serializers
-from .job import Job
+from .calls import OnDatabase
+from .job import ClaimedJob
 from .serializers import Dumper, Serializer
 
-#: What names a job: its key, its number, or what a call returned for it (anything with ``seq``).
+#: A name of a job: its key, its number, or what a call returned for it (anything with ``seq``).
 Ref = Any
 
 #: Seconds for which a process remembers the serializer that the database names for a queue.
@@ -50,7 +51,7 @@ def ref(job: Ref) -> tuple[str | None, int | None]:
         return job, None
     number = getattr(job, "seq", job)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidOption(f"a job is named by its key (text), its number, or a Job; it is {job!r}.")
+        raise InvalidOption(f"a job is named by its key (text), its number, or a ClaimedJob; it is {job!r}.")
     return None, number
 
 
@@ -60,19 +61,19 @@ def named(job: Ref) -> dict[str, Any]:
     return {"keys": [] if key is None else [key], "seqs": [] if seq is None else [seq]}
 
 
-def leased(job: Any) -> Job:
+def leased(job: Any) -> ClaimedJob:
     """Return ``job`` if it is one that a claim gave.
 
     Raises:
         InvalidOption: it is something else: only the holder of a lease can end or keep it.
     """
-    if not isinstance(job, Job):
-        raise InvalidOption(f"this takes the Job that claim returned, with its lease; it is {job!r:.100}.")
+    if not isinstance(job, ClaimedJob):
+        raise InvalidOption(f"this takes the ClaimedJob that claim returned, with its lease; it is {job!r:.100}.")
     return job
 
 
-class Handle:
-    """Names a queue. Nothing is read or made before the first call.
+class Handle(OnDatabase):
+    """The name of a queue, and how to speak of it. Nothing is read or made before the first call.
 
     Args:
         name: of the queue, 1 to 255 letters, digits, '.', '_', ':' or '-'.
@@ -119,11 +120,6 @@ class Handle:
         return self._node or process_node()
 
     @property
-    def given_node(self) -> str:
-        """The name that was given to this handle, "" if none."""
-        return self._node or ""
-
-    @property
     def using(self) -> str:
         """Alias of the database that holds the queue."""
         return self._using or routing.alias_of(self.project, self.name)
@@ -140,52 +136,54 @@ class Handle:
     def __hash__(self) -> int:
         return hash((self.name, self.project))
 
-    # Steps that the operations of the methods are made of
 
-    def definition(self) -> Definition:
-        """Return what this queue becomes if it has to be made: as the settings declare it, else as this handle says."""
-        return define(self.project, self.name, self._asked, self.using)
+def asked(queue: Handle) -> Definition | None:
+    """Return the definition that a handle asks for if the queue has to be made; ``None`` if it asks for nothing."""
+    if queue.preset is None and not queue.options:
+        return None
+    return Definition(queue.preset or conf.settings.DEFAULT_PRESET, queue.options)
 
-    @property
-    def _asked(self) -> Definition | None:
-        """What this handle says of a queue that has to be made; ``None``: nothing."""
-        if self.preset is None and not self.options:
-            return None
-        return Definition(self.preset or conf.settings.DEFAULT_PRESET, self.options)
 
-    def make_steps(self) -> Steps[None]:
-        """Make the queue that a first call needs: as the settings declare it, else as this handle says.
+def definition(queue: Handle) -> Definition:
+    """Return what a queue becomes if it has to be made: as the settings declare it, else as its handle asks."""
+    return define(queue.project, queue.name, asked(queue), queue.using)
 
-        Raises:
-            QueueNotFound: it is not declared and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
-        """
-        yield from make_declared(self.project, self.name, self._asked, self.using)
 
-    def known_serializer(self) -> Serializer | None:
-        """Return how payloads and results are written, if that is known without asking the database."""
-        if self._given is not None:
-            return serializers.of(self._given)
-        until, found = _serializers.get((self.using, self.project, self.name), (0.0, None))
-        return found if time.monotonic() < until else None
+def make(queue: Handle) -> Steps[None]:
+    """Make the queue that a first call needs: as the settings declare it, else as its handle asks.
 
-    def serializer_steps(self) -> Steps[Serializer]:
-        """Find how payloads and results of this queue are written: as the handle says, else the database."""
-        known = self.known_serializer()
-        if known is not None:
-            return known
-        info = yield from find(self.project, self.name)
-        found = serializers.find(
-            str((self.definition().options if info is None else info.config).get("serializer", "json"))
-        )
-        if info is not None:
-            _serializers[self.using, self.project, self.name] = (time.monotonic() + REMEMBER, found)
-        return found
+    Raises:
+        QueueNotFound: it is not declared and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
+    """
+    yield from make_declared(queue.project, queue.name, asked(queue), queue.using)
 
-    def serializer(self) -> Operation[Serializer]:
-        """The operation that finds how payloads and results are written."""
-        return Operation(self.serializer_steps)
 
-    def status_steps(self, job: Ref, inline: int | None = None) -> Steps[Status | None]:
-        """Read what is known of one job, ``None`` if nothing is."""
-        found = yield from status(self.name, project=self.project, inline=inline, **named(job)).steps()
-        return found[0] if found else None
+def known_serializer(queue: Handle) -> Serializer | None:
+    """Return the serializer of a queue's payloads and results, if it is known without asking the database."""
+    if queue._given is not None:
+        return serializers.of(queue._given)
+    until, found = _serializers.get((queue.using, queue.project, queue.name), (0.0, None))
+    return found if time.monotonic() < until else None
+
+
+def serializer_of(queue: Handle) -> Steps[Serializer]:
+    """Find the serializer of a queue's payloads and results: the handle's, else the one that the database names."""
+    known = known_serializer(queue)
+    if known is not None:
+        return known
+    info = yield from find(queue.project, queue.name)
+    found = serializers.find(
+        str((definition(queue).options if info is None else info.config).get("serializer", "json"))
+    )
+    if info is not None:
+        _serializers[queue.using, queue.project, queue.name] = (time.monotonic() + REMEMBER, found)
+    return found
+
+
+find_serializer = operation(serializer_of)
+
+
+def status_of(queue: Handle, job: Ref, inline: int | None = None) -> Steps[Status | None]:
+    """Read what is known of one job, ``None`` if nothing is."""
+    found = yield from status(queue.name, project=queue.project, inline=inline, **named(job)).steps()
+    return found[0] if found else None

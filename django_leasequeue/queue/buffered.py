@@ -2,60 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from functools import wraps
+from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from .. import engine
 from ..engine.limits import MAX_BATCH, check_count, clamp_delay, clamp_lease
+from ..twins import arun as arun_steps
+from ..twins import run as run_steps
+from ..twins import sync, twin
 from . import request
-from .base import leased
+from .adding import written_job
+from .base import find_serializer, leased
 from .calls import arun, run
 from .carrier import AsyncLane, ThreadLane, closed
-from .enqueue import JobOptions, written_job
+from .enqueue import JobOptions
 from .flush import CLAIM, END, ENQUEUE, EXTEND, LOOK, PROGRESS, RELEASE, Call, Claiming
-from .job import Job
-from .lease import Error, failure_from
+from .job import ClaimedJob
 from .outcomes import Finished, Receipt
 from .queue import Queue
 from .serializers import JSON, Serializer
+from .settling import Error, failure_from
 
-#: Which calls go together: what commits durably does not hold up what need not.
+#: The lane of each call: what commits durably does not hold up what need not.
 _LANES = {ENQUEUE: 0, END: 1, RELEASE: 1, EXTEND: 1, PROGRESS: 1, CLAIM: 2, LOOK: 3}
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def folded(plan: Callable[Concatenate[BufferedQueue, P], Call[T]]) -> Callable[Concatenate[BufferedQueue, P], T]:
-    """Make a method for threads of one that returns a call: it waits until a flush has answered it."""
-
-    @wraps(plan)
-    def method(self: BufferedQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = self.thread_lane().put(plan(self, *args, **kwargs)).result()
-        return answer
-
-    method.plan = plan  # type: ignore[attr-defined]  # twin reads it
-    return method
-
-
-def twin(
-    method: Callable[Concatenate[BufferedQueue, P], T],
-) -> Callable[Concatenate[BufferedQueue, P], Coroutine[Any, Any, T]]:
-    """Make the method for coroutines that does what one made by ``folded`` does."""
-    plan: Callable[Concatenate[BufferedQueue, P], Call[T]] = method.plan  # type: ignore[attr-defined]  # made by folded
-
-    @wraps(plan)
-    async def async_method(self: BufferedQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        call = plan(self, *args, **kwargs)
-        answer: T = await self.lane(call.kind).put(call)
-        return answer
-
-    async_method.__name__ = f"a{method.__name__}"
-    async_method.__qualname__ = f"BufferedQueue.{async_method.__name__}"
-    async_method.__doc__ = f"Async twin of ``{method.__name__}``."
-    return async_method
+#: The body of a method: one call, which goes together with those of others.
+Folded = Generator[Call[Any], Any, T]
 
 
 class BufferedQueue:
@@ -96,7 +70,7 @@ class BufferedQueue:
         return self.queue.using
 
     def __enter__(self) -> Self:
-        self._serializer = run(self.queue.serializer(), self.using)
+        self._serializer = run(find_serializer(self.queue), self.using)
         self._thread_lane = ThreadLane(self.queue, self._serializer)
         return self
 
@@ -108,7 +82,7 @@ class BufferedQueue:
             lane.close()
 
     async def __aenter__(self) -> Self:
-        self._serializer = await arun(self.queue.serializer(), self.using)
+        self._serializer = await arun(find_serializer(self.queue), self.using)
         self._lanes = tuple(AsyncLane(self.queue, self._serializer) for _ in range(4))
         return self
 
@@ -119,81 +93,76 @@ class BufferedQueue:
         for lane in lanes:
             await lane.close()
 
-    def thread_lane(self) -> ThreadLane:
-        """Return where the calls of threads go.
-
-        Raises:
-            QueueClosed: outside of the ``with`` block.
-        """
-        if self._thread_lane is None:
-            raise closed()
-        return self._thread_lane
-
-    def lane(self, kind: int) -> AsyncLane:
-        """Return where the calls of coroutines go.
-
-        Raises:
-            QueueClosed: outside of the ``async with`` block.
-        """
+    def _lane_of(self, kind: int) -> AsyncLane:
         if not self._lanes:
             raise closed()
         return self._lanes[_LANES[kind]]
 
-    @folded
-    def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Call[Receipt]:
+    def _run(self, steps: Folded[T], /) -> T:
+        lane = self._thread_lane
+        if lane is None:
+            raise closed()
+        return run_steps(steps, lambda call: lane.put(call).result())
+
+    async def _arun(self, steps: Folded[T], /) -> T:
+        return await arun_steps(steps, lambda call: self._lane_of(call.kind).put(call))
+
+    @sync
+    def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Folded[Receipt]:
         """Add a job. Arguments, answer and errors as ``Queue.enqueue``."""
-        return Call(ENQUEUE, written_job(engine.NewJob(payload, **options), self._serializer))
+        return Call(ENQUEUE, written_job(engine.NewJob(payload, **options), self._serializer)).steps()
 
     aenqueue = twin(enqueue)
 
-    @folded
-    def claim(self, size: int = 1, *, lease_ms: int | None = None, tag: str | None = None) -> Call[list[Job]]:
+    @sync
+    def claim(self, size: int = 1, *, lease_ms: int | None = None, tag: str | None = None) -> Folded[list[ClaimedJob]]:
         """Lease up to ``size`` jobs. Arguments, answer and errors as ``Queue.claim``.
 
         Callers who wait share one claim: who asked first is served first.
         """
         size = check_count(size, "the number of jobs to claim", MAX_BATCH)
-        return Call(CLAIM, Claiming(size, clamp_lease(lease_ms), tag))
+        return Call(CLAIM, Claiming(size, clamp_lease(lease_ms), tag)).steps()
 
     aclaim = twin(claim)
 
-    @folded
-    def ack(self, job: Job, result: Any = None, *, result_ttl_ms: int | None = None) -> Call[Finished]:
+    @sync
+    def ack(self, job: ClaimedJob, result: Any = None, *, result_ttl_ms: int | None = None) -> Folded[Finished]:
         """Complete a job. Arguments, answer and errors as ``Queue.ack``."""
         value, body = (None, None) if result is None else self._serializer.write(result, "the result")
         ending = engine.Ending(leased(job).seq, job.claim, result=value, body=body, result_ttl_ms=result_ttl_ms)
-        return Call(END, ending, job, result)
+        return Call(END, ending, job, result).steps()
 
     aack = twin(ack)
 
-    @folded
-    def fail(self, job: Job, error: Error, *, result_ttl_ms: int | None = None) -> Call[Finished]:
+    @sync
+    def fail(self, job: ClaimedJob, error: Error, *, result_ttl_ms: int | None = None) -> Folded[Finished]:
         """Fail a job for good. Arguments, answer and errors as ``Queue.fail``."""
         ending = engine.Ending(leased(job).seq, job.claim, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
-        return Call(END, ending, job)
+        return Call(END, ending, job).steps()
 
     afail = twin(fail)
 
-    @folded
-    def nack(self, job: Job, *, delay_ms: int | None = None, error: Error | None = None) -> Call[engine.Released]:
+    @sync
+    def nack(
+        self, job: ClaimedJob, *, delay_ms: int | None = None, error: Error | None = None
+    ) -> Folded[engine.Released]:
         """Give a job back. Arguments, answer and errors as ``Queue.nack``."""
-        return Call(
-            RELEASE, engine.Release(leased(job).seq, job.claim, clamp_delay(delay_ms), failure_from(error)), job
-        )
+        release = engine.Release(leased(job).seq, job.claim, clamp_delay(delay_ms), failure_from(error))
+        return Call[engine.Released](RELEASE, release, job).steps()
 
     anack = twin(nack)
 
-    @folded
-    def extend(self, job: Job, lease_ms: int | None = None) -> Call[Job]:
+    @sync
+    def extend(self, job: ClaimedJob, lease_ms: int | None = None) -> Folded[ClaimedJob]:
         """Extend a lease. Arguments, answer and errors as ``Queue.extend``."""
-        return Call(EXTEND, clamp_lease(lease_ms), leased(job))
+        return Call(EXTEND, clamp_lease(lease_ms), leased(job)).steps()
 
     aextend = twin(extend)
 
-    @folded
-    def progress(self, job: Job, value: Any) -> Call[None]:
+    @sync
+    def progress(self, job: ClaimedJob, value: Any) -> Folded[None]:
         """Say how far a job is. Arguments and errors as ``Queue.progress``."""
-        return Call(PROGRESS, value, leased(job))
+        return Call(PROGRESS, value, leased(job)).steps()
 
     aprogress = twin(progress)
 
@@ -205,19 +174,19 @@ class BufferedQueue:
         **options: Unpack[JobOptions],
     ) -> Any:
         """Enqueue a job and wait for its result, as ``Queue.aenqueue_and_wait``; requests and replies are folded."""
-        self.lane(ENQUEUE)
+        self._lane_of(ENQUEUE)
         return await request.atalk(_Caller(self), engine.NewJob(payload, **options), timeout)
 
 
 class _Caller(request.AsyncCaller):
-    """How the coroutines of a buffer ask and wait."""
+    """The side of a conversation that coroutines of a buffer take."""
 
     def __init__(self, buffer: BufferedQueue) -> None:
         super().__init__(buffer.queue)
         self._buffer = buffer
 
     async def lane(self, purpose: int) -> AsyncLane:
-        return self._buffer.lane(purpose)
+        return self._buffer._lane_of(purpose)
 
     async def serializer(self) -> Serializer:
         return self._buffer._serializer

@@ -1,33 +1,23 @@
-"""One implementation for sync and async callers: a method that describes its work, called in two ways."""
+"""Operations on the databases of queues: in the caller's transaction, or on an async connection."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Coroutine, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TypeVar
 
 import psycopg
 from django.db import Error as DjangoError
 from django.db import InterfaceError, OperationalError
 
 from .. import engine
+from ..engine.operation import Steps
+from ..engine.outage import passes
+from ..engine.runner import drive
 from ..exceptions import StorageError
-from ..outage import passes
 
-
-class Runs(Protocol):
-    """What has methods of this kind: it knows the database of its operations."""
-
-    @property
-    def using(self) -> str: ...
-
-
-S = TypeVar("S", bound=Runs)
-P = ParamSpec("P")
 T = TypeVar("T")
-
 
 _STORAGE = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -59,38 +49,17 @@ async def arun(operation: engine.Operation[T], using: str) -> T:
         return await engine.arun(operation, using)
 
 
-def call(plan: Callable[Concatenate[S, P], engine.Operation[T]]) -> Callable[Concatenate[S, P], T]:
-    """Make a sync method of one that returns an operation: it runs it.
+class OnDatabase(ABC):
+    """Base of classes each of whose methods is one operation."""
 
-    ``twin`` makes the async method of the same plan, so both take the same arguments and do the same.
-    """
+    @property
+    @abstractmethod
+    def using(self) -> str:
+        """Alias of the database."""
 
-    @wraps(plan)
-    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(plan(self, *args, **kwargs), self.using)
+    def _run(self, steps: Steps[T], /) -> T:
+        with storage_errors():
+            return drive(engine.DjangoExecutor(self.using), steps)
 
-    method.plan = plan  # type: ignore[attr-defined]  # twin reads it
-    _describe(method, plan)
-    return method
-
-
-def twin(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Make the async method that does what a method made by ``call`` does."""
-    plan: Callable[Concatenate[S, P], engine.Operation[T]] = method.plan  # type: ignore[attr-defined]  # made by call
-
-    @wraps(plan)
-    async def async_method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await arun(plan(self, *args, **kwargs), self.using)
-
-    _describe(async_method, plan)
-    async_method.__name__ = f"a{method.__name__}"
-    async_method.__qualname__ = method.__qualname__.removesuffix(method.__name__) + async_method.__name__
-    async_method.__doc__ = f"Async twin of ``{method.__name__}``."
-    return async_method
-
-
-def _describe(method: Any, plan: Callable[..., Any]) -> None:
-    """Let ``help`` show what the caller gets, not the operation that brings it."""
-    signature = inspect.signature(plan)
-    gets = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
-    method.__signature__ = signature.replace(return_annotation=gets)
+    async def _arun(self, steps: Steps[T], /) -> T:
+        return await arun(engine.Operation(lambda: steps), self.using)

@@ -1,27 +1,25 @@
-"""What carries a buffer's calls to the database, one flush after the other: a task in an event loop, or a thread."""
+"""Lanes that carry a buffer's calls to the database, one flush after the other: tasks in an event loop, or a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
-from .. import engine, process
+from .. import engine, process, twins
 from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
+from .base import Handle
 from .calls import arun, storage_errors
-from .flush import CLAIM, Call, alone, flush, isolates, take
-from .job import Job
+from .flush import CLAIM, Call, flush, isolates, take
+from .job import ClaimedJob
 from .serializers import Serializer
-
-if TYPE_CHECKING:
-    from .queue import Queue
 
 #: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.
 FLUSHES = 2
@@ -45,7 +43,7 @@ def undone(error: StorageError) -> bool:
     return False
 
 
-def _unclaimed(batch: list[Call[Any]]) -> list[Job]:
+def _unclaimed(batch: list[Call[Any]]) -> list[ClaimedJob]:
     """Jobs claimed for callers who are gone."""
     return [
         job
@@ -53,6 +51,39 @@ def _unclaimed(batch: list[Call[Any]]) -> list[Job]:
         if call.kind == CLAIM and call.future is not None and call.future.cancelled() and isinstance(call.answer, list)
         for job in call.answer
     ]
+
+
+def _flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> Generator[Any, Any, None]:
+    """Flush calls together, and each by itself if that fails because of one of them; the steps are operations."""
+    batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
+    try:
+        yield from _persistently(flush(queue, serializer, batch))
+    except Exception as error:  # noqa: BLE001  (it is the callers')
+        for call in batch:
+            call.answer = error
+            if len(batch) > 1 and isolates(error):
+                try:
+                    yield from _persistently(flush(queue, serializer, [call]))
+                except Exception as own:  # noqa: BLE001  (it is the caller's)
+                    call.answer = own
+    for call in batch:
+        call.deliver()
+    if unclaimed := _unclaimed(batch):
+        releases = [engine.Release(job.seq, job.claim, 0) for job in unclaimed]
+        back = engine.release(releases, queue.node, project=queue.project, queue=queue.name, unstarted=True)
+        with suppress(LeaseQueueError):  # their leases end by themselves
+            yield from _persistently(back)
+
+
+def _persistently(operation: engine.Operation[Any]) -> Generator[Any, Any, None]:
+    for tries_left in reversed(range(TRIES)):
+        try:
+            yield operation
+        except StorageError as error:
+            if not (tries_left and undone(error)):
+                raise
+        else:
+            return
 
 
 class AsyncLane:
@@ -64,7 +95,7 @@ class AsyncLane:
         idle: called when there is nothing left to do.
     """
 
-    def __init__(self, queue: Queue, serializer: Serializer, idle: Callable[[], None] | None = None) -> None:
+    def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], None] | None = None) -> None:
         self._queue = queue
         self._serializer = serializer
         self._idle = idle
@@ -110,7 +141,7 @@ class AsyncLane:
         try:
             while self._pending:
                 batch = take(self._pending)
-                await self._flush(batch)
+                await twins.arun(_flushing(self._queue, self._serializer, batch), self._carry_out)
             self._draining -= 1
         except BaseException as error:
             self._draining -= 1
@@ -121,42 +152,14 @@ class AsyncLane:
                 call.deliver()
             raise
 
-    async def _flush(self, batch: list[Call[Any]]) -> None:
-        batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
-        try:
-            await self._carry_out(flush(self._queue, self._serializer, batch))
-        except Exception as error:  # noqa: BLE001  (it is the callers')
-            await self._one_by_one(batch, error)
-        for call in batch:
-            call.deliver()
-        if unclaimed := _unclaimed(batch):
-            with suppress(LeaseQueueError):  # their leases end by themselves
-                await self._carry_out(unstarted(self._queue, unclaimed))
-
-    async def _one_by_one(self, batch: list[Call[Any]], error: Exception) -> None:
-        for call in batch:
-            call.answer = error
-            if len(batch) > 1 and isolates(error):
-                try:
-                    await self._carry_out(alone(self._queue, self._serializer, call))
-                except Exception as own:  # noqa: BLE001  (it is the caller's)
-                    call.answer = own
-
     async def _carry_out(self, operation: engine.Operation[Any]) -> None:
-        for tries_left in reversed(range(TRIES)):
-            try:
-                await arun(operation, self._queue.using)
-            except StorageError as error:
-                if not (tries_left and undone(error)):
-                    raise
-            else:
-                return
+        await arun(operation, self._queue.using)
 
 
 _shared: process.PerLoop[dict[Any, AsyncLane]] = process.PerLoop(dict)
 
 
-def shared_lane(queue: Queue, serializer: Serializer, purpose: int) -> AsyncLane:
+def shared_lane(queue: Handle, serializer: Serializer, purpose: int) -> AsyncLane:
     """Return the lane that all coroutines of this event loop share for one purpose on one queue, while it is in use."""
     lanes = _shared.get()
     place = (queue.using, queue.project, queue.name, queue.preset, serializer, purpose)
@@ -178,7 +181,7 @@ class ThreadLane:
         serializer: of its payloads.
     """
 
-    def __init__(self, queue: Queue, serializer: Serializer) -> None:
+    def __init__(self, queue: Handle, serializer: Serializer) -> None:
         self._queue = queue
         self._serializer = serializer
         self._pending: list[Call[Any]] = []
@@ -219,56 +222,22 @@ class ThreadLane:
                     if not self._pending:
                         return
                     batch = take(self._pending)
-                self._flush(batch)
+                twins.run(_flushing(self._queue, self._serializer, batch), self._carry_out)
         finally:
             self._disconnect()
 
-    def _flush(self, batch: list[Call[Any]]) -> None:
-        batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
-        try:
-            self._carry_out(flush(self._queue, self._serializer, batch))
-        except Exception as error:  # noqa: BLE001  (it is the callers')
-            self._one_by_one(batch, error)
-        for call in batch:
-            call.deliver()
-        if unclaimed := _unclaimed(batch):
-            self._give_back(unclaimed)
-
-    def _one_by_one(self, batch: list[Call[Any]], error: Exception) -> None:
-        for call in batch:
-            call.answer = error
-            if len(batch) > 1 and isolates(error):
-                try:
-                    self._carry_out(alone(self._queue, self._serializer, call))
-                except Exception as own:  # noqa: BLE001  (it is the caller's)
-                    call.answer = own
-
-    def _give_back(self, jobs: list[Job]) -> None:
-        with suppress(LeaseQueueError):  # their leases end by themselves
-            self._carry_out(unstarted(self._queue, jobs))
-
     def _carry_out(self, operation: engine.Operation[Any]) -> None:
-        for tries_left in reversed(range(TRIES)):
-            try:
-                with storage_errors():
-                    if self._connection is None or self._connection.closed:
-                        self._connection = pool.connect(self._queue.using)
-                    engine.ConnectionExecutor(self._connection).run(operation)
-            except StorageError as error:
-                if tries_left and undone(error):
-                    continue
+        try:
+            with storage_errors():
+                if self._connection is None or self._connection.closed:
+                    self._connection = pool.connect(self._queue.using)
+                engine.ConnectionExecutor(self._connection).run(operation)
+        except StorageError as error:
+            if not undone(error):
                 self._disconnect()
-                raise
-            else:
-                return
+            raise
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def unstarted(queue: Queue, jobs: list[Job]) -> engine.Operation[engine.Settled]:
-    """The operation that gives jobs back which nobody began with."""
-    releases = [engine.Release(job.seq, job.claim, 0) for job in jobs]
-    return engine.release(releases, queue.node, project=queue.project, queue=queue.name, unstarted=True)

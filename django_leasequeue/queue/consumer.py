@@ -9,9 +9,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from .. import twins
 from ..conf.options import WorkerOptions
 from ..exceptions import InvalidOption, QueueClosed
+from ..twins import Steps, either
 from ..worker.worker import Worker
+from .base import find_serializer
 from .calls import arun, run
 from .functions import Execution, FunctionHandler
 from .queue import Queue
@@ -38,7 +41,7 @@ class Consumer:
 
     Args:
         queue: the handle of the queue, or its name.
-        handler: takes the ``Job``; a second parameter gets the ``JobControl`` (``lost``, ``raise_if_aborted``,
+        handler: takes the ``ClaimedJob``; a second parameter gets the ``JobControl`` (``lost``, ``raise_if_aborted``,
             ``set_progress``). What it returns is the result. An exception fails the attempt; ``FailForGood`` fails the
             job, ``RetryLater(seconds)`` names the delay.
         concurrency: runs at once.
@@ -122,28 +125,28 @@ class Consumer:
             QueueNotFound: it is missing and may not be made.
             StorageError: the database cannot be reached.
         """
-        if self.running:
-            return self
-        if self.queue.info() is None:
-            self.queue.make()
-        self._start(run(self.queue.serializer(), self.queue.using))
+        twins.run(self._starting())
         return self
 
     async def astart(self) -> Self:
         """Async twin of ``start``."""
-        if self.running:
-            return self
-        if await self.queue.ainfo() is None:
-            await self.queue.amake()
-        self._start(await arun(self.queue.serializer(), self.queue.using))
+        await twins.arun(self._starting())
         return self
+
+    def _starting(self) -> Steps[None]:
+        queue = self.queue
+        if self.running:
+            return
+        if (yield either(queue.info, queue.ainfo)) is None:
+            yield either(queue.make, queue.amake)
+        self._start((yield either(run, arun, find_serializer(queue), queue.using)))
 
     def _start(self, serializer: Serializer) -> None:
         """Begin to take jobs of a queue that is there; nothing is asked of the database here."""
         self.handler.serializer = serializer
         options = replace(self._options, database=self.queue.using)
         # This process is not ours to replace.
-        self._worker = Worker(options, node=self.queue.given_node, handler=self.handler, recycles=False)
+        self._worker = Worker(options, node=self.queue._node or "", handler=self.handler, recycles=False)
         self._thread = threading.Thread(
             target=self._worker.run, name=f"leasequeue-consumer-{self.queue.name}", daemon=True
         )

@@ -1,4 +1,4 @@
-"""The producer's side of a queue's handle: enqueue, cancel, redrive."""
+"""The producer's methods of ``Queue``: enqueue, cancel, redrive."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ from enum import StrEnum
 from typing import Any, TypedDict, Unpack
 
 from .. import conf, engine
-from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
-from ..engine.operation import BEGIN, Steps, operation
-from ..exceptions import BatchTooLarge, QueueNotFound
-from .base import Handle, Ref, named, ref
-from .calls import call, twin
-from .outcomes import Receipt, result_of
-from .serializers import Serializer
+from ..engine.jobs.results import status
+from ..engine.operation import BEGIN, Steps
+from ..exceptions import BatchTooLarge
+from ..twins import sync, twin
+from .adding import TRIES, add_jobs
+from .base import Handle, Ref, named, ref, serializer_of, status_of
+from .outcomes import Receipt
 
 #: Jobs of one ``enqueue_many``.
 MAX_MANY = 100_000
-#: Jobs whose state is read with one statement.
-_PAGE = 1_000
-#: How often a key may be taken and freed again while a call runs.
-_TRIES = 5
 
 
 class CancelStatus(StrEnum):
-    """What ``cancel`` found."""
+    """The place where ``cancel`` found a job."""
 
     CANCELLED = "cancelled"
     PROCESSING = "processing"
@@ -35,11 +31,11 @@ class CancelStatus(StrEnum):
 
 
 class JobOptions(TypedDict, total=False):
-    """What may be said of a job beside its payload."""
+    """Options of a job beside its payload."""
 
     #: The caller's id of the job. While it is taken (queue option ``dedup_until``) no second job is made.
     key: str | None
-    #: What kind of job it is, for consumers that serve several.
+    #: The kind of job, for consumers that serve several.
     name: str | None
     #: Claims can ask for one tag, or for several.
     tag: str | None
@@ -55,7 +51,7 @@ class JobOptions(TypedDict, total=False):
     ttl_ms: int | None
     #: Milliseconds for which its end is remembered, in place of the queue's ``result_ttl_ms``.
     result_ttl_ms: int | None
-    #: How often it may be claimed, in place of the queue's; 0 for no limit.
+    #: Claims that it may have, in place of the queue's; 0 for no limit.
     max_deliveries: int | None
     #: A NOTIFY channel that is told of its end (``enqueue_and_wait`` has its own).
     reply_to: str | None
@@ -63,11 +59,10 @@ class JobOptions(TypedDict, total=False):
     max_bytes: int | None
 
 
-class Producing(Handle):
-    """Adding jobs and taking them out."""
+class ProducerMethods(Handle):
+    """Methods that add jobs and take them out."""
 
-    @call
-    @operation
+    @sync
     def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Steps[Receipt]:
         """Add a job, in the caller's transaction if there is one.
 
@@ -83,13 +78,12 @@ class Producing(Handle):
             InvalidOption, PayloadTooLarge, SerializerError: the job was refused; nothing was added.
             QueueNotFound: there is no such queue and it may not be made.
         """
-        serializer = yield from self.serializer_steps()
-        return (yield from self.add_steps([engine.NewJob(payload, **options)], serializer, results=True))[0]
+        serializer = yield from serializer_of(self)
+        return (yield from add_jobs(self, [engine.NewJob(payload, **options)], serializer, results=True))[0]
 
     aenqueue = twin(enqueue)
 
-    @call
-    @operation
+    @sync
     def enqueue_many(self, jobs: Iterable[Any]) -> Steps[list[Receipt]]:
         """Add many jobs at once: all or none, in the caller's transaction if there is one.
 
@@ -106,85 +100,18 @@ class Producing(Handle):
         given = [job if isinstance(job, engine.NewJob) else engine.NewJob(job) for job in jobs]
         if len(given) > MAX_MANY:
             raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} jobs; there are {len(given)}.")
-        serializer = yield from self.serializer_steps()
+        serializer = yield from serializer_of(self)
         size = conf.settings.MAX_ENQUEUE
         if len(given) > size:
             yield BEGIN, {}
         receipts: list[Receipt] = []
         for start in range(0, len(given), size):
-            receipts += yield from self.add_steps(given[start : start + size], serializer)
+            receipts += yield from add_jobs(self, given[start : start + size], serializer)
         return receipts
 
     aenqueue_many = twin(enqueue_many)
 
-    def add_steps(
-        self, jobs: Sequence[engine.NewJob], serializer: Serializer, *, results: bool = False
-    ) -> Steps[list[Receipt]]:
-        """Add jobs whose ``data`` is the payload; make the queue if it is missing; say what holds taken keys.
-
-        Args:
-            jobs: each with its payload as ``data``.
-            serializer: of the queue; it writes the payloads.
-            results: whether results of completed jobs are wanted.
-        """
-        written = [written_job(job, serializer) for job in jobs]
-        try:
-            answers = yield from self._add(written).steps()
-        except QueueNotFound:
-            yield from self.make_steps()
-            answers = yield from self._add(written).steps()
-        return (yield from self._receipts(written, answers, serializer, results))
-
-    def _add(self, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[engine.Enqueued]]:
-        return engine.enqueue(self.name, jobs, project=self.project, create=False)
-
-    def _receipts(
-        self,
-        jobs: Sequence[engine.NewJob],
-        answers: Sequence[engine.Enqueued],
-        serializer: Serializer,
-        results: bool,
-    ) -> Steps[list[Receipt]]:
-        receipts: list[Receipt | None] = [None] * len(jobs)
-        open_jobs = list(range(len(jobs)))
-        for _ in range(_TRIES):
-            taken = yield from self._taken(answers, serializer, results)
-            again = []
-            for index, answer in zip(open_jobs, answers, strict=True):
-                receipts[index] = _fresh(jobs[index], answer) or taken.get(answer.seq)
-                if receipts[index] is None:
-                    # The job that held the key has gone without a trace since: the key is free.
-                    again.append(index)
-            if not again:
-                break
-            open_jobs = again
-            answers = yield from self._add([jobs[index] for index in again]).steps()
-        for index, answer in zip(open_jobs, answers, strict=True):
-            receipts[index] = receipts[index] or Receipt(answer.seq, jobs[index].key, "duplicate", "queued")
-        return [receipt for receipt in receipts if receipt is not None]
-
-    def _taken(
-        self, answers: Sequence[engine.Enqueued], serializer: Serializer, results: bool
-    ) -> Steps[dict[int, Receipt]]:
-        """Where the jobs are now that hold the keys of the refused ones."""
-        seqs = list(dict.fromkeys(answer.seq for answer in answers if answer.status is not _QUEUED))
-        receipts: dict[int, Receipt] = {}
-        for start in range(0, len(seqs), _PAGE):
-            rows = yield from status(
-                self.name,
-                seqs=seqs[start : start + _PAGE],
-                inline=INLINE_BYTES if results else None,
-                project=self.project,
-            ).steps()
-            for row in rows:
-                done = row.state == "completed"
-                found = (yield from complete_steps(row)) if done and results else row
-                result = result_of(found, serializer) if done and results else None
-                receipts[row.seq] = Receipt(row.seq, row.key, "completed" if done else "duplicate", row.state, result)
-        return receipts
-
-    @call
-    @operation
+    @sync
     def cancel(self, job: Ref) -> Steps[CancelStatus]:
         """Take out a job that nobody runs (queued, delayed or between two tries). A caller that waits for it is told.
 
@@ -197,11 +124,11 @@ class Producing(Handle):
             ``cancelled``: it is gone, and its key free. Else where it is: ``processing``, ``completed``, ``failed``, or
             ``not_found``.
         """
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             gone = yield from engine.cancel(self.name, project=self.project, **named(job)).steps()
             if gone:
                 return CancelStatus.CANCELLED
-            found = yield from self.status_steps(job)
+            found = yield from status_of(self, job)
             if found is None:
                 return CancelStatus.NOT_FOUND
             if found.state not in ("queued", "failing"):
@@ -210,8 +137,7 @@ class Producing(Handle):
 
     acancel = twin(cancel)
 
-    @call
-    @operation
+    @sync
     def redrive(
         self, jobs: Ref | Sequence[Ref], *, to: str | None = None, delay_ms: int | None = None
     ) -> Steps[list[engine.Redriven]]:
@@ -246,22 +172,5 @@ class Producing(Handle):
     aredrive = twin(redrive)
 
 
-_QUEUED = engine.EnqueueStatus.QUEUED
-
-
 def _is_job(value: object) -> bool:
     return hasattr(value, "seq")
-
-
-def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
-    """Return a job with its payload written as the serializer does: as JSON, or as a body."""
-    if job.body is not None or job.data is None:
-        return job
-    data, body = serializer.write(job.data)
-    return job if body is None else job._replace(data=data, body=body)
-
-
-def _fresh(job: engine.NewJob, answer: engine.Enqueued) -> Receipt | None:
-    if answer.status is not _QUEUED:
-        return None
-    return Receipt(answer.seq, job.key, "queued", "queued", None, answer.created_at)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .. import engine
 from ..engine.jobs import progress as reports
 from ..engine.jobs.results import status
 from ..engine.limits import MAX_BATCH
-from ..engine.operation import BEGIN, Steps, operation
+from ..engine.operation import BEGIN, Rows, Step, Steps, operation
 from ..exceptions import LeaseQueueError, QueueNotFound, StorageError
-from .job import Job
-from .lease import refused
+from ..twins import through
+from .adding import add_jobs
+from .base import Handle, make
+from .job import ClaimedJob
 from .serializers import Serializer
-
-if TYPE_CHECKING:
-    from .queue import Queue
+from .settling import claimed_jobs, finished, refused
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ _SETTLING = frozenset({END, RELEASE, EXTEND, PROGRESS})
 
 
 class Claiming(NamedTuple):
-    """What one caller wants to claim."""
+    """A claim that one caller asks for."""
 
     size: int
     lease_ms: int | None
@@ -38,7 +38,7 @@ class Claiming(NamedTuple):
 
 
 class Waiting(Protocol):
-    """What ``asyncio`` and ``concurrent.futures`` call a future."""
+    """A future of ``asyncio`` or ``concurrent.futures``."""
 
     def done(self) -> bool: ...
 
@@ -61,15 +61,20 @@ class Call(Generic[T]):
 
     __slots__ = ("answer", "future", "job", "kind", "result", "what")
 
-    def __init__(self, kind: int, what: Any, job: Job | None = None, result: Any = None) -> None:
+    def __init__(self, kind: int, what: Any, job: ClaimedJob | None = None, result: Any = None) -> None:
         self.kind = kind
         self.what = what
         self.job = job
         self.result = result
-        #: What came of it: a value, or an exception to raise.
+        #: The outcome: a value, or an exception to raise.
         self.answer: Any = None
-        #: Who waits for it.
+        #: The future of whoever waits for it.
         self.future: Waiting | None = None
+
+    def steps(self) -> Generator[Call[Any], Any, T]:
+        """Return the body of a method that makes this call: it waits for the answer."""
+        answer: T = yield self
+        return answer
 
     def deliver(self) -> None:
         """Give the answer to who waits for it."""
@@ -101,7 +106,7 @@ def take(pending: list[Call[Any]]) -> list[Call[Any]]:
 
 
 @operation
-def flush(queue: Queue, serializer: Serializer, calls: Sequence[Call[Any]]) -> Steps[None]:
+def flush(queue: Handle, serializer: Serializer, calls: Sequence[Call[Any]]) -> Steps[None]:
     """Do what the calls ask, in one transaction, and set their answers.
 
     First jobs end or go back, then new ones come, then claims are served: they see both. What the engine refuses of
@@ -119,7 +124,7 @@ def flush(queue: Queue, serializer: Serializer, calls: Sequence[Call[Any]]) -> S
         if kind in kinds:
             yield from _strictly(body(queue, kinds[kind]), mixed)
     if ENQUEUE in kinds:
-        receipts = yield from queue.add_steps([call.what for call in kinds[ENQUEUE]], serializer, results=True)
+        receipts = yield from add_jobs(queue, [call.what for call in kinds[ENQUEUE]], serializer, results=True)
         for call, receipt in zip(kinds[ENQUEUE], receipts, strict=True):
             call.answer = receipt
     if LOOK in kinds:
@@ -130,16 +135,12 @@ def flush(queue: Queue, serializer: Serializer, calls: Sequence[Call[Any]]) -> S
 
 def _strictly(steps: Steps[T], mixed: bool) -> Steps[T]:
     """Leases need not be durable (option ``leases_durable``), but what shares their transaction may have to be."""
-    if not mixed:
-        return (yield from steps)
-    try:
-        name, params = next(steps)
-        while True:
-            rows = yield name, {**params, "autocommit": False}
-            name, params = steps.send(rows)
-    except StopIteration as stop:
-        value: T = stop.value
-    return value
+    return through(steps, _durable) if mixed else steps
+
+
+def _durable(step: Step) -> Steps[Rows]:
+    name, params = step
+    return (yield name, {**params, "autocommit": False})
 
 
 def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[Call[Any]]]:
@@ -150,21 +151,21 @@ def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[Call[Any]]]:
     return groups
 
 
-def _end(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _end(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
         endings = [call.what for call in group]
         settled = yield from engine.finish(endings, node, project=queue.project, queue=queue.name).steps()
         for call in group:
             assert call.job is not None
             try:
-                call.answer = yield from queue.finished_steps(
-                    call.job, call.what, call.result, settled.outcomes[call.job.seq]
+                call.answer = yield from finished(
+                    queue, call.job, call.what, call.result, settled.outcomes[call.job.seq]
                 )
             except LeaseQueueError as error:
                 call.answer = error
 
 
-def _release(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _release(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
         releases = [call.what for call in group]
         settled = yield from engine.release(releases, node, project=queue.project, queue=queue.name).steps()
@@ -174,7 +175,7 @@ def _release(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
             _answer(call, settled, settled.released.get(call.job.seq, gone))
 
 
-def _extend(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, same_node in _by_node(calls).items():
         for lease_ms in {call.what for call in same_node}:
             group = [call for call in same_node if call.what == lease_ms]
@@ -191,7 +192,7 @@ def _extend(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
                 _answer(call, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
 
 
-def _progress(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
         said = [reports.Progress(call.job.seq, call.job.claim, call.what) for call in group if call.job is not None]
         settled = yield from reports.progress(said, node, project=queue.project, queue=queue.name).steps()
@@ -205,7 +206,7 @@ def _answer(call: Call[Any], settled: engine.Settled, value: Any) -> None:
     call.answer = value if outcome is engine.Outcome.OK else refused(call.job, outcome)
 
 
-def _look(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _look(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     seqs = list(dict.fromkeys(call.what for call in calls))
     rows = yield from status(queue.name, seqs=seqs, inline=SMALL_BYTES, project=queue.project).steps()
     found = {row.seq: row for row in reversed(rows)}
@@ -213,7 +214,7 @@ def _look(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
         call.answer = found.get(call.what)
 
 
-def _claim(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _claim(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     """One claim for all who want the same kind of lease; who asked first is served first."""
     groups: dict[tuple[int | None, str | None], list[Call[Any]]] = {}
     for call in calls:
@@ -225,16 +226,11 @@ def _claim(queue: Queue, calls: Sequence[Call[Any]]) -> Steps[None]:
                 queue.name, queue.node, size, project=queue.project, lease_ms=lease_ms, tag=tag
             ).steps()
         except QueueNotFound:
-            yield from queue.make_steps()
+            yield from make(queue)
             rows = []
-        jobs = yield from queue.jobs_steps(rows, began)
+        jobs = yield from claimed_jobs(queue, rows, began)
         for call in group:
             call.answer, jobs = jobs[: call.what.size], jobs[call.what.size :]
-
-
-def alone(queue: Queue, serializer: Serializer, call: Call[Any]) -> engine.Operation[None]:
-    """The operation of one call by itself, for when the flush of many has failed because of one of them."""
-    return flush(queue, serializer, [call])
 
 
 def isolates(error: BaseException) -> bool:

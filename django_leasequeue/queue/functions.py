@@ -1,4 +1,4 @@
-"""What runs jobs with a function of the host: for a ``Consumer``, and for tests that run jobs in place of one."""
+"""Handler that runs jobs with a function of the host: for a ``Consumer``, and for tests in place of one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import TracebackType
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -20,10 +21,10 @@ from ..engine.limits import MAX_SPAN_MS, check_integer
 from ..exceptions import JobFailed
 from ..tasks.exceptions import FailForGood, RetryLater
 from ..worker.handler import EndingName, GiveUp, JobControl, Retry
-from .job import Job
-from .lease import failure_from
+from .job import ClaimedJob
 from .queue import Queue
 from .serializers import JSON, Serializer
+from .settling import failure_from
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -36,22 +37,22 @@ class Execution:
     ``result``.
     """
 
-    job: Job
+    job: ClaimedJob
     result: Any
     error: BaseException | None
     #: Milliseconds for which the end is remembered (of a run that is tried again: no matter); ``None`` for the job's or
     #: the queue's.
     result_ttl_ms: int | None
-    #: How long the handler took.
+    #: Seconds that the handler took.
     seconds: float
 
 
 class FunctionHandler:
-    """What the worker needs to know of jobs that a function runs; see ``worker.handler.Handler``.
+    """Handler of jobs that a function runs; see ``worker.handler.Handler``.
 
     Args:
         queue: whose jobs these are.
-        function: takes the ``Job``, and the ``JobControl`` as well if it has a second parameter.
+        function: takes the ``ClaimedJob``, and the ``JobControl`` as well if it has a second parameter.
         serializer: of payloads and results.
         timeout: seconds that a run may take.
         visibility_timeout: seconds after which a run is given up.
@@ -73,7 +74,7 @@ class FunctionHandler:
         self._takes_control = _takes_two(function)
         self._is_async = is_async(function)
         self.serializer = serializer
-        #: What is made of a result before the serializer has it; ``after_execution`` sees what the function returned.
+        #: Changes a result before the serializer has it; ``after_execution`` sees what the function returned.
         self.encode: Callable[[Any], Any] | None = None
         self._timeouts = (timeout, visibility_timeout)
         self._after = after_execution
@@ -84,7 +85,7 @@ class FunctionHandler:
         self._node = ""
 
     def is_async(self, job: LeasedJob) -> bool:
-        """Whether the function is a coroutine function."""
+        """Return whether the function is a coroutine function."""
         return self._is_async
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
@@ -93,14 +94,9 @@ class FunctionHandler:
 
     def run(self, leased: LeasedJob, control: JobControl) -> str | None:
         """Run a job in a thread."""
-        job, args = self._begin(leased, control)
-        began = time.monotonic()
-        result, error = None, None
-        try:
-            result = self._function(*args)
-        except BaseException as raised:  # noqa: BLE001  (after_execution hears of it; it is raised again below)
-            error = raised
-        execution = Execution(job, result, error, None, time.monotonic() - began)
+        job, args = self._begin(leased.loaded(), control)
+        with _Run(job) as execution:
+            execution.result = self._function(*args)
         if self._after is not None:
             with _counting(execution) as seen:
                 (async_to_sync(self._after) if self._after_is_async else self._after)(seen)
@@ -108,14 +104,9 @@ class FunctionHandler:
 
     async def arun(self, leased: LeasedJob, control: JobControl) -> str | None:
         """Run a job in the event loop."""
-        job, args = self._begin(leased, control)
-        began = time.monotonic()
-        result, error = None, None
-        try:
-            result = await self._function(*args)
-        except BaseException as raised:  # noqa: BLE001  (after_execution hears of it; it is raised again below)
-            error = raised
-        execution = Execution(job, result, error, None, time.monotonic() - began)
+        job, args = self._begin(await leased.aloaded(), control)
+        with _Run(job) as execution:
+            execution.result = await self._function(*args)
         if self._after is not None:
             with _counting(execution) as seen:
                 answer = self._after(seen)
@@ -123,9 +114,9 @@ class FunctionHandler:
                     await answer
         return self._end(execution, control)
 
-    def _begin(self, leased: LeasedJob, control: JobControl) -> tuple[Job, tuple[Any, ...]]:
+    def _begin(self, leased: LeasedJob, control: JobControl) -> tuple[ClaimedJob, tuple[Any, ...]]:
         self._node = control.node
-        job = Job(leased, control.node, self.serializer)
+        job = ClaimedJob(leased, control.node, self.serializer)
         if signals.started.receivers:
             signals.send(signals.started, job=job, node=control.node, **self._about(leased))
         return job, (job, control) if self._takes_control else (job,)
@@ -167,7 +158,7 @@ class FunctionHandler:
     ) -> None:
         """Send the signals."""
         result = self._results.pop((job.seq, job.claim), None)
-        view = Job(job, "", self.serializer)
+        view = ClaimedJob(job, "", self.serializer)
         if ending == "completed":
             if signals.completed.receivers:
                 signals.send(signals.completed, job=view, result=result, **self._about(job))
@@ -195,9 +186,27 @@ class FunctionHandler:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a function, or the ``__call__`` of an object, is a coroutine function."""
+    """Return whether a function, or the ``__call__`` of an object, is a coroutine function."""
     call = getattr(function, "__call__", None)  # noqa: B004  (an object may have an async one)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+class _Run:
+    """Keeps the error of a run, which ``after_execution`` hears of before it is raised, and measures the run."""
+
+    def __init__(self, job: ClaimedJob) -> None:
+        self._execution = Execution(job, None, None, None, 0.0)
+
+    def __enter__(self) -> Execution:
+        self._began = time.monotonic()
+        return self._execution
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        self._execution.error = error
+        self._execution.seconds = time.monotonic() - self._began
+        return True
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
@@ -14,16 +15,17 @@ from django.db import connections
 from ..engine.leases.deadline import surely_until
 from ..engine.limits import MAX_LEASE_MS, MIN_LEASE_MS, check_integer, clamp_lease
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost
+from ..twins import Steps, Twins, either, sync, twin
 from . import heartbeat_thread
 from .base import leased
-from .job import Job
+from .job import ClaimedJob
 
 #: Beats in one length of a lease: two may fail before it is over.
 BEATS = 3
 
 
 class Extends(Protocol):
-    """What a heartbeat beats on: a ``Queue`` or a ``BufferedQueue``."""
+    """A queue whose leases a heartbeat extends: a ``Queue`` or a ``BufferedQueue``."""
 
     @property
     def using(self) -> str: ...
@@ -31,12 +33,12 @@ class Extends(Protocol):
     @property
     def project(self) -> str: ...
 
-    def extend(self, job: Job, lease_ms: int | None = None) -> Job: ...
+    def extend(self, job: ClaimedJob, lease_ms: int | None = None) -> ClaimedJob: ...
 
-    async def aextend(self, job: Job, lease_ms: int | None = None) -> Job: ...
+    def aextend(self, job: ClaimedJob, lease_ms: int | None = None) -> Awaitable[ClaimedJob]: ...
 
 
-class Heartbeat:
+class Heartbeat(Twins):
     """Extends the lease of a job while the body of ``with`` or ``async with`` runs.
 
     When the lease is lost (somebody else has the job, or nobody could extend it in time) the beating ends silently: the
@@ -57,7 +59,9 @@ class Heartbeat:
         InvalidOption: one of these cannot be.
     """
 
-    def __init__(self, queue: Extends, job: Job, *, interval: float | None = None, lease_ms: int | None = None) -> None:
+    def __init__(
+        self, queue: Extends, job: ClaimedJob, *, interval: float | None = None, lease_ms: int | None = None
+    ) -> None:
         self.queue = queue
         #: The job with its newest deadline.
         self.job = leased(job)
@@ -93,7 +97,8 @@ class Heartbeat:
             self._lost.wait(left)
         return self.lost
 
-    def beat(self) -> Job:
+    @sync
+    def beat(self) -> Steps[ClaimedJob]:
         """Extend the lease now, on the caller's connection; return the job with its new deadline.
 
         Raises:
@@ -102,26 +107,16 @@ class Heartbeat:
         self.raise_if_lost()
         sent = time.monotonic()
         try:
-            job = self.queue.extend(self.job, self.lease_ms)
+            job: ClaimedJob = yield either(self.queue.extend, self.queue.aextend, self.job, self.lease_ms)
         except JobNotFound:
             self._lost.set()
             raise
         self.beaten(job, sent)
         return job
 
-    async def abeat(self) -> Job:
-        """Async twin of ``beat``."""
-        self.raise_if_lost()
-        sent = time.monotonic()
-        try:
-            job = await self.queue.aextend(self.job, self.lease_ms)
-        except JobNotFound:
-            self._lost.set()
-            raise
-        self.beaten(job, sent)
-        return job
+    abeat = twin(beat)
 
-    def beaten(self, job: Job | None, sent: float) -> None:
+    def beaten(self, job: ClaimedJob | None, sent: float) -> None:
         """Note that the lease was extended by a call of the time ``sent`` (monotonic), or is lost (``None``)."""
         if job is None or self.lost:
             self._lost.set()
@@ -148,7 +143,7 @@ class Heartbeat:
             heartbeat_thread.get_heartbeat_thread(self.queue.using).remove(self)
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._keep())
         return self
 
     async def __aexit__(
@@ -156,12 +151,10 @@ class Heartbeat:
     ) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await end(task)
             heartbeat_thread.get_heartbeat_thread(self.queue.using).succeeded(self)
 
-    async def _run(self) -> None:
+    async def _keep(self) -> None:
         thread, pause = heartbeat_thread.get_heartbeat_thread(self.queue.using), self.first_pause
         while not self.lost:
             await asyncio.sleep(pause)
@@ -175,6 +168,13 @@ class Heartbeat:
             else:
                 thread.succeeded(self)
                 pause = self.interval
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _check_interval(interval: float | None, lease_ms: int) -> float:

@@ -14,7 +14,7 @@ import psycopg
 from .. import engine, process
 from ..engine import pool
 from ..engine.limits import MAX_BATCH
-from ..outage import Outage, passes, read_only
+from ..engine.outage import Outage, passes, read_only
 
 if TYPE_CHECKING:
     from .heartbeat import Heartbeat
@@ -27,7 +27,7 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 RETRY = 1.0
 #: Seconds that one statement may take: a sixth of the lease, within these. Then the connection is broken off.
 SHORTEST, LONGEST = 1.0, 5.0
-#: How long a beat waits for a job that a transaction has locked: others wait for theirs meanwhile.
+#: The wait of a beat for a job that a transaction has locked: others wait for theirs meanwhile.
 LOCK_TIMEOUT = "SET lock_timeout = '500ms'"
 
 

@@ -15,8 +15,8 @@ _UNREAD = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One delivery of a job: who holds a ``Job`` holds its lease, until its ``deadline``.
+class ClaimedJob:
+    """One delivery of a job, from a claim: who has it holds its lease, until its ``deadline``.
 
     It never changes: ``extend`` returns a new one with the new deadline.
     """
@@ -52,7 +52,7 @@ class Job:
 
     @property
     def name(self) -> str | None:
-        """What kind of job it is: what the producer gave as ``name``."""
+        """The kind of job: what the producer gave as ``name``."""
         return self.lease.name
 
     @property
@@ -62,13 +62,13 @@ class Job:
 
     @property
     def payload(self) -> Any:
-        """What was enqueued.
+        """The value that was enqueued.
 
         Raises:
             SerializerError: it cannot be read with the queue's serializer.
         """
         if self._payload is _UNREAD:
-            lease = self.lease
+            lease = self.lease.loaded()
             value = self.serializer.read(lease.data, lease.body, f"the payload of job {self.id}")
             object.__setattr__(self, "_payload", value)
         return self._payload
@@ -90,41 +90,41 @@ class Job:
 
     @property
     def deliveries(self) -> int:
-        """How often the job was claimed, this time included."""
+        """The number of claims of the job, this one included."""
         return self.lease.deliveries
 
     @property
     def max_deliveries(self) -> int:
-        """How often it may be; 0 for no limit."""
+        """The number of claims that it may have; 0 for no limit."""
         return self.lease.max_deliveries
 
     @property
     def created_at(self) -> datetime:
-        """When it was enqueued (aware, UTC)."""
+        """The time of its enqueue (aware, UTC)."""
         return self.lease.created_at.astimezone(UTC)
 
     @property
     def claimed_at(self) -> datetime:
-        """When this lease began (aware, UTC)."""
+        """The time at which this lease began (aware, UTC)."""
         return self.lease.claimed_at.astimezone(UTC)
 
     @property
     def deadline(self) -> datetime:
-        """When this lease ends unless it is extended (aware, UTC)."""
+        """The time at which this lease ends unless it is extended (aware, UTC)."""
         return self.lease.deadline.astimezone(UTC)
 
     @property
     def good_until(self) -> float:
-        """Until when the lease is surely held, by this process's clock (monotonic): a little before the deadline."""
+        """The monotonic time of this process until which the lease is surely held: a little before the deadline."""
         return surely_until(self.asked, (self.lease.deadline - self.lease.claimed_at).total_seconds())
 
-    def extended(self, deadline: datetime) -> Job:
+    def extended(self, deadline: datetime) -> ClaimedJob:
         """Return the job with a new deadline."""
-        return Job(self.lease._replace(deadline=deadline), self.node, self.serializer, self.asked)
+        return ClaimedJob(self.lease._replace(deadline=deadline), self.node, self.serializer, self.asked)
 
     @property
     def progress(self) -> Any:
-        """What an earlier attempt reported last."""
+        """The last progress report of an earlier attempt."""
         return self.lease.progress
 
     @property

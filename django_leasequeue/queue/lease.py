@@ -1,58 +1,30 @@
-"""The consumer's side of a queue's handle: claim jobs, keep their leases, end them."""
+"""The consumer's methods of ``Queue``: claim jobs, keep their leases, end them."""
 
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from .. import engine
-from ..engine.dead.fingerprint import fingerprint, fingerprint_of
 from ..engine.jobs import progress as reports
-from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.leases import stale
-from ..engine.operation import Steps, operation
-from ..enums import ResultState
-from ..exceptions import InvalidOption, JobNotFound, LeaseLost, QueueNotFound
-from .base import Handle, leased
-from .calls import call, twin
-from .job import Job
-from .outcomes import Finished, result_of
-from .serializers import JSON
-
-#: What an error may be given as: an exception, a text, or the engine's value.
-Error = BaseException | str | engine.Failure
+from ..engine.operation import Steps
+from ..exceptions import InvalidOption, QueueNotFound
+from ..twins import sync, twin
+from .base import Handle, leased, make, serializer_of
+from .job import ClaimedJob
+from .outcomes import Finished
+from .settling import Error, claimed_jobs, end_job, failure_from, refused
 
 
-def failure_from(error: Error | None) -> engine.Failure | None:
-    """Return what is kept of an error: class, message, traceback, and the fingerprint that groups dead letters."""
-    if error is None or isinstance(error, engine.Failure):
-        return error
-    if isinstance(error, BaseException):
-        kind = type(error)
-        return engine.Failure(
-            type=f"{kind.__module__}.{kind.__qualname__}",
-            message=str(error),
-            traceback="".join(traceback.format_exception(error)),
-            fingerprint=fingerprint(error),
-        )
-    return engine.Failure(type="error", message=str(error), fingerprint=fingerprint_of("error", str(error)))
-
-
-def refused(job: Job, outcome: engine.Outcome) -> JobNotFound:
-    """Return the error for a call that the engine refused: ``LeaseLost`` while the job lives, else ``JobNotFound``."""
-    return JobNotFound(job.id) if outcome is engine.Outcome.NOT_FOUND else LeaseLost(job.id)
-
-
-class Leasing(Handle):
-    """Claiming jobs, and what only the holder of a lease may do.
+class LeaseMethods(Handle):
+    """Methods that claim jobs, and those that only the holder of a lease may call.
 
     Every call names the lease by its token: a late worker gets an error, never somebody else's job.
     """
 
-    @call
-    @operation
+    @sync
     def claim(
         self,
         size: int = 1,
@@ -61,7 +33,7 @@ class Leasing(Handle):
         tag: str | None = None,
         tags: Sequence[str] | None = None,
         grace_ms: int | None = None,
-    ) -> Steps[list[Job]]:
+    ) -> Steps[list[ClaimedJob]]:
         """Lease up to ``size`` jobs to this handle's node, in claim order.
 
         Args:
@@ -86,22 +58,14 @@ class Leasing(Handle):
         try:
             rows = yield from asked.steps()
         except QueueNotFound:
-            yield from self.make_steps()
+            yield from make(self)
             return []
-        return (yield from self.jobs_steps(rows, began))
+        return (yield from claimed_jobs(self, rows, began))
 
     aclaim = twin(claim)
 
-    def jobs_steps(self, rows: Sequence[engine.LeasedJob], asked: float) -> Steps[list[Job]]:
-        """Make jobs of the rows of a claim that began at ``asked`` (monotonic)."""
-        binary = any(row.body is not None for row in rows)
-        serializer = (yield from self.serializer_steps()) if binary else JSON
-        node = self.node
-        return [Job(row, node, serializer, asked) for row in rows]
-
-    @call
-    @operation
-    def ack(self, job: Job, result: Any = None, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
+    @sync
+    def ack(self, job: ClaimedJob, result: Any = None, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
         """Complete a job. It is removed; its result is remembered as long as the queue or the job says.
 
         A repeat by the same holder returns the stored record, where the queue remembers results.
@@ -118,16 +82,15 @@ class Leasing(Handle):
         leased(job)
         ending = engine.Ending(job.seq, job.claim, result_ttl_ms=result_ttl_ms)
         if result is not None:
-            serializer = yield from self.serializer_steps()
+            serializer = yield from serializer_of(self)
             value, body = serializer.write(result, "the result")
             ending = ending._replace(result=value, body=body)
-        return (yield from self.end_steps(job, ending, result))
+        return (yield from end_job(self, job, ending, result))
 
     aack = twin(ack)
 
-    @call
-    @operation
-    def fail(self, job: Job, error: Error, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
+    @sync
+    def fail(self, job: ClaimedJob, error: Error, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
         """Fail a job for good: it is not tried again and is no dead letter; its error is remembered like a result.
 
         Args:
@@ -140,32 +103,14 @@ class Leasing(Handle):
         """
         leased(job)
         ending = engine.Ending(job.seq, job.claim, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
-        return (yield from self.end_steps(job, ending, None))
+        return (yield from end_job(self, job, ending, None))
 
     afail = twin(fail)
 
-    def end_steps(self, job: Job, ending: engine.Ending, result: Any) -> Steps[Finished]:
-        """End one job, or find the record of the same end."""
-        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
-        return (yield from self.finished_steps(job, ending, result, settled.outcomes[job.seq]))
-
-    def finished_steps(self, job: Job, ending: engine.Ending, result: Any, outcome: engine.Outcome) -> Steps[Finished]:
-        """Say how a job ended; where the engine does not find it, look for the record of the same end."""
-        wanted = ResultState.COMPLETED if ending.failure is None else ResultState.FAILED
-        if outcome is engine.Outcome.OK:
-            return Finished(job.seq, job.key, str(wanted.label), result)
-        if outcome is engine.Outcome.NOT_FOUND:
-            rows = yield from status(self.name, seqs=[job.seq], inline=INLINE_BYTES, project=self.project).steps()
-            for row in rows:
-                if (row.state_number, row.claim, row.node) == (10 + wanted, job.claim, job.node):
-                    found = yield from complete_steps(row)
-                    serializer = yield from self.serializer_steps()
-                    return Finished(job.seq, row.key, row.state, result_of(found, serializer), repeated=True)
-        raise refused(job, outcome)
-
-    @call
-    @operation
-    def nack(self, job: Job, *, delay_ms: int | None = None, error: Error | None = None) -> Steps[engine.Released]:
+    @sync
+    def nack(
+        self, job: ClaimedJob, *, delay_ms: int | None = None, error: Error | None = None
+    ) -> Steps[engine.Released]:
         """Give a job back to be tried again, or to die if its deliveries are used up (option ``exhaust_at``).
 
         Args:
@@ -193,9 +138,8 @@ class Leasing(Handle):
 
     anack = twin(nack)
 
-    @call
-    @operation
-    def extend(self, job: Job, lease_ms: int | None = None) -> Steps[Job]:
+    @sync
+    def extend(self, job: ClaimedJob, lease_ms: int | None = None) -> Steps[ClaimedJob]:
         """Set the end of a lease to now + ``lease_ms`` (a heartbeat; see ``Heartbeat`` for one that beats by itself).
 
         Args:
@@ -218,9 +162,8 @@ class Leasing(Handle):
 
     aextend = twin(extend)
 
-    @call
-    @operation
-    def progress(self, job: Job, value: Any) -> Steps[None]:
+    @sync
+    def progress(self, job: ClaimedJob, value: Any) -> Steps[None]:
         """Say how far a job is. Everybody can read it (``get_status``); it stays over retries until the next report.
 
         Args:
@@ -240,9 +183,8 @@ class Leasing(Handle):
 
     aprogress = twin(progress)
 
-    @call
-    @operation
-    def ack_many(self, jobs: Sequence[Job]) -> Steps[engine.Settled]:
+    @sync
+    def ack_many(self, jobs: Sequence[ClaimedJob]) -> Steps[engine.Settled]:
         """Complete up to 1,000 jobs of one claim (one node) without results, in one statement.
 
         Nothing is raised for those that are lost.
@@ -256,10 +198,9 @@ class Leasing(Handle):
 
     aack_many = twin(ack_many)
 
-    @call
-    @operation
+    @sync
     def nack_many(
-        self, jobs: Sequence[Job], *, delay_ms: int | None = None, unstarted: bool = False
+        self, jobs: Sequence[ClaimedJob], *, delay_ms: int | None = None, unstarted: bool = False
     ) -> Steps[engine.Settled]:
         """Give up to 1,000 jobs back in one statement; nothing is raised for those that are lost.
 
@@ -277,9 +218,8 @@ class Leasing(Handle):
 
     anack_many = twin(nack_many)
 
-    @call
-    @operation
-    def extend_many(self, jobs: Sequence[Job], lease_ms: int | None = None) -> Steps[engine.Settled]:
+    @sync
+    def extend_many(self, jobs: Sequence[ClaimedJob], lease_ms: int | None = None) -> Steps[engine.Settled]:
         """Extend up to 1,000 leases in one statement; nothing is raised for those that are lost.
 
         Returns:
@@ -294,14 +234,13 @@ class Leasing(Handle):
 
     aextend_many = twin(extend_many)
 
-    def _one_node(self, jobs: Sequence[Job]) -> str:
+    def _one_node(self, jobs: Sequence[ClaimedJob]) -> str:
         nodes = {leased(job).node for job in jobs} or {self.node}
         if len(nodes) > 1:
             raise InvalidOption(f"the jobs of one call must be held by one node; these are held by {sorted(nodes)}.")
         return nodes.pop()
 
-    @call
-    @operation
+    @sync
     def requeue_stale(self, idle_ms: int) -> Steps[int]:
         """Bring back the jobs whose leases expired, or were not renewed for ``idle_ms`` milliseconds.
 

@@ -1,4 +1,4 @@
-"""What callers are told of jobs: how an enqueue went, where a job is, how it ended. Immutable values."""
+"""Immutable values that tell callers of jobs: the answer to an enqueue, the status of a job, its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Receipt(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """How a job was ended by its holder: ``completed`` or ``failed``.
+    """The end of a job by its holder: ``completed`` or ``failed``.
 
     ``repeated`` says that it had been ended before, by the same holder in the same way: ``result`` is then the stored
     one.
@@ -48,7 +48,7 @@ def utc(value: datetime | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What is known of a job at one instant.
+    """The status of a job at one instant.
 
     ``state`` is ``queued``, ``processing``, ``failing`` (between two tries, after an error), ``completed``, ``failed``,
     or ``cancelled``.
@@ -74,12 +74,12 @@ class JobStatus:
 
     @property
     def name(self) -> str | None:
-        """What kind of job it is."""
+        """The kind of job: what the producer gave as ``name``."""
         return self.row.name
 
     @property
     def state(self) -> str:
-        """Where it is."""
+        """The job's state."""
         return self.row.state
 
     @property
@@ -89,37 +89,37 @@ class JobStatus:
 
     @property
     def deliveries(self) -> int:
-        """How often it was claimed."""
+        """The number of claims so far."""
         return self.row.deliveries
 
     @property
     def node(self) -> str | None:
-        """Who holds it, or held it last."""
+        """The node that holds it, or held it last."""
         return self.row.node
 
     @property
     def created_at(self) -> datetime:
-        """When it was enqueued (aware, UTC)."""
+        """The time of its enqueue (aware, UTC)."""
         return self.row.created_at.astimezone(UTC)
 
     @property
     def claimed_at(self) -> datetime | None:
-        """When it was claimed last (aware, UTC)."""
+        """The time of the last claim (aware, UTC)."""
         return utc(self.row.claimed_at)
 
     @property
     def finished_at(self) -> datetime | None:
-        """When it ended (aware, UTC)."""
+        """The time of its end (aware, UTC)."""
         return utc(self.row.finished_at)
 
     @property
     def available_at(self) -> datetime | None:
-        """Of a delayed job: when it is due (aware, UTC)."""
+        """The time at which a delayed job is due (aware, UTC)."""
         return utc(self.row.available_at)
 
     @property
     def expires_at(self) -> datetime | None:
-        """Until when this is remembered (aware, UTC); ``None`` for a live job, or without end."""
+        """The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end."""
         return utc(self.row.expires_at)
 
     @property
@@ -139,7 +139,7 @@ class JobStatus:
 
     @property
     def progress(self) -> Any:
-        """What it reported last."""
+        """The last progress report."""
         return self.row.progress
 
     @property

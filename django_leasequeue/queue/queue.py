@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from .. import engine
-from ..engine.jobs import replies
-from ..engine.jobs.results import INLINE_BYTES, complete_steps
-from ..engine.operation import Steps, operation
+from ..engine.operation import Steps
 from ..engine.queues.queues import QueueInfo, find, make_defined
-from . import request as waiting
-from .calls import call, twin
-from .enqueue import JobOptions, Producing
-from .lease import Leasing
-from .read import Looking
-from .serializers import JSON
+from ..twins import sync, twin
+from . import request
+from .base import asked, make
+from .enqueue import JobOptions, ProducerMethods
+from .lease import LeaseMethods
+from .read import ReadMethods
 
 
-class Queue(Producing, Leasing, Looking):
+class Queue(ProducerMethods, LeaseMethods, ReadMethods):
     """A cheap handle of one queue: ``emails = Queue("emails", preset="jobqueue")``.
 
     It may be made at import time, kept for ever, and shared by threads and event loops. Each method has a twin whose
@@ -52,7 +50,7 @@ class Queue(Producing, Leasing, Looking):
             InvalidOption, PayloadTooLarge, SerializerError, QueueNotFound: as ``enqueue``; nothing was added.
         """
         job = engine.NewJob(payload, **options)
-        return waiting.talk(waiting.Caller(self), job, timeout)
+        return request.talk(request.Caller(self), job, timeout)
 
     async def aenqueue_and_wait(
         self,
@@ -66,63 +64,38 @@ class Queue(Producing, Leasing, Looking):
         A waiting caller costs neither a thread nor a connection; requests and replies of many callers share statements.
         """
         job = engine.NewJob(payload, **options)
-        return await waiting.atalk(waiting.AsyncCaller(self), job, timeout)
+        return await request.atalk(request.AsyncCaller(self), job, timeout)
 
-    @operation
-    def request(self, job: engine.NewJob, channel: str) -> Steps[waiting.Requested]:
-        """Enqueue a job whose end is told on ``channel``, or join the one that holds its key."""
-        serializer = yield from self.serializer_steps()
-        receipt = (yield from self.add_steps([job._replace(reply_to=channel)], serializer, results=True))[0]
-        if receipt.status != "duplicate":
-            return waiting.Requested(receipt, True, receipt.status == "completed")
-        told = None if receipt.state == "failed" else (yield from replies.join(receipt.seq, channel).steps())
-        return waiting.Requested(receipt, bool(told), told is None)
-
-    @operation
-    def reply(self, seq: int) -> Steps[tuple[Any] | None]:
-        """Read how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known.
-
-        Raises:
-            JobFailed, MaxRetries, JobCancelled: that is how it ended.
-        """
-        row = yield from self.status_steps(seq, INLINE_BYTES)
-        serializer = (yield from self.serializer_steps()) if row is not None and row.state == "completed" else JSON
-        return waiting.answer_of(None if row is None else (yield from complete_steps(row)), serializer)
-
-    @call
-    @operation
+    @sync
     def create(self) -> Steps[bool]:
         """Make the queue unless it is there: as the settings declare it, else as this handle says.
 
         Returns:
             Whether it is new.
         """
-        return (yield from make_defined(self.project, self.name, self._asked, self.using))
+        return (yield from make_defined(self.project, self.name, asked(self), self.using))
 
     acreate = twin(create)
 
-    @call
-    @operation
+    @sync
     def make(self) -> Steps[None]:
         """Make the queue unless it is there, as a first job would.
 
         Raises:
             QueueNotFound: the settings do not declare it, and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
         """
-        yield from self.make_steps()
+        yield from make(self)
 
     amake = twin(make)
 
-    @call
-    @operation
+    @sync
     def info(self) -> Steps[QueueInfo | None]:
         """Return the queue as it is in the database, ``None`` if it is not there."""
         return (yield from find(self.project, self.name))
 
     ainfo = twin(info)
 
-    @call
-    @operation
+    @sync
     def pause(self, paused: bool = True) -> Steps[None]:
         """Pause the queue (claims get nothing; all else goes on), or resume it with ``pause(False)``.
 
@@ -133,8 +106,7 @@ class Queue(Producing, Leasing, Looking):
 
     apause = twin(pause)
 
-    @call
-    @operation
+    @sync
     def purge(self, *states: str) -> Steps[int]:
         """Remove all jobs of these states (ready and delayed ones by default), 1,000 with each statement.
 

@@ -1,8 +1,8 @@
-"""What anybody may know of a queue and its jobs: status, results, figures, snapshots. Nothing here takes a lock."""
+"""The reading methods of ``Queue``: status, results, figures, snapshots. They take no locks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 from .. import engine
@@ -11,29 +11,28 @@ from ..engine.jobs.results import INLINE_BYTES, SLICE_BYTES
 from ..engine.operation import Steps, operation
 from ..engine.queues import snapshot, stats
 from ..exceptions import JobNotFound
-from .base import Handle, Ref, ref
-from .calls import arun, call, run, twin
+from ..twins import Give, aiterate, either, iterate, sync, twin
+from .base import Handle, Ref, ref, serializer_of, status_of
+from .calls import arun, run
 from .outcomes import JobStatus, result_of
 
 
-class Looking(Handle):
-    """Reading."""
+class ReadMethods(Handle):
+    """Methods that read."""
 
-    @call
-    @operation
+    @sync
     def get_status(self, job: Ref) -> Steps[JobStatus | None]:
         """Return what is known of a job, without its result; ``None`` if nothing is (any more).
 
         Args:
             job: its key or number. A key stands for the last job that was enqueued with it.
         """
-        row = yield from self.status_steps(job)
+        row = yield from status_of(self, job)
         return None if row is None else JobStatus(row)
 
     aget_status = twin(get_status)
 
-    @call
-    @operation
+    @sync
     def get_result(self, job: Ref, default: Any = None) -> Steps[Any]:
         """Return the result of a completed job, ``default`` if there is none (yet, or any more).
 
@@ -46,16 +45,15 @@ class Looking(Handle):
         Raises:
             SerializerError: it cannot be read with the queue's serializer.
         """
-        row = yield from self.status_steps(job, INLINE_BYTES)
+        row = yield from status_of(self, job, INLINE_BYTES)
         if row is None or row.state != "completed":
             return default
-        serializer = yield from self.serializer_steps()
+        serializer = yield from serializer_of(self)
         return result_of((yield from results.complete_steps(row)), serializer)
 
     aget_result = twin(get_result)
 
-    @call
-    @operation
+    @sync
     def update_result_ttl(self, job: Ref, ttl_ms: int) -> Steps[bool]:
         """Change how long the end of a job is remembered: from now on if it has ended, else from its end on.
 
@@ -80,7 +78,8 @@ class Looking(Handle):
     def stream_result(self, job: Ref, chunk_size: int = SLICE_BYTES) -> Iterator[bytes]:
         """Read a result as bytes, piece by piece: as its serializer wrote it, JSON as UTF-8 text.
 
-        A binary result is never in memory as a whole. A JSON one is: it comes as one piece.
+        A binary result is never in memory as a whole, unless it stands in a storage (``LARGE``). A JSON one is: it
+        comes as one piece.
 
         Args:
             job: key or number of a completed job.
@@ -89,33 +88,13 @@ class Looking(Handle):
         Raises:
             JobNotFound: there is no result; or it expired meanwhile.
         """
-        found = run(self._result_row(job), self.using)
-        if found.body_size is None:
-            yield (found.result_json or "null").encode()
-            return
-        for start in range(0, found.body_size, chunk_size):
-            yield _piece(job, run(results.result_slice(found.seq, start, chunk_size), self.using))
+        return iterate(_pieces(self, job, chunk_size))
 
-    async def astream_result(self, job: Ref, chunk_size: int = SLICE_BYTES) -> AsyncIterator[bytes]:
+    def astream_result(self, job: Ref, chunk_size: int = SLICE_BYTES) -> AsyncIterator[bytes]:
         """Async twin of ``stream_result``."""
-        found = await arun(self._result_row(job), self.using)
-        if found.body_size is None:
-            yield (found.result_json or "null").encode()
-            return
-        for start in range(0, found.body_size, chunk_size):
-            yield _piece(job, await arun(results.result_slice(found.seq, start, chunk_size), self.using))
+        return aiterate(_pieces(self, job, chunk_size))
 
-    @operation
-    def _result_row(self, job: Ref) -> Steps[results.Status]:
-        row = yield from self.status_steps(job, 0)
-        if row is None or row.state != "completed":
-            raise JobNotFound(job, f"Job {job} has no result (yet, or any more).")
-        if row.body_size is None and row.result_size is not None:
-            row = yield from results.complete_steps(row)
-        return row
-
-    @call
-    @operation
+    @sync
     def counts(self) -> Steps[engine.Counts]:
         """Return the queue's figures: ready, delayed, in flight, dead; exact up to ``LEASEQUEUE["COUNT_CAP"]``.
 
@@ -126,8 +105,7 @@ class Looking(Handle):
 
     acounts = twin(counts)
 
-    @call
-    @operation
+    @sync
     def read_state(self, size: int = 100) -> Steps[engine.QueueState]:
         """Return a cheap snapshot of one instant: what is next, in claim order, what is in progress, and a version.
 
@@ -141,8 +119,7 @@ class Looking(Handle):
 
     aread_state = twin(read_state)
 
-    @call
-    @operation
+    @sync
     def list_jobs(self, state: str = "ready", *, after: str | None = None, size: int = 100) -> Steps[engine.Page]:
         """List the jobs of one state, page by page: ``ready`` ones in claim order, ``delayed`` ones the next due first.
 
@@ -159,7 +136,27 @@ class Looking(Handle):
     alist_jobs = twin(list_jobs)
 
 
-def _piece(job: Ref, piece: bytes | None) -> bytes:
-    if piece is None:
-        raise JobNotFound(job, f"The result of job {job} expired while it was read.")
-    return piece
+def _pieces(queue: Handle, job: Ref, chunk_size: int) -> Generator[Any, Any, None]:
+    found: results.Status = yield either(run, arun, _result_row(queue, job), queue.using)
+    if found.body_size is None:
+        yield Give((found.result_json or "null").encode())
+        return
+    if found.result_body is not None:  # it stands in a storage, and came as a whole
+        for start in range(0, found.body_size, chunk_size):
+            yield Give(found.result_body[start : start + chunk_size])
+        return
+    for start in range(0, found.body_size, chunk_size):
+        piece = yield either(run, arun, results.result_slice(found.seq, start, chunk_size), queue.using)
+        if piece is None:
+            raise JobNotFound(job, f"The result of job {job} expired while it was read.")
+        yield Give(piece)
+
+
+@operation
+def _result_row(queue: Handle, job: Ref) -> Steps[results.Status]:
+    row = yield from status_of(queue, job, 0)
+    if row is None or row.state != "completed":
+        raise JobNotFound(job, f"Job {job} has no result (yet, or any more).")
+    if row.body_size is None and row.result_size is not None:
+        row = yield from results.complete_steps(row)
+    return row

@@ -18,7 +18,7 @@ BACKSTOP, FIRST_POLL, LAST_POLL = 15.0, 0.025, 0.5
 
 
 class Alarm(Protocol):
-    """What wakes one caller, in a thread or in an event loop."""
+    """An object that wakes one caller, in a thread or in an event loop."""
 
     def wake(self) -> None:
         """End the caller's wait, from any thread; must not block."""
@@ -40,13 +40,13 @@ class Ticket:
         self._alarm = alarm
         self._polled = FIRST_POLL
         self.subscription = subscription
-        #: What had been heard when it was opened.
+        #: The count of what had been heard when it was opened.
         self.opened = opened
         #: The job it waits for; ``None`` until ``bind``.
         self.seq: int | None = None
         #: Whether that job has ended.
         self.ended = False
-        #: How, as far as it was told: "1" completed, "2" failed, "3" cancelled, "" not told.
+        #: The end as it was told: "1" completed, "2" failed, "3" cancelled, "" not told.
         self.word = ""
         #: Whether its end will be told at all.
         self.told = True
@@ -94,7 +94,7 @@ class Ticket:
 
 
 class ReplyHub:
-    """Who waits for which jobs of one database, in this process. Made by ``get_hub``.
+    """The callers of this process who wait for jobs of one database. Made by ``get_hub``.
 
     Args:
         listener: of the database.
@@ -117,7 +117,7 @@ class ReplyHub:
 
     @property
     def waiting(self) -> int:
-        """How many callers wait."""
+        """The number of callers who wait."""
         return self._open
 
     def open(self, alarm: Alarm) -> Ticket:

@@ -5,31 +5,29 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from .. import engine, process
+from .. import engine, process, twins
 from ..engine import pool
 from ..engine.jobs import replies
-from ..engine.jobs.results import Status
+from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import MAX_BATCH
+from ..engine.operation import Steps, operation
 from ..exceptions import InvalidOption, JobCancelled, JobNotFound, MaxRetries, StorageError, WaitTimeout
+from .adding import add_jobs, written_job
+from .base import Handle, find_serializer, known_serializer, serializer_of, status_of
 from .calls import arun, run
 from .carrier import AsyncLane, shared_lane
-from .enqueue import written_job
 from .flush import ENQUEUE, LOOK, Call
 from .outcomes import Receipt, failure_of, result_of
 from .replies import LAST_POLL, Ticket, get_hub
-from .serializers import Serializer
-
-if TYPE_CHECKING:
-    from .queue import Queue
-
-T = TypeVar("T")
+from .serializers import JSON, Serializer
 
 #: Seconds that a caller waits at most.
 MAX_TIMEOUT = 86_400.0
@@ -49,13 +47,13 @@ class Requested(NamedTuple):
 
 
 class Caller:
-    """How a thread does what a conversation needs. Its twin for coroutines returns awaitables in place of values.
+    """The side of a conversation that a thread takes. Its twin for coroutines returns awaitables in place of values.
 
     Args:
         queue: the queue's handle.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Handle) -> None:
         self.queue = queue
         self._event = threading.Event()
 
@@ -69,11 +67,11 @@ class Caller:
 
     def request(self, job: engine.NewJob, channel: str) -> Any:
         """Enqueue the job, or join the one that holds its key."""
-        return run(self.queue.request(job, channel), self.queue.using)
+        return run(ask(self.queue, job, channel), self.queue.using)
 
     def reply(self, seq: int) -> Any:
         """Read how the job ended."""
-        return run(self.queue.reply(seq), self.queue.using)
+        return run(reply_of(self.queue, seq), self.queue.using)
 
     def ended(self, seqs: list[int]) -> Any:
         """Ask which jobs have ended."""
@@ -94,13 +92,13 @@ class Caller:
 
 
 class AsyncCaller(Caller):
-    """How a coroutine does it.
+    """The side of a conversation that a coroutine takes.
 
     Args:
         queue: the queue's handle.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Handle) -> None:
         self.queue = queue
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
@@ -129,13 +127,13 @@ class AsyncCaller(Caller):
     async def reply(self, seq: int) -> Any:
         row = await (await self.lane(LOOK)).put(Call(LOOK, seq))
         if row is not None and row.left_behind:
-            return await arun(self.queue.reply(seq), self.queue.using)
+            return await arun(reply_of(self.queue, seq), self.queue.using)
         return answer_of(row, await self.serializer())
 
     async def serializer(self) -> Serializer:
         """Return how the queue's payloads are written."""
-        known = self.queue.known_serializer()
-        return await arun(self.queue.serializer(), self.queue.using) if known is None else known
+        known = known_serializer(self.queue)
+        return await arun(find_serializer(self.queue), self.queue.using) if known is None else known
 
     async def lane(self, purpose: int) -> AsyncLane:
         """Return where the calls go: requests and replies of many callers are folded together."""
@@ -164,6 +162,29 @@ class AsyncCaller(Caller):
         await sync_to_async(work)()
 
 
+@operation
+def ask(queue: Handle, job: engine.NewJob, channel: str) -> Steps[Requested]:
+    """Enqueue a job whose end is told on ``channel``, or join the one that holds its key."""
+    serializer = yield from serializer_of(queue)
+    receipt = (yield from add_jobs(queue, [job._replace(reply_to=channel)], serializer, results=True))[0]
+    if receipt.status != "duplicate":
+        return Requested(receipt, True, receipt.status == "completed")
+    told = None if receipt.state == "failed" else (yield from replies.join(receipt.seq, channel).steps())
+    return Requested(receipt, bool(told), told is None)
+
+
+@operation
+def reply_of(queue: Handle, seq: int) -> Steps[tuple[Any] | None]:
+    """Read how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known.
+
+    Raises:
+        JobFailed, MaxRetries, JobCancelled: that is how it ended.
+    """
+    row = yield from status_of(queue, seq, INLINE_BYTES)
+    serializer = (yield from serializer_of(queue)) if row is not None and row.state == "completed" else JSON
+    return answer_of(None if row is None else (yield from complete_steps(row)), serializer)
+
+
 def answer_of(row: Status | None, serializer: Serializer) -> tuple[Any] | None:
     """Return how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known of it.
 
@@ -182,14 +203,14 @@ def answer_of(row: Status | None, serializer: Serializer) -> tuple[Any] | None:
 
 
 def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generator[Any, Any, Any]:
-    """Enqueue and wait: yields what the caller has to do (a thread has done it by then), is sent what came of it.
+    """Enqueue and wait: yields what the caller has to do, is sent what came of it.
 
     Listening begins before the job is enqueued, so no end is missed. A caller that is not told (the connection is lost,
     or there is none) looks by itself, and one caller's look serves all of the process.
     """
     deadline = time.monotonic() + check_timeout(timeout)
     queue = caller.queue
-    hidden = yield caller.in_transaction()
+    hidden = yield caller.in_transaction
     inline = process.switches.inline
     work = inline if inline is not None and (hidden or inline.always) else None
     if hidden and work is None:
@@ -202,8 +223,8 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generato
         return (yield from _run_here(caller, job, hub.channel, work, timeout))
     ticket = hub.open(caller)
     try:
-        yield caller.ready(ticket, min(READY_TIMEOUT, timeout))
-        asked: Requested = yield caller.request(job, hub.channel)
+        yield partial(caller.ready, ticket, min(READY_TIMEOUT, timeout))
+        asked: Requested = yield partial(caller.request, job, hub.channel)
         receipt = asked.receipt
         if receipt.status == "completed":
             return receipt.result
@@ -216,17 +237,17 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> Generato
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise WaitTimeout(receipt.key or receipt.seq, timeout)
-                yield caller.sleep(min(left, ticket.patience()))
+                yield partial(caller.sleep, min(left, ticket.patience()))
                 yield from _look(caller, ticket)
                 continue
             try:
-                answer = yield caller.reply(receipt.seq)
+                answer = yield partial(caller.reply, receipt.seq)
             except StorageError:
                 # The database is away: the caller's time is not over yet.
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-                yield caller.sleep(min(left, LAST_POLL))
+                yield partial(caller.sleep, min(left, LAST_POLL))
                 continue
             if answer is None:
                 raise _traceless(receipt, ticket.word)
@@ -241,13 +262,13 @@ def _run_here(
     caller: Caller, job: engine.NewJob, channel: str, work: process.Inline, timeout: float
 ) -> Generator[Any, Any, Any]:
     """Enqueue, run what is ready in place of a worker, and read how it ended: there is nothing to wait for."""
-    asked: Requested = yield caller.request(job, channel)
+    asked: Requested = yield partial(caller.request, job, channel)
     receipt = asked.receipt
     if receipt.status == "completed":
         return receipt.result
     if not asked.ended:
-        yield caller.inline(work)
-    answer = yield caller.reply(receipt.seq)
+        yield partial(caller.inline, work)
+    answer = yield partial(caller.reply, receipt.seq)
     if answer is None:
         raise _traceless(receipt, "")
     if answer[0] is PENDING:
@@ -262,7 +283,7 @@ def _look(caller: Caller, ticket: Ticket) -> Generator[Any, Any, None]:
     seqs = ticket.look_due()
     for start in range(0, len(seqs), MAX_BATCH):
         try:
-            ended = yield caller.ended(seqs[start : start + MAX_BATCH])
+            ended = yield partial(caller.ended, seqs[start : start + MAX_BATCH])
         except StorageError:
             # The database is away: the caller's time is not over yet.
             ticket.look_failed()
@@ -295,30 +316,13 @@ def check_timeout(timeout: float) -> float:
 
 def talk(caller: Caller, job: engine.NewJob, timeout: float) -> Any:
     """Carry out a conversation in a thread."""
-    steps = conversation(caller, job, timeout)
-    value: Any = None
-    try:
-        while True:
-            value = steps.send(value)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        steps.close()
+    return twins.run(conversation(caller, job, timeout), _take)
 
 
 async def atalk(caller: AsyncCaller, job: engine.NewJob, timeout: float) -> Any:  # noqa: ASYNC109  (it is told, not cancelled)
     """Carry out a conversation in a coroutine."""
-    steps = conversation(caller, job, timeout)
-    try:
-        awaited: Awaitable[Any] = steps.send(None)
-        while True:
-            try:
-                value = await awaited
-            except BaseException as error:  # noqa: BLE001  (the conversation decides, and cleans up)
-                awaited = steps.throw(error)
-            else:
-                awaited = steps.send(value)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        steps.close()
+    return await twins.arun(conversation(caller, job, timeout), _take)
+
+
+def _take(step: Callable[[], Any]) -> Any:
+    return step()

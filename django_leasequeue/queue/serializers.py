@@ -27,7 +27,7 @@ class Dumper(Protocol):
 
 
 class Serializer(NamedTuple):
-    """How a queue's payloads and results are written; ``dumps`` and ``loads`` are ``None`` for JSON."""
+    """A way to write a queue's payloads and results; ``dumps`` and ``loads`` are ``None`` for JSON."""
 
     name: str
     dumps: Callable[[Any], bytes] | None = None

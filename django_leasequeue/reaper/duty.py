@@ -1,4 +1,4 @@
-"""What a duty is: something that the leading reaper does again and again."""
+"""A duty: something that the leading reaper does again and again."""
 
 from __future__ import annotations
 

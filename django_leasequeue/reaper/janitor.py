@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import psycopg
+
 from .. import conf
 from ..engine.queues import stats
 from ..engine.upkeep import partitions
@@ -13,6 +15,10 @@ logger = logging.getLogger("django_leasequeue.reaper")
 
 #: Rows of one statement.
 BATCH = 5_000
+#: Milliseconds to wait for a lock: less than PostgreSQL's ``deadlock_timeout`` (1 s): after it a vacuum is cancelled.
+LOCK_TIMEOUT_MS = 200
+#: Results of the highest numbers in which the heads of queues are looked for.
+NEWEST_RESULTS = 20_000
 
 
 def keep_partitions(turn: Turn) -> None:
@@ -45,8 +51,28 @@ def expire_workers(turn: Turn) -> None:
 
 def tidy(turn: Turn) -> None:
     """Remove floors that higher ones have followed, and ranks that are there twice."""
-    while max(turn.fetch("floor_tidy", {"size": BATCH})[0]) == BATCH:
-        pass
+    floors = ranks = BATCH
+    while BATCH in (floors, ranks):
+        ((floors, ranks),) = turn.fetch("floor_tidy", {"size": BATCH})
+
+
+def note_heads(turn: Turn) -> None:
+    """Note the highest number of queues that keep results; with the results it would be forgotten."""
+    turn.fetch("heads", {"look": NEWEST_RESULTS})
+
+
+def summarize(turn: Turn) -> None:
+    """Sum up what the log's BRIN indexes do not know yet.
+
+    A log that is only written to is vacuumed when a fifth of a partition is new: reads of the last hour walked over
+    all of that for each piece that they wanted (measured: 1.9 s instead of 0.2 s with 400,000 new events).
+    """
+    try:
+        with turn.transaction():
+            turn.fetch("event_summarize", {"lock_timeout": LOCK_TIMEOUT_MS})
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedObject, psycopg.errors.UndefinedTable) as error:
+        # A vacuum is there, or a partition has just gone.
+        logger.debug("The lease log's indexes are summed up later: %s", error)
 
 
 class Census:
@@ -83,13 +109,14 @@ class Census:
             self._orphans.update(queue_id for (queue_id,) in turn.fetch("orphan_queues", {"size": 100}))
         while self._orphans:
             queue_id = min(self._orphans)
-            while turn.fetch("orphans", {"queue": queue_id, "size": BATCH})[0][0]:
-                pass
+            gone = 1
+            while gone:
+                ((gone,),) = turn.fetch("orphans", {"queue": queue_id, "size": BATCH})
             if self._searched[0] != queue_id:
                 self._searched = (queue_id, 0)
             while (after := self._searched[1]) is not None:
-                params = {"queue": queue_id, "after": after, "size": BATCH}
-                self._searched = (queue_id, turn.fetch("orphan_jobs", params)[0][0])
+                ((after, gone),) = turn.fetch("orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH})
+                self._searched = (queue_id, after)
             self._searched = (0, None)
             self._orphans.discard(queue_id)
             logger.info("Removed the jobs of queue number %s, which is gone", queue_id)

@@ -136,12 +136,12 @@ class Election:
     def _try(self) -> bool:
         assert self._candidate is not None
         if not self._pooled:
-            return _leads(self._executor().fetch("reaper_lead", {**LOCK, "session": True})[0][0])
+            ((leads,),) = self._executor().fetch("reaper_lead", {**LOCK, "session": True})
+            return _leads(leads)
         # The simple protocol: in the other one the finished statement keeps its snapshot, and that holds vacuum back.
         with psycopg.ClientCursor(self._candidate) as cursor:
-            row = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchone()
-        assert row is not None
-        return _leads(row[0])
+            ((leads,),) = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchall()
+        return _leads(leads)
 
     def _executor(self) -> ConnectionExecutor:
         assert self._candidate is not None

@@ -15,8 +15,8 @@ from django.db import close_old_connections, connections
 
 from .. import conf
 from ..engine import clock
+from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from ..notify.session import WakeUpPipe
-from ..outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from .duty import Duty, OutOfTime, Turn, registered
 from .leader import Election
 from .standard import standard_duties
@@ -31,7 +31,7 @@ REST = 1.0
 
 @dataclass(slots=True)
 class _Schedule:
-    """When a duty has its next turn."""
+    """The time of a duty's next turn."""
 
     duty: Duty
     next_at: float = float("-inf")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .duty import Duty
-from .janitor import Census, expire_samples, expire_workers, keep_partitions, tidy
+from .janitor import Census, expire_samples, expire_workers, keep_partitions, note_heads, summarize, tidy
+from .large import LargeObjects
 from .recurring.duty import RecurringDuty
-from .summaries import summarize
 from .triage import operations
 from .upkeep import Expiry, Floors, expire_results, promote, sweep
 
@@ -22,10 +22,12 @@ def standard_duties() -> list[Duty]:
         Duty("operations", operations, 0.5),
         Duty("results", expire_results, 5.0),
         Duty("samples", census.sample, 30.0),
+        Duty("heads", note_heads, 10.0),
         Duty("partitions", keep_partitions, 60.0),
         Duty("summaries", summarize, 60.0),
         Duty("sample_retention", expire_samples, 300.0),
         Duty("workers", expire_workers, 60.0),
         Duty("tidy", tidy, 30.0),
+        Duty("large", LargeObjects(), 10.0),
         Duty("orphans", census.clear_up, 3_600.0),
     ]

@@ -1,19 +1,18 @@
-"""How the queues of a database are doing: the reaper, workers, queues, the lease log, and what deserves attention."""
+"""The health of a database's queues: the reaper, workers, queues, the lease log, and what deserves attention."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import engine
 from ..engine import ConnectionExecutor
+from ..engine.limits import WORKER_LEASE
 from ..engine.pool import connect
 from ..engine.upkeep import partitions
 from .leader import LOCK
 
-#: Seconds after which a worker that was not seen counts as gone.
-WORKER_SILENT = 60
 #: Seconds that a recurring task may be late.
 TICK_LATE = 60
 #: Seconds after which an open transaction deserves a word: it keeps PostgreSQL from cleaning up.
@@ -56,6 +55,17 @@ class RecurringLine:
     last_tick_at: datetime | None
     next_tick_at: datetime | None
     late: float | None
+
+
+class _Server(NamedTuple):
+    """A row of ``server_status``: the server, its oldest transaction (seconds, process id, application), the jobs."""
+
+    version: str
+    oldest_transaction: float | None
+    pid: int | None
+    application: str | None
+    job_bytes: int
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +115,22 @@ def look(using: str, *, project: str = "", size: int = 50) -> Status:
     """
     with connect(using) as connection:
         executor = ConnectionExecutor(connection)
-        ((server, age, _pid, application, job_bytes, _jobs),) = executor.fetch("server_status", {})
-        leaders = [Leader(*row[:3]) for row in executor.fetch("reaper_leader", LOCK)]
+        server = _Server._make(*executor.fetch("server_status", {}))
+        leaders = [Leader(pid, address, since) for pid, address, since, _ in executor.fetch("reaper_leader", LOCK)]
         lines = executor.run(engine.list_queues(project=project, size=size))
         counts = executor.run(engine.counts_of([line.name for line in lines], project=project))
-        workers = [WorkerLine(*row) for row in executor.fetch("worker_list", {"size": size})]
+        workers = [WorkerLine(*row) for row in executor.fetch("worker_list", {"size": size, "lease": WORKER_LEASE})]
         recurring = [RecurringLine(*row) for row in executor.fetch("recurring_status", {"size": size})]
         log = _log(connection)
         totals = executor.run(engine.totals(size=size))
     leader = leaders[0] if leaders else None
     found = Status(
         using,
-        server,
+        server.version,
         leader,
-        age,
-        application or None,
-        job_bytes,
+        server.oldest_transaction,
+        server.application or None,
+        server.job_bytes,
         totals,
         [counts[line.name] for line in lines if line.name in counts],
         workers,
@@ -147,10 +157,10 @@ def _problems(status: Status) -> list[str]:
     problems = []
     if status.leader is None:
         problems.append("No reaper leads: start a worker, or 'manage.py runreaper'.")
-    silent = [worker.node for worker in status.workers if worker.seen > WORKER_SILENT]
+    silent = [worker.node for worker in status.workers if worker.state == "gone"]
     if silent:
-        problems.append(f"Not seen for more than {WORKER_SILENT} s: {', '.join(silent)}.")
-    if not any(worker.seen <= WORKER_SILENT for worker in status.workers) and any(q.ready for q in status.queues):
+        problems.append(f"Not seen for more than {WORKER_LEASE} s: {', '.join(silent)}.")
+    if len(silent) == len(status.workers) and any(queue.ready for queue in status.queues):
         problems.append("Jobs are ready, and no worker has been seen: start 'manage.py runworker'.")
     late = [line.name for line in status.recurring if line.enabled and (line.late or 0) > TICK_LATE]
     if late:

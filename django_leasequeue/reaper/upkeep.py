@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -26,9 +26,9 @@ FULL_LOOK = timedelta(minutes=1)
 IDLE = timedelta(seconds=1)
 
 
-def _groups(rows: list[tuple[int, ...]]) -> list[list[int]]:
+def _groups(queue_ids: Iterable[int]) -> list[list[int]]:
     """Return the queues in groups, in another order each time, so that a large one does not starve the others."""
-    ids = [row[0] for row in rows]
+    ids = list(queue_ids)
     random.shuffle(ids)
     return [ids[start : start + GROUP] for start in range(0, len(ids), GROUP)]
 
@@ -47,14 +47,21 @@ def _run(turn: Turn, make: Callable[[list[int]], Operation[Any]], ids: list[int]
 
 def sweep(turn: Turn) -> None:
     """Bring back the jobs of expired leases, in every queue that has any."""
-    for ids in _groups(turn.fetch("due_leases")):
+    for ids in _groups(queue_id for (queue_id,) in turn.fetch("due_leases")):
         _run(turn, engine.sweep, ids)
 
 
 def promote(turn: Turn) -> None:
     """Make due delayed jobs ready, in every queue that has any."""
-    for ids in _groups(turn.fetch("due_delayed")):
+    for ids in _groups(queue_id for (queue_id,) in turn.fetch("due_delayed")):
         _run(turn, engine.promote, ids)
+
+
+class _Expired(NamedTuple):
+    """A row of ``due_expired``: a queue with something past its time; the first one only says when the look was."""
+
+    queue_id: int
+    at: datetime
 
 
 class Expiry:
@@ -73,11 +80,11 @@ class Expiry:
         if full:
             self._since, self._full_at = None, engine.clock.now()
         since, self._since = self._since, None
-        (_, now), *rows = turn.fetch("due_expired", {"since": since})
-        for ids in _groups(rows):
+        looked, *due = map(_Expired._make, turn.fetch("due_expired", {"since": since}))
+        for ids in _groups(row.queue_id for row in due):
             _run(turn, engine.expire, ids)
         # Reached only when nothing is left.
-        self._since = now
+        self._since = looked.at
 
 
 def expire_results(turn: Turn) -> None:
@@ -91,7 +98,7 @@ class Floors:
 
     def __init__(self) -> None:
         self._proposals = Proposals()
-        self._ready: list[tuple[int, int, int, int, int]] | None = None
+        self._ready: list[tuple[int, int, int, int]] | None = None
         self._idle_since: datetime | None = None
 
     def __call__(self, turn: Turn) -> None:
@@ -99,6 +106,8 @@ class Floors:
         if self._idle_since is not None and timedelta(0) <= now - self._idle_since < IDLE:
             return
         seen = turn.run(engine.advance_floors(self._proposals))
-        ready = [floor[:5] for floor in seen if floor.kind == FloorKind.READY]
+        ready = [
+            (floor.queue_id, floor.rank, floor.value, floor.low) for floor in seen if floor.kind == FloorKind.READY
+        ]
         self._idle_since = now if ready == self._ready else None
         self._ready = ready

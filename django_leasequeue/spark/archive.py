@@ -41,7 +41,7 @@ _SUMMED = ("id", "txid", "seq", "kind")
 
 
 class ArchiveDiffers(LeaseQueueError):
-    """What was written is not what the database holds; the slice stays unverified and is written anew."""
+    """The archive differs from what the database holds; the slice stays unverified and is written anew."""
 
 
 def archive(

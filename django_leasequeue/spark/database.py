@@ -1,4 +1,4 @@
-"""Where the database is: found out once on the driver, carried to the tasks, never printed."""
+"""The address of the database: found out once on the driver, carried to the tasks, never printed."""
 
 from __future__ import annotations
 

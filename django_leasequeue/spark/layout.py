@@ -1,4 +1,4 @@
-"""Where things are in the lake. A path is local, ``s3a://``, ``gs://`` ...: whatever the site's Spark can open."""
+"""The paths of things in the lake. A path is local, ``s3a://``, ``gs://`` ...: whatever the site's Spark can open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ BRONZE = (
     " claim bigint, deadline timestamp, deliveries int, waited int, ran int, event string, node string, name string,"
     " detail string"
 )
-SILVER = ("attempts", "jobs")
 #: Options of Parquet. Numbers and times that hardly repeat: to try a dictionary for them made reading 5 million events
 #: and writing them a quarter dearer (26 against 21 CPU seconds), and the files larger (70 against 55 MB).
 PLAIN = {
@@ -55,11 +54,11 @@ class Lake:
         return self.path("gold", name)
 
     def checkpoint(self, name: str) -> str:
-        """What a stream remembers."""
+        """Return the path of what a stream remembers."""
         return self.path("_checkpoints", name)
 
     def exists(self, path: str) -> bool:
-        """Whether Spark finds something to read there."""
+        """Return whether Spark finds something to read there."""
         return self.read_or_none(path) is not None
 
     def read(self, path: str) -> DataFrame:

@@ -29,7 +29,7 @@ class PipelineFailed(LeaseQueueError):
 
 
 class Ran(NamedTuple):
-    """What a run did: events read, days of silver rewritten, gold tables written, seconds by step."""
+    """The outcome of a run: events read, days of silver rewritten, gold tables written, seconds by step."""
 
     events: int
     days: int

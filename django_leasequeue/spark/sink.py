@@ -47,6 +47,8 @@ SPECIAL = {
 _COPIED = tuple(SPECIAL)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NULL = "\\N"
+#: JSON text that begins so is the engine's reference to a large payload; no other has a space in front.
+_REFERENCE = ' {"$large":'
 #: Bytes of key, tag and name (engine/limits.py); of one payload unless maxPayloadBytes says otherwise, and at most.
 _SHORT = {"key": 1_024, "tag": 256, "name": 1_024, "queue": 255, "reply_to": 255}
 MAX_PAYLOAD_BYTES = 1_048_576
@@ -58,11 +60,11 @@ REPLAYED = 1_000
 
 
 class WriteBroken(LeaseQueueError):
-    """What the tasks wrote is not there any more; nothing was enqueued, write again."""
+    """Parts that the tasks wrote are not there any more; nothing was enqueued, write again."""
 
 
 class Part(WriterCommitMessage):
-    """What one task staged."""
+    """The part that one task staged."""
 
     def __init__(self, part: str, rows: int, query: str | None) -> None:
         self.part = part
@@ -83,7 +85,7 @@ def _json(value: Any) -> Any:
 
 
 class Sink:
-    """What both writers share; the part before the commit runs in the tasks."""
+    """Base of both writers; the part before the commit runs in the tasks."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -321,6 +323,10 @@ def _text(name: str, value: str, largest: int) -> str:
         size = len(value.encode())
         if not 0 < size <= _SHORT[name]:
             raise InvalidOption(f"Column {name!r} must be 1 to {_SHORT[name]} bytes; one value has {size}.")
+    if name == "data" and value.startswith(_REFERENCE):
+        raise InvalidOption(
+            "Column 'data' holds a reference to a large payload, which Spark does not read: retry or redrive the jobs."
+        )
     if name in {"data", "meta"} and len(value) * 4 > largest and len(value.encode()) > largest:
         raise _too_large(name, largest)
     return value.translate(_ESCAPES)

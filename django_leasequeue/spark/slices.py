@@ -1,4 +1,4 @@
-"""Which rows each task reads: physical slices of a table for a batch read, slices of the event order for a stream.
+"""The rows that each task reads: physical slices of a table for a batch read, slices of the event order for a stream.
 
 The lease log has no btree (it would cost 30 MB a million rows), so a slice is a range of pages, or a range of
 ``(txid, id)`` that the BRIN index on ``txid`` narrows. A row holds the events of up to a thousand jobs; slices are of

@@ -30,7 +30,7 @@ _JOBWISE = 1_048_576
 
 
 class Slice(InputPartition):
-    """What one task reads: where, and the whole statement."""
+    """The part that one task reads: where, and the whole statement."""
 
     def __init__(self, query: str, snapshot: str | None = None, channel: str | None = None) -> None:
         self.query = query

@@ -1,4 +1,4 @@
-"""What the database knows of its lake: consumers and their lag, the horizon's age, the archive. Needs no Spark."""
+"""The lake as its database knows it: consumers and their lag, the horizon's age, the archive. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..models import LakeConsumer, LakeFigure, LakeSlice
 
 
 class HorizonAge(NamedTuple):
-    """How far readers of the lease log may read, how old the oldest running transaction is, and whose it is."""
+    """The end up to which the lease log may be read: the age and the owner of the oldest running transaction."""
 
     horizon: int
     seconds: float

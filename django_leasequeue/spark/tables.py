@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from ..exceptions import InvalidOption
 
-#: Spark's DDL word of a column type -> the words under which a schema may name it.
-TYPES = ("bigint", "int", "smallint", "string", "timestamp", "binary", "array<bigint>", "array<int>")
-
 EVENT_KINDS = {
     1: "enqueued",
     2: "claimed",
@@ -161,7 +158,7 @@ _ERRORS = "leasequeue_errors(r.seq)::text END"
 
 
 def _of_letter(column: str, attempt: str) -> str:
-    """What a dead letter, also one that was moved, says of its failure; else the newest attempt."""
+    """Return what a dead letter, also one that was moved, says of its failure; else the newest attempt."""
     return (
         f"CASE WHEN r.flags & {_LETTER | _FAILED} <> 0 THEN COALESCE("  # nosec  # B608: of constants
         f"(SELECT d.{column} FROM leasequeue_deadletter d WHERE d.seq = r.seq),"

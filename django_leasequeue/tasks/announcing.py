@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
+from ..twins import Steps, either
 from ..worker.handler import EndingName, JobControl
 from . import signals
 from .api import Task, TaskResult, TaskResultStatus
@@ -25,7 +27,7 @@ _OURS = {
     "dead": job_signals.failed,
 }
 
-#: How many errors wait for the signal at most. Those of jobs whose lease was lost meanwhile are never fetched.
+#: Errors that wait for the signal at most. Those of jobs whose lease was lost meanwhile are never fetched.
 _MAX_KEPT = 256
 
 
@@ -55,25 +57,18 @@ class Announcer:
         self._node = ""
         self._errors: dict[tuple[int, int], BaseException] = {}
 
-    def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> None:
-        """Send that a task is about to run, in this thread."""
+    def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None]:
+        """Send that a task is about to run, in the thread or the event loop that runs it."""
         self._node = control.node
         if job_signals.started.receivers:
-            job_signals.send(job_signals.started, **self._about(job), job=job, node=control.node)
-        if signals.started.has_receivers():
-            signals.started.send(entry.sender, self.running_result(entry, job, control.node))
-        elif signals.started.is_logged():
-            signals.started.log(sender=entry.sender, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
-
-    async def astarted(self, entry: Entry, job: LeasedJob, control: JobControl) -> None:
-        """Send that a task is about to run, in this event loop."""
-        self._node = control.node
-        if job_signals.started.receivers:
-            await job_signals.started.asend_robust(sender=None, **self._about(job), job=job, node=control.node)
-        if signals.started.has_receivers():
-            await signals.started.asend(entry.sender, self.running_result(entry, job, control.node))
-        elif signals.started.is_logged():
-            signals.started.log(sender=entry.sender, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
+            send = partial(job_signals.started.asend_robust, sender=None)
+            about = {**self._about(job), "job": job, "node": control.node}
+            yield either(partial(job_signals.send, job_signals.started, **about), partial(send, **about))
+        started = signals.started
+        if started.has_receivers():
+            yield either(started.send, started.asend, entry.sender, self.running_result(entry, job, control.node))
+        elif started.is_logged():
+            started.log(sender=entry.sender, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
 
     def keep_error(self, job: LeasedJob, error: BaseException) -> None:
         """Keep a task's last error until its end is stored: receivers find it as the current exception."""

@@ -6,6 +6,7 @@ Django is still loading its apps.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 import django
@@ -13,7 +14,8 @@ import django
 P = ParamSpec("P")
 T = TypeVar("T")
 
-if TYPE_CHECKING or django.VERSION < (6, 0):
+# A type checker does not know Django's version. Django 6 needs Python 3.12: there it takes ``django.tasks``.
+if (TYPE_CHECKING and sys.version_info < (3, 12)) or (not TYPE_CHECKING and django.VERSION < (6, 0)):
     from django_tasks import signals as task_signals
     from django_tasks import task_backends
     from django_tasks.backends.base import BaseTaskBackend
@@ -30,6 +32,7 @@ if TYPE_CHECKING or django.VERSION < (6, 0):
         TaskResultStatus,
     )
     from django_tasks.base import Task as GenericTask
+    from django_tasks.base import TaskResult as GenericTaskResult
     from django_tasks.exceptions import (
         InvalidTaskError as InvalidTask,
     )
@@ -66,6 +69,11 @@ else:
 
         __slots__ = ()
 
+    class GenericTaskResult(TaskResult, Generic[T]):
+        """Django's ``TaskResult`` with the type parameter of the backport."""
+
+        __slots__ = ()
+
     TASKS_LOGGER = "django.tasks"
 
 __all__ = [
@@ -77,6 +85,7 @@ __all__ = [
     "TASK_MIN_PRIORITY",
     "BaseTaskBackend",
     "GenericTask",
+    "GenericTaskResult",
     "InvalidTask",
     "P",
     "T",

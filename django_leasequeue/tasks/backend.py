@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.core import checks as django_checks
+from django.db import transaction
 
 from .. import engine
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, InvalidOption
-from . import jobs, results, signals
+from ..twins import Steps, arun, either, run
+from . import after_commit, arguments, jobs, results, signals
 from . import options as backend_options
 from .api import (
     TASK_MAX_PRIORITY,
@@ -28,6 +31,7 @@ from .ids import new_end
 from .registry import check_findable
 from .task import Call, LeaseQueueTask
 from .times import local
+from .waiting import LeaseQueueTaskResult
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
@@ -53,7 +57,8 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     A task runs at least once, is retried with backoff, and becomes a dead letter when its attempts are used up. One
     that is enqueued inside ``transaction.atomic()`` exists if and when that commits: ``transaction.on_commit`` is not
-    needed.
+    needed. Where the jobs are in another database than the caller's data, the task is enqueued when the transaction of
+    the data commits (``LEASEQUEUE["ENQUEUE_AFTER_COMMIT_OF"]``).
 
     Args:
         alias: key of the backend in ``TASKS``.
@@ -107,25 +112,20 @@ class LeaseQueueBackend(BaseTaskBackend):
             kwargs: keyword arguments: JSON.
 
         Returns:
-            The result, with status ``READY``.
+            The result, with status ``READY``. Its ``enqueued_at`` is ``None`` while it waits for the commit of data in
+            another database.
 
         Raises:
             InvalidTask: the backend does not accept the task, or no worker would find it by its name.
-            TypeError: an argument has a type that JSON does not have.
+            TypeError: the task does not take these arguments, or one has a type that JSON does not have.
             ValueError: an argument has a value that JSON cannot hold, or is too large (``PayloadTooLarge``).
             QueueNotFound: the queue is missing and may not be made.
         """
-        prepared = self._prepare(task, args, kwargs, self._accept(task))
-        self._submit([prepared])
-        _announce(type(self), prepared.result)
-        return prepared.result
+        return run(self._enqueue([(task, args, kwargs)], waits=True))[0]
 
     async def aenqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """See ``enqueue``. It runs on an async connection of its own, not in a transaction of the caller."""
-        prepared = self._prepare(task, args, kwargs, self._accept(task))
-        await self._asubmit([prepared])
-        await _aannounce(type(self), prepared.result)
-        return prepared.result
+        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
+        return (await arun(self._enqueue([(task, args, kwargs)], waits=False)))[0]
 
     def enqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
         """Enqueue many calls at once: all or none of a database, in the caller's transaction if there is one.
@@ -140,21 +140,11 @@ class LeaseQueueBackend(BaseTaskBackend):
             BatchTooLarge: there are more.
             InvalidTask, TypeError, ValueError, QueueNotFound: as ``enqueue``; nothing was enqueued.
         """
-        prepared = self._prepare_many(calls)
-        self._submit(prepared)
-        if signals.enqueued.has_receivers() or signals.enqueued.is_logged():
-            for item in prepared:
-                _announce(type(self), item.result)
-        return [item.result for item in prepared]
+        return run(self._enqueue(calls, waits=True))
 
     async def aenqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
-        """See ``enqueue_many``. It runs on an async connection of its own, not in a transaction of the caller."""
-        prepared = self._prepare_many(calls)
-        await self._asubmit(prepared)
-        if signals.enqueued.has_receivers() or signals.enqueued.is_logged():
-            for item in prepared:
-                await _aannounce(type(self), item.result)
-        return [item.result for item in prepared]
+        """Async twin of ``enqueue_many``: on an async connection of its own, not in a transaction of the caller."""
+        return await arun(self._enqueue(calls, waits=False))
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """Return what is known of a task by the id of its result.
@@ -169,25 +159,59 @@ class LeaseQueueBackend(BaseTaskBackend):
             TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
             TaskNotFound: it is there, but its task is not any more.
         """
-        key = _key(result_id)
-        for database in self._databases():
-            row = engine.run(jobs.find(key, self.config.project), database)
-            if row is not None:
-                return results.result_of_row(key, row, self.alias)
-        raise _missing(key)
+        return run(self._find(result_id))
 
     async def aget_result(self, result_id: str) -> TaskResult[Any]:
-        """See ``get_result``."""
-        key = _key(result_id)
-        for database in self._databases():
-            row = await engine.arun(jobs.find(key, self.config.project), database)
-            if row is not None:
-                return results.result_of_row(key, row, self.alias)
-        raise _missing(key)
+        """Async twin of ``get_result``."""
+        return await arun(self._find(result_id))
+
+    def database_of(self, task: Task[..., Any]) -> str:
+        """Return the alias of the database for a task's jobs."""
+        return self.config.database or routing.alias_of(self.config.project, task.queue_name)
 
     def check(self, **kwargs: Any) -> Iterable[django_checks.CheckMessage]:
         """Return what is wrong with this backend's settings: checks ``leasequeue.tasks.E001`` and following."""
         return list(backend_options.check(self.alias, self.params))
+
+    # The bodies of the methods above
+
+    def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[list[TaskResult[Any]]]:
+        """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
+        prepared = self._prepare_many(calls)
+        for database, queues in _group(prepared).items():
+            data = after_commit.awaited(database) if waits else None
+            if data is None:
+                yield from self._store(database, queues)
+                continue
+            known = {name: [_with_known_id(item) for item in items] for name, items in queues.items()}
+            jobs.check(_jobs(known), self.config)
+            transaction.on_commit(partial(self._store_now, database, known), using=data)
+        return [item.result for item in prepared]
+
+    def _store(self, database: str, queues: _Queues) -> Steps[None]:
+        answers = yield either(engine.run, engine.arun, jobs.submit(_jobs(queues), self.config), database)
+        _note_times(queues, answers)
+        sender, told, logged = type(self), signals.enqueued.has_receivers(), signals.enqueued.is_logged()
+        if not (told or logged):
+            return
+        for result in (item.result for items in queues.values() for item in items):
+            if told:
+                yield either(signals.enqueued.send, signals.enqueued.asend, sender, result)
+            else:
+                signals.enqueued.log(sender=sender, task_result=result)
+
+    def _store_now(self, database: str, queues: _Queues) -> None:
+        run(self._store(database, queues))
+
+    def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
+        key = _key(result_id)
+        for database in self._databases():
+            row: results.ResultRow | None = yield either(
+                engine.run, engine.arun, jobs.find(key, self.config.project), database
+            )
+            if row is not None:
+                return results.result_of_row(key, row, self.alias)
+        raise _missing(key)
 
     def _prepare_many(self, calls: Iterable[Call]) -> list[_Prepared]:
         prepared: list[_Prepared] = []
@@ -212,29 +236,16 @@ class LeaseQueueBackend(BaseTaskBackend):
             except TaskNotFound as error:
                 raise InvalidTask(f"No worker could run this task. {error}") from error
             _findable.add(path)
-        return self.config.database or routing.alias_of(self.config.project, task.queue_name)
+        return self.database_of(task)
 
     def _prepare(
         self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], database: str
     ) -> _Prepared:
+        arguments.check(task, args, kwargs)
         result = _new_result(task, args, kwargs, self.alias)
         # The job's number is the other half of the id: the database gives it.
         job = jobs.new_job(task, new_end(), result.args, result.kwargs, self.alias)
         return _Prepared(result, job, task.queue_name, database)
-
-    def _submit(self, prepared: Sequence[_Prepared]) -> None:
-        from .. import engine
-
-        for database, queues in _group(prepared).items():
-            answers = engine.run(jobs.submit(_jobs(queues), self.config), database)
-            _note_times(queues, answers)
-
-    async def _asubmit(self, prepared: Sequence[_Prepared]) -> None:
-        from .. import engine
-
-        for database, queues in _group(prepared).items():
-            answers = await engine.arun(jobs.submit(_jobs(queues), self.config), database)
-            _note_times(queues, answers)
 
     def _databases(self) -> list[str]:
         """Return the aliases of the databases in which results of this backend may be."""
@@ -260,16 +271,23 @@ def _jobs(queues: _Queues) -> dict[str, list[engine.NewJob]]:
     return {name: [item.job for item in items] for name, items in queues.items()}
 
 
+def _with_known_id(item: _Prepared) -> _Prepared:
+    job = after_commit.with_known_id(item.job)
+    object.__setattr__(item.result, "id", job.key)
+    return item._replace(job=job)
+
+
 def _note_times(queues: _Queues, answers: Mapping[str, Sequence[engine.Enqueued]]) -> None:
     for name, items in queues.items():
         for item, answer in zip(items, answers[name], strict=True):
-            object.__setattr__(item.result, "id", engine.make_id(answer.seq, item.job.id_end or ""))
+            if item.job.id_end is not None:
+                object.__setattr__(item.result, "id", engine.make_id(answer.seq, item.job.id_end))
             object.__setattr__(item.result, "enqueued_at", local(answer.created_at))
 
 
 def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], alias: str) -> TaskResult[Any]:
     try:
-        return TaskResult(
+        return LeaseQueueTaskResult(
             task=task,
             id="",
             status=TaskResultStatus.READY,
@@ -289,20 +307,6 @@ def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
             f"The arguments of {task.module_path} must be JSON: {error}. Give the ids of objects, and dates and"
             " decimals as text."
         ) from error
-
-
-def _announce(sender: type, result: TaskResult[Any]) -> None:
-    if signals.enqueued.has_receivers():
-        signals.enqueued.send(sender, result)
-    elif signals.enqueued.is_logged():
-        signals.enqueued.log(sender=sender, task_result=result)
-
-
-async def _aannounce(sender: type, result: TaskResult[Any]) -> None:
-    if signals.enqueued.has_receivers():
-        await signals.enqueued.asend(sender, result)
-    elif signals.enqueued.is_logged():
-        signals.enqueued.log(sender=sender, task_result=result)
 
 
 def _key(result_id: Any) -> str:

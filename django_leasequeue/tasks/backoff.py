@@ -75,7 +75,7 @@ _FORMULAS: dict[str, Callable[[Backoff, int], float]] = {
 #: that the task is not tried again.
 BackoffFunction = Callable[[BaseException, "TaskResult[Any]"], "float | timedelta | None"]
 
-#: What ``@task(backoff=...)`` takes: seconds, seconds for each attempt (the last one repeats), the name of a kind, a
+#: Values that ``@task(backoff=...)`` takes: seconds, seconds for each attempt (the last repeats), the name of a kind, a
 #: ``Backoff``, or a function.
 BackoffLike = float | timedelta | Sequence[float] | str | Backoff | BackoffFunction
 

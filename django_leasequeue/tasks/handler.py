@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from .. import conf
+from .. import twins
 from ..engine import Failure, LeasedJob, codec
 from ..engine.dead.fingerprint import fingerprint
+from ..engine.large.writing import result_limit
 from ..exceptions import InvalidOption
 from ..worker.handler import EndingName, GiveUp, JobControl, Retry
 from . import backoff as backoffs
@@ -69,34 +72,20 @@ class TaskHandler:
             ResultNotSerializable: it returned something else than JSON.
             BaseException: whatever the task raised.
         """
-        entry = self._entry(job)
-        token = running.set(control)
-        try:
-            self._announcer.started(entry, job, control)
-            data = job.data_json
-            if data is None and not entry.takes_context:
-                value = entry.func()
-            else:
-                args, kwargs = _arguments(data)
-                if entry.takes_context:
-                    args = [self._context(entry, job, control), *args]
-                value = entry.func(*args, **kwargs)
-        finally:
-            running.reset(token)
+        entry, job = self._entry(job), job.loaded()
+        with _control(control):
+            twins.run(self._announcer.started(entry, job, control))
+            args, kwargs = self._arguments(entry, job, control)
+            value = entry.func(*args, **kwargs)
         return None if value is None else result_json(entry.path, value)
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run an async task; see ``run``."""
-        entry = self._entry(job)
-        token = running.set(control)
-        try:
-            await self._announcer.astarted(entry, job, control)
-            args, kwargs = _arguments(job.data_json)
-            if entry.takes_context:
-                args = [self._context(entry, job, control), *args]
+        entry, job = self._entry(job), await job.aloaded()
+        with _control(control):
+            await twins.arun(self._announcer.started(entry, job, control))
+            args, kwargs = self._arguments(entry, job, control)
             value = await entry.func(*args, **kwargs)
-        finally:
-            running.reset(token)
         return None if value is None else result_json(entry.path, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
@@ -148,8 +137,12 @@ class TaskHandler:
         meta = job.meta
         return meta if isinstance(meta, dict) else {}
 
-    def _context(self, entry: Entry, job: LeasedJob, control: JobControl) -> LeaseQueueContext:
-        return LeaseQueueContext(task_result=self._announcer.running_result(entry, job, control.node), control=control)
+    def _arguments(self, entry: Entry, job: LeasedJob, control: JobControl) -> tuple[Any, Any]:
+        args, kwargs = _arguments(job.data_json)
+        if entry.takes_context:
+            result = self._announcer.running_result(entry, job, control.node)
+            args = [LeaseQueueContext(task_result=result, control=control), *args]
+        return args, kwargs
 
     def _verdict(self, job: LeasedJob, error: BaseException, failure: Failure) -> Retry | GiveUp:
         if isinstance(error, FailForGood):
@@ -179,6 +172,16 @@ class TaskHandler:
             return _retry(backoffs.fixed_delay(policy, job.deliveries))
         delay = policy(error, self._announcer.failed_result(entry, job, failure))
         return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
+
+
+@contextmanager
+def _control(control: JobControl) -> Iterator[None]:
+    """Make ``current()`` return the control of the job that runs here."""
+    token = running.set(control)
+    try:
+        yield
+    finally:
+        running.reset(token)
 
 
 def _retry(seconds: float) -> Retry:
@@ -213,11 +216,11 @@ def result_json(path: str, value: Any) -> str:
         raise ResultNotSerializable(
             f"{path} returned an object of type {type(value).__name__} that cannot be kept as its result: {error}"
         ) from error
-    limit = conf.settings.MAX_RESULT_BYTES
+    limit = result_limit()
     if len(text) * 4 > limit and len(text.encode()) > limit:
         raise ResultNotSerializable(
             f"{path} returned more than {limit} bytes. Keep it elsewhere and return a reference, or raise"
-            " LEASEQUEUE['MAX_RESULT_BYTES']."
+            " LEASEQUEUE['MAX_RESULT_BYTES'] (with LEASEQUEUE['LARGE']: its MAX_BYTES)."
         )
     return text
 

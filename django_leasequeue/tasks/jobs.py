@@ -7,6 +7,8 @@ from datetime import UTC
 from typing import Any
 
 from .. import conf, engine
+from ..engine.jobs import replies, results
+from ..engine.large import reading
 from ..engine.operation import BEGIN, Steps, operation
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import make_declared
@@ -17,6 +19,9 @@ from .options import BackendOptions
 from .results import ResultRow
 from .task import LeaseQueueTask
 from .times import aware
+
+#: Where a row has what may stand in a storage.
+_DATA, _VALUE = reading.Columns("data", None), reading.Columns("value", None)
 
 
 def new_job(
@@ -94,6 +99,22 @@ def submit(
     return answers
 
 
+def check(queues: Mapping[str, Sequence[engine.NewJob]], options: BackendOptions) -> None:
+    """Refuse jobs that ``submit`` would refuse for what they are, without asking the database.
+
+    Args:
+        queues: the jobs of each queue.
+        options: the backend's.
+
+    Raises:
+        InvalidOption: a job is not allowed.
+    """
+    for queue, jobs in _batches(queues):
+        steps = _add(queue, jobs, options).steps()
+        next(steps)  # what is given is checked before the first statement is asked for
+        steps.close()
+
+
 def _batches(queues: Mapping[str, Sequence[engine.NewJob]]) -> Iterator[tuple[str, Sequence[engine.NewJob]]]:
     size = conf.settings.MAX_ENQUEUE
     for queue, jobs in queues.items():
@@ -106,7 +127,26 @@ def _add(queue: str, jobs: Sequence[engine.NewJob], options: BackendOptions) -> 
 
 
 @operation
+def join(key: str, queue: str, project: str, channel: str) -> Steps[tuple[int | None, bool]]:
+    """Have the end of a task told on ``channel``, ``<number>:...``.
+
+    Returns:
+        Its number, ``None`` if nothing is known of it; and whether its end will be told.
+    """
+    found = yield from results.status(queue, keys=[key], project=project).steps()
+    if not found:
+        return None, False
+    told = yield from replies.join(found[0].seq, channel).steps()
+    return found[0].seq, bool(told)
+
+
+@operation
 def find(key: str, project: str) -> Steps[ResultRow | None]:
     """Read what is known of a job by its key; ``None`` if nothing is."""
     rows = yield "task_result", {"key": key, "project": project}
-    return ResultRow(*rows[0]) if rows else None
+    if not rows:
+        return None
+    found = [ResultRow(*rows[0])]
+    for columns in (_DATA, _VALUE):
+        found = yield from reading.steps(found, columns)
+    return found[0]

@@ -15,6 +15,7 @@ from .exceptions import TaskNotFound
 from .registry import copy_with, find_task
 from .task import OWN_FIELDS, LeaseQueueTask
 from .times import local, parse
+from .waiting import LeaseQueueTaskResult
 
 #: Path of the exception class that an expired lease has among a result's errors.
 LEASE_LOST = "django_leasequeue.exceptions.LeaseLost"
@@ -47,11 +48,11 @@ class ResultRow(NamedTuple):
     errors: str | None
     value: str | None
     node: str | None
-    """Who holds it, or finished it."""
+    """The node that holds it, or finished it."""
 
     deliveries: int
     available_at: datetime | None
-    """When it becomes ready, while it is delayed."""
+    """The time at which it becomes ready, while it is delayed."""
 
     created_at: datetime
     first_claimed_at: datetime | None
@@ -104,7 +105,7 @@ def make_result(
     value: Any = None,
 ) -> TaskResult[Any]:
     """Return a ``TaskResult``; ``data`` is the job's payload, ``value`` what the task returned."""
-    result: TaskResult[Any] = TaskResult(
+    result: TaskResult[Any] = LeaseQueueTaskResult(
         task=task,
         id=key,
         status=status,

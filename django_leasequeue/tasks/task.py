@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, cast, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, cast, overload, runtime_checkable
 
+from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
 from .api import (
     DEFAULT_TASK_BACKEND_ALIAS,
@@ -27,13 +28,15 @@ from .times import after
 if TYPE_CHECKING:
     from typing import Self
 
+    from .waiting import LeaseQueueTaskResult
+
 #: One set of arguments: positional ones, or keyword ones.
 Arguments = Sequence[Any] | Mapping[str, Any]
 
 #: One call of a task: the task, its positional and its keyword arguments.
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
 
-#: What a task of ours has beside Django's own fields.
+#: Fields that a task of ours has beside Django's own fields.
 OWN_FIELDS = ("max_attempts", "backoff", "timeout")
 
 
@@ -47,23 +50,23 @@ class BulkBackend(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaseQueueTask(GenericTask[P, T]):
+class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     """Django's ``Task`` with retries and a time limit. ``None`` in one of its three fields: as the queue has it.
 
     The names are those of Django's open proposals (django/new-features, issues 142 and 144).
     """
 
     max_attempts: int | None = None
-    """How often the task is tried; a lease that expired (a worker that died) counts as a try."""
+    """The number of tries; a lease that expired (a worker that died) counts as a try."""
 
     backoff: Any = None
-    """How long to wait before the next try, see ``django_leasequeue.tasks.Backoff``."""
+    """The wait before the next try, see ``django_leasequeue.tasks.Backoff``."""
 
     timeout: float | None = None
     """Seconds that one attempt may take."""
 
     changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """Which of the three ``using()`` has set: they travel with the job, the others are read where the task runs."""
+    """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs."""
 
     def __post_init__(self) -> None:
         for name, value in _checked(self.max_attempts, self.backoff, self.timeout).items():
@@ -111,7 +114,17 @@ class LeaseQueueTask(GenericTask[P, T]):
                 raise InvalidTask(f"{error}") from error
         return replace(self, **changes, changed=changed)
 
-    def enqueue_many(self, argument_sets: Iterable[Arguments]) -> list[TaskResult[T]]:
+    if TYPE_CHECKING:  # what our backend answers
+
+        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> LeaseQueueTaskResult[T]: ...
+
+        async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> LeaseQueueTaskResult[T]: ...
+
+        def get_result(self, result_id: str) -> LeaseQueueTaskResult[T]: ...
+
+        async def aget_result(self, result_id: str) -> LeaseQueueTaskResult[T]: ...
+
+    def enqueue_many(self, argument_sets: Iterable[Arguments]) -> list[LeaseQueueTaskResult[T]]:
         """Enqueue the task once for each set of arguments: all or none, in the caller's transaction if there is one.
 
         Args:
@@ -124,20 +137,26 @@ class LeaseQueueTask(GenericTask[P, T]):
         Raises:
             TypeError: a set is neither, or a value in it is not JSON.
         """
-        backend = self.get_backend()
-        calls = _calls(self, argument_sets)
-        if isinstance(backend, BulkBackend):
-            return cast("list[TaskResult[T]]", backend.enqueue_many(calls))
-        # Another backend (Django's own in a host's tests): the same, one by one.
-        return [backend.enqueue(task, args, kwargs) for task, args, kwargs in calls]
+        return run(_enqueue_many(self, argument_sets))
 
-    async def aenqueue_many(self, argument_sets: Iterable[Arguments]) -> list[TaskResult[T]]:
-        """See ``enqueue_many``; in async code there is no transaction of the caller to join."""
-        backend = self.get_backend()
-        calls = _calls(self, argument_sets)
-        if isinstance(backend, BulkBackend):
-            return cast("list[TaskResult[T]]", await backend.aenqueue_many(calls))
-        return [await backend.aenqueue(task, args, kwargs) for task, args, kwargs in calls]
+    async def aenqueue_many(self, argument_sets: Iterable[Arguments]) -> list[LeaseQueueTaskResult[T]]:
+        """Async twin of ``enqueue_many``; in async code there is no transaction of the caller to join."""
+        return await arun(_enqueue_many(self, argument_sets))
+
+
+def _enqueue_many(
+    task: LeaseQueueTask[P, T], argument_sets: Iterable[Arguments]
+) -> Steps[list[LeaseQueueTaskResult[T]]]:
+    backend = task.get_backend()
+    calls = _calls(task, argument_sets)
+    if isinstance(backend, BulkBackend):
+        made: list[LeaseQueueTaskResult[T]] = yield either(backend.enqueue_many, backend.aenqueue_many, calls)
+        return made
+    # Another backend (Django's own in a host's tests): the same, one by one.
+    made = []
+    for call in calls:
+        made.append((yield either(backend.enqueue, backend.aenqueue, *call)))
+    return made
 
 
 def _checked(max_attempts: Any, backoff: Any, timeout: Any) -> dict[str, Any]:
@@ -169,6 +188,32 @@ def _calls(
             )
 
 
+class _Makes(Protocol):
+    """The decorator: the result of a coroutine function is what awaiting it gives."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> LeaseQueueTask[P, T]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
+
+
+class _MakesWithContext(Protocol):
+    """The decorator of functions whose first argument is the context."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[LeaseQueueContext, P], Coroutine[Any, Any, T]], /
+    ) -> LeaseQueueTask[P, T]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[LeaseQueueContext, P], T], /) -> LeaseQueueTask[P, T]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> LeaseQueueTask[P, T]: ...
+
+
 @overload
 def task(function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
 
@@ -183,7 +228,7 @@ def task(
     max_attempts: int | None = ...,
     backoff: BackoffLike | None = ...,
     timeout: float | timedelta | None = ...,
-) -> Callable[[Callable[P, T]], LeaseQueueTask[P, T]]: ...
+) -> _Makes: ...
 
 
 @overload
@@ -196,7 +241,7 @@ def task(
     max_attempts: int | None = ...,
     backoff: BackoffLike | None = ...,
     timeout: float | timedelta | None = ...,
-) -> Callable[[Callable[Concatenate[LeaseQueueContext, P], T]], LeaseQueueTask[P, T]]: ...
+) -> _MakesWithContext: ...
 
 
 def task(

@@ -1,1 +1,1 @@
-"""What the pages of the admin say in their templates."""
+"""Filters and tags for the templates of the admin."""

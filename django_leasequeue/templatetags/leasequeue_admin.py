@@ -22,8 +22,14 @@ def span(value: timedelta | float | None) -> str:
 
 
 @register.filter
+def count(value: int | None) -> str:
+    """A number with its thousands apart, or ``unknown``."""
+    return "unknown" if value is None else f"{value:,}"
+
+
+@register.filter
 def ago(value: datetime | None) -> str:
-    """How long ago something was, or in how long it will be."""
+    """Return how long ago something was, or in how long it will be."""
     if value is None:
         return "–"  # noqa: RUF001  (a dash, not a minus)
     seconds = (clock.now() - value).total_seconds()
@@ -33,7 +39,7 @@ def ago(value: datetime | None) -> str:
 @register.filter
 def moment(value: datetime | None) -> SafeString | str:
     """A time, to the millisecond, in the current time zone."""
-    if value is None:
+    if not value:  # also where a row has no such column
         return "–"  # noqa: RUF001  (a dash, not a minus)
     local = timezone.localtime(value)
     text = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"

@@ -1,4 +1,4 @@
-"""What a test may do with the queues."""
+"""The harness through which a test uses the queues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 
 class Harness:
-    """What a test may do with the queues: without a worker process, in the test's own thread and connection.
+    """The queues in the hands of a test: without a worker process, in the test's own thread and connection.
 
     So it works inside the transaction of a ``TestCase``, where no worker could see a job, as well as in tests with
     ``transaction=True``. Jobs of Django tasks run as their worker would run them; for jobs of a ``Queue`` say with

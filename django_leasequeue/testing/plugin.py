@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def leasequeue() -> Iterator[Harness]:
-    """What a test may do with the queues: ``drain``, ``assert_enqueued``, ``advance`` and more; see ``Harness``.
+    """Return the queues in the hands of a test: ``drain``, ``assert_enqueued``, ``advance`` and more; see ``Harness``.
 
     The test needs the database in the usual way (``django_db``, with or without ``transaction=True``).
     """

@@ -18,7 +18,7 @@ from ..engine import LeasedJob, codec
 from ..engine.jobs.progress import Progress, progress
 from ..engine.queues import routing
 from ..models import Queue as QueueRow
-from ..queue.base import Handle
+from ..queue.base import Handle, find_serializer
 from ..queue.functions import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
@@ -31,7 +31,7 @@ NODE = "test"
 
 
 class Ran(NamedTuple):
-    """What became of a job that ``drain`` ran.
+    """The outcome of a job that ``drain`` ran.
 
     ``state`` is ``completed``, ``failed`` (for good), ``failing`` (to be tried again), ``dead`` (its deliveries are
     used up), or ``lost`` (its lease was over before it ended: the clock was moved meanwhile, or it was given away).
@@ -156,7 +156,7 @@ class Runner:
         handler = self._handlers.get((project, queue))
         if handler is not None:
             return handler.serializer.read(data, body)
-        return engine.run(Queue(queue, project=project, using=alias).serializer(), alias).read(data, body)
+        return engine.run(find_serializer(Queue(queue, project=project, using=alias)), alias).read(data, body)
 
     def _handler(self, found: Found) -> Handler:
         alias, project, job = found
@@ -177,7 +177,7 @@ class Runner:
 
 
 def _function_handler(queue: Queue, function: Callable[..., Any]) -> FunctionHandler:
-    return FunctionHandler(queue, function, serializer=engine.run(queue.serializer(), queue.using))
+    return FunctionHandler(queue, function, serializer=engine.run(find_serializer(queue), queue.using))
 
 
 def _keep_progress(found: Found, control: JobControl) -> None:

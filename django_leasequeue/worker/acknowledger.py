@@ -17,7 +17,8 @@ from ..exceptions import LeaseQueueError
 from .buffer import JobBuffer, take_from
 from .handler import EndingName, JobControl
 from .link import Link, LinkClosed
-from .run import COMPLETED, FAILED, RETRY, STOPPED, UNSTARTED, Entry, plain_failure
+from .logs import JOBS
+from .run import COMPLETED, FAILED, RETRY, STOPPED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
 from .wakeup import WakeUp
 
@@ -202,7 +203,9 @@ class Acknowledger:
         kind, job, *_ = entry
         extra = {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
         if kind in (COMPLETED, FAILED):
-            logger.error("The end of a job was refused: it is tried again", exc_info=error, extra=extra)
+            logger.warning("The end of a job was refused: it is tried again", extra={**extra, "error": str(error)})
+            if entry[2] is not None:
+                entry[2].error = error
             retry: Entry = (RETRY, job, entry[2], plain_failure(error), None)
             self._isolate([retry], self._release, link)
         else:
@@ -223,7 +226,7 @@ class Acknowledger:
         completed = failed = lost = 0
         tell = self._tell
         outcomes = settled.outcomes
-        for kind, job, _, value, _ in entries:
+        for kind, job, control, value, _ in entries:
             outcome = outcomes[job.seq]
             # With the connection the answer was lost, not the commit: the job is finished, and not there any more.
             if outcome is not Outcome.OK and not (again and outcome is Outcome.NOT_FOUND):
@@ -234,7 +237,7 @@ class Acknowledger:
                 tell(job, "completed", value)
             else:
                 failed += 1
-                self._log_failure("Job failed for good", job, value)
+                self._log_failure("Job failed for good", job, value, control)
                 tell(job, "failed", None, value)
         self._state.figures.add(completed=completed, failed=failed, lost=lost)
 
@@ -255,7 +258,7 @@ class Acknowledger:
         if any(place.state == "delayed" for place in settled.released.values()):
             self._state.due_changed = True
             self._buffer.fetcher.wake()
-        for kind, job, _, failure, _ in entries:
+        for kind, job, control, failure, _ in entries:
             place = settled.released.get(job.seq)
             if place is None:
                 # With the connection the answer was lost, not the commit.
@@ -269,10 +272,10 @@ class Acknowledger:
             ending: EndingName = "dead" if dead else "failing"
             if dead:
                 figures.add(failed=1)
-                self._log_failure("Job is dead after its last try", job, failure)
+                self._log_failure("Job is dead after its last try", job, failure, control)
             else:
                 figures.add(retried=1)
-                self._log_failure("Job failed and will be tried again", job, failure, warning=True)
+                self._log_failure("Job failed and will be tried again", job, failure, control, warning=True)
             self._tell(job, ending, None, failure, place.available_at)
 
     def _tell(
@@ -311,10 +314,14 @@ class Acknowledger:
         _log_lost(job, outcome)
         return True
 
-    def _log_failure(self, message: str, job: LeasedJob, failure: Failure, *, warning: bool = False) -> None:
-        logger.log(
+    def _log_failure(
+        self, message: str, job: LeasedJob, failure: Failure, control: JobControl | None, *, warning: bool = False
+    ) -> None:
+        error = None if control is None else control.error
+        JOBS.log(
             logging.WARNING if warning else logging.ERROR,
             message,
+            exc_info=None if error is None else trace_of(error),
             extra={
                 "seq": job.seq,
                 "queue": job.queue,

@@ -62,7 +62,7 @@ class Apart:
         self._delays: dict[int, int] = {}
 
     def admits(self, job: LeasedJob) -> bool:
-        """Whether a job may start now, after it was shown among the running ones."""
+        """Return whether a job may start now, after it was shown among the running ones."""
         return not self.closed or self.job is job
 
     def add(self, jobs: Sequence[LeasedJob]) -> None:
@@ -127,7 +127,7 @@ class Apart:
             self._buffer.pause()
 
     def _postpone(self, jobs: list[LeasedJob]) -> None:
-        """What runs here does not end: let others have the suspects, and this process look again later."""
+        """Let others have the suspects, and this process look again later: what runs here does not end."""
         if len(self._delays) > 10_000:
             self._delays.clear()
         for job in jobs:

@@ -30,7 +30,7 @@ class JobBuffer:
 
     @property
     def idle(self) -> int:
-        """How many threads wait."""
+        """The number of threads that wait."""
         return len(self._parked)
 
     def put(self, jobs: Sequence[LeasedJob]) -> None:

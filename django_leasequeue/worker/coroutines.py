@@ -72,13 +72,13 @@ class CoroutinePool:
         self._sync_thread = 0
 
     def idle(self) -> int:
-        """How many async jobs could start now; 0 if there were none lately."""
+        """The number of async jobs that could start now; 0 if there were none lately."""
         if time.monotonic() - self._used_at > RECENT:
             return 0
         return self._most - len(self.running)
 
     def ready(self) -> int:
-        """How many jobs wait."""
+        """The number of jobs that wait."""
         return len(self.jobs)
 
     def put(self, jobs: list[LeasedJob]) -> None:

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Why a worker ended."""
+    """The reason for which a worker ended."""
 
     #: Asked to stop, or nothing left to do; every job that had started has ended.
     OK = 0

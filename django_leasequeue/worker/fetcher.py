@@ -185,7 +185,7 @@ class Fetcher:
         self._busy_since = time.monotonic()
 
     def _want(self) -> int:
-        """How many jobs to claim now."""
+        """Return how many jobs to claim now."""
         options = self._state.options
         ready = len(self._buffer.jobs) + self._pool_ready()
         want = self._buffer.idle + self._pool_idle() - ready
@@ -206,7 +206,7 @@ class Fetcher:
         return min(limits)
 
     def _measure(self, ready: int) -> int:
-        """How many jobs to have ready beyond those that can start at once: what will start soon."""
+        """Return how many jobs to have ready beyond those that can start at once: what will start soon."""
         now = time.monotonic()
         left = self._state.figures.claimed - ready
         before, left_before = self._measured
@@ -237,6 +237,7 @@ class Fetcher:
                     trail=self._trail,
                     alone=True,
                     strict=False,
+                    load=False,
                 )
             )
             if found:

@@ -1,4 +1,4 @@
-"""What a worker counts."""
+"""The figures that a worker counts."""
 
 from __future__ import annotations
 

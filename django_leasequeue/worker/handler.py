@@ -43,7 +43,7 @@ _guard = threading.Lock()
 
 
 class JobControl:
-    """What a running job can know and say. One per run, made by the worker.
+    """The means by which a running job asks and tells its worker. One per run, made by the worker.
 
     Args:
         job: the job.
@@ -52,7 +52,7 @@ class JobControl:
 
     __slots__ = (
         *("_event", "_progress", "_reason", "_waiters", "job", "node"),
-        *("on_lost", "ran_ms", "result_body", "result_ttl_ms"),
+        *("error", "on_lost", "ran_ms", "result_body", "result_ttl_ms"),
     )
 
     def __init__(self, job: LeasedJob, node: str) -> None:
@@ -68,6 +68,8 @@ class JobControl:
         self.result_ttl_ms: int | None = None
         #: How long the handler ran; for the worker.
         self.ran_ms: int | None = None
+        #: The exception that ended the run, for its log line.
+        self.error: BaseException | None = None
         #: Breaks the run off when its lease is lost; for the worker.
         self.on_lost: Callable[[], object] | None = None
 
@@ -78,7 +80,7 @@ class JobControl:
 
     @property
     def reason(self) -> Reason:
-        """Why to stop: ``lease_lost``, ``timeout``, ``stopping``; empty while there is no reason."""
+        """The reason to stop: ``lease_lost``, ``timeout``, ``stopping``; empty while there is none."""
         return self._reason
 
     @property
@@ -159,13 +161,13 @@ class GiveUp(NamedTuple):
 
 
 class Handler(Protocol):
-    """What the worker needs to know about jobs. One instance a process; called from many threads at once.
+    """The kind of object that runs a worker's jobs. One instance a process; called from many threads at once.
 
     The class that the option ``handler`` names is called with ``project`` (the tenant) as its only argument.
     """
 
     def is_async(self, job: LeasedJob) -> bool:
-        """Whether the job runs in the event loop (``arun``) or in a thread (``run``). Must not raise."""
+        """Return whether the job runs in the event loop (``arun``) or in a thread (``run``). Must not raise."""
         ...
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:

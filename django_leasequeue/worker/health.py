@@ -6,9 +6,10 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import Any
 
 #: (whether it is well, figures)
@@ -18,25 +19,40 @@ Report = tuple[bool, dict[str, Any]]
 class HealthPage:
     """``GET`` anything: 200 while the worker is well, else 503, with its figures as JSON.
 
-    Serve it by ``start`` (a thread), or call ``answer`` when ``fileno`` can be read.
+    Serve it by ``start``, or call ``answer`` when ``fileno`` can be read.
 
     Args:
         host, port: where to listen.
         report: how the worker is.
+        pages: what is answered at other addresses: path -> (status, content type, body) for the header ``Accept``.
+        threads: whether each request has a thread of its own; not in a process that forks.
 
     Raises:
         OSError: the address cannot be listened on.
     """
 
-    def __init__(self, host: str, port: int, report: Callable[[], Report]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        report: Callable[[], Report],
+        pages: Mapping[str, Callable[[str], tuple[int, str, bytes]]],
+        *,
+        threads: bool = True,
+    ) -> None:
         class Handler(BaseHTTPRequestHandler):
             timeout = 2
 
             def do_GET(self) -> None:
-                well, figures = report()
-                body = json.dumps({"healthy": well, **figures}).encode()
-                self.send_response(200 if well else 503)
-                self.send_header("Content-Type", "application/json")
+                page = pages.get(self.path.partition("?")[0])
+                if page is not None:
+                    status, content_type, body = page(self.headers.get("Accept", ""))
+                else:
+                    well, figures = report()
+                    status, content_type = 200 if well else 503, "application/json"
+                    body = json.dumps({"healthy": well, **figures}).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -58,7 +74,12 @@ class HealthPage:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """Say nothing: the client went away."""
 
-        self._server = Server((host, port), Handler)
+        class Threaded(ThreadingMixIn, Server):
+            # A page that waits for the database keeps no probe waiting.
+            daemon_threads = True
+            block_on_close = False
+
+        self._server: HTTPServer = (Threaded if threads else Server)((host, port), Handler)
         self._server.timeout = 0
         self._thread: threading.Thread | None = None
 

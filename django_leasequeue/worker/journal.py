@@ -67,7 +67,7 @@ def _directory() -> Path | None:
 
 
 def _place(options: WorkerOptions) -> list[str]:
-    """What tells the databases and projects apart whose workers share the directory."""
+    """Return what tells the databases and projects apart whose workers share the directory."""
     database = connections[options.database].settings_dict
     return [*(str(database.get(name) or "") for name in ("HOST", "PORT", "NAME")), options.project]
 
@@ -162,7 +162,7 @@ class Journal:
 
 
 class _Will(NamedTuple):
-    """What the journal of a dead process says."""
+    """The last state of a dead process, as its journal says it."""
 
     node: str
     #: Whether the name was that process's alone: then everything that this node holds was.

@@ -20,8 +20,8 @@ from ..engine import LeasedJob, Outcome, advance_floors, extend
 from ..engine.jobs.progress import Progress, progress
 from ..engine.leases.floor import Proposals
 from ..engine.limits import MAX_BATCH
+from ..engine.outage import FIRST_RETRY, LAST_RETRY
 from ..exceptions import LeaseQueueError
-from ..outage import FIRST_RETRY, LAST_RETRY
 from .buffer import take_from
 from .handler import JobControl
 from .journal import Heir

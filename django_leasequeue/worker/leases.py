@@ -83,7 +83,7 @@ class Leases:
         self._many = 2 * len(self.of) + MANY
 
     def over(self, job: LeasedJob) -> bool:
-        """Whether a job must not be started any more."""
+        """Return whether a job must not be started any more."""
         lease = self.of.get(job.claim)
         return lease is None or time.monotonic() >= lease.until
 

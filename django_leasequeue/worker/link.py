@@ -12,7 +12,7 @@ import psycopg
 
 from .. import conf
 from ..engine import ConnectionExecutor, Operation, pool
-from ..outage import FIRST_RETRY, LAST_RETRY, Outage, lost, passes, read_only
+from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, lost, passes, read_only
 from .statements import check_writable, name_session
 
 T = TypeVar("T")

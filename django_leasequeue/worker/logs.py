@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 LOGGER = "django_leasequeue"
+#: Failures of jobs have a logger of their own: who wants them elsewhere names it in LOGGING.
+JOBS = logging.getLogger("django_leasequeue.jobs")
+#: Django's own line of each end of a task, on Django 6 and on its backport.
+_TASK_LOGGERS = ("django.tasks", "django_tasks")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -31,21 +38,22 @@ class TextFormatter(logging.Formatter):
         line = f"{_time_of(record)} {record.levelname} {part}: {record.getMessage()}"
         if fields:
             line += " " + fields
-        return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JSONFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry = {
+        entry: dict[str, Any] = {
             "time": _time_of(record),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **fields_of(record),
         }
-        if record.exc_info is not None:
+        for key, value in fields_of(record).items():
+            entry.setdefault(key, value)
+        if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str, ensure_ascii=False)
 
@@ -56,17 +64,104 @@ def _word(value: Any) -> str:
 
 
 def set_up_logging(*, as_json: bool, verbosity: int) -> None:
-    """Send our log lines to standard error, unless the host's settings say where they go.
+    """Send log lines to standard error.
 
     Args:
-        as_json: one JSON object a line; then the host's handlers of this logger are replaced.
+        as_json: every line of the process is one JSON object: what handlers of the host's settings would write to the
+            terminal, warnings, and exceptions that nobody catches. Otherwise only our own lines, unless the host's
+            settings say where they go.
         verbosity: 0 warnings and errors, 1 what the worker does, 2 and more everything.
     """
+    for name in _TASK_LOGGERS:
+        logging.getLogger(name).addFilter(_quieten)
     logger = logging.getLogger(LOGGER)
     if logger.hasHandlers() and not as_json:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONFormatter() if as_json else TextFormatter())
-    logger.handlers[:] = [handler]
-    logger.propagate = False
     logger.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))
+    if as_json:
+        _take_over(handler)
+    else:
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+
+
+def _quieten(record: logging.LogRecord) -> bool:
+    """Let Django say that a task has failed, but not as an error: the worker has said it, with the traceback."""
+    if record.levelno >= logging.ERROR and record.funcName == "log_task_finished":
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+        record.exc_info = record.exc_text = None
+    return True
+
+
+def _take_over(handler: logging.Handler) -> None:
+    """Put a handler in the place of all that write to the terminal; let it have warnings and uncaught exceptions."""
+    logging.captureWarnings(True)
+    root = logging.getLogger()
+    for logger in _loggers():
+        kept = [other for other in logger.handlers if not _writes_to_terminal(other)]
+        # One that hands nothing on to the root keeps a place of its own.
+        alone = not logger.propagate and len(kept) < len(logger.handlers)
+        logger.handlers[:] = [*kept, handler] if alone or logger is root else kept
+    sys.excepthook = _say_uncaught
+    threading.excepthook = _say_uncaught_in_thread
+    sys.unraisablehook = _say_ignored
+
+
+def _loggers() -> Iterator[logging.Logger]:
+    yield logging.getLogger()
+    for logger in list(logging.Logger.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            yield logger
+
+
+def _writes_to_terminal(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream in (
+        *(sys.stdout, sys.stderr),
+        *(sys.__stdout__, sys.__stderr__),
+    )
+
+
+def _say_uncaught(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None, *, thread: str | None = None
+) -> None:
+    if issubclass(kind, KeyboardInterrupt | SystemExit):
+        return
+    logging.getLogger("python").critical(
+        "Uncaught exception", exc_info=(kind, error, traceback), extra={"in_thread": thread}
+    )
+
+
+def _say_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    name = None if args.thread is None else args.thread.name
+    _say_uncaught(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback, thread=name)
+
+
+def _say_ignored(args: sys.UnraisableHookArgs) -> None:
+    error = args.exc_value or args.exc_type()
+    logging.getLogger("python").error(
+        args.err_msg or "Exception ignored",
+        exc_info=(args.exc_type, error, args.exc_traceback),
+        extra={"object": repr(args.object)},
+    )
+
+
+class LogStream:
+    """A text stream whose lines become log lines: for what Django's commands print.
+
+    Args:
+        level: of the lines.
+    """
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+
+    def write(self, text: str) -> int:
+        """Log a text; blank ones are left out."""
+        if text.strip():
+            logging.getLogger(LOGGER).log(self._level, text.strip())
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: a line is written at once."""

@@ -7,8 +7,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
@@ -31,7 +33,35 @@ def run_alone(options: WorkerOptions) -> ExitCode:
         OSError: the health page's address or the health file cannot be used.
     """
     worker = Worker(options)
-    page = HealthPage(options.health_host, options.health_port, worker.report) if options.health_port else None
+    handle_signals(worker)
+    with attended(options, worker) as tick:
+        # What is loaded by now stays: no collection needs to walk over it, not even the last one of the process.
+        gc.freeze()
+        try:
+            code = worker.run(tick)
+        finally:
+            close_listeners()
+    if code is ExitCode.RECYCLE:
+        replace_process()
+    leave(worker, code)
+    return code
+
+
+@contextmanager
+def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Report], None]]:
+    """Serve a worker's health page and write its health file for the length of the block.
+
+    Args:
+        options: say where.
+        worker: the worker.
+
+    Yields:
+        What the worker is to call about once a second.
+
+    Raises:
+        OSError: the health page's address or the health file cannot be used.
+    """
+    page = _page(options, worker) if options.health_port else None
     file = HealthFile(options.health_file) if options.health_file else None
     ticks = 0
 
@@ -41,23 +71,26 @@ def run_alone(options: WorkerOptions) -> ExitCode:
             file.write(report)
         ticks += 1
 
-    handle_signals(worker)
     if page is not None:
         page.start()
-    # What is loaded by now stays: no collection needs to walk over it, not even the last one at the end of the process.
-    gc.freeze()
     try:
-        code = worker.run(tick)
+        yield tick
     finally:
         if page is not None:
             page.close()
         if file is not None:
             file.remove()
-        close_listeners()
-    if code is ExitCode.RECYCLE:
-        replace_process()
-    leave(worker, code)
-    return code
+
+
+def _page(options: WorkerOptions, worker: Worker) -> HealthPage:
+    from ..metrics.worker import queue_page, worker_page  # workers without a page need not load it
+
+    def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
+        well, found = worker.report()
+        return well, [found], {}
+
+    pages = {"/metrics": worker_page(figures), "/metrics/queues": queue_page(options.database)}
+    return HealthPage(options.health_host, options.health_port, worker.report, pages)
 
 
 def handle_signals(worker: Worker) -> None:

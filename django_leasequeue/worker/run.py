@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import threading
 import time
 from contextlib import suppress
+from types import TracebackType
 from typing import Any, Protocol
 
 from ..engine import Failure, LeasedJob
+from ..engine.leases.claim import AWAY_MS
+from ..exceptions import PayloadAway
 from .handler import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -17,6 +21,10 @@ _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _set_async_exc.restype = ctypes.c_int
 _NULL: Any = ctypes.py_object()
 
+logger = logging.getLogger("django_leasequeue.worker")
+
+#: Packages whose frames stand above those of a job in its traceback.
+_FRAMES = ("django_leasequeue", "asyncio", "asgiref", "contextlib", "opentelemetry")
 #: Reasons to stop for which the job can do nothing.
 _TOLD = ("stopping", "lease_lost")
 #: How runs end, for the acknowledger.
@@ -133,7 +141,7 @@ def ends(since: float, timeouts: tuple[float | None, float | None], grace: float
 
 
 class Slot:
-    """What one thread runs now. Others read it; only its thread changes it."""
+    """The job that one thread runs now. Others read it; only its thread changes it."""
 
     __slots__ = ("control", "left", "number", "since")
 
@@ -151,13 +159,21 @@ class Slot:
 def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:
     """Ask the handler what an error means; an error of the handler itself is kept as the failure.
 
-    A job that ended because the worker stops or its lease does has not failed: it is given back.
+    A job that ended because the worker stops or its lease does has not failed: it is given back. So is one whose
+    payload stands in a storage that is away: it has not begun.
     """
     if control is not None and (
         (control.reason in _TOLD and isinstance(error, JobAborted))
         or (control.reason == "lease_lost" and isinstance(error, asyncio.CancelledError))
     ):
         return (STOPPED, job, control, None, 0)
+    if isinstance(error, PayloadAway):
+        logger.warning(
+            "A large payload cannot be read: its job is given back", extra={"seq": job.seq, "error": str(error)}
+        )
+        return (UNSTARTED, job, control, None, AWAY_MS)
+    if control is not None:
+        control.error = error
     failure: Failure
     decision: Retry | GiveUp
     try:
@@ -167,6 +183,14 @@ def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: 
     if isinstance(decision, GiveUp):
         return (FAILED, job, control, failure, None)
     return (RETRY, job, control, failure, decision.delay_ms)
+
+
+def trace_of(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return an error for a log line: its traceback without the worker's frames above the job's own."""
+    step = error.__traceback__
+    while step is not None and step.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _FRAMES:
+        step = step.tb_next
+    return type(error), error, step or error.__traceback__
 
 
 def plain_failure(error: BaseException) -> Failure:

@@ -1,4 +1,4 @@
-"""What the parts of a worker share."""
+"""State that the parts of a worker share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import math
 import threading
 import time
 
-import psycopg
-
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
-from ..outage import Outage
+from ..engine.advice import advice
+from ..engine.outage import Outage
 from .figures import Figures
 from .handler import Handler
 from .leases import Leases
@@ -114,8 +113,8 @@ class WorkerState:
 
     def broke(self, part: str, error: BaseException) -> None:
         """Note that a part of the worker ended by an error of its own: the worker stops and gives its leases back."""
-        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-            logger.critical("The tables are missing or old: run migrate", extra={"error": str(error).splitlines()[0]})
+        if (told := advice(error)) is not None:
+            logger.critical(told)
         else:
             logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
         self.broken = self.broken or error

@@ -1,4 +1,4 @@
-"""What only a worker asks of the database, as operations."""
+"""Operations on the database that only a worker carries out."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_strays(
 
 
 class Presence(NamedTuple):
-    """What a worker says of itself."""
+    """A worker's word of itself."""
 
     node: str
     host: str

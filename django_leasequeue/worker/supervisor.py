@@ -26,6 +26,7 @@ from django.utils.module_loading import import_string
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from .exits import ExitCode
+from .figures import Figures
 from .health import HealthFile, HealthPage, Report
 from .options import node_name
 from .process import leave
@@ -64,7 +65,7 @@ class Child:
 
     @property
     def suffix(self) -> str:
-        """What tells its process from all others, also those that were in this place before."""
+        """The mark that tells its process from all others, also those that were in this place before."""
         return f".{self.number}" + (f"+{self.starts - 1}" if self.starts > 1 else "")
 
 
@@ -94,6 +95,8 @@ class Supervisor:
         self._stopping_at = 0.0
         self._ordered = b""
         self._worst = ExitCode.OK
+        #: Counts of the processes that have ended.
+        self._counted = Figures().as_dict()
 
     def run(self) -> ExitCode:
         """Supervise until every worker has ended for good; return the exit code of this process.
@@ -109,7 +112,10 @@ class Supervisor:
         # Loaded once for all children; and what cannot be loaded is said once.
         import_string(options.handler)
         if options.health_port:
-            self._page = HealthPage(options.health_host, options.health_port, self._report)
+            from ..metrics.worker import no_queue_page, worker_page  # supervisors without a page need not load it
+
+            pages = {"/metrics": worker_page(self._own_figures), "/metrics/queues": no_queue_page}
+            self._page = HealthPage(options.health_host, options.health_port, self._report, pages, threads=False)
             self._selector.register(self._page, selectors.EVENT_READ)
         if options.health_file:
             self._file = HealthFile(options.health_file)
@@ -237,6 +243,8 @@ class Supervisor:
                 continue
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if pid:
+                with suppress(KeyError):  # its last words; unless it was heard to end
+                    self._hear(child)
                 with suppress(KeyError):
                     self._selector.unregister(child.reports)
                 os.close(child.reports)
@@ -245,6 +253,9 @@ class Supervisor:
                 self._ended(child, os.waitstatus_to_exitcode(status))
 
     def _ended(self, child: Child, code: int) -> None:
+        for name in self._counted:
+            self._counted[name] += child.report.get(name, 0)
+        child.report = {}
         now = time.monotonic()
         planned = code == ExitCode.RECYCLE
         if code == ExitCode.USAGE:  # another one would not start either
@@ -275,6 +286,10 @@ class Supervisor:
             for child in self._children
         )
         return well, {"node": self._name, "workers": [child.report for child in self._children]}
+
+    def _own_figures(self) -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
+        well, _ = self._report()
+        return well, [child.report for child in self._children], self._counted
 
 
 def _read(descriptor: int) -> bytes:
@@ -321,6 +336,7 @@ def run_child(options: WorkerOptions, node: str, number: int, orders: int, repor
 
     gc.freeze()
     code = worker.run(tick)
+    tick(worker.report())  # its last counts
     close_listeners()
     if code is ExitCode.OK and options.max_jobs and state.finished and not options.burst:
         code = ExitCode.RECYCLE

@@ -13,7 +13,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..conf.options import WorkerOptions
-from ..engine import LeasedJob
+from ..engine import LeasedJob, tracing
 from ..engine.limits import MAX_BATCH
 from .acknowledger import Acknowledger
 from .apart import Apart
@@ -93,6 +93,8 @@ class Worker:
         self, options: WorkerOptions, *, node: str = "", handler: Handler | None = None, recycles: bool = True
     ) -> None:
         made = handler if handler is not None else _handler(options)
+        if tracing.wrap is not None:
+            made = tracing.wrap(made, options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), made)
         self._buffer = JobBuffer()
         self._timekeeper = Timekeeper(state)
@@ -219,7 +221,7 @@ class Worker:
     # Suspects
 
     def _quiet(self) -> bool:
-        """Whether nothing runs, and the database knows of all that has ended."""
+        """Return whether nothing runs, and the database knows of all that has ended."""
         return not self._coroutines.starting and not self.running() and not self._acknowledger.done and self.state.told
 
     def _start_alone(self, job: LeasedJob) -> None:

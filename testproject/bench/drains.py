@@ -58,13 +58,6 @@ class Drain:
         """CPU microseconds of the workers for one job, while the work is steady."""
         return math.nan if self.steady_cpu is None else self.steady_cpu / (self.jobs * (_TO - _FROM)) * 1e6
 
-    @property
-    def fifth_rates(self) -> list[float]:
-        """Jobs a second of each fifth; the first begins with the first job done in it."""
-        edges = [self.at_tenth - (self.fifths[0] - self.at_tenth), *self.fifths]
-        lengths = [max(later - earlier, 1e-6) for earlier, later in pairwise(edges)]
-        return [self.jobs / len(lengths) / length for length in lengths]
-
 
 def drain(
     bench: Bench, jobs: int, *, processes: int = 1, arguments: Sequence[str] = (), fill: bool = True, queue: str = ""

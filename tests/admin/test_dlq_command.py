@@ -38,7 +38,7 @@ def test_groups() -> None:
     found = as_json("groups", "--size", 1)
     assert [group["fingerprint"] for group in found["groups"]] == ["b"]
     follow = as_json("groups", "--size", 1, "--after", found["next"])
-    assert [(group["fingerprint"], group["letters"]) for group in follow["groups"]] == [("a", 3)]
+    assert [(group["fingerprint"], group["dead_letters"]) for group in follow["groups"]] == [("a", 3)]
 
 
 def test_list() -> None:

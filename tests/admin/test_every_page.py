@@ -38,7 +38,8 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
     )
     return [
         ("overview", []), ("queue_changelist", []), ("queue_change", [queue]), ("queue_options", [queue]),
-        ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("workers", []),
+        ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("workers", []), ("tasks", []),
+        ("recurringtask_changelist", []),
         ("deadletters", []), ("deadletters_list", []), ("deadletters_edit", [dead]), ("operations", []),
         ("operation", [operation.pk]), ("audit", []),
     ]  # fmt: skip

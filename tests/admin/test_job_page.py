@@ -70,7 +70,7 @@ class TestWhatItSays:
         fail("shop.Timeout", "no answer", "File b.py, line 2", "worker-2")
         page = look(client, seq)
         for words in (
-            "Attempt 1: released", "Attempt 2: released", "Attempt 3: released", "dead letter", "shop.pay",
+            "Attempt 1: failed", "Attempt 2: failed", "Attempt 3: failed", "dead letter", "shop.pay",
             "worker-1, host alpha", "shop.Declined card 1", "nothing: the same error, by the same worker",
             "another error: shop.Declined → shop.Timeout", "another worker: worker-1 → worker-2", "File b.py, line 2",
             "-File a.py, line 1", "+File b.py, line 2", "Deliveries 3 of 3",
@@ -92,7 +92,7 @@ class TestWhatItSays:
         clock.advance(seconds=5)
         engine.run(engine.nack([seq], "worker-2"))
         page = look(client, seq)
-        assert "1 enqueued, 2 claimed, 1 extended, 1 expired, 1 released. The table below has each." in page.text
+        assert "1 enqueued, 2 claimed, 1 extended, 1 expired, 1 given back. The table below has each." in page.text
         titles = [tag for tag, _ in page.tags].count("title")
         assert titles >= 6
         for word in ("extended, 2030-01-01 12:00:10, by worker-1", "Attempt 1: expired", "lease extended 1 time"):
@@ -104,13 +104,45 @@ class TestWhatItSays:
         )
         assert drawn["role"] == "img"
 
+    def test_extensions_of_one_lease_are_one_line(self, clock: engine_clock.Clock, client: Client) -> None:
+        make()
+        (seq,) = put()
+        one(lease_ms=30_000)
+        for _ in range(60):
+            clock.advance(seconds=10)
+            engine.run(engine.extend([seq], "worker-1", 30_000))
+        clock.advance(seconds=60)
+        one(lease_ms=30_000)
+        clock.advance(seconds=10)
+        engine.run(engine.extend([seq], "worker-1", 30_000))
+        page = look(client, seq)
+        assert "2030-01-01 12:10:00.000 extended 60 times" in page.text
+        assert sum("extended" in str(line.event.what) for line in page_lines(client, seq)) == 2
+
+    def test_an_attempt_tells_its_wait_since_it_was_ready_and_its_own_run_time(
+        self, clock: engine_clock.Clock, client: Client
+    ) -> None:
+        make(max_deliveries=5)
+        (seq,) = put()
+        clock.advance(seconds=2)
+        job = one()
+        clock.advance(seconds=20)
+        failure = engine.Failure("shop.Declined", "card 1", "Traceback", "print")
+        engine.run(engine.release([engine.Release(seq, job.claim, 780_000, failure, 1_500)], "worker-1"))
+        clock.advance(seconds=783)
+        job = one()
+        engine.run(engine.nack([seq], "worker-1"))
+        text = look(client, seq).text
+        assert "after a wait of 2 s since it was ready; ran 1.5 s, leased 20 s" in text
+        assert "after a wait of 3 s since it was ready; ran for an unknown time" in text
+
     def test_an_ended_job_is_shown_from_its_result(self, client: Client) -> None:
         make(result_ttl_ms=60_000)
         enqueue(NewJob(data={"a": 1}, key="k1"))
         job = one()
         engine.run(engine.finish([Ending(job.seq, job.claim, {"sum": 42})], "worker-1"))
         page = look(client, job.seq)
-        for words in ("completed", "k1", "sum: 42", "Attempt 1: acked"):
+        for words in ("completed", "k1", "sum: 42", "Attempt 1: completed"):
             assert words in page.text
 
     def test_a_job_of_which_no_result_is_kept_is_shown_from_its_events(self, client: Client) -> None:
@@ -119,7 +151,7 @@ class TestWhatItSays:
         engine.run(engine.ack([one().seq], "worker-1"))
         page = look(client, seq)
         assert "no result is kept of it" in page.text
-        assert "Attempt 1: acked" in page.text
+        assert "Attempt 1: completed" in page.text
 
     def test_a_job_of_another_project_is_found_by_its_number(self, client: Client) -> None:
         make(project="tenant")
@@ -258,6 +290,12 @@ class TestButtons:
         ids = look(client, seq).ids()
         assert {"job-retry", "job-discard"} <= set(ids)
         assert not {"job-cancel", "job-release"} & set(ids)
+
+
+def page_lines(client: Client, seq: int) -> list[Any]:
+    """The lines of a job's table of events."""
+    answer = client.get(reverse("admin:leasequeue_job_change", args=[seq]))
+    return list(answer.context["lines"])
 
 
 class TestList:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import psycopg
 import pytest
@@ -35,6 +33,7 @@ from django_leasequeue.reaper.duty import Duty
 from django_leasequeue.reaper.triage import operations
 from tests.admin.letters import bury, die, failure, graves, start, states
 from tests.engine.helpers import claim, enqueue, kinds, last_event, make, seqs
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -302,7 +301,7 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
     command = [sys.executable, "-m", "django", "leasequeue_dlq", "retry", "--yes", "--here", "--rate", "500"]
     with subprocess.Popen(command, env=subprocess_env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
-            made = wait_for(lambda: BulkOperation.objects.filter(done__gt=1, done__lt=2_000).first())
+            made = eventually(lambda: BulkOperation.objects.filter(done__gt=1, done__lt=2_000).first())
         finally:
             process.kill()
     made.refresh_from_db()
@@ -315,15 +314,6 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
     assert (made.state, made.done, made.conflicts) == ("done", 2_000, 0)
     assert states(found) == ["ready"] * 2_000
     assert JobEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2_000
-
-
-def wait_for(look: Callable[[], Any], seconds: float = 60) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if (found := look()) is not None:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen")
 
 
 class TestConflicts:

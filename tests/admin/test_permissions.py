@@ -50,6 +50,8 @@ PAGES: list[tuple[str, Callable[[Place], list[Any]], tuple[str, ...]]] = [
     ("leasequeue_job_change", lambda p: [p.ready], ("view_job",)),
     ("leasequeue_workers", lambda p: [], ("view_worker",)),
     ("leasequeue_worker_changelist", lambda p: [], ("view_worker",)),
+    ("leasequeue_tasks", lambda p: [], ("view_job",)),
+    ("leasequeue_recurringtask_changelist", lambda p: [], ("view_recurringtask",)),
 ]
 
 

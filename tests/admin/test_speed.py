@@ -93,7 +93,9 @@ def test_how_long_each_page_takes(large: tuple[list[int], int], capsys: pytest.C
         ("queue_change", [queues[1]], {}), ("queue_options", [queues[0]], {}),
         ("job_changelist", [], {"queue": queues[0], "state": "dead"}), ("job_change", [letter], {}),
         ("job_change", [1_000], {}), ("workers", [], {}), ("deadletters", [], {}),
-        ("deadletters", [], {"queue": "q00"}),
+        ("deadletters", [], {"queue": "q00"}), ("deadletters", [], {"sort": "largest"}),
+        ("tasks", [], {}), ("tasks", [], {"range": "7 d"}), ("overview", [], {"range": "7 d"}),
+        ("job_changelist", [], {"state": "any", "text": "no such error"}),
         ("deadletters_list", [], {}), ("deadletters_list", [], {"queue": "q00", "fingerprint": "print-7"}),
         ("operations", [], {}), ("audit", [], {}),
     ):  # fmt: skip

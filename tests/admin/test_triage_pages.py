@@ -82,7 +82,7 @@ class TestWhatIsShown:
         graves("mail")
         one, two = bury(1, "mail", key="k-one"), bury(1, "mail", key="k-two")
         page = boss.get(url("deadletters_list"), {"text": "k-one"})
-        assert [letter["seq"] for letter in page.context_data["letters"]] == one
+        assert [letter["seq"] for letter in page.context_data["dead_letters"]] == one
         assert f'value="{two[0]}"' not in page.content.decode()
         assert "Looked at 2 dead letters, found 1" in page.content.decode()
 
@@ -92,7 +92,7 @@ class TestWhatIsShown:
         page = boss.get(url("deadletters_list"), {"queue": "mail"})
         follow = boss.get(page.context_data["next_url"])
         assert "queue=mail" in page.context_data["next_url"]
-        shown = [letter["seq"] for each in (page, follow) for letter in each.context_data["letters"]]
+        shown = [letter["seq"] for each in (page, follow) for letter in each.context_data["dead_letters"]]
         assert shown == sorted(seqs, reverse=True)
 
     @pytest.mark.parametrize("name", ["deadletters", "deadletters_list"])

@@ -45,7 +45,7 @@ class TestGroups:
         clock.advance(minutes=1)
         bury(4, "mail", failure=failure("b"))
         found = groups()
-        assert [(g.queue, g.fingerprint, g.letters, g.capped) for g in found.groups] == [
+        assert [(g.queue, g.fingerprint, g.dead_letters, g.capped) for g in found.groups] == [
             ("mail", "b", 4, False), ("mail", "a", 4, False), ("shop", "a", 2, False),
         ]  # fmt: skip
         group = found.groups[1]
@@ -58,29 +58,59 @@ class TestGroups:
         assert first
         assert found.complete
 
-    def test_counts_are_capped(self, clock: engine_clock.Clock, settings) -> None:
+    def test_counts_are_exact_above_every_cap(self, clock: engine_clock.Clock, settings) -> None:
         settings.LEASEQUEUE = {"COUNT_CAP": 5}
-        graves()
-        bury(7)
-        (group,) = groups().groups
-        assert (group.letters, group.capped) == (5, True)
+        graves("mail")
+        graves("shop")
+        bury(1_300, "mail", failure=failure("many"))
+        bury(700, "shop", failure=failure("many"))
+        bury(1, "mail", failure=failure("one"))
+        found = groups()
+        assert found.exact
+        assert sorted((g.queue, g.fingerprint, g.dead_letters, g.capped) for g in found.groups) == [
+            ("mail", "many", 1_300, False), ("mail", "one", 1, False), ("shop", "many", 700, False),
+        ]  # fmt: skip
+        assert max(found.groups[0].bars) <= triage.BUCKET_CAP + 1
 
-    def test_a_second_look_counts_what_the_first_did_not(self, clock: engine_clock.Clock, monkeypatch) -> None:
-        monkeypatch.setattr(triage, "PATIENCE", 1e9)
-        monkeypatch.setattr(triage, "FEW", 2)
-        monkeypatch.setattr(triage, "BUCKET_CAP", 3)
-        graves()
-        bury(7)
-        (group,) = groups().groups
-        assert (group.letters, group.capped, max(group.bars)) == (7, False, 4)
+    def test_the_largest_first_in_pages(self, clock: engine_clock.Clock) -> None:
+        graves("mail")
+        graves("shop")
+        sizes = {("mail", "a"): 3, ("shop", "a"): 9, ("mail", "b"): 4, ("shop", "c"): 4, ("mail", "d"): 1}
+        for (queue, cause), size in sizes.items():
+            bury(size, queue, failure=failure(cause))
+        seen, after = [], None
+        while True:
+            found = groups(size=2, after=after, largest=True)
+            seen += [(g.queue, g.fingerprint, g.dead_letters) for g in found.groups]
+            if (after := found.next) is None:
+                break
+        assert [size for *_, size in seen] == [9, 4, 4, 3, 1]
+        assert {(queue, cause): size for queue, cause, size in seen} == sizes
 
-    def test_where_counting_is_slow_there_are_just_more(self, clock: engine_clock.Clock, monkeypatch) -> None:
-        monkeypatch.setattr(triage, "PATIENCE", 0)
-        monkeypatch.setattr(triage, "FEW", 2)
+    def test_beyond_what_is_counted_each_look_says_the_same(
+        self, clock: engine_clock.Clock, settings, monkeypatch
+    ) -> None:
+        settings.LEASEQUEUE = {"COUNT_CAP": 5}
+        monkeypatch.setattr(triage, "MAX_COUNTED", 8)
         graves()
         bury(7, failure=failure("many"))
-        bury(1, failure=failure("one"))
-        assert [(g.fingerprint, g.letters, g.capped) for g in groups().groups] == [("many", 2, True), ("one", 1, False)]
+        clock.advance(seconds=1)
+        bury(2, failure=failure("few"))
+        for _ in range(3):
+            found = groups(largest=True)
+            assert not found.exact
+            assert [(g.fingerprint, g.dead_letters, g.capped) for g in found.groups] == [
+                ("few", 2, False), ("many", 5, True),
+            ]  # fmt: skip
+
+    def test_counts_are_of_the_range_of_time(self, clock: engine_clock.Clock) -> None:
+        graves()
+        bury(4, failure=failure("a"))
+        clock.advance(hours=5)
+        bury(3, failure=failure("a"))
+        assert [g.dead_letters for g in groups("since=1h").groups] == [3]
+        assert [g.dead_letters for g in groups("until=1h").groups] == [4]
+        assert [g.dead_letters for g in groups("fingerprint=a").groups] == [7]
 
     def test_pages_show_each_group_once(self, clock: engine_clock.Clock) -> None:
         graves()
@@ -102,8 +132,8 @@ class TestGroups:
         bury(2, failure=failure("old"))
         clock.advance(hours=5)
         bury(3, failure=failure("new"))
-        assert [(g.fingerprint, g.letters) for g in groups("since=1h").groups] == [("new", 3)]
-        assert [(g.fingerprint, g.letters) for g in groups("until=1h").groups] == [("old", 2)]
+        assert [(g.fingerprint, g.dead_letters) for g in groups("since=1h").groups] == [("new", 3)]
+        assert [(g.fingerprint, g.dead_letters) for g in groups("until=1h").groups] == [("old", 2)]
 
     def test_more_than_one_call_looks_at(self, clock: engine_clock.Clock, monkeypatch) -> None:
         graves()
@@ -119,13 +149,13 @@ class TestGroups:
         clock.advance(seconds=1)
         bury(3, failure=failure("b", "card declined"))
         (group,) = groups("text=ROUTE to").groups
-        assert (group.fingerprint, group.letters, sum(group.bars)) == ("a", 2, 2)
+        assert (group.fingerprint, group.dead_letters, sum(group.bars)) == ("a", 2, 2)
 
     def test_letters_of_a_dead_letter_topic(self, clock: engine_clock.Clock) -> None:
         graves("work", dead_letter="letters")
         bury(2)
         (group,) = groups("queue=letters").groups
-        assert (group.queue, group.letters) == ("letters", 2)
+        assert (group.queue, group.dead_letters) == ("letters", 2)
 
     def test_nothing(self) -> None:
         make("work")

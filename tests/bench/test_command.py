@@ -20,8 +20,7 @@ from testproject.bench.modes import MODES
 from testproject.bench.options import PROJECT
 from testproject.bench.sandbox import signs_of_production
 from testproject.bench.sql import statement
-
-from .test_modes import assert_nothing_left
+from tests.bench.support import assert_nothing_left
 
 SMALL = ("--size", "100", "--rounds", "1", "--verbosity", "0")
 

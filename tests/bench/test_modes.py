@@ -6,28 +6,12 @@ import json
 import math
 
 import pytest
-from django.db import connection
 
-from django_leasequeue.models import (
-    Attempt,
-    Claim,
-    DeadLetter,
-    Delayed,
-    Job,
-    JobResult,
-    LeaseEvent,
-    Queue,
-    QueueFloor,
-    QueueRank,
-    Ready,
-    Record,
-    TopicState,
-    Worker,
-)
 from testproject.bench import runner
 from testproject.bench.modes import MODES
-from testproject.bench.options import PROJECT, BenchOptions
+from testproject.bench.options import BenchOptions
 from testproject.bench.progress import Progress
+from tests.bench.support import assert_nothing_left
 
 #: Which figures a mode must give: words of their names.
 EXPECTED = {
@@ -93,12 +77,3 @@ def test_mode(mode: str) -> None:
     report = outcome.as_json()
     assert json.loads(json.dumps(report)) == report
     assert_nothing_left()
-
-
-def assert_nothing_left() -> None:
-    assert not Queue.objects.filter(project=PROJECT).exists()
-    assert not Worker.objects.filter(project=PROJECT).exists()
-    places = (Ready, Delayed, Claim, DeadLetter, Record, JobResult)
-    for model in (Job, *places, Attempt, LeaseEvent, QueueFloor, QueueRank, TopicState):
-        assert not model.objects.exists()
-    assert [name for name in connection.introspection.table_names() if name.startswith("leasequeue_bench")] == []

@@ -136,7 +136,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.wait_until(lambda: not LiveJob.objects.filter(queue__name="import").exists(), "they were not discarded")
 
     # Who did what?
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Audit']")
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Operator actions']")
     for words in ("retry", "edit", "redrive", "discard", "the customer sends the file again", "oncall"):
         assert words in person.text
     person.check("audit")

@@ -2,42 +2,25 @@
 
 import inspect
 import re
-import subprocess
-import sys
 
 import pytest
 
 from django_leasequeue import client
 from django_leasequeue.client import AsyncClient, Client, Retry, Worker
 from django_leasequeue.exceptions import InvalidOption
+from tests.support.absent import run_without
 from tests.support.documents import DOCS
-
-WITHOUT = """
-import importlib.abc, sys
-
-class Absent(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {absent!r}:
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Absent())
-"""
-
-
-def run(absent: set[str], code: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-c", WITHOUT.format(absent=absent) + code]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_it_works_where_there_is_no_django() -> None:
     absent = {"django", "rest_framework", "psycopg", "pgtrigger", "asgiref", "orjson"}
-    done = run(absent, "from django_leasequeue.client import Client\nprint(Client('http://localhost/v0/'))")
+    done = run_without(absent, "from django_leasequeue.client import Client\nprint(Client('http://localhost/v0/'))")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "<Client http://localhost/v0>\n"
 
 
 def test_it_says_what_to_install() -> None:
-    done = run({"httpx"}, "import django_leasequeue.client")
+    done = run_without({"httpx"}, "import django_leasequeue.client")
     assert "pip install 'django-leasequeue[client]'" in done.stderr
 
 

@@ -24,25 +24,26 @@ from django_leasequeue.client import (
     TopicFull,
     TopicNotFound,
     Unauthorized,
-    plans,
 )
+from django_leasequeue.client.calls import Calls
 from django_leasequeue.client.retries import call, seconds_of
 from django_leasequeue.client.steps import Answer, Call, Pause, Request
 
 WRITTEN = {"topic": "t", "seqs": [7], "count": 1, "created": False, "deduped": False}
 
 
-class Network:
+class Network(Calls):
     """Carries out a call: gives the prepared answers, notes requests and pauses, moves the clock by the pauses."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
+        self.retry = Retry()
         self.requests: list[Request] = []
         self.pauses: list[float] = []
         self.now = 0.0
 
-    def run(self, plan: Any, retry: Retry | None = None) -> Any:
-        made: Call[Any] = call(plan, retry or Retry(), lambda: self.now)
+    def _run(self, steps: Any, /) -> Any:
+        made: Call[Any] = call(steps, self.retry, lambda: self.now)
         try:
             step = next(made)
             while True:
@@ -69,7 +70,7 @@ def refused(status: int, code: str, **headers: str) -> Answer:
 
 def test_what_passes_is_tried_again_and_written_once() -> None:
     network = Network(ConnectionFailed("cut"), refused(503, "not_ready"), Answer(502, {}, b"<html>"), good(WRITTEN))
-    assert network.run(plans.produce("t", [{"data": 1}])).seq == 7
+    assert network.produce("t", [{"data": 1}]).seq == 7
     assert len(network.requests) == 4
     assert len({request.body["idempotency_key"] for request in network.requests}) == 1
     first, second, third = network.pauses
@@ -80,8 +81,8 @@ def test_what_passes_is_tried_again_and_written_once() -> None:
 
 def test_two_writes_have_two_keys() -> None:
     network = Network(good(WRITTEN), good(WRITTEN))
-    network.run(plans.produce("t", [{"data": 1}]))
-    network.run(plans.produce("t", [{"data": 1}]))
+    network.produce("t", [{"data": 1}])
+    network.produce("t", [{"data": 1}])
     keys = {request.body["idempotency_key"] for request in network.requests}
     assert len(keys) == 2
 
@@ -89,7 +90,7 @@ def test_two_writes_have_two_keys() -> None:
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_honoured(status: int) -> None:
     network = Network(refused(status, "throttled", retry_after="3"), good({"deleted": 2}))
-    assert network.run(plans.delete_records("t", match="a")) == 2
+    assert network.delete_records("t", match="a") == 2
     assert 3 <= network.pauses[0] <= 3.1
 
 
@@ -106,7 +107,7 @@ def test_retry_after_as_a_date() -> None:
 def test_a_wait_that_is_too_long_is_not_made() -> None:
     network = Network(refused(429, "throttled", retry_after="120"))
     with pytest.raises(Throttled) as caught:
-        network.run(plans.get_topic("t"))
+        network.get_topic("t")
     assert caught.value.retry_after == 120
     assert network.pauses == []
 
@@ -114,11 +115,13 @@ def test_a_wait_that_is_too_long_is_not_made() -> None:
 def test_tries_are_bounded() -> None:
     network = Network(*[ConnectionFailed("cut")] * 3)
     with pytest.raises(ConnectionFailed):
-        network.run(plans.get_topic("t"), Retry(tries=3))
+        network.retry = Retry(tries=3)
+        network.get_topic("t")
     assert len(network.requests) == 3
     network = Network(refused(503, "not_ready"))
     with pytest.raises(ServerUnavailable):
-        network.run(plans.get_topic("t"), NEVER)
+        network.retry = NEVER
+        network.get_topic("t")
 
 
 def test_waits_do_not_grow_for_ever() -> None:
@@ -143,7 +146,7 @@ def test_waits_do_not_grow_for_ever() -> None:
 def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: type[ApiError]) -> None:
     network = Network(refused(status, code))
     with pytest.raises(kind) as caught:
-        network.run(plans.get_topic("t"))
+        network.get_topic("t")
     assert (caught.value.status, caught.value.code, caught.value.message) == (status, code, "No.")
     assert caught.value.detail == {"topic": "t"}
     assert type(caught.value) is kind
@@ -152,31 +155,31 @@ def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: ty
 @pytest.mark.parametrize("answer", [Answer(200, {}, b"<html>"), Answer(404, {}, b"<html>"), Answer(301, {}, b"")])
 def test_something_else_at_the_address(answer: Answer) -> None:
     with pytest.raises(BadAnswer, match="where it is mounted"):
-        Network(answer).run(plans.get_topic("t"))
+        Network(answer).get_topic("t")
 
 
 def test_a_settle_call_tells_when_its_first_answer_was_lost() -> None:
     answer = good({"acked": 0, "skipped": [5]})
     network = Network(ConnectionFailed("cut"), answer)
-    settled = network.run(plans.ack("t", "w", [5]))
+    settled = network.ack("t", "w", [5])
     assert (settled.count, settled.skipped, settled.repeated) == (0, [5], True)
     # Throttled is refused: nothing was done.
     network = Network(refused(429, "throttled"), answer)
-    assert not network.run(plans.ack("t", "w", [5])).repeated
+    assert not network.ack("t", "w", [5]).repeated
     # A topic that is gone at the second try was deleted by the first.
     network = Network(ConnectionFailed("cut"), good({"deleted": False}))
-    assert network.run(plans.delete_topic("t")) is True
+    assert network.delete_topic("t") is True
 
 
 def test_nothing_to_settle_asks_nobody() -> None:
     network = Network()
-    assert network.run(plans.ack("t", "w", [])).count == 0
+    assert network.ack("t", "w", []).count == 0
     assert network.requests == []
 
 
 def test_names_are_quoted() -> None:
     network = Network(good({}))
-    network.run(plans.get_topic("a/b c"))
+    network.get_topic("a/b c")
     assert network.requests[0].path == "topics/a%2Fb%20c"
 
 
@@ -186,5 +189,5 @@ def test_all_pages_are_listed() -> None:
         {"topics": [{"topic": "b"}]},
     ]
     network = Network(*map(good, pages))
-    assert network.run(plans.list_topics("x")) == ["a", "b"]
+    assert network.list_topics("x") == ["a", "b"]
     assert network.requests[1].query == {"prefix": "x", "page_size": "1000", "cursor": "c1"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.client import ConnectionFailed, Forbidden, Job, Retry
+from django_leasequeue.client import ClientJob, ConnectionFailed, Forbidden, Retry
 from django_leasequeue.client.events import MAX_EVENT, Event, EventReader
 from django_leasequeue.client.loops import claims, work
 from django_leasequeue.client.steps import Answer, Close, Give, Open, Pause, Read, Request, Source
@@ -65,7 +65,7 @@ def test_work_opens_again_and_the_jobs_of_the_old_connection_are_lost() -> None:
     assert (request.path, request.query) == ("topics/t/work", {"node": "w1", "max": "3", "lease_ms": "500"})
     assert request.headers == {"accept": "text/event-stream"}
     server.answer(Read, OPENING + job_frame(1))
-    first: Job = server.answer(Give).item
+    first: ClientJob = server.answer(Give).item
     assert (first.seq, first.data, first.deliveries, first.lost) == (1, {"n": 1}, 1, False)
     called: list[int] = []
     first.when_lost(lambda: called.append(1))
@@ -76,7 +76,7 @@ def test_work_opens_again_and_the_jobs_of_the_old_connection_are_lost() -> None:
     assert 0 <= server.answer(Pause).seconds <= 2
     server.answer(Open, OPEN)
     server.answer(Read, job_frame(1))
-    again: Job = server.answer(Give).item
+    again: ClientJob = server.answer(Give).item
     assert not again.lost
     server.source.close()  # nobody iterates any more
     assert again.lost

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +32,8 @@ from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
 from django_leasequeue.tasks import FailForGood
 from tests.queue.processes import python, readline
-from tests.queue.test_async_queue import ThreadResult
+from tests.support.threads import ThreadResult
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
 
@@ -49,14 +49,6 @@ def stack() -> Iterator[ExitStack]:
     """What is entered ends with the test."""
     with ExitStack() as found:
         yield found
-
-
-def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
-    return found
 
 
 class TestExamples:
@@ -146,7 +138,7 @@ class TestExamples:
 
         with queue:
             asked = queue.enqueue_and_wait("v", {"video_id": "v", "frames": b"\x00\x01\x02"}, timeout=30)
-            until(lambda: done)
+            eventually(lambda: done)
         assert asked == {"thumbnails": [b"\x00\x01"]} == queue.get_result("v")
         assert done == [("v", asked)]
         assert queue.enqueue("v", None) == EnqueueResult("completed", None, asked)
@@ -235,7 +227,7 @@ class TestExamples:
             # Duplicates are handled via return value, not exceptions
             result = queue.enqueue("job-1", {"a": 1})
             assert (result.status, result.existing_state) == ("duplicate", "failed")
-            until(lambda: dead_letter_queue.get_status("job-1"))
+            eventually(lambda: dead_letter_queue.get_status("job-1"))
         [moved] = dead_letter_queue.queue.claim()
         assert moved.payload == {"a": 1}
 
@@ -312,7 +304,7 @@ class TestRules:
     def test_p3_cancelled_while_somebody_waits(self) -> None:
         queue = Queue("jobs")
         with ThreadResult(lambda: queue.enqueue_and_wait("id", timeout=20)) as waiting:
-            until(lambda: queue.get_status("id"))
+            eventually(lambda: queue.get_status("id"))
             assert queue.cancel("id").status == "cancelled"
             with pytest.raises(JobCancelledError):
                 waiting.value()
@@ -372,7 +364,7 @@ class TestRules:
 
         queue.start()
         queue.enqueue("id")
-        until(lambda: seen)
+        eventually(lambda: seen)
         queue.stop(timeout=0.1)
         assert seen == [False, "stopping", "thrown"]
 
@@ -387,7 +379,7 @@ class TestRules:
 
         queue.start()
         queue.enqueue("id")
-        until(lambda: seen)
+        eventually(lambda: seen)
         queue.stop(timeout=0.1)
         assert seen == ["", "stopping"]
 
@@ -404,7 +396,7 @@ class TestRules:
         stack.enter_context(reaper)
         other._events.connect(None)
         stack.callback(other._events.disconnect)
-        until(lambda: stalled)
+        eventually(lambda: stalled)
         assert reaper.leading
         assert queue.get_status("id").state == "queued"  # type: ignore[union-attr]  # it is there
         assert stalled == ["id"]
@@ -425,7 +417,7 @@ class TestEvents:
         queue.on("cancelled", lambda id: heard.append(("cancelled", id)))
         with queue:
             queue.enqueue_and_wait("id", 5)
-            until(lambda: len(heard) == 3)
+            eventually(lambda: len(heard) == 3)
         Queue("others").enqueue("another queue's")
         queue.enqueue("after the stop")
         # A quick consumer starts it before the producer has said that it is there.

@@ -23,7 +23,7 @@ from django_leasequeue.compat.jobqueue import (
 )
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.tasks import FailForGood
-from tests.compat.test_jobqueue import until
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
 
@@ -119,7 +119,7 @@ class TestHungHandlers:
             assert (signals[0].aborted, signals[0].reason, signals[1].aborted) == (True, "lease_lost", False)
             # What it still returns does not count.
             release.set()
-            until(lambda: "Lease lost: what the job did does not count" in caplog.text)
+            eventually(lambda: "Lease lost: what the job did does not count" in caplog.text)
             assert queue.get_result("id") == "run 2"
             assert queue.stop()
         assert stalled == ["id"]
@@ -139,7 +139,7 @@ class TestHungHandlers:
             queue.enqueue("hung")
             assert hung.wait(30)
             assert [queue.enqueue_and_wait(f"{n}", timeout=60) for n in range(3)] == ["0", "1", "2"]
-            until(lambda: queue.get_status("hung").state == "failed")  # type: ignore[union-attr]  # it is there
+            eventually(lambda: queue.get_status("hung").state == "failed")  # type: ignore[union-attr]  # it is there
             assert not release.is_set()
             # What hangs still has not ended.
             assert queue.stop(timeout=5) is False
@@ -215,7 +215,7 @@ class TestAfterExecution:
         queue.on("completed", lambda id, result: done.append((id, result)))
         with queue:
             assert queue.enqueue_and_wait("id", 7) == {"shown": 7}
-            until(lambda: done)
+            eventually(lambda: done)
         assert done == [("id", {"shown": 7})]
         assert kept_for(queue, "id") == 5
         [context] = seen
@@ -332,7 +332,7 @@ class TestLife:
             queue.enqueue("before")
             queue.execute(lambda job: job.id)
             assert queue.enqueue_and_wait("after") == "after"
-            until(lambda: queue.get_result("before") == "before")
+            eventually(lambda: queue.get_result("before") == "before")
 
     @pytest.mark.usefixtures("closed_pools")
     async def test_in_async_code_too(self) -> None:

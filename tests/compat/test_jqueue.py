@@ -25,6 +25,7 @@ from django_leasequeue.compat.jqueue import (
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, QueueClosed
 from tests.queue.processes import python, readline
+from tests.support.waiting import aeventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
@@ -321,15 +322,10 @@ class Double:
 
 
 class TestHeartbeatManager:
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0.005)
-
     async def test_beats_and_stops_on_exit(self) -> None:
         queue = Double()
         async with HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
-            await self.until(lambda: queue.calls >= 3)
+            await aeventually(lambda: queue.calls >= 3)
         before = queue.calls
         await asyncio.sleep(0.02)
         assert queue.calls == before
@@ -344,13 +340,13 @@ class TestHeartbeatManager:
     async def test_a_lost_job_ends_it_silently(self) -> None:
         queue = Double(None, JobNotFoundError("id"))
         async with HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
-            await self.until(lambda: heart.lost)
+            await aeventually(lambda: heart.lost)
         assert queue.calls == 2
 
     async def test_it_goes_on_while_the_database_is_away(self) -> None:
         queue = Double(StorageError("away"), StorageError("away"))
         async with HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
-            await self.until(lambda: queue.calls >= 3)
+            await aeventually(lambda: queue.calls >= 3)
         assert not heart.lost
 
     async def test_keeps_a_job(self, q: DirectQueue) -> None:
@@ -358,7 +354,7 @@ class TestHeartbeatManager:
         [job] = await q.dequeue()
         async with HeartbeatManager(q, job.id, interval=timedelta(milliseconds=5)) as heart:
             await q.ack(job.id)
-            await self.until(lambda: heart.lost)
+            await aeventually(lambda: heart.lost)
 
     def test_the_interval_is_a_positive_time(self) -> None:
         with pytest.raises(InvalidOption, match="interval"):

@@ -12,7 +12,8 @@ import pytest
 
 from django_leasequeue import NewJob, Queue
 from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, Job, JobStatus, JQueueError, QueueState
-from django_leasequeue.compat.jqueue_direct import LARGE_BYTES, MAX_PAYLOAD_BYTES
+from django_leasequeue.compat.jqueue_direct import LARGE_BYTES
+from django_leasequeue.compat.jqueue_values import MAX_PAYLOAD_BYTES
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import PayloadTooLarge, QueueClosed
 

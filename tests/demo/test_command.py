@@ -35,6 +35,8 @@ def test_it_ends_by_itself_with_a_table(files: Path, subprocess_env: dict[str, s
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert done.stdout.startswith("This demo enqueues a job for each of 7 Python files")
+    assert "Then it ends." in done.stdout
     assert f"7 Python files below {files}, a job each, enqueued in" in done.stdout
     assert {"jobs done 5", "lines, functions 20, 5", "retries 4", "dead letters 2"} <= set(rows)
     assert any(row.startswith("2 builtins.SyntaxError: invalid syntax") for row in rows)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from psycopg import sql
 
 from django_leasequeue import engine
@@ -18,14 +18,9 @@ from django_leasequeue.models import LeaseEvent
 from django_leasequeue.sql import statement
 
 from .helpers import enqueue, make, open_transaction
+from .lease_log import FIRST, drawn, put_back, run
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
-FIRST = (0, 500_000, 1_000_000)
-
-
-def run(text: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(text)
 
 
 @pytest.fixture(autouse=True)
@@ -34,24 +29,10 @@ def _log_as_migrated(transactional_db: None) -> Iterator[None]:
 
     Before as well: a worker of an earlier test may have done the reaper's duties.
     """
-    _put_back()
+    put_back()
     yield
     partitions._holds.clear()
-    _put_back()
-
-
-def _put_back() -> None:
-    run("TRUNCATE leasequeue_leaseevent")
-    with connect("default") as own:
-        for partition in partitions.read_layout(own).partitions:
-            if partition.low not in FIRST:
-                own.execute(f"DROP TABLE {partition.name}")
-        for low in FIRST:
-            own.execute(
-                f"CREATE TABLE IF NOT EXISTS leasequeue_leaseevent_p{low} PARTITION OF leasequeue_leaseevent"
-                f" FOR VALUES FROM ({low}) TO ({low + 500_000}) WITH (toast_tuple_target = 8160)"
-            )
-    run("SELECT setval('leasequeue_leaseevent_id_seq', 1)")
+    put_back()
 
 
 @pytest.fixture
@@ -62,11 +43,6 @@ def log(settings) -> Iterator[partitions.Connection]:
     drawn(1_499_990)
     with connect("default") as own, engine_clock.hold(engine_clock.Clock(NOW)):
         yield own
-
-
-def drawn(number: int) -> None:
-    """Set the last number drawn."""
-    run(f"SELECT setval('leasequeue_leaseevent_id_seq', {number})")
 
 
 def lows(own: partitions.Connection) -> list[int]:

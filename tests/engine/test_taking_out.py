@@ -25,7 +25,7 @@ from django_leasequeue.models import (
     Ready,
 )
 
-from ..worker.support import eventually
+from ..support.waiting import eventually
 from .helpers import (
     NODE,
     claim,

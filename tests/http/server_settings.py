@@ -3,6 +3,8 @@
 import json
 import os
 
+from django.conf import global_settings
+
 from testproject.settings import *  # noqa: F403  (the whole of the other settings, by design)
 
 DEBUG = False
@@ -11,6 +13,7 @@ LEASEQUEUE = {
     **json.loads(os.environ.get("LEASEQUEUE_TEST", "{}")),
     "API": {"KEY_CACHE_SECONDS": 0, "COUNT_SECONDS": 0, **json.loads(os.environ.get("LEASEQUEUE_TEST_API", "{}"))},
 }
+STORAGES = {**global_settings.STORAGES, **json.loads(os.environ.get("LEASEQUEUE_TEST_STORAGES", "{}"))}
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -291,14 +291,6 @@ def serving(environment: Mapping[str, str], count: int = 1, **options: Any) -> I
         for server in servers:
             server.__enter__()
         yield servers
-
-
-def eventually(check: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until something is so."""
-    ends = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < ends, "it never came to be"
-        time.sleep(0.02)
 
 
 def committed_key(*scopes: str, topics: Sequence[str] = ()) -> str:

@@ -27,7 +27,8 @@ from django_leasequeue.client import (
 )
 from tests.conftest import child_environment
 from tests.http.relay import Relay
-from tests.http.servers import Server, committed_key, eventually, serving
+from tests.http.servers import Server, committed_key, serving
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 

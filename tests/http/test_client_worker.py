@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.client import Again, Client, Job, Record, TopicNotFound, Worker
+from django_leasequeue.client import Again, Client, ClientJob, Record, TopicNotFound, Worker
 from tests.conftest import child_environment
 from tests.http.relay import Relay
-from tests.http.servers import Server, eventually, serving
+from tests.http.servers import Server, serving
 from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
@@ -63,12 +64,12 @@ def empty(client: Client, queue: str) -> Callable[[], bool]:
     return lambda: client.get_topic(queue)["count"] == 0
 
 
-def in_thread(seen: list[Any]) -> Callable[[Job], Any]:
+def in_thread(seen: list[Any]) -> Callable[[ClientJob], Any]:
     return lambda job: seen.append(job.data)
 
 
-def in_loop(seen: list[Any]) -> Callable[[Job], Any]:
-    async def handler(job: Job) -> None:
+def in_loop(seen: list[Any]) -> Callable[[ClientJob], Any]:
+    async def handler(job: ClientJob) -> None:
         await asyncio.sleep(0)
         seen.append(job.data)
 
@@ -81,7 +82,7 @@ def test_every_job_runs_once(client: Client, queue: str, stream: bool, handler: 
     seen: list[int] = []
     client.produce(queue, [Record(n) for n in range(200)])
     with running(Worker(client, queue, handler(seen), concurrency=16, stream=stream)):
-        eventually(empty(client, queue), 20)
+        eventually(empty(client, queue), seconds=20)
         client.produce(queue, [Record(200)])
         eventually(empty(client, queue))
     assert Counter(seen) == Counter(range(201))
@@ -92,7 +93,7 @@ def test_acks_go_together(client: Client, server: Server, queue: str) -> None:
     client.produce(queue, [Record(n) for n in range(300)])
     with Relay(server.port) as relay:
         with running(Worker(Client(relay.address), queue, in_loop(seen), concurrency=100)):
-            eventually(empty(client, queue), 20)
+            eventually(empty(client, queue), seconds=20)
         assert relay.count(f"POST /v0/topics/{queue}/ack ") < 100
     assert len(seen) == 300
 
@@ -100,7 +101,7 @@ def test_acks_go_together(client: Client, server: Server, queue: str) -> None:
 def test_a_job_that_fails_comes_again(client: Client, queue: str, caplog: pytest.LogCaptureFixture) -> None:
     deliveries: list[int] = []
 
-    def handler(job: Job) -> None:
+    def handler(job: ClientJob) -> None:
         deliveries.append(job.deliveries)
         if job.deliveries < 3:
             raise ValueError("not yet")
@@ -119,7 +120,7 @@ def test_a_job_that_fails_comes_again(client: Client, queue: str, caplog: pytest
 def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: bool, caplog: Any) -> None:
     times: list[float] = []
 
-    async def handler(job: Job) -> None:
+    async def handler(job: ClientJob) -> None:
         times.append(time.monotonic())
         if job.deliveries == 1:
             raise Again(0.3)
@@ -136,7 +137,7 @@ def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: boo
 def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bool) -> None:
     runs: list[int] = []
 
-    def handler(job: Job) -> None:
+    def handler(job: ClientJob) -> None:
         runs.append(job.deliveries)
         time.sleep(5.0)
 
@@ -154,7 +155,7 @@ def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bo
 def test_a_lost_lease_cancels_a_coroutine(client: Client, server: Server, queue: str) -> None:
     seen: list[tuple[int, str]] = []
 
-    async def handler(job: Job) -> None:
+    async def handler(job: ClientJob) -> None:
         try:
             if job.deliveries == 1:
                 seen.append((job.deliveries, "begins"))
@@ -177,7 +178,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
     log: list[tuple[str, int, bool]] = []
     go_on = threading.Event()
 
-    def handler(job: Job) -> None:
+    def handler(job: ClientJob) -> None:
         log.append(("begins", job.deliveries, job.lost))
         if job.deliveries == 1:
             go_on.wait(20)
@@ -199,7 +200,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
 def test_leases_that_nobody_could_extend_are_lost(client: Client, server: Server, queue: str) -> None:
     began, lost = threading.Event(), threading.Event()
 
-    async def handler(job: Job) -> None:
+    async def handler(job: ClientJob) -> None:
         began.set()
         try:
             await asyncio.sleep(30)
@@ -225,7 +226,7 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
     began = threading.Event()
     told: list[tuple[float, float]] = []
 
-    def handler(job: Job) -> None:
+    def handler(job: ClientJob) -> None:
         began.set()
         ends = time.monotonic() + 20
         while not job.lost and time.monotonic() < ends:
@@ -258,7 +259,7 @@ def test_a_job_whose_push_was_held_up_is_not_started(client: Client, server: Ser
                     eventually(lambda: proxy.accepted > 0)
                 proxy.hang(answers_only=True)
                 client.produce(queue, [Record(2)])
-                taken: list[Job] = []
+                taken: list[ClientJob] = []
                 # Pushed to the worker, which does not get it; and leased to another when that lease is over.
                 eventually(lambda: counters(client, queue)["in_flight"] == 1)
                 eventually(lambda: bool(taken.extend(client.claim(queue, "other", lease_ms=60_000)) or taken))
@@ -274,7 +275,7 @@ def test_a_job_whose_push_was_held_up_is_not_started(client: Client, server: Ser
 def test_a_stop_waits_for_running_jobs_and_takes_no_more(client: Client, queue: str, stream: bool) -> None:
     began, go_on = threading.Event(), threading.Event()
 
-    def handler(job: Job) -> None:
+    def handler(job: ClientJob) -> None:
         began.set()
         go_on.wait(20)
 
@@ -292,9 +293,9 @@ def test_a_stop_waits_for_running_jobs_and_takes_no_more(client: Client, queue: 
 
 def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> None:
     began, ends = threading.Event(), threading.Event()
-    held: list[Job] = []
+    held: list[ClientJob] = []
 
-    def handler(job: Job) -> None:
+    def handler(job: ClientJob) -> None:
         held.append(job)
         began.set()
         ends.wait(20)
@@ -311,7 +312,7 @@ def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_d
     """A rolling deploy: the old server ends its streams in order, the worker goes on at the new one."""
     done: list[int] = []
 
-    async def handler(job: Job) -> None:
+    async def handler(job: ClientJob) -> None:
         await asyncio.sleep(0.02)
         done.append(job.data)
 
@@ -321,7 +322,7 @@ def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_d
             eventually(lambda: len(done) > 20)
             relay.target = servers[1].port
             assert old.stop(20) is not None
-            eventually(empty(client, queue), 30)
+            eventually(empty(client, queue), seconds=30)
     assert set(done) == set(range(120))
     # Only what ran while the stream ended ran again.
     assert len(done) <= 120 + 4

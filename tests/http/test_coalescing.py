@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from django_leasequeue.models import ClaimWaiter, JobEvent, LiveJob
-from tests.http.servers import EventSource, Server, eventually
+from tests.http.servers import EventSource, Server
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from django_leasequeue.http.access import Access
-from tests.http.servers import EventSource, Server, committed_key, eventually
+from tests.http.servers import EventSource, Server, committed_key
 from tests.support.documents import Block, blocks
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 

@@ -15,8 +15,9 @@ import pytest
 
 from django_leasequeue.client import Client, Record
 from tests.conftest import child_environment
-from tests.http.servers import Server, committed_key, eventually, serving
+from tests.http.servers import Server, committed_key, serving
 from tests.support.documents import blocks
+from tests.support.waiting import eventually
 
 PAGE = "how-to/external-workers.md"
 TOPIC = "thumbnails"
@@ -100,7 +101,7 @@ def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *comman
     boss.produce(TOPIC, [Record({"src": f"quick-{number}", "seconds": 0}) for number in range(4)])
     boss.produce(TOPIC, [Record({"src": "long", "seconds": 3.2}), Record({"seconds": 0})])
     with worker(name, env, tmp_path, *command) as (process, printed):
-        eventually(lambda: boss.get_topic(TOPIC)["count"] == 0, 40)
+        eventually(lambda: boss.get_topic(TOPIC)["count"] == 0, seconds=40)
         lines = sorted(line for line in printed.read_text().splitlines() if line.startswith("done "))
         assert lines == ["done clip-1.mov", "done long", *(f"done quick-{number}" for number in range(4))]
         (dead,) = boss.read(f"{TOPIC}.dead").records

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from django_leasequeue import engine
+from django_leasequeue.engine import DjangoExecutor
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import Job, JobResult
 from tests.http.client import Api
@@ -192,3 +194,42 @@ def test_a_result_that_is_too_large(api: Api, settings: Any) -> None:
     body = {"node": "w1", "seqs": [job["$seq"]], "results": ["x" * 100], "result_ttl_ms": 5_000}
     assert api.post("topics/jobs/ack", body, status=400).code == "record_too_large"
     assert api.state()["queue"]["in_flight"] == 1
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the statements that requests run."""
+    names: list[str] = []
+    fetch = DjangoExecutor.fetch
+
+    def noting(self: DjangoExecutor, name: str, params: Mapping[str, Any]) -> Any:
+        names.append(name)
+        return fetch(self, name, params)
+
+    monkeypatch.setattr(DjangoExecutor, "fetch", noting)
+    return names
+
+
+def test_a_write_and_an_ack_that_are_heeded_cost_no_statement_for_warnings(api: Api, statements: list[str]) -> None:
+    engine.run(engine.create("jobs", preset="topics", priority_order="desc", result_ttl_ms=60_000))
+    api.write("jobs", 0)
+    plain = _of(statements, lambda: api.write("jobs", 1))
+    assert _of(statements, lambda: write(api, "jobs", {"data": 2, "priority": 3})) == plain
+    first, second = (job["$seq"] for job in api.claim("jobs", max=2))
+    done = _of(statements, lambda: api.ack("jobs", [first]))
+    assert _of(statements, lambda: api.ack("jobs", [second], results=[7])) == done
+
+
+def test_a_new_configuration_is_what_warnings_go_by(api: Api) -> None:
+    record = {"records": [{"data": 1, "priority": 3}]}
+    api.queue()
+    assert "warnings" in api.post("topics/jobs", record).json
+    api.put("topics/jobs", {"type": "queue", "priority_order": "desc"}, status=200)
+    assert "warnings" not in api.post("topics/jobs", record).json
+
+
+def _of(statements: list[str], call: Callable[[], Any]) -> list[str]:
+    """The statements of a call."""
+    statements.clear()
+    call()
+    return list(statements)

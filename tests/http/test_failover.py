@@ -25,8 +25,9 @@ from pytest_django import DjangoDbBlocker
 from django_leasequeue.http.access import ALL_SCOPES
 from django_leasequeue.http.keys import make_token
 from tests.conftest import child_environment
-from tests.http.servers import EventSource, Server, eventually
+from tests.http.servers import EventSource, Server
 from tests.support.faults import Faulty, alias, faulty, migrated_server
+from tests.support.waiting import eventually
 
 CLIENT = "3381af92-2b9e-11e3-b191-71861300734c"
 #: Seconds that a statement may take here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from django.test import Client
 from drf_spectacular.validation import validate_schema
 
 from django_leasequeue.http.topics import urls
-from tests.http.contract import SNAPSHOTS, document
+from tests.http.client import Api
+from tests.http.contract import SNAPSHOTS, TRIAGE, document, made
 
 STREAMS = {"streamJobs", "streamRecords"}
 
@@ -81,6 +83,92 @@ def test_examples_are_what_they_are_examples_of() -> None:
                 Draft202012Validator(schema).validate(example["value"])
                 looked_at += 1
     assert looked_at >= 6
+
+
+class TestFigures:
+    """What a setting decides is enforced, and stands in the document that is served then."""
+
+    @pytest.fixture
+    def schemas(self, settings: Any, api: Api) -> Callable[..., Any]:
+        """Change settings, and return the schemas of the document that is made then."""
+
+        def change(**changed: Any) -> Any:
+            door = {"ACCESS": "open", "COUNT_SECONDS": 0, **changed.pop("API", {})}
+            settings.LEASEQUEUE = {**changed, "API": door}
+            return made()["components"]["schemas"]
+
+        return change
+
+    def test_records_of_a_write(self, api: Api, schemas: Callable[..., Any]) -> None:
+        records = schemas(MAX_ENQUEUE=2)["WriteBody"]["properties"]["records"]
+        assert records["maxItems"] == 2
+        api.post("topics/t", {"records": [{"data": 1}] * 2}, status=201)
+        assert api.post("topics/t", {"records": [{"data": 1}] * 3}, status=400).code == "batch_too_large"
+
+    def test_bytes_of_a_record(self, api: Api, schemas: Callable[..., Any]) -> None:
+        data = schemas(MAX_PAYLOAD_BYTES=2_000)["WriteBody"]["properties"]["records"]["items"]["properties"]["data"]
+        assert "2,000 bytes" in data["description"]
+        api.post("topics/t", {"records": [{"data": "x" * 1_900}]}, status=201)
+        assert api.post("topics/t", {"records": [{"data": "x" * 2_100}]}, status=400).code == "record_too_large"
+
+    def test_bytes_of_a_result(self, api: Api, schemas: Callable[..., Any]) -> None:
+        results = schemas(MAX_RESULT_BYTES=50)["AckBody"]["properties"]["results"]
+        assert "50 bytes" in results["items"]["description"]
+        api.queue()
+        api.write("jobs", 1)
+        (job,) = api.claim("jobs")
+        body = {"node": "w", "seqs": [job["$seq"]], "results": ["x" * 60]}
+        assert api.post("topics/jobs/ack", body, status=400).code == "record_too_large"
+
+    @pytest.mark.django_db(transaction=True)
+    def test_records_of_a_page(self, api: Api, schemas: Callable[..., Any]) -> None:
+        limit = schemas(MAX_PAGE=2)["DiffBody"]["properties"]["limit"]
+        assert limit["description"] == "Cut to 2."
+        api.log("t")
+        api.write("t", 1, 2, 3)
+        assert len(api.post("topics/t/diff", {"limit": 3}, status=200)["records"]) == 2
+
+    @pytest.mark.parametrize("door", SNAPSHOTS)
+    def test_lines_of_a_page(self, door: str, schemas: Callable[..., Any]) -> None:
+        schemas(MAX_PAGE=7)
+        lists = ["/v0/dead-letters"] if door == TRIAGE else ["/v0/topics"]
+        for address in lists:
+            (size,) = [one for one in made(door)["paths"][address]["get"]["parameters"] if one["name"] == "page_size"]
+            assert size["description"] == "Cut to 7."
+            assert size["schema"]["default"] == 7
+
+    def test_topics_of_a_watch(self, api: Api, schemas: Callable[..., Any]) -> None:
+        topics = schemas(API={"MAX_WATCHED": 1})["WatchBody"]["properties"]["topics"]
+        assert topics["maxProperties"] == 1
+        api.log("a")
+        api.log("b")
+        api.post("watch", {"topics": {"a": 0}}, status=200)
+        api.post("watch", {"topics": {"a": 0, "b": 0}}, status=400)
+
+    def test_bodies(self, api: Api, schemas: Callable[..., Any]) -> None:
+        schemas(API={"MAX_BODY_BYTES": 1_000, "MAX_DEPTH": 4, "WATCH_SECONDS": 90})
+        answers = made()["paths"]["/v0/topics/{topic}"]["post"]["responses"]
+        assert "more than 1,000 bytes" in answers["413"]["description"]
+        assert "nested 4 deep" in answers["415"]["description"]
+        assert "within 90 s" in made()["paths"]["/v0/watch"]["post"]["description"]
+        api.post("topics/t", {"records": [{"data": [1]}]}, status=201)
+        api.post("topics/t", {"records": [{"data": [[1]]}]}, status=400)
+        api.post("topics/t", {"records": [{"data": "x" * 1_000}]}, status=413)
+
+
+def test_every_topic_is_listed_where_a_page_is_as_long_as_it_may_be(api: Api, settings: Any) -> None:
+    for number in range(5):
+        api.log(f"t{number}")
+    settings.LEASEQUEUE = {**settings.LEASEQUEUE, "MAX_PAGE": 2}
+    for size in ("", "&page_size=2", "&page_size=9"):
+        found, cursor = [], ""
+        for _ in range(5):
+            page = api.get(f"topics?prefix=t{size}{cursor}", status=200)
+            found += [line["topic"] for line in page["topics"]]
+            if "next_cursor" not in page.json:
+                break
+            cursor = f"&cursor={page['next_cursor']}"
+        assert found == [f"t{number}" for number in range(5)]
 
 
 def test_the_pages_of_the_test_project(db: None) -> None:

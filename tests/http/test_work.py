@@ -18,7 +18,8 @@ from django_leasequeue.conf.options import ApiOptions
 from django_leasequeue.models import Claim, JobEvent, LiveJob
 from tests.conftest import child_environment
 from tests.http.client import Api
-from tests.http.servers import Event, EventSource, Server, eventually, serving
+from tests.http.servers import Event, EventSource, Server, serving
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 

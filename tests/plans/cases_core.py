@@ -183,6 +183,7 @@ CASES = [
     Case("overdue", {"queue": BUSY, "idle": 10_000_000, "size": 10}, 10),
     Case("expire", {"queues": EVERY, "size": 100}, 100),
     Case("expire_results", {"size": 100}, 100),
+    Case("heads", {"look": 1_000}, 1_000),
     Case("purge", {"queue": IDS["other"], "states": "{0}", "before": 10**9, "size": 100}, 100),
     Case("purge", {"queue": BUSY, "states": "{0}", "tag": "rare", "before": 10**9, "size": 100}, 100),
     Case("purge", {"queue": IDS["later"], "states": "{1}", "before": 10**9, "size": 100}, 100),

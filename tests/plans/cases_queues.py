@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 from django_leasequeue.engine import arrays
 from django_leasequeue.models import Queue
 
 from .cases_core import BUSY, EVERY, keys, numbers
-from .filling import BATCHED, CAPPED, DEAD, DONE, FRESH, IDLE, IDS, LATER, LEASED, OTHER, RECORDS
+from .filling import BATCHED, CAPPED, DEAD, DONE, FRESH, IDLE, IDS, LATER, LEASED, NOW, OTHER, RECORDS
 from .regimes import Case
 
 MIXED = arrays.integers([FRESH + 3, LATER + 3, DEAD + 3, RECORDS + 3, DONE + 3, LEASED + 3, 7])
+#: The hour whose events are at hand.
+HOUR = {"now": NOW - timedelta(milliseconds=1), "bounds": "{11,101,1001}"}
+#: A look at jobs of every kind, without a test of the payload.
+WALK = {"size": 1_000, "roots": "{}", "paths": "{}", "equal": "{}", "jsons": "{}", "words": "{}"}
 SEALING = {"server": None, "known": 0, "sealed": 0, "heads": "{}", "marks": "{}", "ends": "{}"}
 
 
@@ -106,7 +111,6 @@ CASES = [
     Case(
         "work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED, LEASED + 1])}, 2
     ),
-    Case("topic_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "size": 50}, 50),
     Case("topic_look", {"project": "", "topic": "letters"}, 1),
     Case("topic_names", {"project": "", "names": arrays.texts(IDS)}, len(IDS)),
     Case("topic_seal", SEALING),
@@ -115,6 +119,7 @@ CASES = [
     read("other", OTHER + 5_000),
     Case("topic_state", {"project": "", "topic": "letters", "cap": 1_000, "look": 1_000}, 1_000),
     Case("topic_state", {"project": "", "topic": "other", "cap": 1_000, "look": 1_000}, 1_000),
+    Case("topic_state", {"project": "", "topic": "busy", "cap": 20, "look": 1_000}, 1_000),
     Case("topic_drop_before", {"queue": IDS["letters"], "before": RECORDS + 5_000, "size": 100}, 100),
     Case("topic_drop_before", {"queue": IDS["other"], "before": OTHER + 5_000, "size": 100}, 100),
     Case("topic_drop_tag", {"queue": IDS["letters"], "low": "rare", "high": "rare", "before": 10**9, "size": 100}, 100),
@@ -157,9 +162,18 @@ CASES = [
     Case("admin/job", {"seq": DEAD + 7, "bytes": 1_000}, 1),
     Case("admin/ended", {"seq": DONE + 7, "bytes": 1_000}, 1),
     Case("admin/find_jobs", {"seq": FRESH + 7, "key": f"busy-{FRESH + 8}", "size": 10}, 10),
+    Case("admin/walk_jobs", {**WALK, "below": DONE + 5_000, "enough": 50}, 1_000),
+    Case("admin/walk_jobs", {**WALK, "below": DONE, "enough": 50, "states": "{2}", "text": "no such error"}, 1_000),
+    Case("admin/job_after", {"at": NOW}, 1),
+    Case("admin/run_now", {"seq": LATER + 7}, 1),
+    Case("admin/job_source", {"seq": FRESH + 7}, 1),
     Case("admin/queues", {"project": None, "prefix": "", "size": 26}, 26),
     Case("admin/queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
     Case("admin/samples", {"queue": BUSY, "seconds": 3_600, "size": 100}, 100),
-    Case("admin/workers", {"nodes": None, "size": 100}, 100),
+    Case("admin/workers", {"nodes": None, "size": 100, "lease": 30}, 100),
+    Case("queue_ages", {"queues": EVERY}, len(IDS)),
+    Case("queue_rest", {"after": 0}, len(IDS) + IDLE),
+    Case("log_counts", {**HOUR, "since": None, "snapshot": None}, 10_000, log=True),
+    Case("log_counts", {**HOUR, "since": NOW - timedelta(hours=1), "snapshot": "1900:1900:"}, 2_000, log=True),
     Case("admin/worker_stop", {"id": 7}, 1),
 ]

@@ -14,12 +14,23 @@ DEATHS = {"queues": arrays.integers([IDS["morgue"], IDS["annex"]]), "each": 100,
 GROUP = {**DEATHS, "fingerprint": "print-7"}
 #: Where dead letters stand: in their own queue, in a log, in another queue.
 DEATH_PLACES = ((DEAD, "morgue"), (LETTERS, "letters"), (PARKED, "parked"))
+#: Since when half of the log's rows were written.
+HOUR = NOW - timedelta(hours=1)
 PART = "{00000000-0000-0000-0000-000000000007}"
 
 CASES = [
     Case("dead_queues", {"project": None, "queue": None, "prefixes": "{}", "size": 50}, 312),
     Case("dead_groups", {"queues": DEATHS["queues"], "size": 100}, 100),
     Case("dead_groups", {"queues": DEATHS["queues"], "size": 100, "fingerprint": "print-7"}, 2),
+    Case(
+        "dead_group_counts",
+        {
+            "queues": arrays.integers([IDS["morgue"]] * 20),
+            "fingerprints": arrays.texts(f"print-{n}" for n in range(20)),
+            "cap": 1_000_000,
+        },
+        20_000,
+    ),
     Case(
         "dead_group_figures",
         {
@@ -78,7 +89,7 @@ CASES = [
     Case("operation_take", {"id": 1, "size": 100}, 1),
     Case("worker_due", {"queues": EVERY}, len(IDS)),
     Case("worker_gone", {"node": "worker-7"}, 1),
-    Case("worker_list", {"size": 100}, 100),
+    Case("worker_list", {"size": 100, "lease": 30}, 100),
     Case("worker_expire", {"days": 1.0, "size": 100}, 100),
     Case("worker_strays", {"node": "n7", "queues": arrays.integers([BUSY]), "known": "{}", "size": 100}, 100),
     Case(
@@ -181,7 +192,10 @@ CASES = [
     Case("orphan_queues", {"size": 10}, 10),
     Case("notify_oldest", {}, 1),
     Case("admin/job_events", {"seq": FRESH + 6_000, "size": 100}, 100, log=True),
-    Case("admin/event_rates", {"seconds": 3_600, "size": 1_000, "bucket": 600}, 1_000, log=True),
+    Case("admin/recurring", {"size": 100}, 100, log=True),
+    Case("admin/event_reach", {"since": HOUR, "size": 1_000}, 1, log=True),
+    Case("admin/event_rates", {"since": HOUR, "bucket": 600}, 10_000, log=True),
+    Case("admin/task_rates", {"since": HOUR, "size": 100}, 10_000, log=True),
     Case("lake/count", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1, log=True),
     Case("lake/any", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1, log=True),
     Case("lake/nth", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9, "most": 500}, 1, log=True),
@@ -196,4 +210,8 @@ CASES = [
     Case("lake/stage_drop", {"parts": PART}, 100),
     Case("lake/replay_results", {"parts": PART, "low": 0, "high": 10**6, "project": ""}, 100),
     Case("lake/replay_jobs", {"parts": PART, "low": 0, "high": 10**6, "project": ""}, 100),
+    Case("large_link", {"ids": numbers(10, 100, 10), "seqs": numbers(FRESH, 100)}, 100),
+    Case("large_unused", {"grace": 3_600.0, "after": 0, "size": 100}, 100),
+    Case("large_left", {"after": 0, "size": 1_000}, 1_000),
+    Case("large_forget", {"ids": numbers(1, 100)}, 100),
 ]

@@ -172,6 +172,10 @@ REST = (
     SELECT 'w' || n % 20, n / 20, %(now)s, 1, 1 FROM generate_series(0, 5000) AS n""",
     """INSERT INTO leasequeue_lakeconsumer (name, txid, event, horizon, registered_at, seen_at, moved_at)
     SELECT 'c' || n, 1, 1, 1, %(now)s, %(now)s, %(now)s FROM generate_series(1, 20) AS n""",
+    # Every tenth of no job, and every tenth of one that is gone.
+    """INSERT INTO leasequeue_largeobject (id, seq, created_at, size, storage, name)
+    SELECT n, CASE n % 10 WHEN 0 THEN NULL WHEN 1 THEN 90000000 + n ELSE 1000000 + n END, %(now)s::timestamptz - interval '1 day',
+        1000000, 'default', 'leasequeue/2030/01/01/' || n FROM generate_series(1, 50000) AS n""",
     "SELECT setval('leasequeue_job_seq_seq', 100000000)",
     "SELECT setval('leasequeue_claim_token_seq', 100000000)",
 )

@@ -10,7 +10,7 @@ from django.db import connection as django_connection
 from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
-from django_leasequeue.admin import reading
+from django_leasequeue.admin import leaselog, reading
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues.stats import counts_by_id
@@ -83,12 +83,21 @@ def test_events_of_a_job(explaining: Explaining) -> None:
     check(explaining.plan("admin/job_events"), rows=5_000)
 
 
-def test_rates_of_a_busy_hour_are_estimated_from_a_part(explaining: Explaining) -> None:
-    found = explaining.run(reading.steady(reading.read_rates(IDS["busy"], bucket=600, size=500), log=True))
-    (whole,) = [rate for rate in found if rate.queue_id is None and rate.bucket is None]
-    assert whole.factor > 2
-    # Twice what is asked for, and for each bucket the rows of the ranges around its beginning.
-    check(explaining.plan("admin/event_rates"), rows=2 * 3_000 + 6 * 2_000)
+def test_rates_of_a_busy_hour_are_of_as_many_rows_as_one_look_reads(explaining: Explaining) -> None:
+    found = explaining.run(
+        reading.steady(leaselog.read_rates(IDS["busy"], seconds=3_600, bucket=600, size=5_000), log=True)
+    )
+    assert found.reach.whole is False
+    assert 0 < found.of(None).claimed < 10 * 5_000
+    # The rows are read once to be counted and once for their waits, those at both ends of the time as well.
+    check(explaining.plan("admin/event_rates"), rows=2 * 5_000 + 2_000)
+
+
+def test_rates_of_tasks_are_of_as_many_rows_as_one_look_reads(explaining: Explaining) -> None:
+    found = explaining.run(reading.steady(leaselog.read_tasks(seconds=3_600, size=5_000), log=True))
+    assert found.reach.whole is False
+    assert len(found.tasks) == 7
+    check(explaining.plan("admin/task_rates"), rows=2 * 5_000 + 2_000 + 7 * 2 * 500)
 
 
 def test_counts_of_many_queues(explaining: Explaining) -> None:

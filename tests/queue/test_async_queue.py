@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,6 +25,8 @@ from django_leasequeue.exceptions import (
     StorageError,
 )
 from django_leasequeue.models import Job as JobRow
+from tests.support.threads import ThreadResult
+from tests.support.waiting import aeventually
 
 
 def jqueue(name: str = "jobs", node: str = "worker-1", **options: Any) -> Queue:
@@ -42,14 +43,6 @@ async def with_orm(function: Any) -> Any:
             connection.close()
 
     return await asyncio.to_thread(run)
-
-
-async def until(condition: Any, what: str = "it", seconds: float = 20) -> None:
-    """Wait for something that another thread or process does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not happen"
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -232,37 +225,6 @@ class TestJ6Version:
         assert versions == sorted(set(versions))
 
 
-class ThreadResult:
-    """Runs a function in a thread with Django connections of its own."""
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self._box: list[Any] = []
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            self._box.append(self._function())
-        except BaseException as error:  # noqa: BLE001  (raised again in value)
-            self._box.append(error)
-        finally:
-            connection.close()
-
-    def __enter__(self) -> ThreadResult:
-        self._thread.start()
-        return self
-
-    def value(self, seconds: float = 20) -> Any:
-        self._thread.join(seconds)
-        assert self._box, "it hangs"
-        if isinstance(self._box[0], BaseException):
-            raise self._box[0]
-        return self._box[0]
-
-    def __exit__(self, *exc: object) -> None:
-        self._thread.join(20)
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestJ3Heartbeat:
@@ -271,7 +233,7 @@ class TestJ3Heartbeat:
         await queue.aenqueue(1)
         [job] = await queue.aclaim(lease_ms=60_000)
         async with Heartbeat(queue, job, interval=0.02) as heart:
-            await until(lambda: heart.job.deadline > job.deadline + timedelta(milliseconds=100), "the beating")
+            await aeventually(lambda: heart.job.deadline > job.deadline + timedelta(milliseconds=100), "the beating")
         stopped = heart.job.deadline
         await asyncio.sleep(0.1)
         assert heart.job.deadline == stopped
@@ -293,7 +255,7 @@ class TestJ3Heartbeat:
         [job] = await queue.aclaim()
         async with Heartbeat(queue, job, interval=0.01) as heart:
             await queue.aack(job)
-            await until(lambda: heart.lost, "the loss")
+            await aeventually(lambda: heart.lost, "the loss")
             with pytest.raises(LeaseLost):
                 heart.raise_if_lost()
             reached = True
@@ -521,7 +483,7 @@ class TestJ5GroupCommit:
         async with BufferedQueue(queue) as buffer:
             [job] = await buffer.aclaim()
             async with Heartbeat(buffer, job, interval=0.01) as heart:
-                await until(lambda: heart.job.deadline > job.deadline, "the beating")
+                await aeventually(lambda: heart.job.deadline > job.deadline, "the beating")
             await buffer.aack(job)
 
     async def test_j5_a_deadlock_with_others_is_tried_again(self, monkeypatch: Any) -> None:

@@ -21,8 +21,9 @@ from django_leasequeue.reaper import Reaper
 from django_leasequeue.tasks import FailForGood, RetryLater
 from django_leasequeue.worker.handler import JobControl, JobTimeout
 from tests.queue.processes import go, python, readline
-from tests.queue.test_async_queue import ThreadResult
-from tests.queue.test_reliable_queue import jobqueue, states, wait_for
+from tests.queue.support import jobqueue, states
+from tests.support.threads import ThreadResult
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
 
@@ -102,7 +103,7 @@ class TestP5Retries:
         queue = jobqueue()
         consume(queue, handler)
         queue.enqueue(1, key="id")
-        wait_for(lambda: states(queue) == "failing")
+        eventually(lambda: states(queue) == "failing")
         assert queue.get_status("id").error == "not yet"  # type: ignore[union-attr]  # it is there
 
     def test_p5_failing_for_good(self, consume: Any) -> None:
@@ -112,7 +113,7 @@ class TestP5Retries:
         queue = jobqueue()
         consume(queue, handler)
         queue.enqueue(1, key="id")
-        wait_for(lambda: states(queue) == "failed")
+        eventually(lambda: states(queue) == "failed")
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
 
     def test_p5_a_job_that_fails_at_once_and_for_ever_keeps_no_worker_busy(self, consume: Any) -> None:
@@ -129,7 +130,7 @@ class TestP5Retries:
         try:
             consume(queue, handler)
             queue.enqueue(1)
-            wait_for(lambda: len(delays) >= 7)
+            eventually(lambda: len(delays) >= 7)
         finally:
             signals.failing.disconnect(failing)
         assert [delays[run] for run in range(1, 8)] == [False] * 4 + [True] * 3
@@ -167,8 +168,8 @@ class TestP7Stalled:
             assert reasons == []
         finally:
             finish.set()
-        assert wait_for(lambda: reasons) == ["lease_lost"]
-        wait_for(lambda: "Lease lost: what the job did does not count" in caplog.text)
+        assert eventually(lambda: reasons) == ["lease_lost"]
+        eventually(lambda: "Lease lost: what the job did does not count" in caplog.text)
         assert queue.get_result("id") == "run 2"
         assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
         assert consumer.stop(20)
@@ -203,14 +204,14 @@ class TestP7Stalled:
         consumer = consume(queue, hangs, concurrency=2, visibility_timeout=0.5)
         try:
             receipts = queue.enqueue_many(range(6))
-            wait_for(lambda: all(queue.get_status(item).ended for item in receipts), "the end", 60)  # type: ignore[union-attr]
+            eventually(lambda: all(queue.get_status(item).ended for item in receipts), "the end", 60)  # type: ignore[union-attr]
             assert running == [6]
             assert consumer.stop(1) is False
         finally:
             finish.set()
         # Their threads end when they do.
-        wait_for(lambda: running == [0])
-        wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("leasequeue-job")])
+        eventually(lambda: running == [0])
+        eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("leasequeue-job")])
 
     def test_p7_a_run_that_ends_in_time_is_not_touched(self, consume: Any) -> None:
         queue = jobqueue()
@@ -233,7 +234,7 @@ class TestP7Stalled:
 
         consume(queue, stalls, concurrency=2)
         assert queue.enqueue_and_wait(1, key="id", timeout=60) == "run 2"
-        assert wait_for(lambda: reasons, "the abort") == ["lease_lost"]
+        assert eventually(lambda: reasons, "the abort") == ["lease_lost"]
         assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
         assert queue.get_status("id").deliveries == 2  # type: ignore[union-attr]  # it is there
 
@@ -244,8 +245,8 @@ class TestP7Stalled:
         reaper = Reaper()
         reaper.start()
         try:
-            wait_for(lambda: states(queue) == "queued")
-            wait_for(lambda: "stalled" in said(heard))
+            eventually(lambda: states(queue) == "queued")
+            eventually(lambda: "stalled" in said(heard))
             time.sleep(0.3)
         finally:
             reaper.stop()
@@ -265,7 +266,7 @@ class TestP8Concurrency:
         queue = jobqueue()
         consume(queue, handler, concurrency=4)
         receipts = queue.enqueue_many(range(4))
-        wait_for(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
+        eventually(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
 
     def test_p8_and_not_more(self, consume: Any) -> None:
         lock, running, most = threading.Lock(), [0], [0]
@@ -281,7 +282,7 @@ class TestP8Concurrency:
         queue = jobqueue()
         consume(queue, handler, concurrency=3)
         receipts = queue.enqueue_many(range(30))
-        wait_for(lambda: queue.get_status(receipts[-1]).ended and not queue.counts().in_flight)  # type: ignore[union-attr]
+        eventually(lambda: queue.get_status(receipts[-1]).ended and not queue.counts().in_flight)  # type: ignore[union-attr]
         assert most[0] <= 3
 
     def test_p8_coroutines(self, consume: Any) -> None:
@@ -292,7 +293,7 @@ class TestP8Concurrency:
         queue = jobqueue()
         consume(queue, handler, concurrency=20)
         receipts = queue.enqueue_many(range(20))
-        wait_for(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
+        eventually(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
         assert [queue.get_result(item) for item in receipts] == [number * 2 for number in range(20)]
 
     def test_p8_several_workers_share_without_duplicates(self, subprocess_env: dict[str, str]) -> None:
@@ -315,7 +316,7 @@ class TestP8Concurrency:
                 assert readline(process) == "ready"
             # A producer that consumes nothing: this one.
             receipts = queue.enqueue_many(range(300))
-            wait_for(lambda: queue.counts().ready + queue.counts().in_flight == 0, "the end")
+            eventually(lambda: queue.counts().ready + queue.counts().in_flight == 0, "the end")
             for process in processes:
                 go(process)
             ran = Counter(int(number) for process in processes for number in readline(process).split())
@@ -338,7 +339,7 @@ class TestP9Stop:
         assert running.wait(30)
         queue.enqueue(2, key="next")
         with ThreadResult(lambda: consumer.stop(20)) as stopping:
-            wait_for(consumer._worker.state.draining.is_set)
+            eventually(consumer._worker.state.draining.is_set)
             finish.set()
             assert stopping.value(30) is True
         assert (states(queue), states(queue, "next")) == ("completed", "queued")
@@ -356,7 +357,7 @@ class TestP9Stop:
         queue.enqueue_many(range(20))
         assert running.wait(30)
         with ThreadResult(lambda: consumer.stop(20)) as stopping:
-            wait_for(lambda: queue.counts().ready == 19, "the return")
+            eventually(lambda: queue.counts().ready == 19, "the return")
             finish.set()
             assert stopping.value(30)
         assert [job.deliveries for job in queue.claim(20)] == [1] * 19
@@ -376,8 +377,8 @@ class TestP9Stop:
         queue.enqueue(1, key="id")
         assert running.wait(30)
         consumer.stop(0.05)
-        wait_for(lambda: reasons == ["stopping"])
-        wait_for(lambda: states(queue) in ("queued", "failing"))
+        eventually(lambda: reasons == ["stopping"])
+        eventually(lambda: states(queue) in ("queued", "failing"))
         assert [job.key for job in queue.claim()] == ["id"]
 
     def test_p9_as_a_context_and_twice(self) -> None:
@@ -405,13 +406,13 @@ class TestP10Reaper:
         queue = jobqueue()
         first = Consumer(queue, lambda job: None, reaper=True).start()
         try:
-            wait_for(lambda: first._worker._reaper.leading, "leading")  # type: ignore[union-attr]  # it runs
+            eventually(lambda: first._worker._reaper.leading, "leading")  # type: ignore[union-attr]  # it runs
             second = Consumer(queue, lambda job: None, reaper=True).start()
             try:
                 time.sleep(0.2)
                 assert not second._worker._reaper.leading  # type: ignore[union-attr]  # exactly one leads
                 first.stop(5)
-                wait_for(lambda: second._worker._reaper.leading, "the handing over")  # type: ignore[union-attr]
+                eventually(lambda: second._worker._reaper.leading, "the handing over")  # type: ignore[union-attr]
             finally:
                 second.stop(5)
         finally:
@@ -423,7 +424,7 @@ class TestP11Events:
         queue = jobqueue()
         consume(queue, lambda job: {"n": job.payload})
         queue.enqueue(7, key="id", name="resize")
-        wait_for(lambda: "completed" in said(heard))
+        eventually(lambda: "completed" in said(heard))
         assert said(heard) == ["enqueued", "started", "completed"]
         for name, info in heard:
             assert (info["project"], info["key"], info["name"]) == ("", "id", "resize"), name
@@ -437,7 +438,7 @@ class TestP11Events:
         queue = jobqueue(max_deliveries=2)
         consume(queue, handler)
         queue.enqueue(1, key="id")
-        wait_for(lambda: "failed" in said(heard))
+        eventually(lambda: "failed" in said(heard))
         # Told from two threads: a new run may start before the end of the one before is told.
         assert Counter(said(heard)) == Counter(
             {"enqueued": 1, "started": 2, "failing": 1, "failed": 1, "dead_lettered": 1}
@@ -462,7 +463,7 @@ class TestP11Events:
             queue = jobqueue()
             consume(queue, lambda job: "done")
             assert queue.enqueue_and_wait(1, timeout=30) == "done"
-            wait_for(lambda: caplog.text.count("a bad receiver") >= 2)
+            eventually(lambda: caplog.text.count("a bad receiver") >= 2)
         finally:
             for signal in (signals.started, signals.completed):
                 signal.disconnect(receiver)
@@ -497,7 +498,7 @@ class TestP11Events:
         consume(queue, handler, after_execution=hook)
         assert queue.enqueue_and_wait("forgive", timeout=30) == "forgiven"
         queue.enqueue("condemn", key="id")
-        wait_for(lambda: states(queue) == "failed")
+        eventually(lambda: states(queue) == "failed")
         assert queue.get_status("id").error == "made terminal"  # type: ignore[union-attr]  # it is there
 
     def test_p11_the_hook_may_say_how_long_a_dead_job_is_kept(self, consume: Any) -> None:
@@ -576,7 +577,7 @@ class TestTheHandler:
         consume(queue, handler)
         queue.enqueue(1, key="id")
         assert said.wait(30)
-        wait_for(lambda: queue.get_status("id").progress == {"percent": 50})  # type: ignore[union-attr]  # it is there
+        eventually(lambda: queue.get_status("id").progress == {"percent": 50})  # type: ignore[union-attr]  # it is there
         go_on.set()
 
     @pytest.mark.parametrize("fails", [False, True])
@@ -590,7 +591,7 @@ class TestTheHandler:
         queue = jobqueue()
         consume(queue, handler)
         queue.enqueue(1, key="id")
-        wait_for(lambda: states(queue) in ("completed", "failed"))
+        eventually(lambda: states(queue) in ("completed", "failed"))
         assert queue.get_status("id").progress == {"percent": 100}  # type: ignore[union-attr]  # it is there
 
     def test_a_timeout(self, consume: Any) -> None:

@@ -12,11 +12,11 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue import BufferedQueue, Consumer, Job, Queue
+from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Queue
 from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.exceptions import StorageError
-from tests.http.servers import eventually
 from tests.support.faults import Faulty, alias, faulty, migrated_server
+from tests.support.waiting import eventually
 
 _names = itertools.count(1)
 
@@ -44,7 +44,7 @@ def queue(server: Faulty) -> Queue:
 def finish_one(queue: Queue, result: Any) -> None:
     """Be the worker, beside the proxy."""
     direct = Queue(queue.name, using="direct")
-    taken: list[Job] = []
+    taken: list[ClaimedJob] = []
 
     def take() -> bool:
         taken.extend(direct.claim())

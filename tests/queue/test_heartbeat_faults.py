@@ -16,13 +16,13 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue import Heartbeat, Job, Queue
+from django_leasequeue import ClaimedJob, Heartbeat, Queue
 from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.exceptions import InvalidOption, LeaseLost
 from django_leasequeue.queue import heartbeat_thread
-from tests.http.servers import eventually
 from tests.support.faults import Faulty, alias, faulty, migrated_server
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +40,15 @@ def server(migrated: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> Ite
 _names = itertools.count(1)
 
 
-def leased(*, lease_ms: int, node: str = "worker", jobs: int = 1) -> tuple[Queue, list[Job]]:
+def leased(*, lease_ms: int, node: str = "worker", jobs: int = 1) -> tuple[Queue, list[ClaimedJob]]:
     """Return a queue of the server that fails, and jobs of it, each leased by itself."""
     queue = Queue(f"beats-{next(_names)}", preset="jqueue", node=node, using="faulty")
     queue.enqueue_many(range(jobs))
     return queue, [job for _ in range(jobs) for job in queue.claim(lease_ms=lease_ms)]
 
 
-async def leased_in_thread(*, lease_ms: int) -> tuple[Queue, list[Job]]:
-    def run() -> tuple[Queue, list[Job]]:
+async def leased_in_thread(*, lease_ms: int) -> tuple[Queue, list[ClaimedJob]]:
+    def run() -> tuple[Queue, list[ClaimedJob]]:
         try:
             return leased(lease_ms=lease_ms)
         finally:
@@ -163,7 +163,7 @@ def test_a_hanging_connection_is_given_up_for_another(server: Faulty) -> None:
         beats(heart)
         server.proxy.hang(answers_only=True)
         accepted = server.proxy.accepted
-        eventually(lambda: server.proxy.accepted > accepted, 60)
+        eventually(lambda: server.proxy.accepted > accepted, seconds=60)
         server.proxy.cut()
         server.proxy.heal()
         beats(heart)
@@ -228,11 +228,11 @@ def test_one_group_that_fails_leaves_the_others_alone(server: Faulty, monkeypatc
 def test_a_job_that_waited_beats_sooner(server: Faulty) -> None:
     """A lease that was claimed some time ago is extended before it ends, not a third of its length from now."""
     queue, [job] = leased(lease_ms=30_000)
-    late = Job(job.lease, job.node, job.serializer, job.asked - 28)
+    late = ClaimedJob(job.lease, job.node, job.serializer, job.asked - 28)
     heart = Heartbeat(queue, late)
     assert heart.interval == 10
     assert heart.first_pause < 0.3
-    assert Heartbeat(queue, Job(job.lease, job.node, job.serializer, job.asked - 29)).lost
+    assert Heartbeat(queue, ClaimedJob(job.lease, job.node, job.serializer, job.asked - 29)).lost
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,4 @@ def test_arguments_are_checked_where_they_are_given(wrong: dict[str, Any]) -> No
     values = dict.fromkeys(LeasedJob._fields)
     row = LeasedJob(**{**values, "seq": 1, "claim": 2, "claimed_at": now, "deadline": now + timedelta(seconds=30)})  # type: ignore[arg-type]  # enough for a heartbeat
     with pytest.raises(InvalidOption, match=f"^{min(wrong)} must be"):
-        Heartbeat(Queue("beats", using="default"), Job(row, "worker"), **wrong)
+        Heartbeat(Queue("beats", using="default"), ClaimedJob(row, "worker"), **wrong)

@@ -460,7 +460,7 @@ class TestTheHandle:
     def test_settles_only_what_a_claim_gave(self) -> None:
         queue = codeq()
         for call in (queue.ack, queue.nack, queue.extend):
-            with pytest.raises(InvalidOption, match="the Job that claim returned"):
+            with pytest.raises(InvalidOption, match="the ClaimedJob that claim returned"):
                 call("k")
 
     def test_refuses_what_cannot_name_a_job(self) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from django_leasequeue import Queue, engine
 from django_leasequeue.engine.jobs import replies, results
+from django_leasequeue.engine.runner import drive
 from django_leasequeue.enums import EventKind
 from django_leasequeue.models import JobEvent
 from django_leasequeue.queue.enqueue import CancelStatus
+from django_leasequeue.twins import steps_of
 
 ROUNDS = 1_000
 #: Seconds that one side lets the other one go ahead, at most: about what a statement takes.
@@ -96,15 +98,15 @@ def test_p3_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> 
         executor = engine.ConnectionExecutor(connection)
         for number in range(ROUNDS):
             key = f"id-{number}"
-            assert executor.run(Queue.enqueue.plan(queue, number, key=key)).status == "queued"  # type: ignore[attr-defined]  # of the method
+            assert drive(executor, steps_of(Queue.enqueue)(queue, number, key=key)).status == "queued"
             claimer.begin()
             _wait(chance)
-            answer = executor.run(Queue.cancel.plan(queue, key))  # type: ignore[attr-defined]  # of the method
+            answer = drive(executor, steps_of(Queue.cancel)(queue, key))
             jobs = claimer.end()
             seen[str(answer), bool(jobs)] += 1
             assert (answer, len(jobs)) in ((CancelStatus.CANCELLED, 0), (CancelStatus.PROCESSING, 1)), f"round {number}"
             # The loser sees what the winner did.
-            status = executor.run(Queue.get_status.plan(queue, key))  # type: ignore[attr-defined]  # of the method
+            status = drive(executor, steps_of(Queue.get_status)(queue, key))
             assert (status and status.state) == ("processing" if jobs else None)
             for job in jobs:
                 settled = executor.run(engine.finish([engine.Ending(job.seq, job.claim)], "claimer"))

@@ -30,24 +30,9 @@ from django_leasequeue.exceptions import (
 from django_leasequeue.models import JobResult
 from django_leasequeue.tasks import FailForGood
 from tests.queue.processes import go, python, readline
-from tests.queue.test_async_queue import ThreadResult
-
-
-def jobqueue(name: str = "images", **options: Any) -> Queue:
-    return Queue(name, preset="jobqueue", node=options.pop("node", "worker-1"), **options)
-
-
-def states(queue: Queue, key: str = "id") -> str | None:
-    status = queue.get_status(key)
-    return None if status is None else status.state
-
-
-def wait_for(condition: Any, what: str = "it", seconds: float = 30) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not happen"
-        time.sleep(0.01)
-    return found
+from tests.queue.support import jobqueue, states
+from tests.support.threads import ThreadResult
+from tests.support.waiting import eventually
 
 
 @pytest.mark.django_db
@@ -497,7 +482,7 @@ class TestP6RequestResponse:
             with pytest.raises(WaitTimeout) as caught:
                 queue.enqueue_and_wait(1, key="id", timeout=0.2)
             assert isinstance(caught.value, TimeoutError)
-            assert wait_for(lambda: states(queue) == "processing")
+            assert eventually(lambda: states(queue) == "processing")
             finish.set()
             assert queue.enqueue_and_wait(1, key="id", timeout=20) == "late"
 
@@ -525,7 +510,7 @@ class TestP6RequestResponse:
         queue.enqueue("plain", key="id")  # by somebody who does not wait
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as one:
             with ThreadResult(lambda: queue.enqueue_and_wait(2, key="id")) as two:
-                wait_for(lambda: channels(queue), "joining")
+                eventually(lambda: channels(queue), "joining")
                 with Serves(queue):
                     assert one.value() == two.value() == {"echo": "plain"}
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
@@ -544,7 +529,7 @@ class TestP6RequestResponse:
             for process in processes:
                 readline(process)
                 go(process)
-            wait_for(lambda: len(channels(queue)) == 3, "joining")
+            eventually(lambda: len(channels(queue)) == 3, "joining")
             [job] = queue.claim()
             queue.ack(job, "answer")
             assert [readline(process) for process in processes] == ["answer"] * 3
@@ -558,7 +543,7 @@ class TestP6RequestResponse:
     def test_p6_cancelled_while_somebody_waits(self) -> None:
         queue = jobqueue()
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
-            wait_for(lambda: states(queue) == "queued")
+            eventually(lambda: states(queue) == "queued")
             assert queue.cancel("id") == "cancelled"
             with pytest.raises(JobCancelled):
                 waiting.value()
@@ -566,7 +551,7 @@ class TestP6RequestResponse:
     def test_p6_moved_to_a_dead_letter_topic_while_somebody_waits(self) -> None:
         queue = jobqueue(dead_letter="letters", max_deliveries=1)
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
-            wait_for(lambda: states(queue) == "queued")
+            eventually(lambda: states(queue) == "queued")
             queue.nack(queue.claim()[0], error="boom")
             with pytest.raises(MaxRetries):
                 waiting.value()
@@ -595,14 +580,14 @@ class TestP6RequestResponse:
             queue.enqueue_and_wait(1, timeout=0.1)
         hub = get_hub(queue.using)
         assert hub.waiting == 0
-        wait_for(lambda: hub.channel not in get_listener(queue.using)._listening, "UNLISTEN")
-        wait_for(lambda: listening(test_dsn) == 0, "the end of the listening")
+        eventually(lambda: hub.channel not in get_listener(queue.using)._listening, "UNLISTEN")
+        eventually(lambda: listening(test_dsn) == 0, "the end of the listening")
 
     def test_p6_the_loss_of_the_listen_connection_is_survived(self, test_dsn: str) -> None:
         queue = jobqueue()
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id", timeout=60)) as waiting:
-            wait_for(lambda: states(queue) == "queued")
-            wait_for(lambda: listening(test_dsn) == 1, "listening")
+            eventually(lambda: states(queue) == "queued")
+            eventually(lambda: listening(test_dsn) == 1, "listening")
             kill_listeners(test_dsn)
             [job] = queue.claim()
             queue.ack(job, "told nobody")
@@ -624,7 +609,7 @@ class TestP6RequestResponse:
         settings.LEASEQUEUE = {"LISTEN_DSN": "", "ASYNC": "native"}
         queue = jobqueue()
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
-            wait_for(lambda: states(queue) == "queued")
+            eventually(lambda: states(queue) == "queued")
             queue.ack(queue.claim()[0], "polled")
             assert waiting.value() == "polled"
 
@@ -641,7 +626,7 @@ class TestP6RequestResponse:
         settings.LEASEQUEUE = {"LISTEN_DSN": test_dsn, "ASYNC": "native"}
         assert not get_listener().polls
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
-            wait_for(lambda: states(queue) == "queued")
+            eventually(lambda: states(queue) == "queued")
             assert listening(test_dsn) == 1
             queue.ack(queue.claim()[0], "heard")
             assert waiting.value() == "heard"

@@ -13,6 +13,7 @@ from django.db import connection
 from django_leasequeue import engine, signals
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.queues import stats
+from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import (
     Attempt,
     Claim,
@@ -142,6 +143,22 @@ def test_results_go_after_their_retention(reaper, clock) -> None:
     assert QueueFloor.objects.filter(kind=3).latest("value").value == numbers[2], (
         "the highest number that ended, kept or not"
     )
+
+
+def test_the_head_of_a_queue_is_noted_while_its_results_are_the_newest(reaper, clock, monkeypatch) -> None:
+    for name in ("work", "other"):
+        make(name, result_ttl_ms=60_000)
+    numbers = put(2)
+    engine.run(engine.ack(seqs(claim(2)), NODE))
+    assert "heads" in reaper.tick()
+    put(3, "other")
+    engine.run(engine.ack(seqs(claim(3, "other")), NODE))
+    monkeypatch.setattr(topics, "LOOK", 2)  # only the other queue's results are among so few
+    assert engine.run(topics.state("work")).head_seq == numbers[-1]
+    clock.advance(seconds=70)
+    reaper.round()
+    assert not JobResult.objects.exists()
+    assert engine.run(topics.state("work")).head_seq == numbers[-1]
 
 
 def test_results_that_somebody_holds_wait(reaper, clock) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 
@@ -22,15 +22,9 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LiveJob
 from django_leasequeue.reaper import Duty, Reaper, Turn, leader, register
 from tests.engine.helpers import claim, make, put
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
-
-
-def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -60,8 +54,8 @@ def test_exactly_one_leads_and_a_stop_hands_over_at_once(settings) -> None:
     with running(*reapers):
         seen = []
         while reapers:
-            wait_for(leaders)
-            wait_for(lambda: any(each.leading for each in reapers))
+            eventually(leaders)
+            eventually(lambda: any(each.leading for each in reapers))
             (first,) = [each for each in reapers if each.leading]
             assert len(leaders()) == 1
             seen.append(first)
@@ -78,12 +72,12 @@ def test_a_leader_whose_connection_breaks_comes_back_or_is_taken_over(settings, 
     reapers = some()
     with running(*reapers):
         for _ in range(3):
-            wait_for(lambda: any(each.leading for each in reapers))
-            wait_for(leaders)
+            eventually(lambda: any(each.leading for each in reapers))
+            eventually(leaders)
             (pid,) = leaders()
             with connect("default") as own:
                 own.execute("SELECT pg_terminate_backend(%s::int)", [pid])
-            wait_for(lambda pid=pid: leaders() not in ([], [pid]))
+            eventually(lambda pid=pid: leaders() not in ([], [pid]))
             assert len(leaders()) == 1
     assert "The reaper cannot work, and tries again" in caplog.text
 
@@ -92,16 +86,16 @@ def test_a_follower_whose_connection_breaks_tries_again(settings) -> None:
     settings.LEASEQUEUE = {"REAPER": {"RETRY": 600}}
     first, second = some(2)
     with running(first):
-        wait_for(lambda: first.leading)
+        eventually(lambda: first.leading)
         with running(second), connect("default") as own:
             query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'leasequeue reaper' AND pid <> %s"
-            wait_for(lambda: own.execute(query, leaders()).fetchone())
+            eventually(lambda: own.execute(query, leaders()).fetchone())
             (pid,) = own.execute(query, leaders()).fetchone()
             own.execute("SELECT pg_terminate_backend(%s::int)", [pid])
-            wait_for(lambda: (own.execute(query, leaders()).fetchone() or [pid]) != (pid,))
-            wait_for(lambda: own.execute(f"{query} AND query LIKE '%%advisory%%'", leaders()).fetchone())
+            eventually(lambda: (own.execute(query, leaders()).fetchone() or [pid]) != (pid,))
+            eventually(lambda: own.execute(f"{query} AND query LIKE '%%advisory%%'", leaders()).fetchone())
             assert first.stop()
-            wait_for(lambda: second.leading)
+            eventually(lambda: second.leading)
 
 
 def program(*arguments: str, env: dict[str, str]) -> subprocess.Popen[str]:
@@ -121,18 +115,18 @@ def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
     first = program(env=subprocess_env)
     second = None
     try:
-        wait_for(leaders)
+        eventually(leaders)
         (pid,) = leaders()
         second = program(env=subprocess_env)
         with connect("default") as own:
             query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasequeue reaper'"
-            wait_for(lambda: own.execute(query).fetchone() == (2,))
+            eventually(lambda: own.execute(query).fetchone() == (2,))
         assert leaders() == [pid]
         first.kill()
         first.wait(10)
-        wait_for(lambda: leaders() not in ([], [pid]))
+        eventually(lambda: leaders() not in ([], [pid]))
         claim(2, lease_ms=100)
-        wait_for(lambda: LiveJob.objects.filter(state=0).count() == 2)
+        eventually(lambda: LiveJob.objects.filter(state=0).count() == 2)
         second.send_signal(signal.SIGTERM)
         assert second.wait(10) == 0
         assert leaders() == []
@@ -249,7 +243,7 @@ def test_a_database_that_is_away_is_waited_for_and_said_once(monkeypatch, caplog
 
     monkeypatch.setattr("django_leasequeue.reaper.leader.pool.connect", away)
     with running(made := some(1)[0]):
-        wait_for(lambda: made.leading)
+        eventually(lambda: made.leading)
     assert attempts == ["default"] * 3
     said = "\n".join(entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO)
     assert said.count("The reaper cannot work, and tries again: the database system is starting up") == 1
@@ -261,7 +255,7 @@ def test_starting_twice_is_an_error() -> None:
     with running(made), pytest.raises(RuntimeError, match="runs already"):
         made.start()
     with running(made):
-        wait_for(lambda: made.leading)
+        eventually(lambda: made.leading)
 
 
 def test_behind_a_pooler_the_lock_is_held_by_an_open_transaction(monkeypatch, request) -> None:
@@ -287,7 +281,7 @@ def test_behind_a_pooler_the_lock_is_held_by_an_open_transaction(monkeypatch, re
         own.execute("SELECT pg_terminate_backend(%s::int)", leaders())
     with pytest.raises(psycopg.OperationalError):
         second.lead()
-    wait_for(first.lead)
+    eventually(first.lead)
 
 
 def test_the_command_does_one_round() -> None:
@@ -303,7 +297,7 @@ def test_the_command_does_one_round() -> None:
 def test_the_command_leaves_the_work_to_a_leader() -> None:
     out = StringIO()
     with running(made := some(1)[0]):
-        wait_for(lambda: made.leading)
+        eventually(lambda: made.leading)
         call_command("runreaper", "--once", stdout=out)
     assert "Another reaper leads" in out.getvalue()
 

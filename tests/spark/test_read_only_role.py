@@ -14,7 +14,7 @@ from django.conf import settings as django_settings
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep import partitions
 from tests.engine.helpers import make, one, put
-from tests.engine.test_partitions import _put_back, drawn
+from tests.engine.lease_log import drawn, put_back
 from tests.spark.conftest import Source
 from tests.support.documents import blocks
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def role(database: psycopg.Connection[Any]) -> Iterator[str]:
     """A role with the rights that the documentation names; the log is put back as the migration made it."""
-    _put_back()
+    put_back()
     database.execute("CREATE ROLE reporting LOGIN")
     (grants,) = [block.text for block in blocks("reference/lake.md") if block.text.startswith("GRANT")]
     database.execute(grants)
     yield "reporting"
     database.execute("DROP OWNED BY reporting; DROP ROLE reporting")
-    _put_back()
+    put_back()
 
 
 @pytest.fixture

@@ -34,6 +34,13 @@ def write(source: Source, frame: DataFrame, **options: Any) -> None:
     frame.write.format("leasequeue").options(**source.options, **words).mode("append").save()
 
 
+def test_a_reference_to_a_large_payload_is_refused(source: Source) -> None:
+    frame = source.session.createDataFrame([(' {"$large":{"data":{"id":1}}}',)], "data string")
+    with pytest.raises(PySparkException, match="redrive"):
+        write(source, frame)
+    assert not Job.objects.exists()
+
+
 def test_columns_become_jobs_that_can_be_claimed(source: Source) -> None:
     later = timezone.now() + timedelta(hours=1)
     rows = [

@@ -150,7 +150,10 @@ def test_a_cause_is_part_of_the_traceback() -> None:
 
 
 def test_wrong_arguments_fail_the_attempt_with_pythons_word() -> None:
-    failure, _ = verdict_of(leased(samples.add, 1, 2, 3))
+    """Enqueueing refuses them; these were right for the code that enqueued them."""
+    job = engine.NewJob({"args": [1, 2, 3]}, name=samples.add.module_path)
+    engine.run(engine.enqueue("default", [job]))
+    failure, _ = verdict_of(claim()[0])
     assert failure.type == "builtins.TypeError"
     assert "takes from 1 to 2 positional arguments" in failure.message
 

@@ -16,6 +16,7 @@ from django_leasequeue.engine.queues.queues import ensure
 from django_leasequeue.engine.topics.writing import write
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
+from django_leasequeue.queue.base import definition
 from django_leasequeue.reaper.recurring.declared import sync
 from django_leasequeue.reaper.recurring.enqueue import enqueue_tick
 from django_leasequeue.worker import statements
@@ -176,4 +177,4 @@ def test_what_is_declared_for_another_database_does_not_count(settings: Any) -> 
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": ["mail"], "OPTIONS": options}})
     worker()
     assert mail() == ("queue", "back", 300_000)
-    assert Queue("mail", using="other").definition().options == {"lease_ms": 5_000}
+    assert definition(Queue("mail", using="other")).options == {"lease_ms": 5_000}

@@ -14,6 +14,7 @@ from django.test import TestCase, TransactionTestCase
 from django_leasequeue import Queue, engine, process
 from django_leasequeue.engine import pool
 from django_leasequeue.exceptions import InvalidOption, MaxRetries, WaitTimeout
+from django_leasequeue.queue.base import find_serializer, known_serializer
 from django_leasequeue.tasks import FailForGood, RetryLater, task
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
 from django_leasequeue.testing.plugin import leasequeue as fixture
@@ -332,8 +333,8 @@ class TestWaiting:
 def test_what_the_database_said_in_one_test_is_not_known_in_the_next(serializer: str) -> None:
     Queue("made", serializer=serializer).create()
     found = Queue("made")
-    assert engine.run(found.serializer()).name == serializer
-    known = found.known_serializer()
+    assert engine.run(find_serializer(found)).name == serializer
+    known = known_serializer(found)
     assert known is not None
     assert known.name == serializer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -113,10 +114,40 @@ def test_psycopg2(monkeypatch) -> None:
 
 def test_pgtrigger_is_missing() -> None:
     without = [app for app in django_settings.INSTALLED_APPS if app != "pgtrigger"]
-    with override_settings(INSTALLED_APPS=without):
-        message = only(checks.check_installation(None))
-    assert message.id == "leasequeue.E007"
-    assert "'pgtrigger' is not in INSTALLED_APPS" in message.msg
+    program = (
+        "import django; from django.conf import settings;"
+        f"settings.configure(INSTALLED_APPS={without!r}, LEASEQUEUE={{}}); django.setup()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "django.core.exceptions.ImproperlyConfigured: 'pgtrigger' is not in INSTALLED_APPS. Add it before"
+        " 'django_leasequeue': its triggers guard the tables."
+    )
+
+
+def test_jobs_in_another_database_than_the_data(monkeypatch) -> None:
+    monkeypatch.setitem(django_settings.DATABASES, "jobs", django_settings.DATABASES["default"])
+    routed = {"DATABASE_ROUTERS": ["tests.unit.test_checks.ToJobs"]}
+    with override_settings(**routed):
+        message = only(found(DATABASE="jobs"))
+        assert message.id == "leasequeue.W022"
+        assert message.msg.startswith("Jobs are in 'jobs', your data in 'default': tasks wait for the commit of")
+        assert "are rolled back" not in message.msg
+        assert "even if the transaction" in only(found(DATABASE="jobs", ENQUEUE_AFTER_COMMIT_OF=None)).msg
+        assert found(DATABASE="jobs", ENQUEUE_AFTER_COMMIT_OF="jobs") == []
+    backend = "django_leasequeue.tasks.LeaseQueueBackend"
+    with override_settings(TASKS={"default": {"BACKEND": backend, "OPTIONS": {"database": "jobs"}}}):
+        assert ids(found()) == ["leasequeue.W022"]
+    assert ids(found(ENQUEUE_AFTER_COMMIT_OF="gone")) == ["leasequeue.E003"]
+
+
+class ToJobs:
+    """Sends our tables to another database."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "jobs" if model._meta.app_label == "leasequeue" else None
+
+    db_for_read = db_for_write
 
 
 class ToElsewhere:
@@ -250,6 +281,26 @@ def test_the_database_is_right_as_it_is() -> None:
     assert asked("other") == []
     assert database.check_databases(None, databases=None) == []
     call_command("check", databases=["default"])
+
+
+@pytest.mark.django_db
+def test_a_pooler_without_its_option(monkeypatch) -> None:
+    class Info:
+        backend_pid = -1  # a pooler tells a number of its own
+
+    class Pooled:
+        info = Info()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    real = connections["default"].connection
+    monkeypatch.setattr(connections["default"], "connection", Pooled())
+    (message,) = database._pooler("default")
+    assert message.id == "leasequeue.W023"
+    assert "'DISABLE_SERVER_SIDE_CURSORS': True" in str(message.hint)
+    monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    assert list(database._pooler("default")) == []
 
 
 @pytest.mark.django_db

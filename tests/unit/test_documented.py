@@ -86,9 +86,8 @@ def test_every_page_is_linked() -> None:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
             place = (path.parent / target).resolve()
             assert place.exists(), f"{path.name} leads to {target}, which is not there"
-            if place.is_dir():
-                files = place.glob("*.md") if place.name == "decisions" else ()
-                linked |= {file.relative_to(docs).as_posix() for file in files}
+            if place.parent.name == "decisions":  # it is the folder that leads to its pages
+                linked |= {file.relative_to(docs).as_posix() for file in place.parent.glob("*.md")}
             elif place.is_relative_to(docs):
                 linked.add(place.relative_to(docs).as_posix())
     assert pages - linked == set()

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 import django_leasequeue
-from django_leasequeue import BufferedQueue, Consumer, Heartbeat, Job, NewJob, Queue, exceptions, signals, testing
+from django_leasequeue import (
+    BufferedQueue,
+    ClaimedJob,
+    Consumer,
+    Heartbeat,
+    NewJob,
+    Queue,
+    exceptions,
+    signals,
+    testing,
+)
 from django_leasequeue.compat import jobqueue, jqueue
 from django_leasequeue.queue.enqueue import JobOptions
 from django_leasequeue.queue.functions import Execution
@@ -22,16 +32,14 @@ from tests.support.documents import DOCS
 TEXT = (DOCS / "reference/python-api.md").read_text(encoding="utf-8")
 #: What the parts of this package use of each other.
 INTERNAL = {
-    *("definition", "given_node", "known_serializer", "reply", "request"),  # of a handle
-    *("lane", "thread_lane", "beaten", "abort", "take_progress", "keep_progress", "on_lost"),
+    *("beaten", "abort", "error", "take_progress", "keep_progress", "on_lost"),
 }
 #: The page's sections: what is said of one class is not looked for in another.
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]}
 
 
 def public(kind: type) -> list[str]:
-    names = [name for name in dir(kind) if not name.startswith("_") and not name.endswith("_steps")]
-    return [name for name in names if name not in INTERNAL]
+    return [name for name in dir(kind) if not name.startswith("_") and name not in INTERNAL]
 
 
 def signature(function: Any) -> str:
@@ -48,7 +56,7 @@ def signature(function: Any) -> str:
 
 def test_every_name_of_the_package() -> None:
     names = [name for name in dir(django_leasequeue) if name in django_leasequeue._HOMES]
-    assert set(names) == {"BufferedQueue", "Consumer", "Heartbeat", "Job", "NewJob", "Queue"}
+    assert set(names) == {"BufferedQueue", "ClaimedJob", "Consumer", "Heartbeat", "NewJob", "Queue"}
     assert [name for name in [*names, *testing._HOMES] if f"`{name}" not in TEXT and f" {name}" not in TEXT] == []
 
 
@@ -71,8 +79,6 @@ def test_every_method_with_its_parameters(kind: type, section: str) -> None:
         # A twin has no line of its own: it is called like the method that it is the twin of.
         if name.startswith("a") and hasattr(kind, name[1:]):
             assert inspect.signature(member).parameters == inspect.signature(getattr(kind, name[1:])).parameters
-        elif name == "serializer" and kind is Queue:
-            continue
         elif callable(member):
             missing += [] if f"`{name}{signature(member)}`" in text else [f"{name}{signature(member)}"]
         elif f"`{name}`" not in text:
@@ -95,7 +101,7 @@ def test_every_option_of_a_job() -> None:
     [
         (Receipt._fields, "Receipt"),
         (Finished._fields, "Queue"),
-        (public(Job), "Job"),
+        (public(ClaimedJob), "ClaimedJob"),
         (public(JobStatus), "JobStatus"),
         ([item.name for item in fields(Execution)], "Consumer"),
         (Ran._fields, "Testing"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
 import time
+import warnings
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -108,3 +110,17 @@ class ScriptHandler:
         available_at: datetime | None = None,
     ) -> None:
         self.told.append((ending, job.seq))
+
+
+class NoisyHandler(ScriptHandler):
+    """A handler whose jobs say ``"do": "noise"`` to make a library, Python and a thread say something."""
+
+    def run(self, job: LeasedJob, control: JobControl) -> str | None:
+        if (job.data or {}).get("do") != "noise":
+            return super().run(job, control)
+        logging.getLogger("some.library").warning("said by a library")
+        warnings.warn("beware", stacklevel=1)
+        thread = threading.Thread(target=lambda: 1 / 0, name="noisy")
+        thread.start()
+        thread.join()
+        return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
 
 from django_leasequeue import engine
+from django_leasequeue.engine.rows import LeasedJob
 from django_leasequeue.models import Job, JobResult, LiveJob
 from django_leasequeue.worker import ExitCode, Handler, Worker, load_options
 from tests.worker.handlers import ScriptHandler
@@ -68,14 +68,10 @@ def enqueue(*jobs: dict[str, Any], queue: str = "work", **options: Any) -> list[
     return [done.seq for done in engine.run(engine.enqueue(queue, new))]
 
 
-def eventually(check: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """Wait until ``check`` is true; return what it returned."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := check():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"never: {what}")
+def a_job(seq: int = 1, claim: int = 1) -> LeasedJob:
+    """Return a leased job of which nothing else is known."""
+    values: dict[str, Any] = dict.fromkeys(LeasedJob._fields)
+    return LeasedJob(**{**values, "seq": seq, "claim": claim, "queue": "work"})
 
 
 def ready(queue: str = "work") -> int:

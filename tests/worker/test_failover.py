@@ -14,9 +14,9 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.engine import ConnectionExecutor
+from tests.support.waiting import eventually
 from tests.worker.handlers import lines
 from tests.worker.processes import WorkerProcess, starting
-from tests.worker.support import eventually
 
 #: Seconds from the server's return to the first job: what is promised.
 BACK = 3.0

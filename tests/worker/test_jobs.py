@@ -15,8 +15,9 @@ from django.db import connection
 from django_leasequeue import engine
 from django_leasequeue.models import JobEvent, JobResult, LiveJob
 from django_leasequeue.worker import ExitCode, JobControl, JobTimeout
+from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import burst, enqueue, errors_of, eventually, results, working
+from tests.worker.support import burst, enqueue, errors_of, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 

@@ -13,8 +13,9 @@ from django.db.models import F
 from django_leasequeue import engine
 from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, LiveJob, Queue, QueueFloor
 from django_leasequeue.worker import JobControl
+from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import Threaded, burst, enqueue, errors_of, eventually, ready, results, working
+from tests.worker.support import Threaded, burst, enqueue, errors_of, ready, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 

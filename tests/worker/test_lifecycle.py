@@ -11,8 +11,9 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.worker import ExitCode, JobControl
+from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import Threaded, burst, enqueue, eventually, results, working
+from tests.worker.support import Threaded, burst, enqueue, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 

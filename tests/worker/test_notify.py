@@ -3,7 +3,7 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -12,6 +12,7 @@ from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.notify import AsyncWaiter, Listener, Waiter, get_listener, reply_channel
+from tests.support.waiting import eventually
 
 LOCK = 1280657731
 
@@ -63,14 +64,6 @@ def described(connection: psycopg.Connection[Any], pids: list[int]) -> list[tupl
         "SELECT application_name, state, age(backend_start), query FROM pg_stat_activity WHERE pid = ANY (%s)",
         [pids],
     ).fetchall()
-
-
-def eventually(check: Callable[[], bool], what: str) -> None:
-    for _ in range(500):
-        if check():
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError(f"never: {what}")
 
 
 def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Connection[Any], queue_id: int) -> None:

@@ -24,9 +24,10 @@ from django_leasequeue import engine
 from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.models import JobEvent, JobResult, LiveJob, Worker
 from tests.conftest import child_environment
+from tests.support.waiting import eventually
 from tests.worker.handlers import lines
 from tests.worker.processes import Start, WorkerProcess, alive, children_of, starting
-from tests.worker.support import enqueue, eventually, ready, results
+from tests.worker.support import enqueue, ready, results
 
 pytestmark = [pytest.mark.usefixtures("work"), pytest.mark.chaos]
 
@@ -310,6 +311,6 @@ def test_a_busy_port_is_said(start: Start) -> None:
 def test_a_database_without_our_tables(private_server: TemporaryServer) -> None:
     with starting(child_environment(private_server.url())) as begin:
         worker = begin()
-        assert worker.wait() == 70
+        assert worker.wait() == 1
     assert "run migrate" in worker.text
     assert "Traceback" not in worker.text

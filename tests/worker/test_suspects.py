@@ -16,16 +16,16 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob
+from django_leasequeue.engine.outage import Outage
 from django_leasequeue.enums import EventKind, JobFlag
 from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob, Ready
-from django_leasequeue.outage import Outage
 from django_leasequeue.worker import JobControl, load_options
 from django_leasequeue.worker.journal import Heir, Journal
 from django_leasequeue.worker.link import Link
+from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
 from tests.worker.processes import Start, starting
-from tests.worker.support import Threaded, enqueue, eventually, ready, results, working
-from tests.worker.test_parts import a_job
+from tests.worker.support import Threaded, a_job, enqueue, ready, results, working
 
 DEAD = 3
 

@@ -8,15 +8,20 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ... import conf
+from ...enums import JobState
 from ...exceptions import InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
 from .. import arrays, codec
+from ..large import reading
+from ..large.reference import Reference
+from ..large.writing import Content, large_parts, link_steps, put_steps
 from ..limits import MAX_QUEUE_BYTES, check_place, check_seqs, check_text
 from ..operation import BEGIN, Steps, operation
 from .deadletter import free_steps, redrive
+from .search import row_steps
 
 RETRY, REDRIVE, DISCARD = KINDS = ("retry", "redrive", "discard")
 
-#: Why a letter was left alone, in words.
+#: Why a dead letter was left alone, in words.
 CONFLICTS: Mapping[str, str] = {
     "gone": "not there any more: retried and done, discarded, or expired",
     "retried": "already retried",
@@ -31,7 +36,7 @@ MAX_REASON = 2_000
 
 
 class _Locked(NamedTuple):
-    """A row of ``dead_lock``: a letter that is to be changed, or why it cannot be."""
+    """A row of ``dead_lock``: a dead letter that is to be changed, or why it cannot be."""
 
     seq: int
     project: str
@@ -42,7 +47,7 @@ class _Locked(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """What became of some letters: how many were changed, and (seq, why) of those that were left alone."""
+    """What became of some dead letters: how many were changed, and (seq, why) of those that were left alone."""
 
     done: int
     conflicts: list[tuple[int, str]]
@@ -51,33 +56,34 @@ class Acted(NamedTuple):
 def act_steps(
     kind: str, seqs: Sequence[int], *, until: datetime | None, to: str | None, reason: str, jitter_ms: int = 0
 ) -> Steps[Acted]:
-    """Steps that retry, redrive or discard these letters; the caller has begun a transaction."""
+    """Steps that retry, redrive or discard these dead letters; the caller has begun a transaction."""
     found = [_Locked._make(row) for row in (yield "dead_lock", {"seqs": arrays.integers(seqs), "until": until})]
-    conflicts = [(letter.seq, letter.conflict) for letter in found if letter.conflict is not None]
-    free = [letter for letter in found if letter.conflict is None]
+    conflicts = [(job.seq, job.conflict) for job in found if job.conflict is not None]
+    free = [job for job in found if job.conflict is None]
     if kind == DISCARD:
         gone = yield (
             "dead_discard",
-            {"seqs": arrays.integers(letter.seq for letter in free), "until": until, "reason": reason},
+            {"seqs": arrays.integers(job.seq for job in free), "until": until, "reason": reason},
         )
-        left = {letter.seq for letter in free} - {seq for seq, *_ in gone}
+        left = {job.seq for job in free} - {seq for (seq, *_) in gone}
         return Acted(len(gone), conflicts + [(seq, "busy") for seq in sorted(left)])
     moves: dict[tuple[str, str, str], list[int]] = {}
-    for seq, project, queue, state, home, _ in free:
-        target = to if kind == REDRIVE else (queue if state == 3 else home)
+    for job in free:
+        in_place = job.state == JobState.DEAD
+        target = to if kind == REDRIVE else (job.queue if in_place else job.home)
         if target is None:
-            conflicts.append((seq, "no_home"))
-        elif state != 3 and target == queue:
-            conflicts.append((seq, "there_already"))
+            conflicts.append((job.seq, "no_home"))
+        elif not in_place and target == job.queue:
+            conflicts.append((job.seq, "there_already"))
         else:
-            moves.setdefault((project, queue, target), []).append(seq)
+            moves.setdefault((job.project, job.queue, target), []).append(job.seq)
     done = 0
-    for (project, queue, target), letters in moves.items():
-        delays = [random.randint(0, jitter_ms) for _ in letters] if jitter_ms else None
+    for (project, queue, target), moving in moves.items():
+        delays = [random.randint(0, jitter_ms) for _ in moving] if jitter_ms else None
         try:
-            answers = yield from redrive(queue, letters, to=target, project=project, delay_ms=delays).steps()
+            answers = yield from redrive(queue, moving, to=target, project=project, delay_ms=delays).steps()
         except (QueueNotFound, NotAQueue):
-            conflicts += [(seq, "no_target") for seq in letters]
+            conflicts += [(seq, "no_target") for seq in moving]
             continue
         for answer in answers:
             if answer.state in ("ready", "delayed"):
@@ -88,7 +94,7 @@ def act_steps(
 
 
 def check_action(kind: str, to: str | None, reason: str) -> None:
-    """Check what is to be done with letters.
+    """Check what is to be done with dead letters.
 
     Raises:
         InvalidOption: the kind is none of ``KINDS``, a redrive names no target, or a discard gives no reason.
@@ -116,12 +122,12 @@ def act(
 ) -> Steps[Acted]:
     """Retry, redrive or discard at most 1,000 dead letters at once, in one transaction.
 
-    A letter of a dead-letter topic is retried in the queue that it came from.
+    One of a dead-letter topic is retried in the queue that it came from.
 
     Args:
         kind: ``retry``, ``redrive`` or ``discard``.
         seqs: their numbers.
-        until: letters that died later are left alone.
+        until: those that died later are left alone.
         to: of a redrive, the name of the queue.
         reason: of a discard, why.
         jitter_ms: of a retry or redrive, each job waits a random time up to it.
@@ -133,6 +139,16 @@ def act(
     wanted = check_seqs(seqs)
     yield BEGIN, {}
     return (yield from act_steps(kind, wanted, until=until, to=to, reason=reason, jitter_ms=jitter_ms))
+
+
+class _Tried(NamedTuple):
+    """A row of ``dead_edit``: the new job, or why there is none, and the key if that is it; ``sent`` wakes workers."""
+
+    new_seq: int | None
+    queue: str
+    conflict: str | None
+    key: str | None
+    sent: object
 
 
 class Edited(NamedTuple):
@@ -147,10 +163,10 @@ class Edited(NamedTuple):
 def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, project: str = "") -> Steps[Edited]:
     """Retry one dead letter with other data: a new job takes its place and names it as its source.
 
-    What runs stays as it was: the task's name, the meta and a binary body are those of the letter.
+    What runs stays as it was: the task's name, the meta and a binary body are those of the dead letter.
 
     Args:
-        queue: where the letter is.
+        queue: where it is.
         seq: its number.
         data: the new payload, a JSON value.
         dead_at: the death that was looked at; another one since then is a conflict.
@@ -158,15 +174,52 @@ def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, projec
 
     Raises:
         PayloadTooLarge: nothing was done.
+        LargeStorageError: the storage of large payloads is away; nothing was done.
     """
     check_place(project, queue)
     check_seqs([seq])
-    text = codec.dumps(data)
-    if len(text.encode()) > conf.settings.MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge(f"The data has more than {conf.settings.MAX_PAYLOAD_BYTES} bytes.")
+    text, large = yield from _written(seq, codec.dumps(data))
     params = {"project": project, "queue": queue, "seq": seq, "dead_at": dead_at, "data": text}
-    gone = (None, None, "gone", None)
-    [(new, where, why, key, *_)] = (yield "dead_edit", params) or [gone]
-    if why == "key_taken" and (yield from free_steps(project, where, [key])):
-        [(new, where, why, *_)] = (yield "dead_edit", params) or [gone]
-    return Edited(new, where if new else None, why)
+    tried = yield from _edit(params)
+    if tried.conflict == "key_taken" and (yield from free_steps(project, tried.queue, [tried.key or ""])):
+        tried = yield from _edit(params)
+    if tried.new_seq is not None and large is not None:
+        yield from link_steps({tried.new_seq: large})
+    return Edited(tried.new_seq, None if tried.new_seq is None else tried.queue, tried.conflict)
+
+
+def _edit(params: Mapping[str, Any]) -> Steps[_Tried]:
+    rows = yield "dead_edit", params
+    return _Tried._make(rows[0]) if rows else _Tried(None, "", "gone", "", None)
+
+
+class _Old(NamedTuple):
+    """What a dead letter holds in a storage."""
+
+    data_json: str | None
+    body: bytes | None = None
+
+
+def _written(seq: int, text: str) -> Steps[tuple[str, Reference | None]]:
+    """Return what is to be stored for an edited payload, and its reference if it is large.
+
+    A body that stands in a storage is stored once more: the new job has objects of its own.
+    """
+    rows = yield from row_steps([seq], payload=True)
+    body = None
+    if reading.any_large(rows, reading.ONLY_DATA):
+        (old,) = yield from reading.steps([_Old(rows[0].data_json)])
+        body = old.body
+    contents = {0: Content(text, body)}
+    found = large_parts(contents)
+    if body is not None and all(kind != "body" for _, kind, _ in found):
+        # It was large when it was stored, and is not by today's settings: it has no other place.
+        found.append((0, "body", body))
+    large = (yield from put_steps(contents, found))[0] if found else None
+    text = text if large is None else large.text()
+    limit = conf.settings.MAX_PAYLOAD_BYTES
+    if len(text.encode()) > limit:
+        raise PayloadTooLarge(f"The data has more than {limit} bytes.")
+    if large is not None:
+        yield BEGIN, {}
+    return text, large

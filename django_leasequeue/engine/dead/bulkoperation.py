@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, OperationActive
 from .. import arrays, codec
@@ -17,9 +17,9 @@ from ..operation import BEGIN, Steps, operation
 from ..queues.queues import require
 from .action import Acted, act_steps, check_action
 from .filter import DeadFilter, from_query
-from .search import from_micros, match_steps, micros, queue_steps, window_steps
+from .search import Place, from_micros, match_steps, micros, queue_steps, window_steps
 
-#: Letters of one batch, and letters that are looked at for it where the filter needs a search.
+#: Dead letters of one batch, and those that are looked at for it where the filter needs a search.
 BATCH, LOOK = 500, 2_000
 #: Numbers of a selection.
 MAX_SELECTION = 10_000
@@ -86,8 +86,19 @@ class Taken(NamedTuple):
         return max(self.paced_at, earliest) + timedelta(seconds=used / self.rate)
 
 
+class Changed(NamedTuple):
+    """An operation whose state was changed, and what it has done so far."""
+
+    id: int
+    kind: str
+    project: str | None
+    queue: str | None
+    done: int
+    conflicts: int
+
+
 class Batch(NamedTuple):
-    """The letters of a batch, where the next one begins, whether this is the last, how many were looked at."""
+    """The dead letters of a batch, where the next one begins, whether this is the last, how many were looked at."""
 
     seqs: list[int]
     cursor: list[int]
@@ -173,7 +184,7 @@ def start_operation(
 
 
 @operation
-def change_operation(operation_id: int, change: str) -> Steps[tuple[Any, ...] | None]:
+def change_operation(operation_id: int, change: str) -> Steps[Changed | None]:
     """Pause, resume or cancel an operation; a batch that is under way ends first.
 
     Args:
@@ -181,7 +192,7 @@ def change_operation(operation_id: int, change: str) -> Steps[tuple[Any, ...] | 
         change: ``pause``, ``resume`` or ``cancel``.
 
     Returns:
-        (id, kind, project, queue, done, conflicts), or ``None`` if its state does not allow it.
+        The operation, or ``None`` if its state does not allow it.
 
     Raises:
         InvalidOption: the change is none of these.
@@ -190,7 +201,7 @@ def change_operation(operation_id: int, change: str) -> Steps[tuple[Any, ...] | 
         raise InvalidOption(f"An operation can be told {', '.join(_MOVES)}; not {str(change)[:40]!r}.")
     sources, state = _MOVES[change]
     rows = yield "operation_change", {"id": operation_id, "sources": arrays.texts(sources), "state": state}
-    return rows[0] if rows else None
+    return Changed._make(rows[0]) if rows else None
 
 
 @operation
@@ -235,7 +246,7 @@ def fail_operation(operation_id: int, error: str) -> Steps[None]:
 
 
 def _next(taken: Taken, allowed: int) -> Steps[Batch]:
-    """Steps that find the letters of the next batch, the oldest death first."""
+    """Steps that find the dead letters of the next batch, the oldest death first."""
     place = taken.place
     if taken.seqs is not None:
         seqs = [int(seq) for seq in taken.seqs.strip("{}").split(",") if seq][:allowed]
@@ -243,22 +254,18 @@ def _next(taken: Taken, allowed: int) -> Steps[Batch]:
         return Batch(seqs, [end], end >= taken.selected, len(seqs))
     wanted = from_query(taken.filters).frozen(taken.frozen_at)
     queues = sorted((yield from queue_steps(wanted)))
-    start = None if place is None else (from_micros(place[0]), place[1])
+    start = None if place is None else Place(from_micros(place[0]), place[1])
     size = allowed + 1 if wanted.indexed else LOOK  # one more tells whether this is the last batch
     window = yield from window_steps(wanted, queues, start, size, oldest=True)
-    if not window.letters:
+    if not window.places:
         return Batch([], place or [0, 0], True, 0)
-    letters = window.letters
-    seqs = [seq for seq, _ in letters]
-    last = not window.more
+    places, seqs, last = window.places, window.seqs, not window.more
     if not wanted.indexed:
         seqs = [match.seq for match in (yield from match_steps(wanted, seqs))]
     if len(seqs) > allowed:
         seqs, last = seqs[:allowed], False
-        cut = next(index for index, (seq, _) in enumerate(letters) if seq == seqs[-1])
-        letters = letters[: cut + 1]
-    seq, at = letters[-1]
-    return Batch(seqs, [micros(at), seq], last, len(letters))
+        places = places[: window.seqs.index(seqs[-1]) + 1]
+    return Batch(seqs, [micros(places[-1].dead_at), places[-1].seq], last, len(places))
 
 
 def _note(taken: Taken, batch: Batch | None, acted: Acted, error: str = "") -> Steps[None]:
@@ -287,4 +294,4 @@ def _note(taken: Taken, batch: Batch | None, acted: Acted, error: str = "") -> S
 def active_operations(size: int = 20) -> Steps[list[int]]:
     """Return the numbers of the operations that the reaper has to go on with, oldest first."""
     rows = yield "operation_next", {"size": size}
-    return [row[0] for row in rows]
+    return [number for (number,) in rows]

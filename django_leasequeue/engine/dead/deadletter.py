@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
@@ -25,6 +26,25 @@ logger = logging.getLogger("django_leasequeue")
 ROUND = 1_000
 
 
+class _Spent(NamedTuple):
+    """A row of ``spent``: jobs of a queue that used up their deliveries, and where they go."""
+
+    queue_id: int
+    project: str
+    dead_letter: str
+    seqs: list[int]
+
+
+class _Gone(NamedTuple):
+    """A row of ``bury``: a job that died in place; ``told`` is what tells those that wait for it."""
+
+    seq: int
+    key: str | None
+    name: str | None
+    deliveries: int
+    told: object = None
+
+
 class _Moved(NamedTuple):
     """A row of ``move``: a job that went to a dead-letter topic; without ``new_seq`` its key is taken there."""
 
@@ -33,14 +53,16 @@ class _Moved(NamedTuple):
     name: str | None
     deliveries: int
     new_seq: int | None
+    sent: object
+    told: object
 
 
 def spent_steps(queue_ids: Sequence[int], tags: str | None = None) -> Steps[int]:
     """Steps that move aside the used-up jobs at the head of these queues (or of tags there); return how many."""
     rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND, "tags": tags}
     moved = 0
-    for queue_id, project, dead_letter, seqs in rows:
-        moved += len((yield from retire_steps(queue_id, project, dead_letter, seqs)))
+    for spent in map(_Spent._make, rows):
+        moved += len((yield from retire_steps(spent.queue_id, spent.project, spent.dead_letter, spent.seqs)))
     return moved
 
 
@@ -58,10 +80,11 @@ def retire_steps(
     The statement looks again at each job: one that somebody else took meanwhile is left alone, and a move that fails
     loses nothing.
     """
-    gone: list[tuple[Any, ...]] = []
+    gone: list[_Gone | _Moved] = []
     if dead_letter == DEAD_LETTER_SELF:
         for start in range(0, len(seqs), ROUND):
-            gone += yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs[start : start + ROUND])}
+            rows = yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs[start : start + ROUND])}
+            gone += map(_Gone._make, rows)
     else:
         target = yield from find(project, dead_letter)
         if target is None:
@@ -71,11 +94,17 @@ def retire_steps(
         params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(claims)}
         for start in range(0, len(seqs), ROUND):
             gone += yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
-    for seq, key, name, deliveries, *_ in gone:
+    for job in gone:
         yield from announce(
-            "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
+            "dead_lettered",
+            queue=queue_id,
+            project=project,
+            seq=job.seq,
+            key=job.key,
+            name=job.name,
+            deliveries=job.deliveries,
         )
-    return [seq for seq, *_ in gone]
+    return [job.seq for job in gone]
 
 
 def _tell_apart(queue_id: int) -> Steps[None]:
@@ -95,7 +124,7 @@ def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str
     moved: list[_Moved] = []
     for keyed in (True, True, False):
         rows = yield "move", {**params, "seqs": arrays.integers(seqs), "keyed": keyed}
-        tried = [_Moved(*row[:5]) for row in rows]
+        tried = [_Moved._make(row) for row in rows]
         moved += [job for job in tried if job.new_seq is not None]
         taken = {job.seq: job.key for job in tried if job.new_seq is None and job.key is not None}
         if not taken:
@@ -122,9 +151,22 @@ class Redriven(NamedTuple):
     new_seq: int | None
 
 
-#: Outcomes of the statement ``redrive``.
-_CONFLICT = -1
-_REDRIVEN = {_CONFLICT: "conflict", 0: "ready", 1: "delayed"}
+class _Outcome(IntEnum):
+    """What the statement ``redrive`` says of a job; the names are the words of the answer."""
+
+    CONFLICT = -1
+    READY = 0
+    DELAYED = 1
+
+
+class _Tried(NamedTuple):
+    """A row of ``redrive``; ``sent`` wakes workers."""
+
+    seq: int
+    outcome: int
+    new_seq: int | None
+    key: str
+    sent: object
 
 
 @operation
@@ -177,10 +219,10 @@ def redrive(
             },
         )
         taken = {}
-        for seq, outcome, new_seq, key, *_ in rows:
-            found[seq] = Redriven(seq, _REDRIVEN[outcome], new_seq or seq)
-            if outcome == _CONFLICT:
-                taken[seq] = key
+        for job in map(_Tried._make, rows):
+            found[job.seq] = Redriven(job.seq, _Outcome(job.outcome).name.lower(), job.new_seq or job.seq)
+            if job.outcome == _Outcome.CONFLICT:
+                taken[job.seq] = job.key
         tried = list(taken)
         if not tried or not (yield from free_steps(project, target, list(taken.values()))):
             break
@@ -192,7 +234,7 @@ def redrive_home(queue: str, seqs: Sequence[int], *, project: str = "") -> Steps
     """Bring dead letters of a dead-letter topic back to the queues they came from.
 
     Raises:
-        QueueNotFound: the topic, or a queue that a letter came from, is not there.
+        QueueNotFound: the topic, or a queue that a dead letter came from, is not there.
     """
     check_place(project, queue)
     wanted = check_seqs(seqs)
@@ -203,7 +245,7 @@ def redrive_home(queue: str, seqs: Sequence[int], *, project: str = "") -> Steps
             raise QueueNotFound(f"the queue that job {seq} came from", project)
         homes.setdefault(home, []).append(seq)
     found: dict[int, Redriven] = {}
-    for home, letters in homes.items():
-        for answer in (yield from redrive(queue, letters, to=home, project=project).steps()):
+    for home, group in homes.items():
+        for answer in (yield from redrive(queue, group, to=home, project=project).steps()):
             found[answer.seq] = answer
     return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]

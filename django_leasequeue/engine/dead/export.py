@@ -16,7 +16,7 @@ from .filter import DeadFilter
 from .search import DeadRow
 from .triage import dead_page
 
-#: Letters of one statement of an export.
+#: Dead letters of one statement of an export.
 PAGE = 200
 COLUMNS = (
     "seq", "project", "queue", "state", "task", "key", "tag", "deliveries", "error_type", "error", "fingerprint",
@@ -26,11 +26,11 @@ COLUMNS = (
 KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 
 
-def row(letter: DeadRow, *, values: bool) -> dict[str, Any]:
+def row(found: DeadRow, *, values: bool) -> dict[str, Any]:
     """Return one dead letter as plain values.
 
     Args:
-        letter: read with its payload, or without.
+        found: it, read with its payload or without.
         values: whether values of payloads may be seen; otherwise only their shape, and of the attempts neither message
             nor traceback.
     """
@@ -39,40 +39,40 @@ def row(letter: DeadRow, *, values: bool) -> dict[str, Any]:
         if text is None:
             return None
         value = redaction.readable(text)
-        return redaction.redact(value, kind=kind, queue=letter.queue, task=letter.name, values=values)
+        return redaction.redact(value, kind=kind, queue=found.queue, task=found.name, values=values)
 
-    errors = [] if letter.errors_json is None else codec.loads(letter.errors_json)
+    errors = [] if found.errors_json is None else codec.loads(found.errors_json)
     if not values:
         errors = [{name: each.get(name) for name in ("at", "node", "type")} for each in errors]
     return {
-        "seq": letter.seq,
-        "project": letter.project,
-        "queue": letter.queue,
-        "state": letter.state,
-        "task": letter.name,
-        "key": letter.key,
-        "tag": letter.tag,
-        "deliveries": letter.deliveries,
-        "error_type": letter.error_type,
-        "error": letter.error,
-        "fingerprint": letter.fingerprint,
-        "dead_at": letter.dead_at.isoformat(),
-        "created_at": letter.created_at.isoformat(),
-        "home": letter.home,
-        "source_seq": letter.source_seq,
-        "data": shown(letter.data_json, "data"),
-        "meta": shown(letter.meta_json, "meta"),
+        "seq": found.seq,
+        "project": found.project,
+        "queue": found.queue,
+        "state": found.state,
+        "task": found.name,
+        "key": found.key,
+        "tag": found.tag,
+        "deliveries": found.deliveries,
+        "error_type": found.error_type,
+        "error": found.error,
+        "fingerprint": found.fingerprint,
+        "dead_at": found.dead_at.isoformat(),
+        "created_at": found.created_at.isoformat(),
+        "home": found.home,
+        "source_seq": found.source_seq,
+        "data": shown(found.data_json, "data"),
+        "meta": shown(found.meta_json, "meta"),
         "errors": errors,
     }
 
 
-def letters(wanted: DeadFilter, *, values: bool, payload: bool = True) -> Iterator[dict[str, Any]]:
+def dead_letters(wanted: DeadFilter, *, values: bool, payload: bool = True) -> Iterator[dict[str, Any]]:
     """Yield everything that a filter matches, the newest death first, by short statements of their own."""
     after: str | None = None
     while True:
         page = engine.run(dead_page(wanted, after=after, size=PAGE, payload=payload))
-        for letter in page.rows:
-            yield row(letter, values=values)
+        for found in page.rows:
+            yield row(found, values=values)
         if page.next is None:
             return
         after = page.next

@@ -1,12 +1,10 @@
 """Finding dead letters: windows of numbers by index, and the search through them for what no index answers.
 
-Every statement reads a bounded number of rows, however many letters there are.
+Every statement reads a bounded number of rows, however many dead letters there are.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,14 +12,13 @@ from typing import Any, NamedTuple
 
 from ...enums import JobState
 from ...exceptions import InvalidOption
-from .. import arrays, codec
-from ..limits import MAX_SEQ
+from .. import arrays
 from ..operation import Steps
 from .filter import DeadFilter
 
 #: Queues and topics with dead letters that one call looks at.
 MAX_QUEUES = 1_000
-#: Letters that one call looks at for what no index answers, and how many at a time.
+#: Dead letters that one call looks at for what no index answers, and how many at a time.
 MAX_SCAN, CHUNK = 10_000, 500
 #: Seconds after which a search stops at the end of a chunk: a page is to answer within 0.3.
 PATIENCE = 0.12
@@ -33,7 +30,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class DeadRow(NamedTuple):
     """A dead letter as a list shows it. JSON columns are text, and only there where the caller asked for payloads.
 
-    ``home`` is the queue that a letter of a dead-letter topic came from, ``source_seq`` its number there; for an edited
+    ``home`` is the queue that one of a dead-letter topic came from, ``source_seq`` its number there; for an edited
     job the number of the one that it replaced.
     """
 
@@ -64,11 +61,27 @@ class DeadRow(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of ``dead_newest`` and its like: a letter, and whether the window ends before its queues do."""
+    """A row of ``dead_newest`` and its like: a dead letter, and whether the window ends before its queues do."""
 
     seq: int
     dead_at: datetime
     cut: bool
+
+
+class Place(NamedTuple):
+    """A place in the order of deaths."""
+
+    dead_at: datetime
+    seq: int
+
+
+class DeadQueue(NamedTuple):
+    """A row of ``dead_queues``: a queue or topic with dead letters."""
+
+    id: int
+    project: str
+    queue: str
+    type: str
 
 
 class Seen(NamedTuple):
@@ -88,7 +101,7 @@ class Seen(NamedTuple):
 class Figures(NamedTuple):
     """A row of ``dead_group_figures``."""
 
-    letters: int
+    dead_letters: int
     bars: list[int]
     sample_seq: int | None
     task: str | None
@@ -97,7 +110,7 @@ class Figures(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A row of ``dead_match``: a letter that a filter wants."""
+    """A row of ``dead_match``: a dead letter that a filter wants."""
 
     seq: int
     queue_id: int
@@ -105,32 +118,6 @@ class Match(NamedTuple):
     fingerprint: str | None
     dead_at: datetime
     error_type: str | None
-
-
-def encode_place(*values: int | str) -> str:
-    """Return the cursor of these values."""
-    return base64.urlsafe_b64encode(codec.dumps(list(values)).encode()).decode().rstrip("=")
-
-
-def decode_place(cursor: str | None, kinds: Sequence[type]) -> list[Any] | None:
-    """Return the values of a cursor, ``None`` for none.
-
-    Raises:
-        InvalidOption: it is not a cursor that such a listing gave.
-    """
-    if not cursor:
-        return None
-    try:
-        values = codec.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise InvalidOption(f"the cursor {cursor[:80]!r} is not one that a listing gave.") from error
-    if (
-        not isinstance(values, list)
-        or [type(value) for value in values] != list(kinds)
-        or any(isinstance(value, int) and not 0 <= value <= MAX_SEQ for value in values)
-    ):
-        raise InvalidOption(f"the cursor {cursor[:80]!r} is not one that a listing gave.")
-    return values
 
 
 def micros(at: datetime) -> int:
@@ -150,8 +137,8 @@ def from_micros(value: int) -> datetime:
         raise InvalidOption("the cursor is not one that a listing gave.") from error
 
 
-def queue_steps(wanted: DeadFilter) -> Steps[dict[int, tuple[str, str]]]:
-    """Steps that find the queues with dead letters: {id: (project, name)}."""
+def queue_steps(wanted: DeadFilter) -> Steps[dict[int, DeadQueue]]:
+    """Steps that find the queues with dead letters, by id."""
     rows = yield (
         "dead_queues",
         {
@@ -161,25 +148,35 @@ def queue_steps(wanted: DeadFilter) -> Steps[dict[int, tuple[str, str]]]:
             "size": MAX_QUEUES,
         },
     )
-    return {row[0]: (row[1], row[2]) for row in rows}
+    return {found.id: found for found in map(DeadQueue._make, rows)}
 
 
 class Window(NamedTuple):
-    """Numbers with their deaths, in order, and whether there may be more behind the last."""
+    """Dead letters in order, and whether there may be more behind the last."""
 
-    letters: list[tuple[int, datetime]]
+    places: list[Place]
     more: bool
+
+    @property
+    def seqs(self) -> list[int]:
+        """Their numbers."""
+        return [place.seq for place in self.places]
+
+    @property
+    def end(self) -> Place | None:
+        """The last one if there may be more behind it."""
+        return self.places[-1] if self.more else None
 
 
 def window_steps(
     wanted: DeadFilter,
     queues: Sequence[int],
-    place: tuple[datetime, int] | None,
+    place: Place | None,
     size: int,
     *,
     oldest: bool = False,
 ) -> Steps[Window]:
-    """Steps that read the next numbers of the letters that the indexed part of a filter wants."""
+    """Steps that read the next numbers of the dead letters that the indexed part of a filter wants."""
     if not queues:
         return Window([], False)
     each = min(size, max(MAX_ENTRIES // len(queues), MIN_ENTRIES))
@@ -188,8 +185,8 @@ def window_steps(
         "queues": arrays.integers(queues),
         "since": wanted.since,
         "until": wanted.until,
-        "at": None if place is None else place[0],
-        "seq": None if place is None else place[1],
+        "at": None if place is None else place.dead_at,
+        "seq": None if place is None else place.seq,
         "each": each,
         "size": size,
     }
@@ -197,48 +194,47 @@ def window_steps(
         name, params = f"{name}_group", {**params, "fingerprint": wanted.fingerprint}
     entries = [Entry._make(row) for row in (yield name, params)]
     more = bool(entries) and (entries[0].cut or len(entries) == size)
-    return Window([(entry.seq, entry.dead_at) for entry in entries], more)
+    return Window([Place(entry.dead_at, entry.seq) for entry in entries], more)
 
 
 def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Steps[list[Match]]:
-    """Steps that keep the letters that the whole filter wants."""
+    """Steps that keep the dead letters that the whole filter wants."""
     if not seqs:
         return []
     return [Match._make(row) for row in (yield "dead_match", {"seqs": arrays.integers(seqs), **wanted.matching()})]
 
 
 class Search(NamedTuple):
-    """Matching letters, how many were looked at, and the last one if there may be more."""
+    """Matching dead letters, how many were looked at, and the last one of those if there may be more."""
 
     rows: list[Match]
     looked_at: int
-    last: tuple[datetime, int] | None
+    last: Place | None
 
 
 def search_steps(
-    wanted: DeadFilter, queues: Sequence[int], place: tuple[datetime, int] | None, *, enough: int, limit: int
+    wanted: DeadFilter, queues: Sequence[int], place: Place | None, *, enough: int, limit: int
 ) -> Steps[Search]:
-    """Steps that look through letters, the newest first, for those that the whole filter wants.
+    """Steps that look through dead letters, the newest first, for those that the whole filter wants.
 
-    They stop after ``enough`` matches, after ``limit`` letters, or (behind a whole chunk) when it takes too long.
+    They stop after ``enough`` matches, after ``limit`` dead letters, or (behind a whole chunk) when it takes too long.
     """
     end = time.monotonic() + PATIENCE
     found: list[Match] = []
     looked_at = 0
     while True:
         window = yield from window_steps(wanted, queues, place, min(CHUNK, limit - looked_at))
-        found += yield from match_steps(wanted, [seq for seq, _ in window.letters])
-        looked_at += len(window.letters)
-        if not window.more:
+        found += yield from match_steps(wanted, window.seqs)
+        looked_at += len(window.places)
+        place = window.end
+        if place is None:
             return Search(found, looked_at, None)
-        seq, at = window.letters[-1]
-        place = (at, seq)
         if len(found) >= enough or looked_at >= limit or time.monotonic() >= end:
             return Search(found, looked_at, place)
 
 
 def row_steps(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadRow]]:
-    """Steps that read letters by number."""
+    """Steps that read dead letters by number."""
     if not seqs:
         return []
     rows = yield "dead_rows", {"seqs": arrays.integers(seqs), "payload": payload}

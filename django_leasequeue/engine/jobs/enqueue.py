@@ -10,8 +10,10 @@ from typing import Any
 from ... import conf, signals
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
-from .. import arrays, codec
+from .. import arrays, codec, tracing
 from ..announce import announce
+from ..large.reference import Reference
+from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..limits import (
     MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
@@ -55,7 +57,7 @@ def check_meta(meta: Any, what: str = "meta") -> None:
     if not isinstance(meta, dict):
         raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
     for name in meta:
-        if isinstance(name, str) and name.startswith("$"):
+        if isinstance(name, str) and name.startswith("$") and type(meta) is not tracing.Meta:
             raise InvalidOption(
                 f"{what} must not have names that begin with '$': they are reserved for what the queues note; there is"
                 f" {name[:80]!r}."
@@ -111,14 +113,16 @@ def _payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None
     metas: list[str | None] = []
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
-        data = None if job.data is None else codec.dumps(job.data)
+        data = job.data
+        if data is not None:
+            data = data.text if type(data) is codec.Written else codec.dumps(data)
         meta = None if job.meta is None else codec.dumps(job.meta, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
         if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
             raise PayloadTooLarge(
                 f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference,"
-                " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']."
+                " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']; LEASEQUEUE['LARGE'] puts it into a storage."
             )
         datas.append(data)
         metas.append(meta)
@@ -198,6 +202,7 @@ def enqueue(
         QueueNotFound: there is no such queue and it may not be made.
         QueueFull: the queue is at its cap and rejects (option ``discard``); nothing was added.
         InvalidOption, PayloadTooLarge, BatchTooLarge: a job was refused; nothing was added.
+        LargeStorageError: the storage of large payloads is away; nothing was added.
     """
     check_place(project, queue)
     if not check_list(jobs, "what to enqueue, NewJob values,"):
@@ -206,12 +211,29 @@ def enqueue(
         check_text(origin, "origin", MAX_NODE_BYTES, 0)
     if len(jobs) > conf.settings.MAX_ENQUEUE:
         raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
+    if tracing.begin is not None and not tracing.carried(jobs):
+        for job in jobs:
+            _check(job)
+        return (
+            yield from tracing.steps(
+                *(project, queue, jobs),
+                lambda traced: enqueue(
+                    queue, traced, project=project, origin=origin, create=create, fresh=fresh
+                ).steps(),
+            )
+        )
+    large: dict[int, Reference] = {}
+    if conf.settings.LARGE.ABOVE is not None:
+        jobs, large = yield from _store(queue, jobs, project, create)
     if len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs)):
         complete = yield from _in_bulk(queue, jobs, project, origin, create)
     else:
         complete = yield from _in_one_statement(queue, jobs, project, origin, create)
+    if large:
+        new = {complete[index].seq: reference for index, reference in large.items() if _is_new(complete[index])}
+        yield from link_steps(new)
     for job, answer in zip(jobs, complete, strict=True) if signals.enqueued.receivers else ():
-        if answer.status is EnqueueStatus.QUEUED:
+        if _is_new(answer):
             yield from announce(
                 "enqueued",
                 queue=queue,
@@ -222,6 +244,32 @@ def enqueue(
                 status=answer.status,
             )
     return complete
+
+
+def _is_new(answer: Enqueued) -> bool:
+    return answer.status is EnqueueStatus.QUEUED
+
+
+def _store(
+    queue: str, jobs: Sequence[NewJob], project: str, create: bool
+) -> Steps[tuple[Sequence[NewJob], dict[int, Reference]]]:
+    """Store what is large of the jobs; the rest of the operation is then one transaction."""
+    for job in jobs:
+        _check(job)
+        if job.max_bytes is not None:
+            check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
+    contents = contents_of(jobs)
+    numbered = dict(enumerate(contents))
+    found = large_parts(numbered)
+    large: dict[int, Reference] = {}
+    if found:
+        # What stays here is measured before anything is stored.
+        _payloads(replaced(jobs, contents, planned(numbered, found)))
+        if (yield from find(project, queue)) is None:
+            yield from _make_missing(queue, project, create)
+        large = yield from put_steps(numbered, found)
+        yield BEGIN, {}
+    return replaced(jobs, contents, large), large
 
 
 def _make_missing(queue: str, project: str, create: bool) -> Steps[None]:

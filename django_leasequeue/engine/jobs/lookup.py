@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge
 from .. import arrays, codec
+from ..large import reading
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, check_list, check_place, check_seqs, check_text
 from ..operation import Steps, operation
 
@@ -110,7 +111,8 @@ def get_results(
         },
     )
     # A row that both a number and a key name comes twice.
-    return list({row[0]: StoredResult._make(row) for row in rows}.values())
+    found = list({row[0]: StoredResult._make(row) for row in rows}.values())
+    return (yield from reading.steps((yield from reading.steps(found)), reading.RESULT))
 
 
 def _check_scope(project: str, queue: str | None) -> None:

@@ -12,6 +12,7 @@ from ... import conf
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
 from .. import arrays, codec
+from ..large import reading
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, check_count, check_place, check_seqs, check_text
 from ..operation import Steps, operation
 from ..queues.queues import require
@@ -171,9 +172,9 @@ def list_jobs(
     if not seqs:
         yield from require(project, queue, leases=False)
     rows = yield from _rows(project, queue, seqs, payload, [JobState[state.upper()]])
-    jobs = [JobRow._make(row[2:]) for row in rows if row[1]]
+    jobs = yield from reading.page_steps([JobRow._make(row[2:]) for row in rows if row[1]], MAX_PAGE_BYTES)
     if len(jobs) < len(rows):
-        cut = next(row[2] for row in rows if not row[1])
+        cut = rows[len(jobs)][2]
         last = listed[seqs.index(cut) - 1]
         return Page(jobs, _encode(state, last[1:]))
     return Page(jobs, _encode(state, listed[-1][1:]) if len(listed) == size else None)
@@ -217,7 +218,7 @@ def get_job(seq: int, *, project: str = "") -> Steps[JobRow | None]:
     """Return one live job or record by its number, ``None`` if it is not there (never was, or has ended)."""
     check_place(project)
     rows = yield from _rows(project, None, check_seqs([seq]), True, None)
-    return JobRow._make(rows[0][2:]) if rows else None
+    return (yield from reading.steps([JobRow._make(rows[0][2:])]))[0] if rows else None
 
 
 @operation
@@ -236,6 +237,7 @@ def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
     while asked:
         rows = yield from _rows(project, None, asked, True, None)
         # What is beyond the bytes of one statement comes with the next: the first job always fits.
-        found += [JobRow._make(row[2:]) for row in rows if row[1]]
+        fitting = [JobRow._make(row[2:]) for row in rows if row[1]]
+        found += yield from reading.steps(fitting)
         asked = [row[2] for row in rows if not row[1]]
     return found

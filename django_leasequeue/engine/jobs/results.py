@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, LeaseQueueError
 from .. import arrays, codec
+from ..large import reading
+from ..large.reference import is_reference
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SPAN_MS, check_integer, check_place, check_seqs, check_text
 from ..operation import Steps, operation
 from .remove import remove_steps
@@ -95,8 +97,10 @@ class Status(NamedTuple):
     @property
     def left_behind(self) -> bool:
         """Whether there is a result that was too large to come with the status."""
-        return (self.result_json is None and self.result_size is not None) or (
-            self.result_body is None and self.body_size is not None
+        return (
+            (self.result_json is None and self.result_size is not None)
+            or (self.result_body is None and self.body_size is not None)
+            or is_reference(self.result_json)
         )
 
 
@@ -149,11 +153,21 @@ def status(
 def complete_steps(found: Status) -> Steps[Status]:
     """Steps that read the result that a status left behind: JSON at once, binary slice by slice.
 
-    The slices keep one statement short and its memory small; the result itself is in memory once, at the end.
+    The slices keep one statement short and its memory small; the result itself is in memory once, at the end. What
+    stands in a storage comes from there.
+
+    Raises:
+        LargeStorageError, LargePayloadLost: it cannot be had.
     """
     if found.result_json is None and found.result_size is not None:
         rows = yield "result_json", {"seq": found.seq}
         found = found._replace(result_json=rows[0][0] if rows else None)
+    if is_reference(found.result_json):
+        (found,) = yield from reading.steps([found], reading.RESULT)
+        text, body = found.result_json, found.result_body
+        return found._replace(
+            result_size=None if text is None else len(text), body_size=None if body is None else len(body)
+        )
     if found.result_body is None and found.body_size is not None:
         whole = bytearray()
         while len(whole) < found.body_size:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
+from ...exceptions import InvalidOption, LargePayloadLost, LargeStorageError, LeaseQueueError, NotAQueue, QueueNotFound
 from .. import arrays
 from ..dead import deadletter
+from ..large import reading
 from ..limits import (
     MAX_BATCH,
     MAX_CHANNEL_BYTES,
@@ -23,9 +25,12 @@ from ..limits import (
     clamp_lease,
 )
 from ..operation import Steps, operation
-from ..rows import LeasedJob
+from ..rows import Failure, LeasedJob, Release
 from . import sweep
+from .settle import release
 from .trail import Look, Trail
+
+logger = logging.getLogger("django_leasequeue")
 
 #: Queues of one claim call.
 MAX_QUEUES = 100
@@ -37,6 +42,9 @@ ROUNDS = 10
 
 #: Bytes of payload in one answer; the first job always fits.
 MAX_CLAIM_BYTES = 16 * 1024 * 1024
+
+#: Milliseconds until a job comes again whose payload stands in a storage that is away.
+AWAY_MS = 10_000
 
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
@@ -71,6 +79,7 @@ def claim(
     skip_coalesced: bool = False,
     alone: bool = False,
     strict: bool = True,
+    load: bool = True,
 ) -> Steps[list[LeasedJob]]:
     """Lease up to ``size`` ready jobs to ``node``.
 
@@ -93,6 +102,7 @@ def claim(
         skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
         alone: a job whose lease expired comes with no other (workers run it apart, so that it takes nobody with it).
         strict: whether a missing queue is an error (workers of several queues go on without it).
+        load: whether payloads that stand in a storage come along (``load_steps``); else ``LeasedJob.loaded`` gets them.
 
     Returns:
         The leased jobs in claim order; fewer than ``size``, or none, when no more are ready.
@@ -100,6 +110,7 @@ def claim(
     Raises:
         QueueNotFound, NotAQueue: with ``strict``, for a single queue.
         InvalidOption: an argument is not allowed.
+        LargeStorageError: all that is there are jobs whose payloads stand in a storage that is away.
     """
     wanted = [queues] if isinstance(queues, str) else check_list(queues, "what to claim from, the names of queues,")
     check_place(project, *wanted)
@@ -124,12 +135,72 @@ def claim(
     if not size:
         return []
     jobs, looks = yield from _claim(names, place, params, size, trail or Trail())
+    if load and reading.any_large(jobs):
+        return (yield from load_steps(jobs, node, project))
     if strict and not jobs and len(names) == 1:
         if not looks:
             raise QueueNotFound(names[0], project)
         if looks[0].type != "queue":
             raise NotAQueue(names[0])
     return jobs
+
+
+def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list[LeasedJob]]:
+    """Steps that return leased jobs with the payloads that stand in a storage, 16 MiB of these at most.
+
+    What is beyond that goes back at once, and what stands in a storage that is away after ``AWAY_MS``: neither counts
+    as a delivery. A payload that is lost is the failure of its job's attempt.
+
+    Raises:
+        LargeStorageError: there is no other job.
+    """
+    count = reading.fitting(jobs, MAX_CLAIM_BYTES)
+    back = [Release(job.seq, job.claim, 0) for job in jobs[count:]]
+    failed: list[Release] = []
+    loaded: list[LeasedJob] = []
+    away: LeaseQueueError | None = None
+    for job, found in zip(jobs, (yield from reading.try_steps(jobs[:count])), strict=False):
+        if isinstance(found, LargePayloadLost):
+            failed.append(Release(job.seq, job.claim, failure=lost_failure(found)))
+        elif isinstance(found, LeaseQueueError):
+            away = found
+            back.append(Release(job.seq, job.claim, AWAY_MS))
+        else:
+            loaded.append(found)
+    if back:
+        yield from release(back, node, project=project, unstarted=True).steps()
+    if failed:
+        yield from release(failed, node, project=project).steps()
+    if away is not None and not loaded:
+        raise LargeStorageError(str(away), away)
+    return loaded
+
+
+def lost_failure(error: LargePayloadLost) -> Failure:
+    """Return what is kept of an attempt whose payload was lost."""
+    name = f"{LargePayloadLost.__module__}.{LargePayloadLost.__qualname__}"
+    return Failure(name, str(error), fingerprint=name)
+
+
+@operation
+def load_hands(
+    hands: Sequence[Sequence[LeasedJob]], nodes: Sequence[str], *, project: str = ""
+) -> Steps[list[list[LeasedJob]]]:
+    """Return the jobs of several claimers with the payloads that stand in a storage; see ``load_steps``.
+
+    Args:
+        hands: the jobs of each.
+        nodes: the holder of each.
+        project: the tenant.
+    """
+    loaded: list[list[LeasedJob]] = []
+    for jobs, node in zip(hands, nodes, strict=True):
+        try:
+            loaded.append((yield from load_steps(jobs, node, project)) if reading.any_large(jobs) else list(jobs))
+        except LargeStorageError as error:
+            logger.warning("Jobs went back, their payloads cannot be read: %s", error)
+            loaded.append([])
+    return loaded
 
 
 def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Who holds a job: the tokens of a settle call, and why some of its jobs were refused."""
+"""The holders of jobs: the tokens of a settle call, and why some of its jobs were refused."""
 
 from __future__ import annotations
 

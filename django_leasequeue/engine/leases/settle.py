@@ -10,6 +10,8 @@ from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from .. import arrays, codec
 from ..announce import announce
 from ..dead.deadletter import retire_steps
+from ..large.reference import Reference
+from ..large.writing import link_steps, result_limit, store_results_steps
 from ..limits import (
     MAX_BATCH,
     MAX_SPAN_MS,
@@ -76,12 +78,13 @@ def _optional(values: Sequence[int | None]) -> str:
 
 def _result(ending: Ending) -> str | None:
     if ending.result_json is not None:
-        text = ending.result_json
+        # What begins with a space is a reference, and only the engine writes those.
+        text = ending.result_json.lstrip(" ")
     elif ending.result is None:
         return None
     else:
         text = codec.dumps(ending.result, "the result")
-    limit = conf.settings.MAX_RESULT_BYTES
+    limit = result_limit()
     if len(text) * 4 > limit and len(text.encode()) > limit:
         raise _too_large(limit)
     return text
@@ -90,8 +93,8 @@ def _result(ending: Ending) -> str | None:
 def _body(body: bytes) -> bytes:
     if not isinstance(body, bytes):
         raise InvalidOption(f"the body of a result must be bytes; it is a {type(body).__name__}.")
-    if len(body) > conf.settings.MAX_RESULT_BYTES:
-        raise _too_large(conf.settings.MAX_RESULT_BYTES)
+    if len(body) > result_limit():
+        raise _too_large(result_limit())
     return body
 
 
@@ -123,6 +126,7 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
 
     Raises:
         BatchTooLarge, InvalidOption, PayloadTooLarge: nothing was ended.
+        LargeStorageError: the storage of large results is away; nothing was ended.
     """
     _check_call(node, project, queue)
     _check_batch(endings, Ending)
@@ -132,6 +136,9 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     results = {seq: _result(ending) for seq, ending in unique.items()}
     for ending in unique.values():
         _check_ending(ending)
+    large: dict[int, Reference] = {}
+    if conf.settings.LARGE.ABOVE is not None:
+        large = yield from store_results_steps(unique, results)
     asked = {seq: ending.claim for seq, ending in unique.items()}
     tokens = yield from token_steps(asked, node, project, queue)
     open_seqs = sorted(seq for seq, token in tokens.items() if token is not None)
@@ -139,6 +146,8 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     if len(ended) < len(open_seqs):
         rest = [unique[seq] for seq in open_seqs if seq not in ended]
         ended |= yield from _finish_any(rest, results, tokens, node, project, queue)
+    if large:
+        yield from link_steps({seq: reference for seq, reference in large.items() if seq in ended})
     return Settled((yield from outcome_steps(asked, ended, node, project, queue)))
 
 

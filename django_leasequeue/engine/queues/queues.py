@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import conf
 from ...enums import QueueType
@@ -41,14 +41,26 @@ class QueueInfo:
         return str(self.config["type"])
 
 
+class _Found(NamedTuple):
+    """A row of ``queue_get``: a queue, its options as JSON text."""
+
+    id: int
+    name: str
+    paused_at: datetime | None
+    dead_lettered: int
+    created_at: datetime
+    config_json: str
+
+
 def find(project: str, name: str) -> Steps[QueueInfo | None]:
     """Steps that read one queue; ``None`` if it is not there."""
     check_place(project, name)
     rows = yield "queue_get", {"project": project, "name": name}
     if not rows:
         return None
-    (queue_id, found, paused_at, dead_lettered, created_at, config) = rows[0]
-    return QueueInfo(queue_id, project, found, codec.loads(config), dead_lettered, paused_at, created_at)
+    row = _Found._make(rows[0])
+    config = codec.loads(row.config_json)
+    return QueueInfo(row.id, project, row.name, config, row.dead_lettered, row.paused_at, row.created_at)
 
 
 def require(project: str, name: str, *, leases: bool = True) -> Steps[QueueInfo]:
@@ -140,15 +152,20 @@ def get(name: str, *, project: str = "") -> Steps[QueueInfo | None]:
     return (yield from find(project, name))
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLine:
+class QueueLine(NamedTuple):
     """One line of a list of queues."""
 
     id: int
     name: str
     type: str
-    metadata: dict[str, Any]
+    metadata_json: str
     paused_at: datetime | None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What was noted of the queue."""
+        found: dict[str, Any] = codec.loads(self.metadata_json)
+        return found
 
 
 @operation
@@ -188,7 +205,7 @@ def list_queues(
             "size": size,
         },
     )
-    return [QueueLine(i, name, kind, codec.loads(meta), paused) for i, name, kind, meta, paused in rows]
+    return [QueueLine._make(row) for row in rows]
 
 
 @operation
@@ -222,12 +239,13 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
     rows = yield "queue_delete", {"project": project, "name": name}
     if not rows:
         return False
-    queue_id = rows[0][0]
-    while (yield "orphans", {"queue": queue_id, "size": BATCH})[0][0]:
-        pass
+    ((queue_id, _told),) = rows
+    gone = 1
+    while gone:
+        ((gone,),) = yield "orphans", {"queue": queue_id, "size": BATCH}
     after: int | None = 0
     for _ in range(LOOKED_THROUGH // BATCH):
-        ((after, _gone),) = yield "orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH}
+        ((after, gone),) = yield "orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH}
         if after is None:
             break
     return True
@@ -257,9 +275,9 @@ def _keep_empty(project: str, name: str) -> Steps[None]:
 
 
 def _see_empty(params: Mapping[str, Any]) -> Steps[None]:
-    rows = yield "queue_empty", params
-    if rows and not rows[0][0]:
-        raise InvalidOption(f"{params['name']!r} is not empty.")
+    for (empty,) in (yield "queue_empty", params):
+        if not empty:
+            raise InvalidOption(f"{params['name']!r} is not empty.")
 
 
 @operation

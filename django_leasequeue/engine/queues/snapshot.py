@@ -29,6 +29,27 @@ class Waiting(NamedTuple):
     renewed_at: datetime | None
 
 
+class _Row(NamedTuple):
+    """A row of ``queue_state``: a job; the first one has the version in place of a number, and the time of the look."""
+
+    state: int | None
+    seq: int
+    key: str | None
+    name: str | None
+    created_at: datetime
+    deliveries: int
+    node: str | None
+    claim: int | None
+    deadline: datetime | None
+    renewed_at: datetime | None
+    place: int
+
+    @property
+    def waiting(self) -> Waiting:
+        """The job that it is about."""
+        return Waiting._make(self[1:-1])
+
+
 class QueueState(NamedTuple):
     """A snapshot of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
 
@@ -61,11 +82,12 @@ def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState
     check_place(project, queue)
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     rows = yield "queue_state", {"project": project, "queue": queue, "size": size + 1}
-    (_, version, _, _, at, *_), *jobs = rows
+    head, *jobs = map(_Row._make, rows)
     if not jobs:
         yield from require(project, queue, leases=False)
-    ready = [Waiting._make(row[1:10]) for row in jobs if row[0] == JobState.READY]
-    leased = [Waiting._make(row[1:10]) for row in jobs if row[0] == JobState.LEASED]
+    ready = [job.waiting for job in jobs if job.state == JobState.READY]
+    leased = [job.waiting for job in jobs if job.state == JobState.LEASED]
     more = len(ready) > size or len(leased) > size
     del ready[size:], leased[size:]
-    return QueueState(version, at, ready, leased, min((job.created_at for job in ready), default=None), more)
+    oldest_at = min((job.created_at for job in ready), default=None)
+    return QueueState(head.seq, head.created_at, ready, leased, oldest_at, more)

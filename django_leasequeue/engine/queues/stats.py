@@ -78,6 +78,23 @@ class Estimate(NamedTuple):
     records: int
 
 
+class _Estimated(NamedTuple):
+    """A row of ``stat_pages``: estimated figures of a queue, which may be gone."""
+
+    queue_id: int
+    there: bool
+    ready: int
+    delayed: int
+    leased: int
+    dead: int
+    records: int
+
+    @property
+    def estimate(self) -> Estimate:
+        """The figures alone."""
+        return Estimate(self.ready, self.delayed, self.leased, self.dead, self.records)
+
+
 class _Counted(NamedTuple):
     """A row of ``queue_counts``: what was counted (each up to the cap), and the queue's newest sample."""
 
@@ -95,7 +112,7 @@ class _Counted(NamedTuple):
     over: int
     claims_read: int
     dead: int
-    letters_read: int
+    dead_read: int
     records: int
     oldest_at: datetime | None
     sampled_at: datetime | None
@@ -130,7 +147,7 @@ def _beyond(counted: int, over: bool, estimate: int) -> int:
 def _merge(row: _Counted, cap: int, estimate: Estimate | None, sampled_at: datetime | None) -> Counts:
     known = estimate or Estimate(0, 0, 0, 0, 0)
     ready = max(row.ready - row.expired, 0) + row.due + row.over
-    claims_over, letters_over = row.claims_read > cap, row.letters_read > cap and row.dead > 0
+    claims_over, dead_over = row.claims_read > cap, row.dead_read > cap and row.dead > 0
     return Counts(
         queue_id=row.queue_id,
         project=row.project,
@@ -140,11 +157,11 @@ def _merge(row: _Counted, cap: int, estimate: Estimate | None, sampled_at: datet
         ready=_beyond(ready, row.ready > cap or row.due > cap, known.ready),
         delayed=_beyond(row.delayed - row.due, row.delayed > cap, known.delayed),
         in_flight=_beyond(row.leased - row.over, claims_over, known.leased),
-        dead=_beyond(row.dead, letters_over, known.dead),
+        dead=_beyond(row.dead, dead_over, known.dead),
         records=_beyond(row.records, row.records > cap, known.records),
         dead_lettered=row.dead_lettered,
         oldest_at=row.oldest_at,
-        exact=not (claims_over or letters_over or max(row.ready, row.delayed, row.records) > cap),
+        exact=not (claims_over or dead_over or max(row.ready, row.delayed, row.records) > cap),
         sampled_at=sampled_at,
     )
 
@@ -223,9 +240,8 @@ def estimate() -> Steps[Estimates]:
     The cost does not grow with the number of jobs. With n of a queue's jobs on those pages the estimate is off by about
     1/sqrt(n): some percent for a queue that holds a fair share of a large table. Exact while there are no more pages.
     """
-    rows = yield "stat_pages", {"pages": SAMPLE_PAGES}
-    found = {queue_id: Estimate._make(figures) for queue_id, _, *figures in rows}
-    return Estimates(found, [queue_id for queue_id, there, *_ in rows if not there])
+    rows = [_Estimated._make(row) for row in (yield "stat_pages", {"pages": SAMPLE_PAGES})]
+    return Estimates({row.queue_id: row.estimate for row in rows}, [row.queue_id for row in rows if not row.there])
 
 
 @operation
@@ -239,7 +255,7 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
         after: ``next`` of the page before.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
-    ids = [queue_id for queue_id, *_ in found]
+    ids = [queue_id for (queue_id,) in found]
     rows = (yield from _read("", [], ids)) if ids else []
     taken = [_merge(row, conf.settings.COUNT_CAP, estimates.queues.get(row.queue_id), None) for row in rows]
     answer = yield (

@@ -19,6 +19,13 @@ from ..operation import Steps
 TRIM = 1_000
 
 
+class _Live(NamedTuple):
+    """A row of ``cap_count``."""
+
+    records: int
+    bytes: int
+
+
 class _Room(NamedTuple):
     """The figures of a capped topic: at most ``records`` and ``bytes`` are live; ``None`` when nobody counted."""
 
@@ -54,12 +61,12 @@ def enforce_steps(queue_id: int, seqs: Sequence[int]) -> Steps[None]:
     Raises:
         QueueFull: the topic rejects what does not fit (``discard``); the writer's transaction has to be rolled back.
     """
-    rows = yield "cap_note", {"queue": queue_id, "seqs": arrays.integers(seqs)}
-    room = _Room._make(rows[0])
+    (noted,) = yield "cap_note", {"queue": queue_id, "seqs": arrays.integers(seqs)}
+    room = _Room._make(noted)
     # Logs lose records only to those who say so. A queue loses them with every ack: the figures are a bound there.
     if not room.counted or (room.type == QueueType.QUEUE and any(room.over)):
-        counted = yield "cap_count", {"queue": queue_id}
-        room = room._replace(records=counted[0][0], bytes=counted[0][1])
+        (counted,) = yield "cap_count", {"queue": queue_id}
+        room = room._replace(**_Live._make(counted)._asdict())
     if any(room.over) and room.discard == Discard.REJECT:
         limit = " and ".join(
             f"{cap} {what}" for cap, what in ((room.cap_records, "records"), (room.cap_bytes, "bytes")) if cap
@@ -71,7 +78,7 @@ def enforce_steps(queue_id: int, seqs: Sequence[int]) -> Steps[None]:
     while any(room.over):
         records, size = room.over
         rows = yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM}
-        oldest = [row[0] for row in rows]
+        oldest = [seq for (seq,) in rows]
         gone = yield from remove_steps(queue_id, oldest, JobState.values, reason="cap", gap="cap")
         if not gone:  # others took them meanwhile: the next write sees to it
             return

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from ... import conf, process
 from ...exceptions import BatchTooLarge, QueueNotFound
 from .. import arrays, codec
+from ..large import reading
 from ..leases.sweep import expire_steps
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
-from ..operation import Steps, operation
+from ..operation import Rows, Steps, operation
 
 #: Numbers that one read looks at where records of some nodes are left out, or others' delayed jobs lie between.
 LOOK = 20_000
@@ -23,8 +24,6 @@ MAX_PAGE_BYTES = 16_777_216
 MAX_NODES = 100
 #: Numbers that a sealer remembers while transactions hold them open.
 _PENDING = 64
-#: Columns of ``topic_read``: what it is about, whether something is past its time, the record.
-_ABOUT, _DUE, _RECORD = 8, 17, 19
 
 
 class Record(NamedTuple):
@@ -61,7 +60,7 @@ class Gap(NamedTuple):
 class Page(NamedTuple):
     """One read of a topic.
 
-    Read on from ``cursor``. ``head_seq`` is the highest number that the topic has given so far; ``settled`` whether
+    Read on from ``cursor``. ``head_seq`` is the highest number that the topic has given so far; ``sealed`` whether
     it could be read up to there: while it is not, a transaction that runs may still add a record below.
     """
 
@@ -69,7 +68,7 @@ class Page(NamedTuple):
     records: list[Record]
     cursor: int
     head_seq: int
-    settled: bool
+    sealed: bool
     more: bool
     gap: Gap | None
 
@@ -90,6 +89,49 @@ class Seen(NamedTuple):
     def told(self) -> int:
         """The highest number that may be told: sealed, and on disk."""
         return self.sealed if self.written or self.place is None else self.firm
+
+
+class _Topic(NamedTuple):
+    """What each row of ``topic_read`` says of the topic, behind the columns of ``Seen``.
+
+    ``looked_at`` is the number up to which it was read, ``due`` whether records past their TTL are still there.
+    """
+
+    id: int
+    type: str
+    head_seq: int
+    gap_from: int
+    gap_to: int | None
+    gap_reason: str
+    gap_count: int
+    looked_at: int | None
+    more: bool
+    due: bool
+
+
+#: Where the columns of a row of ``topic_read`` begin that are about the topic, and about its record: whether that fits
+#: into the page, then the record.
+_TOPIC = len(Seen._fields)
+_FITS = _TOPIC + len(_Topic._fields)
+_RECORD = _FITS + 1
+
+
+class _Seal(NamedTuple):
+    """A row of ``topic_seal``: ``alone`` tells whether a read would be a transaction of its own."""
+
+    server: str
+    last: int
+    mark: int | None
+    oldest: int
+    place: int | None
+    firm: int
+    sealed: int
+    alone: bool
+
+    @property
+    def seen(self) -> Seen:
+        """What was seen, of which nothing is written."""
+        return Seen(self.server, self.last, self.mark, self.oldest, self.place, self.firm, self.sealed, False)
 
 
 class _Noted(NamedTuple):
@@ -211,42 +253,46 @@ def read(
         "bytes": MAX_PAGE_BYTES,
     }
     rows = yield "topic_read", {**params, **seals.parameters()}
-    if rows and rows[0][_DUE]:
-        yield from expire_steps([rows[0][_ABOUT]])
+    if rows and _topic(rows).due:
+        yield from expire_steps([_topic(rows).id])
         rows = yield "topic_read", {**params, **seals.parameters()}
     if not rows:
         raise QueueNotFound(topic, project)
-    seen = Seen._make(rows[0][:_ABOUT])
+    found, seen = _topic(rows), Seen._make(rows[0][:_TOPIC])
     seals.note(seen)
-    queue_id, _, head, gap_from, gap_to, reason, count, looked, more = rows[0][_ABOUT:_DUE]
-    fitting = [row[_RECORD:] for row in rows if row[_RECORD] is not None and row[_DUE + 1]]
-    records = [Record._make(row) for row in fitting]
-    cut = rows[-1][_RECORD] is not None and len(records) < len(rows)
-    if cut or len(records) == size:
-        cursor, more = records[-1].seq, True
-    else:
-        cursor = max(after, looked or 0)
+    # Without a record the one row has nulls in its place.
+    fitting = [Record._make(row[_RECORD:]) for row in rows if row[_FITS]]
+    records = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
+    cut = len(records) < sum(row[_FITS] is not None for row in rows)
+    full = cut or len(records) == size
+    more = found.more or full
+    cursor = records[-1].seq if full else max(after, found.looked_at or 0)
     gap = None
-    end = min(gap_to or 0, cursor if more else seen.told)
+    end = min(found.gap_to or 0, cursor if more else seen.told)
     if end > after:
         cursor = max(cursor, end)
-        gap = _gap(max(after + 1, gap_from), end, gap_from, gap_to, reason, count)
-    return Page(queue_id, records, cursor, head, seen.told >= head, more, gap)
+        gap = _gap(found, max(after + 1, found.gap_from), end)
+    return Page(found.id, records, cursor, found.head_seq, seen.told >= found.head_seq, more, gap)
 
 
-def _gap(start: int, end: int, low: int, high: int, reason: str, count: int) -> Gap | None:
+def _topic(rows: Rows) -> _Topic:
+    return _Topic._make(rows[0][_TOPIC:_FITS])
+
+
+def _gap(topic: _Topic, start: int, end: int) -> Gap | None:
+    """Return what of a topic's gap lies between two numbers, and about how many records those were."""
     if start > end:
         return None
-    share = (end - start + 1) / (high - low + 1)
-    return Gap(start, end, reason, max(1, min(round(count * share), count, end - start + 1)))
+    share = (end - start + 1) / ((topic.gap_to or 0) - topic.gap_from + 1)
+    missed = min(round(topic.gap_count * share), topic.gap_count, end - start + 1)
+    return Gap(start, end, topic.gap_reason, max(1, missed))
 
 
 @operation
 def seal(seals: Sealer) -> Steps[int]:
     """Look which numbers are sealed by now; return the highest that a read could tell."""
-    rows = yield "topic_seal", seals.parameters()
-    *found, alone = rows[0]
-    seen = Seen._make([*found, False])
-    seals.note(seen)
+    (row,) = yield "topic_seal", seals.parameters()
+    found = _Seal._make(row)
+    seals.note(found.seen)
     # A read that is a transaction of its own sees to it that what it tells is on disk.
-    return seen.sealed if alone else seen.told
+    return found.sealed if found.alone else found.seen.told

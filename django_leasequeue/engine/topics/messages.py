@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobState
 from .. import arrays, codec
+from ..jobs.read import MAX_PAGE_BYTES
 from ..jobs.remove import remove_steps
+from ..large import reading
 from ..leases.settle import release
 from ..leases.sweep import promote_steps, sweep_steps
 from ..limits import check_count, check_seqs, clamp_lease
@@ -26,6 +28,8 @@ _LAST = 2**63 - 1
 class Message(NamedTuple):
     """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place.
 
+    It has the columns of ``message_list`` and ``message_get``.
+
     The payload stays text until somebody asks.
     """
 
@@ -41,6 +45,27 @@ class Message(NamedTuple):
     def data(self) -> Any:
         """The payload."""
         return None if self.data_json is None else codec.loads(self.data_json)
+
+
+class End(NamedTuple):
+    """A row of ``message_ends``: the oldest or the newest message; ``age`` in whole seconds."""
+
+    seq: int
+    created_at: datetime
+    age: int
+
+
+class _Held(NamedTuple):
+    """A row of ``claim_get``: a live claim, and a message that it holds."""
+
+    node: str
+    ttl_ms: int
+    claim_age: int
+    seq: int
+    created_at: datetime
+    expires_at: datetime | None
+    data_json: str | None
+    age: int
 
 
 class LiveClaim(NamedTuple):
@@ -79,22 +104,26 @@ def list_messages(
     rows = yield "message_list", {**asked, "size": size, "held": after if leased else None, "upto": None}
     upto = _LAST
     while rows:
-        last = rows.pop()[0] if rows[-1][1] is None else None
-        found += [Message(*row) for row in rows]
+        page = [Message._make(row) for row in rows]
+        # The last row is none of a message if there may be more held ones: its number was looked at last.
+        last = page.pop().seq if page[-1].created_at is None else None
+        found += page
         held = [message for message in found if message.claim is not None]
         if last is None or len(held) >= size:
             break
         free = [message for message in found if message.claim is None]
         upto = free[-1].position if len(free) == size else upto
         rows = yield "message_list", {**asked, "size": 0, "held": last, "upto": upto}
-    return sorted(found, key=lambda message: message.position)[:size]
+    ordered = sorted(found, key=lambda message: message.position)[:size]
+    return (yield from reading.page_steps(ordered, MAX_PAGE_BYTES, reading.ONLY_DATA))
 
 
 @operation
 def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
     """Read messages by number, whoever holds them; what is not there is left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
-    return [Message._make([*row, row[0]]) for row in rows]
+    found = [Message._make(row) for row in rows]
+    return (yield from reading.steps(found, reading.ONLY_DATA))
 
 
 @operation
@@ -109,39 +138,39 @@ def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
 
 
 @operation
-def get_ends(queue_id: int) -> Steps[tuple[tuple[int, datetime, int], tuple[int, datetime, int]] | None]:
-    """Return (seq, created_at, age in seconds) of the oldest and the newest message; ``None`` if there are none."""
-    rows = yield "message_ends", {"queue": queue_id}
-    return ((*rows[0],), (*rows[1],)) if len(rows) == 2 else None
+def get_ends(queue_id: int) -> Steps[tuple[End, End] | None]:
+    """Return the oldest and the newest message; ``None`` if there are none."""
+    ends = [End._make(row) for row in (yield "message_ends", {"queue": queue_id})]
+    return (ends[0], ends[1]) if len(ends) == 2 else None
 
 
 @operation
 def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
     """Read a live claim and what it still holds; ``None`` if it is over."""
-    rows = yield "claim_get", {"queue": queue_id, "claim": claim}
-    if not rows:
+    held = [_Held._make(row) for row in (yield "claim_get", {"queue": queue_id, "claim": claim})]
+    if not held:
         return None
-    node, ttl_ms, age = rows[0][:3]
-    held = [Message(seq, made, expires, data, claim, old, seq) for *_, seq, made, expires, data, old in rows]
-    return LiveClaim(claim, node, ttl_ms, age, held)
+    messages = [
+        Message(row.seq, row.created_at, row.expires_at, row.data_json, claim, row.age, row.seq) for row in held
+    ]
+    complete = yield from reading.steps(messages, reading.ONLY_DATA)
+    return LiveClaim(claim, held[0].node, held[0].ttl_ms, held[0].claim_age, complete)
 
 
 @operation
 def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = None) -> Steps[int]:
     """Set the length of a live claim anew, from now; return how many jobs it still holds, 0 if it is over."""
-    rows = yield (
+    ((holds,),) = yield (
         "claim_renew",
         {"queue": queue_id, "claim": claim, "ttl_ms": clamp_lease(ttl_ms), "grace_ms": grace_ms},
     )
-    return int(rows[0][0])
+    return int(holds)
 
 
 @operation
 def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
     """Give back at once all that a claim still holds; return how many."""
-    rows = yield "claim_seqs", {"queue": queue_id, "claim": claim}
-    if not rows:
-        return 0
-    node, seqs = rows[0]
-    settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project).steps()
-    return len(settled.ok)
+    for node, seqs in (yield "claim_seqs", {"queue": queue_id, "claim": claim}):
+        settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project).steps()
+        return len(settled.ok)
+    return 0

@@ -13,8 +13,8 @@ from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
 from .. import arrays
 from ..jobs.remove import remove_steps
 from ..leases.sweep import expire_steps
-from ..limits import MAX_SEQ, MAX_TAG_BYTES, check_count, check_integer, check_place, check_text
-from ..operation import Rows, Steps, operation
+from ..limits import MAX_SEQ, MAX_TAG_BYTES, check_integer, check_place, check_text
+from ..operation import Steps, operation
 from ..queues.queues import QueueInfo, require
 from ..queues.stats import Counts, counts
 
@@ -35,13 +35,27 @@ class Look(NamedTuple):
     claim_jitter_ms: int
     idempotency_window_ms: int
     moves: bool
+    priority_order: str
+    priority_min: int
+    priority_max: int
+    result_ttl_ms: int
 
 
-class TopicLine(NamedTuple):
-    """One line of a list of topics."""
+class _Stands(NamedTuple):
+    """A row of ``topic_state``.
 
-    name: str
-    type: str
+    ``due``: records past their TTL are still there. ``read`` records have ``size`` bytes. ``flushed`` is only there
+    for what computing it does.
+    """
+
+    id: int
+    due: bool
+    head_seq: int
+    earliest_seq: int | None
+    last_write_at: datetime | None
+    read: int
+    size: int
+    flushed: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,28 +112,7 @@ def topics_there(topics: Sequence[str], *, project: str = "") -> Steps[set[str]]
     """Return those of these topics that exist."""
     check_place(project, *topics)
     rows = yield "topic_names", {"project": project, "names": arrays.texts(topics)}
-    return {row[0] for row in rows}
-
-
-@operation
-def list_topics(
-    *, project: str = "", after: str = "", prefix: str = "", prefixes: Sequence[str] = (), size: int = 100
-) -> Steps[list[TopicLine]]:
-    """List topics by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
-
-    Args:
-        project: the tenant.
-        after: the last name of the page before.
-        prefix: only names that begin so.
-        prefixes: and with one of these; none given means any.
-        size: of the page.
-    """
-    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
-    rows = yield (
-        "topic_list",
-        {"project": project, "after": after, "prefix": prefix, "prefixes": arrays.texts(prefixes), "size": size},
-    )
-    return [TopicLine._make(row) for row in rows]
+    return {name for (name,) in rows}
 
 
 @operation
@@ -130,25 +123,25 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
         QueueNotFound: there is no such topic.
     """
     info = yield from require(project, topic, leases=False)
-    rows = yield from _state(project, topic)
-    if rows[0][1]:
+    stands = yield from _stands(project, topic)
+    if stands.due:
         yield from expire_steps([info.id])
-        rows = yield from _state(project, topic)
-    _, _, head, earliest, last_write_at, read, size, _ = rows[0]
+        stands = yield from _stands(project, topic)
     found = yield from counts(topic, project=project).steps()
     count = found.ready + found.delayed + found.in_flight + found.dead + found.records
-    total = size if count <= read or not read else size * count // read
-    return State(info, found, head, earliest, last_write_at, count, total)
+    extrapolated = 0 < stands.read < count
+    total = stands.size * count // stands.read if extrapolated else stands.size
+    return State(info, found, stands.head_seq, stands.earliest_seq, stands.last_write_at, count, total)
 
 
-def _state(project: str, topic: str) -> Steps[Rows]:
+def _stands(project: str, topic: str) -> Steps[_Stands]:
     rows = yield (
         "topic_state",
         {"project": project, "topic": topic, "cap": conf.settings.COUNT_CAP, "look": LOOK},
     )
     if not rows:
         raise QueueNotFound(topic, project)
-    return rows
+    return _Stands._make(rows[0])
 
 
 @operation
@@ -189,7 +182,7 @@ def drop(
     total: int = 0
     while True:
         rows = yield name, params
-        gone = yield from remove_steps(found.id, [row[0] for row in rows], JobState.values, reason="deleted")
+        gone = yield from remove_steps(found.id, [seq for (seq,) in rows], JobState.values, reason="deleted")
         total += len(gone)
         if len(rows) < BATCH or not gone:
             return total

@@ -10,7 +10,6 @@ from .. import arrays
 from ..jobs.enqueue import enqueue
 from ..limits import MAX_KEY_BYTES, check_text
 from ..operation import BEGIN, Steps, operation
-from ..queues import presets
 from ..queues.definition import Definition, define
 from ..queues.queues import make
 from ..rows import NewJob
@@ -18,15 +17,11 @@ from .topics import look_steps
 
 
 class Written(NamedTuple):
-    """What became of a write. ``deduped``: its key was used before, ``seqs`` are the first write's.
-
-    ``durability`` is that of the topic if this write made it.
-    """
+    """What became of a write. ``deduped``: its key was used before, ``seqs`` are the first write's."""
 
     seqs: list[int]
     created: bool
     deduped: bool
-    durability: str | None = None
 
 
 @operation
@@ -55,7 +50,7 @@ def write(
     """
     if key is not None:
         check_text(key, "the idempotency key", MAX_KEY_BYTES)
-    created, durability = False, None
+    created = False
     try:
         seqs, deduped = yield from _append(topic, jobs, project, key)
     except QueueNotFound:
@@ -63,9 +58,8 @@ def write(
             raise
         found = define(project, topic, Definition("topics", create))
         created = yield from make(project, topic, found.preset, found.options)
-        durability = presets.complete(found.preset, **found.options)["durability"] if created else None
         seqs, deduped = yield from _append(topic, jobs, project, key)
-    return Written(seqs, created, deduped, durability)
+    return Written(seqs, created, deduped)
 
 
 def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -> Steps[tuple[list[int], bool]]:
@@ -80,9 +74,8 @@ def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -
             seqs = yield from _enqueue(topic, jobs, project)
             yield "idempotency_keep", {**params, "seqs": arrays.integers(seqs)}
             return seqs, False
-        rows = yield "idempotency_find", params
-        if rows:
-            return list(rows[0][0]), True
+        for (seqs,) in (yield "idempotency_find", params):
+            return list(seqs), True
     raise LeaseQueueError("The idempotency key was taken and freed again five times in a row; try the call again.")
 
 

@@ -23,8 +23,8 @@ import psycopg
 from psycopg import sql
 
 from ... import conf
-from ...outage import passes
 from ...sql import statement
+from ..outage import passes
 from ..runner import ConnectionExecutor
 
 logger = logging.getLogger("django_leasequeue.partitions")
@@ -51,6 +51,40 @@ class Partition(NamedTuple):
     low: int
     high: int
     bytes: int
+
+
+class _Row(NamedTuple):
+    """A row of ``event_partitions``: the log's last number, and a partition. The default one has no bounds."""
+
+    head: int
+    schema: str
+    name: str
+    low: int
+    high: int
+    bytes: int
+    used: bool | None
+
+    @property
+    def default(self) -> bool:
+        """Whether it is the default partition."""
+        return self.low is None
+
+
+class _Grant(NamedTuple):
+    """A row of ``event_grants``: a right that a role (``None``: PUBLIC) is to have on a partition, or not any more."""
+
+    schema: str
+    partition: str
+    privilege: str
+    role: str | None
+    give: bool
+
+
+class _Needed(NamedTuple):
+    """A row of ``event_needed``: whether retention keeps events of a partition, and whether a reader needs them."""
+
+    young: bool
+    needed: bool
 
 
 class Layout(NamedTuple):
@@ -94,17 +128,16 @@ def let_go(name: str) -> None:
 
 def read_layout(connection: Connection) -> Layout:
     """Return the partitions of the log as they are."""
-    rows = ConnectionExecutor(connection).fetch("event_partitions", {})
-    ranges = [
-        Partition(schema, name, low, high, size) for _, schema, name, low, high, size, _ in rows if low is not None
-    ]
-    default = next(((size, used) for *_, low, _, size, used in rows if low is None), (0, False))
-    return Layout(rows[0][0] if rows else 0, ranges, *default)
+    rows = [_Row._make(row) for row in ConnectionExecutor(connection).fetch("event_partitions", {})]
+    ranges = [Partition(row.schema, row.name, row.low, row.high, row.bytes) for row in rows if not row.default]
+    default = next((row for row in rows if row.default), None)
+    return Layout(rows[0].head if rows else 0, ranges, default.bytes if default else 0, bool(default and default.used))
 
 
 def default_rows(connection: Connection, size: int = 1_000_000) -> int:
     """Count the events in the default partition, up to ``size``."""
-    return int(ConnectionExecutor(connection).fetch("event_default_rows", {"size": size})[0][0])
+    ((count,),) = ConnectionExecutor(connection).fetch("event_default_rows", {"size": size})
+    return int(count)
 
 
 def maintain(connection: Connection) -> Maintained:
@@ -132,7 +165,8 @@ def _lock(connection: Connection) -> bool:
     """Begin: whether nobody else changes partitions now. Inside a transaction."""
     space, number = LOCK
     params = {"space": space, "number": number, "lock_timeout": LOCK_TIMEOUT_MS}
-    return bool(ConnectionExecutor(connection).fetch("try_transaction_lock", params)[0][0])
+    ((locked, _timeout),) = ConnectionExecutor(connection).fetch("try_transaction_lock", params)
+    return bool(locked)
 
 
 def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list[str]:
@@ -184,14 +218,14 @@ def _share(connection: Connection, busy: list[str]) -> None:
 
 
 def _follow_grants(connection: Connection, only: str | None = None) -> None:
-    for schema, name, privilege, role, give in ConnectionExecutor(connection).fetch("event_grants", {}):
-        if only in (None, name):
+    for grant in map(_Grant._make, ConnectionExecutor(connection).fetch("event_grants", {})):
+        if only in (None, grant.partition):
             _ddl(
                 connection,
-                "event_partition_grant" if give else "event_partition_revoke",
-                privilege=sql.SQL(privilege),
-                partition=sql.Identifier(schema, name),
-                grantee=sql.SQL("PUBLIC") if role is None else sql.Identifier(role),
+                "event_partition_grant" if grant.give else "event_partition_revoke",
+                privilege=sql.SQL(grant.privilege),
+                partition=sql.Identifier(grant.schema, grant.partition),
+                grantee=sql.SQL("PUBLIC") if grant.role is None else sql.Identifier(grant.role),
             )
 
 
@@ -240,20 +274,20 @@ def _needs(connection: Connection) -> dict[str, int]:
 def _reader(connection: Connection, needs: dict[str, int], partition: Partition | None) -> str | None:
     """Return the first reader that needs events of the partition."""
     for name, txid in sorted(needs.items()):
-        if _needed(connection, 0, partition, txid)[1]:
+        if _needed(connection, 0, partition, txid).needed:
             return name
     return None
 
 
 def _is_young(connection: Connection, days: float, partition: Partition | None) -> bool:
-    return _needed(connection, days, partition, None)[0]
+    return _needed(connection, days, partition, None).young
 
 
-def _needed(connection: Connection, days: float, partition: Partition | None, txid: int | None) -> tuple[bool, bool]:
+def _needed(connection: Connection, days: float, partition: Partition | None, txid: int | None) -> _Needed:
     low, high = (partition.low, partition.high) if partition else (None, None)
     params = {"low": low, "high": high, "days": days, "txid": txid}
-    young, needed = ConnectionExecutor(connection).fetch("event_needed", params)[0]
-    return bool(young), bool(needed)
+    (found,) = ConnectionExecutor(connection).fetch("event_needed", params)
+    return _Needed._make(found)
 
 
 class _StillNeeded(Exception):

@@ -58,6 +58,42 @@ class Difference(NamedTuple):
         return MEANINGS[self.difference]
 
 
+class _Totals(NamedTuple):
+    """The first row of ``verify_events``."""
+
+    difference: None
+    total: int
+    jobs_with_events: int
+    leases: int
+    unknown: int
+
+
+class _Row(NamedTuple):
+    """A difference as the statements find it."""
+
+    difference: str
+    seq: int
+    queue_id: int
+    expected_json: str
+    found_json: str
+
+
+class _Counted(NamedTuple):
+    """A row of the other statements: how many differences there are in all, and one of them."""
+
+    total: int
+    difference: str
+    seq: int
+    queue_id: int
+    expected_json: str
+    found_json: str
+
+    @property
+    def row(self) -> _Row:
+        """The difference."""
+        return _Row._make(self[1:])
+
+
 class Verification(NamedTuple):
     """The outcome: ``total`` differences, the first of them, and what was looked at.
 
@@ -90,20 +126,27 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
     """
     size = check_count(size, "size", 100_000, 1)
     ((at, *_),) = yield "verify_snapshot", {}
-    (totals, *rows) = yield "verify_events", {"size": size, "since": since}
-    _, total, jobs, leases, unknown = totals
+    (first, *others) = yield "verify_events", {"size": size, "since": since}
+    totals, rows = _Totals._make(first), [_Row._make(row) for row in others]
+    total = totals.total
     for name in ("verify_claims", "verify_floors", "verify_jobs"):
-        found = yield name, {"size": size}
-        if found:
-            total += found[0][0]
-            rows += [row[1:] for row in found]
-    names = yield "queue_names", {"queues": arrays.integers({row[2] for row in rows})}
+        found = [_Counted._make(row) for row in (yield name, {"size": size})]
+        total += found[0].total if found else 0
+        rows += [counted.row for counted in found]
+    names = yield "queue_names", {"queues": arrays.integers({row.queue_id for row in rows})}
     known = {queue_id: (name, project) for queue_id, project, name in names}
     differences = [
-        Difference(what, seq, queue_id, *known.get(queue_id, (None, None)), codec.loads(expected), codec.loads(found))
-        for what, seq, queue_id, expected, found in rows
+        Difference(
+            row.difference,
+            row.seq,
+            row.queue_id,
+            *known.get(row.queue_id, (None, None)),
+            codec.loads(row.expected_json),
+            codec.loads(row.found_json),
+        )
+        for row in rows
     ]
-    return Verification(at, total, differences, jobs, int(leases), int(unknown))
+    return Verification(at, total, differences, totals.jobs_with_events, int(totals.leases), int(totals.unknown))
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from ... import engine, process
+from ... import process
 from ...engine import Operation
 from ...engine.topics.topics import Look, look
 from ...enums import Durability
@@ -16,9 +17,10 @@ from ..views import ApiView, T
 from .config import NAMES_TOPIC, check_name, to_options
 from .figures import Figures, after
 
-#: Seconds that a topic's durability is taken as known. It only decides whether the commit is measured.
+#: Seconds that a topic's options are taken as known. They only decide whether a commit is measured, and what an answer
+#: warns of.
 _FRESH = 5.0
-_flushing: process.Memory[tuple[str, str, str], tuple[bool, float]] = process.Memory()
+_seen: process.Memory[tuple[str, str, str], tuple[Look, float]] = process.Memory()
 
 
 class TopicView(ApiView):
@@ -45,22 +47,35 @@ class TopicView(ApiView):
             QueueNotFound, NotAQueue: it is not there, or not of the kind that has leases.
         """
         found = await self.run(look(topic, project=self.project, leases=leases))
-        self.note_durability(topic, found.durability)
+        _seen[self.runner.using, self.project, topic] = (found, time.monotonic())
         return found
 
-    def note_durability(self, topic: str, durability: str) -> None:
-        """Remember for a moment whether commits of the topic wait for the disk."""
-        _flushing[self.runner.using, self.project, topic] = (durability == Durability.FSYNC, time.monotonic())
+    def forget(self, topic: str) -> None:
+        """Forget what was known of the topic: this process has changed it."""
+        _seen.pop((self.runner.using, self.project, topic), None)
 
-    async def _flushes(self, topic: str) -> bool:
-        flushes, noted = _flushing.get((self.runner.using, self.project, topic), (False, 0.0))
-        if time.monotonic() - noted <= _FRESH:
-            return flushes
+    async def recent_look(self, topic: str) -> Look | None:
+        """Return what a look at the topic has found in the last seconds, or finds now; ``None`` if it is not there."""
+        found = _seen.get((self.runner.using, self.project, topic))
+        if found is not None and time.monotonic() - found[1] <= _FRESH:
+            return found[0]
         try:
-            found = await self.look(topic)
+            return await self.look(topic)
         except QueueNotFound:
-            return False
-        return found.durability == Durability.FSYNC
+            return None
+
+    async def warn(self, topic: str, of: Callable[[Look], str | None]) -> None:
+        """Add to the answer what ``of`` says of the topic, if anything.
+
+        What is known of the topic decides whether there is something to say; before it is said, the topic is looked at.
+        """
+        known = await self.recent_look(topic)
+        if known is None or of(known) is None:
+            return
+        with suppress(QueueNotFound):  # deleted meanwhile
+            warning = of(await self.look(topic))
+            if warning is not None:
+                self.warnings.append(warning)
 
     async def run_durably(self, topic: str, operation: Operation[T]) -> tuple[T, float]:
         """Run an operation whose commit follows the topic's durability.
@@ -68,15 +83,11 @@ class TopicView(ApiView):
         Returns:
             Its value, and the milliseconds that the flush took: 0 where the commit does not wait for the disk.
         """
-        if not await self._flushes(topic):
+        known = await self.recent_look(topic)
+        if known is None or known.durability != Durability.FSYNC:
             return await self.run(operation), 0.0
         value, took = await self.runner.run_flushed(operation)
         return value, max(round(took, 3), 0.001)
-
-    async def config_of(self, topic: str) -> Mapping[str, Any]:
-        """Return the queue options of a topic; nothing if it was deleted meanwhile."""
-        found = await self.run(engine.get(topic, project=self.project))
-        return {} if found is None else found.config
 
     async def figures(self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0) -> Figures:
         """Return the topic's counters after this call, which changed them by the given numbers."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from contextlib import suppress
 from typing import Any
 
@@ -11,11 +9,14 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import conf, engine
-from ...engine.topics.topics import TopicLine, list_topics, state
+from ...engine.cursors import decode_cursor, encode_cursor
+from ...engine.limits import MAX_QUEUE_BYTES
+from ...engine.queues.queues import QueueLine
+from ...engine.topics.topics import state
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..schema import Parameter, describe
+from ..schema import Parameter, describe, page_size
 from ..views import ApiView
 from .answers import milliseconds
 from .base import TopicView
@@ -24,23 +25,6 @@ from .serializers import ConfigBody
 from .shapes import TOPIC, TopicCreated, TopicDeleted, TopicList, TopicState
 
 _TAG = "topics"
-_MAX_NAME = 255
-
-
-def _to_cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
-
-
-def _from_cursor(cursor: str) -> str:
-    try:
-        name = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except (ValueError, binascii.Error):
-        name = ""
-    if not 0 < len(name) <= _MAX_NAME or "\x00" in name or _to_cursor(name) != cursor:
-        raise ApiError(
-            400, "invalid_request", "cursor must be the next_cursor of a page; leave it out for the first page."
-        )
-    return name
 
 
 class TopicsView(ApiView):
@@ -56,31 +40,29 @@ class TopicsView(ApiView):
         answers={200: TopicList},
         errors={400: ["invalid_request"]},
         parameters=[
-            Parameter("prefix", {"type": "string", "maxLength": _MAX_NAME}, "Only names that begin so."),
-            Parameter("page_size", {"type": "integer", "minimum": 1, "default": 100}, "At most 1,000."),
+            Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so."),
+            page_size(100),
             Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before."),
         ],
     )
     async def get(self, request: Request) -> HttpResponse:
         prefix = request.GET.get("prefix", "")
-        if len(prefix) > _MAX_NAME or "\x00" in prefix:
-            raise ApiError(
-                400, "invalid_request", f"prefix must be the beginning of a name, at most {_MAX_NAME} characters."
-            )
         size = self.number("page_size", 100, 1, conf.settings.MAX_PAGE) or 100
-        cursor = request.GET.get("cursor")
-        found = await self._list(prefix, "" if cursor is None else _from_cursor(cursor), size + 1)
-        page = found[:size]
+        (after,) = decode_cursor(request.GET.get("cursor"), (str,)) or [""]
+        page = await self._list(prefix, after, size)
         answer: dict[str, Any] = {"topics": [{"topic": line.name, "type": line.type} for line in page]}
-        if len(found) > size:
-            answer["next_cursor"] = _to_cursor(page[-1].name)
+        # A page may be as long as a listing gets: only another look tells whether there is more.
+        if len(page) == size and await self._list(prefix, page[-1].name, 1):
+            answer["next_cursor"] = encode_cursor(page[-1].name)
         return self.answer(answer)
 
-    async def _list(self, prefix: str, after: str, size: int) -> list[TopicLine]:
+    async def _list(self, prefix: str, after: str, size: int) -> list[QueueLine]:
         found = await self.run_on_each(
-            list_topics(project=self.project, after=after, prefix=prefix, prefixes=self.access.prefixes, size=size)
+            engine.list_queues(
+                project=self.project, after=after, prefix=prefix, prefixes=self.access.prefixes, size=size
+            )
         )
-        return sorted(found)[:size]
+        return sorted(found, key=lambda line: line.name)[:size]
 
 
 class TopicItemView(TopicView):
@@ -130,7 +112,7 @@ class TopicItemView(TopicView):
     async def put(self, request: Request, topic: str) -> HttpResponse:
         options = self.queue_options(self.body(ConfigBody), topic)
         created = await self._put(topic, options)
-        self.note_durability(topic, options["durability"])
+        self.forget(topic)
         answer = {"topic": topic, "created": created, "config": to_config(options)}
         return self.answer(answer, status=201 if created else 200)
 

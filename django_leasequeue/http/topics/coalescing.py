@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ... import process
 from ...engine import LeasedJob
+from ...engine.leases.claim import load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.topics import Look
 from ..running import Runner
@@ -46,7 +47,17 @@ async def claim_together(
     except BaseException:
         in_background(_leave(runner, waiters, project))
         raise
-    return [dealt.get(waiter, []) for waiter in waiters]
+    hands = [dealt.get(waiter, []) for waiter in waiters]
+    return await load_large(runner, project, claimers, hands)
+
+
+async def load_large(
+    runner: Runner, project: str, claimers: Sequence[Claimer], hands: list[list[LeasedJob]]
+) -> list[list[LeasedJob]]:
+    """Return what claimers were dealt with the payloads that stand in a storage."""
+    if all(job.is_loaded for jobs in hands for job in jobs):
+        return hands
+    return await runner.run(load_hands(hands, [claimer.node for claimer in claimers], project=project))
 
 
 async def _leave(runner: Runner, waiters: Sequence[int], project: str) -> None:

@@ -46,9 +46,6 @@ class Records(Field):
             raise invalid(f"records: at most {limit} at a time, there are {len(data)}. Split them.", "batch_too_large")
         return [_record(number, item) for number, item in enumerate(data)]
 
-    def to_representation(self, value: Any) -> Any:
-        return value
-
 
 def _record(number: int, item: Any) -> NewJob:
     if not isinstance(item, dict):
@@ -107,11 +104,8 @@ class Seqs(Field):
                 raise invalid(f"seqs must be integers from 0 to {MAX_SEQ}; there is {str(seq)[:40]!r}.")
         return data
 
-    def to_representation(self, value: Any) -> Any:
-        return value
 
-
-class LeaseIds(Field):
+class LeaseTokens(Field):
     """Lease tokens, as claims gave them."""
 
     def to_internal_value(self, data: Any) -> list[tuple[int, int]]:
@@ -120,9 +114,6 @@ class LeaseIds(Field):
         if len(data) > MAX_BATCH:
             raise invalid(f"lease_ids: at most {MAX_BATCH} at a time, there are {len(data)}.", "batch_too_large")
         return [_token(token) for token in data]
-
-    def to_representation(self, value: Any) -> Any:
-        return value
 
 
 def _token(token: Any) -> tuple[int, int]:
@@ -145,9 +136,6 @@ class Results(Field):
             raise invalid("results must be a list with one result for each of the seqs; null where there is none.")
         return data
 
-    def to_representation(self, value: Any) -> Any:
-        return value
-
 
 class Nodes(Field):
     """One node, or several."""
@@ -160,9 +148,6 @@ class Nodes(Field):
             if not isinstance(node, str) or not 0 < storable(node) <= MAX_NODE_BYTES:
                 raise invalid(f"node must be 1 to {MAX_NODE_BYTES} bytes of text without NUL.")
         return nodes
-
-    def to_representation(self, value: Any) -> Any:
-        return value
 
 
 class Starts(Field):
@@ -181,15 +166,14 @@ class Starts(Field):
                 raise invalid(f"topics.{name} must be an integer from 0 to {MAX_SEQ}.")
         return data
 
-    def to_representation(self, value: Any) -> Any:
-        return value
 
-
-_RECORD = {
+_RECORD: dict[str, Any] = {
     "type": "object",
     "required": ["data"],
     "properties": {
-        "data": {"description": "Any JSON, at most 1 MiB together with meta."},
+        "data": {
+            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
+        },
         "tag": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
         "node": {
             "type": ["string", "null"],
@@ -201,7 +185,7 @@ _RECORD = {
             "type": ["object", "null"],
             "maxProperties": MAX_META_KEYS,
             "propertyNames": {"pattern": "^([^$]|$)"},
-            "description": "At most 16 KiB; names that begin with `$` are reserved.",
+            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
         },
         "priority": {
             "type": ["integer", "null"],
@@ -219,10 +203,13 @@ _RECORD = {
 }
 _SEQ = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
 
-describe_field(Records, lambda field: {"type": "array", "minItems": 1, "maxItems": 10_000, "items": _RECORD})
+describe_field(
+    Records,
+    lambda field: {"type": "array", "minItems": 1, "maxItems": conf.settings.MAX_ENQUEUE, "items": _RECORD},
+)
 describe_field(Seqs, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _SEQ})
 describe_field(
-    LeaseIds,
+    LeaseTokens,
     lambda field: {
         "type": "array",
         "minItems": 1,
@@ -230,7 +217,15 @@ describe_field(
         "items": {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"},
     },
 )
-describe_field(Results, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": {}})
+describe_field(
+    Results,
+    lambda field: {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MAX_BATCH,
+        "items": {"description": f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."},
+    },
+)
 _NODE = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
 describe_field(Nodes, lambda field: {"oneOf": [_NODE, {"type": "array", "maxItems": MAX_NODES, "items": _NODE}]})
 describe_field(
@@ -238,7 +233,7 @@ describe_field(
     lambda field: {
         "type": "object",
         "minProperties": 1,
-        "maxProperties": 100,
+        "maxProperties": conf.settings.API.MAX_WATCHED,
         "propertyNames": {"pattern": NAME_PATTERN},
         "additionalProperties": _SEQ,
     },

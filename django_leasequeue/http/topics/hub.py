@@ -19,14 +19,14 @@ from ... import engine
 from ...engine import LeasedJob, Release
 from ...engine.leases.cohort import Claimer, deal
 from ...engine.leases.held import next_due, still_held
+from ...engine.outage import passes
 from ...engine.topics.topics import Look, look
 from ...exceptions import NotAQueue, QueueNotFound
 from ...notify import Watch, get_listener
-from ...outage import passes
 from ..running import Runner
 from ..streaming import Stream, frame, in_background, outage
 from .answers import leased
-from .coalescing import claim_together
+from .coalescing import claim_together, load_large
 
 if TYPE_CHECKING:
     from .stream_registry import StreamRegistry
@@ -285,6 +285,7 @@ class WorkHub:
             return
         news = self._news
         hands = await self._runner.run(deal(self._topic, claimers, project=self._project))
+        hands = await load_large(self._runner, self._project, claimers, hands)
         await self._give(takers, claimers, hands, news)
 
     async def _deal_together(self, found: Look, takers: list[WorkStream], claimers: list[Claimer]) -> None:

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from ... import engine
 from ...engine import Ending, Operation, Settled
 from ...engine.leases.cohort import Claimer
+from ...engine.topics.topics import Look
 from ..access import READ, WRITE
 from ..schema import describe
 from . import answers
@@ -66,7 +67,7 @@ class ClaimView(TopicView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = self.body(ClaimBody)
-        claimer = Claimer(body["node"], body["max"], body.get("lease_ms"))
+        node, size, lease_ms = body["node"], body["max"], body.get("lease_ms")
         # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
         # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
         # does not wait for it.
@@ -74,10 +75,10 @@ class ClaimView(TopicView):
         jobs = await self.run(
             engine.claim(
                 topic,
-                claimer.node,
-                claimer.size,
+                node,
+                size,
                 project=self.project,
-                lease_ms=claimer.lease_ms,
+                lease_ms=lease_ms,
                 tag=tag,
                 skip_coalesced=tag is None,
                 strict=False,
@@ -86,7 +87,8 @@ class ClaimView(TopicView):
         if not jobs:
             found = await self.look(topic, leases=True)
             if found.claim_jitter_ms and tag is None:
-                (jobs,) = await claim_together(self.runner, self.project, topic, found, [claimer])
+                claimers = [Claimer(node, size, lease_ms)]
+                (jobs,) = await claim_together(self.runner, self.project, topic, found, claimers)
         figures = await self.figures(topic, ready=-len(jobs), in_flight=len(jobs))
         return self.answer(
             {
@@ -153,11 +155,8 @@ class AckView(SettleView):
         operation = engine.finish(endings, body["node"], project=self.project, queue=topic)
         settled, fsync_ms = await self.settle(topic, operation, durably=True)
         acked = len(settled.ok)
-        if results and ttl_ms is None and not (await self.config_of(topic)).get("result_ttl_ms"):
-            self.warnings.append(
-                "This topic keeps no results: who waits for one gets it, the others are gone. Send result_ttl_ms to"
-                " keep them."
-            )
+        if results and ttl_ms is None:
+            await self.warn(topic, _kept)
         figures = await self.figures(topic, in_flight=-acked, count=-acked)
         return self.answer(
             {
@@ -169,6 +168,15 @@ class AckView(SettleView):
             },
             performance={"fsync_ms": fsync_ms},
         )
+
+
+def _kept(found: Look) -> str | None:
+    """Say that a topic keeps no results, ``None`` if it does."""
+    if found.result_ttl_ms:
+        return None
+    return (
+        "This topic keeps no results: who waits for one gets it, the others are gone. Send result_ttl_ms to keep them."
+    )
 
 
 class NackView(SettleView):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ...engine.topics.log import Page, read, sealer
 from ...notify import AsyncWaiter, get_listener
 from ..running import Runner
-from .settling import settler
+from .sealing import seal_watcher
 
 #: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
 PATIENCE = 0.05
@@ -17,9 +17,9 @@ PATIENCE = 0.05
 BACKSTOP = 5.0
 
 
-def unsettled(page: Page, after: int) -> bool:
+def unsealed(page: Page, after: int) -> bool:
     """Return whether there is something behind the cursor that cannot be read yet."""
-    return not page.records and page.gap is None and not page.settled and page.head_seq > max(after, page.cursor)
+    return not page.records and page.gap is None and not page.sealed and page.head_seq > max(after, page.cursor)
 
 
 async def read_page(
@@ -45,8 +45,8 @@ async def read_page(
         )
 
     page = await look()
-    if unsettled(page, after):
-        await _settle(runner, page.head_seq, PATIENCE)
+    if unsealed(page, after):
+        await _wait_for_seal(runner, page.head_seq, PATIENCE)
         page = await look()
     if not wait or page.records or page.gap is not None or page.more:
         return page
@@ -57,15 +57,15 @@ async def read_page(
             left = ends - time.monotonic()
             if page.records or page.gap is not None or left <= 0:
                 return page
-            if unsettled(page, after):
-                await _settle(runner, page.head_seq, min(left, BACKSTOP))
+            if unsealed(page, after):
+                await _wait_for_seal(runner, page.head_seq, min(left, BACKSTOP))
             else:
                 await waiter.wait(min(left, BACKSTOP))
             after = page.cursor
 
 
-async def _settle(runner: Runner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
-    future = settler(runner).when(number)
+async def _wait_for_seal(runner: Runner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
+    future = seal_watcher(runner).when(number)
     try:
         async with asyncio.timeout(timeout):
             await future

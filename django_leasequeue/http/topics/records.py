@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.http import HttpResponse
@@ -10,8 +11,9 @@ from rest_framework.request import Request
 
 from ...engine import NewJob
 from ...engine.limits import MAX_KEY_BYTES
-from ...engine.topics.topics import drop
+from ...engine.topics.topics import Look, drop
 from ...engine.topics.writing import write
+from ...enums import PriorityOrder, QueueType
 from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
 from ..fields import storable
@@ -75,11 +77,9 @@ class TopicAddressView(TopicItemView):
         options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
         written, fsync_ms = await self.run_durably(topic, operation)
-        if written.durability is not None:
-            self.note_durability(topic, written.durability)
         special = [record for record in body["records"] if record.delay_ms or record.priority is not None]
         if special:
-            await self._warn_of(topic, special)
+            await self.warn(topic, partial(_unheeded, topic, special))
         added = 0 if written.deduped else len(written.seqs)
         delayed = 0 if written.deduped else sum(1 for record in special if record.delay_ms)
         figures = await self.figures(topic, ready=added - delayed, count=added)
@@ -96,18 +96,18 @@ class TopicAddressView(TopicItemView):
             answer["seqs"] = written.seqs
         return self.answer(answer, status=201 if written.created else 200, performance={"fsync_ms": fsync_ms})
 
-    async def _warn_of(self, topic: str, special: Sequence[NewJob]) -> None:
-        """Warn of priorities and delays that the topic does not heed."""
-        priorities = [record.priority for record in special if record.priority is not None]
-        config = await self.config_of(topic)
-        if config.get("type") == "log":
-            self.warnings.append(f"{topic!r} is a log: priority and delay_ms mean nothing there and were ignored.")
-        elif priorities and config.get("priority_order") == "none":
-            self.warnings.append(f"{topic!r} has the priority_order none: priority was ignored.")
-        elif priorities and config:
-            low, high = config["priority_min"], config["priority_max"]
-            if not low <= min(priorities) <= max(priorities) <= high:
-                self.warnings.append(f"{topic!r} has priorities from {low} to {high}: others were cut to that range.")
+
+def _unheeded(topic: str, records: Sequence[NewJob], found: Look) -> str | None:
+    """Say which priorities and delays of records the topic does not heed, ``None`` if it heeds all."""
+    priorities = [record.priority for record in records if record.priority is not None]
+    if found.type == QueueType.LOG:
+        return f"{topic!r} is a log: priority and delay_ms mean nothing there and were ignored."
+    if priorities and found.priority_order == PriorityOrder.NONE:
+        return f"{topic!r} has the priority_order none: priority was ignored."
+    low, high = found.priority_min, found.priority_max
+    if priorities and not low <= min(priorities) <= max(priorities) <= high:
+        return f"{topic!r} has priorities from {low} to {high}: others were cut to that range."
+    return None
 
 
 def _key(request: Request, body: dict[str, Any]) -> str | None:

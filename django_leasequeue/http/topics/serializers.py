@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ... import conf
 from ...engine.limits import (
     MAX_BATCH,
     MAX_DELAY_MS,
@@ -20,11 +21,11 @@ from ...exceptions import InvalidOption
 from ..fields import Body, Boolean, CutInteger, Field, Integer, Node, Text, Word
 from ..schema import describe_field
 from .config import check_name
-from .fields import NO_CLAIM, RECORD_FIELDS, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
+from .fields import NO_CLAIM, RECORD_FIELDS, LeaseTokens, Nodes, Records, Results, Seqs, Starts, invalid
 
 #: The longest wait of a long-poll.
 MAX_WAIT_MS = 30_000
-#: Records of one read.
+#: Records of one read, where MAX_PAGE allows so many.
 MAX_READ = 1_000
 
 _OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
@@ -82,9 +83,6 @@ class Config(Field):
             raise invalid("config must be an object.")
         return ConfigBody.validated(data)
 
-    def to_representation(self, value: Any) -> Any:
-        return value
-
 
 class WriteBody(Body):
     """Records to append."""
@@ -114,7 +112,7 @@ class DiffBody(Body):
     """Where to read, and what."""
 
     from_seq = Integer(default=0, help_text="Exclusive: the next_from_seq of the read before.")
-    limit = CutInteger(low=1, high=MAX_READ, default=256)
+    limit = CutInteger(low=1, most=lambda: min(MAX_READ, conf.settings.MAX_PAGE), default=256)
     node = Nodes(help_text="Leave out the records of this node, or of these.", **_OPTIONAL)
     include_tags = Boolean(default=False)
     include_meta = Boolean(default=True)
@@ -139,7 +137,7 @@ class ClaimBody(Body):
     """Who claims, how many, for how long."""
 
     node = Node()
-    max = CutInteger(low=0, high=MAX_BATCH, default=1, help_text="How many jobs at most.")
+    max = CutInteger(low=0, most=lambda: MAX_BATCH, default=1, help_text="How many jobs at most.")
     lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, help_text="Default: the topic's.", **_OPTIONAL)
     tag = Text(high=MAX_TAG_BYTES, help_text="Only jobs with this tag.", **_OPTIONAL)
 
@@ -149,7 +147,7 @@ class SettleBody(Body):
 
     node = Node()
     seqs = Seqs(help_text=f"1 to {MAX_BATCH} jobs.")
-    lease_ids = LeaseIds(help_text="The claim's tokens, one for each of the seqs, in their order.", **_OPTIONAL)
+    lease_ids = LeaseTokens(help_text="The claim's tokens, one for each of the seqs, in their order.", **_OPTIONAL)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         tokens = attrs.get("lease_ids")

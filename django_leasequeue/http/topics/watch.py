@@ -39,7 +39,7 @@ class WatchesView(ApiView):
         "createWatch",
         "Prepare a stream of records of some topics",
         tag=_TAG,
-        description="Open `stream_url` within a day, as often as you like.",
+        description=lambda: f"Open `stream_url` within {conf.settings.API.WATCH_SECONDS:,} s, as often as you like.",
         body=WatchBody,
         answers={200: WatchCreated},
         errors={404: ["topic_not_found"]},
@@ -95,7 +95,6 @@ class WatchStreamView(ApiView):
             Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header"),
             Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs."),
         ],
-        stream=True,
     )
     async def get(self, request: Request, wid: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)

@@ -9,16 +9,16 @@ from contextlib import suppress
 from typing import Any
 
 from ... import process
+from ...engine.outage import passes
 from ...engine.topics.log import Page, read, sealer
 from ...exceptions import QueueNotFound
 from ...notify import Subscription, Watch, get_listener
-from ...outage import passes
 from ..running import Runner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from . import answers
 from .hub import READY_TIMEOUT
-from .reading import unsettled
-from .settling import settler
+from .reading import unsealed
+from .sealing import seal_watcher
 from .stream_registry import TOPICS_CHANNEL
 
 logger = logging.getLogger("django_leasequeue.http")
@@ -111,7 +111,7 @@ class WatchStream(Stream):
         self._ids: dict[str, int] = {}
         self._watches: dict[str, Watch] = {}
         self._subscriptions: dict[str, Subscription] = {}
-        self._settling: dict[str, asyncio.Future[None]] = {}
+        self._sealing: dict[str, asyncio.Future[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def opened(self) -> None:
@@ -125,7 +125,7 @@ class WatchStream(Stream):
             self._task.cancel()
         for topic in list(self._watches):
             self._listen_no_more(topic)
-        for future in self._settling.values():
+        for future in self._sealing.values():
             future.cancel()
         outage.ends(self)
 
@@ -189,8 +189,8 @@ class WatchStream(Stream):
         if topic not in self._watches:
             await self._listen(topic, page.queue_id)
             return
-        if unsettled(page, after) or (not page.settled and page.head_seq > page.cursor):
-            self._settle(topic, page.head_seq)
+        if unsealed(page, after) or (not page.sealed and page.head_seq > page.cursor):
+            self._wait_for_seal(topic, page.head_seq)
         elif topic not in self._told:
             self._told.add(topic)
             self._send("caught-up", {"topic": topic, "head_seq": page.head_seq, "next_from_seq": page.cursor})
@@ -241,14 +241,14 @@ class WatchStream(Stream):
         with suppress(RuntimeError):  # the loop is closed: nobody streams there
             self._loop.call_soon_threadsafe(note)
 
-    def _settle(self, topic: str, number: int) -> None:
+    def _wait_for_seal(self, topic: str, number: int) -> None:
         """Look again when a number is sealed."""
-        if topic in self._settling:
+        if topic in self._sealing:
             return
-        future = self._settling[topic] = settler(self._runners[topic]).when(number)
+        future = self._sealing[topic] = seal_watcher(self._runners[topic]).when(number)
 
         def done(_: object) -> None:
-            self._settling.pop(topic, None)
+            self._sealing.pop(topic, None)
             self._fresh.add(topic)
             self._event.set()
 

@@ -49,11 +49,10 @@ class WorkView(TopicView):
             Parameter(
                 "node", {"type": "string", "minLength": 1, "maxLength": 128}, "The worker's name.", required=True
             ),
-            Parameter("max", {"type": "integer", "minimum": 1, "default": 1}, "Jobs at once, at most 1,000."),
+            Parameter("max", {"type": "integer", "minimum": 1, "default": 1}, f"Jobs at once, at most {MAX_BATCH:,}."),
             Parameter("lease_ms", {"type": "integer"}, "Length of the leases; default: the topic's."),
             _TOKEN,
         ],
-        stream=True,
     )
     async def get(self, request: Request, topic: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)

@@ -1,1 +1,1 @@
-"""Dead letters over HTTP, to be read: groups, lists, single letters. What is done with them is done by people."""
+"""Dead letters over HTTP, to be read: groups, lists, one by one. What is done with them is done by people."""

@@ -10,7 +10,7 @@ _TIME = {"type": "string", "format": "date-time"}
 _TEXT = {"type": ["string", "null"]}
 _NEXT = {"type": ["string", "null"], "description": "`cursor` of the next page; null at the end."}
 
-_LETTER: dict[str, Any] = {
+_DEAD_LETTER: dict[str, Any] = {
     "type": "object",
     "required": ["seq", "queue", "state", "dead_at"],
     "properties": {
@@ -55,7 +55,7 @@ _GROUP: dict[str, Any] = {
             "items": {"type": "integer"},
             "description": "Deaths over the time from `bars_from` to `bars_to`, each clipped at 201.",
         },
-        "sample_seq": {"type": ["integer", "null"], "description": "Number of the newest letter."},
+        "sample_seq": {"type": ["integer", "null"], "description": "Number of the newest."},
         "task": {**_TEXT, "description": "Its task."},
         "error_type": {**_TEXT, "description": "Class of its error."},
         "error": {**_TEXT, "description": "The beginning of its error."},
@@ -78,7 +78,7 @@ class DeadLetters(Shape):
     """Dead letters, the newest death first."""
 
     shape = _answer(
-        letters={"type": "array", "items": _LETTER, "description": "The page."},
+        letters={"type": "array", "items": _DEAD_LETTER, "description": "The page."},
         next_cursor=_NEXT,
         looked_at={"type": "integer", "description": "Letters that were looked at for it."},
     )
@@ -87,7 +87,7 @@ class DeadLetters(Shape):
 class DeadLetter(Shape):
     """One dead letter with its payload."""
 
-    shape = _answer(letter=_LETTER)
+    shape = _answer(letter=_DEAD_LETTER)
 
 
 class DeadGroups(Shape):
@@ -109,7 +109,7 @@ def _parameter(name: str, description: str) -> Parameter:
 FILTER = [
     _parameter("queue", "Only of this queue or dead-letter topic."),
     _parameter("task", "Only of this task."),
-    _parameter("fingerprint", "Only of this group; `-` for letters without one."),
+    _parameter("fingerprint", "Only of this group; `-` for those without one."),
     _parameter("tag", "Only with this tag."),
     _parameter("since", "Died since then: ISO 8601, or how long ago (`2h`)."),
     _parameter("until", "Died until then."),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import GroupsView, LettersView, LetterView
+from .views import DeadLetterGroupsView, DeadLettersView, DeadLetterView
 
 app_name = "leasequeue_triage"
 
 urlpatterns = [
-    path("dead-letters", LettersView.as_view(), name="letters"),
-    path("dead-letters/groups", GroupsView.as_view(), name="groups"),
-    path("dead-letters/<str:seq>", LetterView.as_view(), name="letter"),
+    path("dead-letters", DeadLettersView.as_view(), name="dead-letters"),
+    path("dead-letters/groups", DeadLetterGroupsView.as_view(), name="dead-letter-groups"),
+    path("dead-letters/<str:seq>", DeadLetterView.as_view(), name="dead-letter"),
 ]

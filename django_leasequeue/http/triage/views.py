@@ -11,11 +11,11 @@ from rest_framework.request import Request
 from ... import conf
 from ...engine.dead import export
 from ...engine.dead.filter import DeadFilter, from_values
-from ...engine.dead.triage import dead_groups, dead_page, dead_rows
+from ...engine.dead.triage import MAX_GROUP_PAGE, dead_groups, dead_page, dead_rows
 from ..access import READ
 from ..auth import require
 from ..errors import ApiError
-from ..schema import Parameter, describe
+from ..schema import Parameter, describe, page_size
 from ..views import ApiView
 from .shapes import FILTER, DeadGroups, DeadLetter, DeadLetters
 
@@ -48,7 +48,7 @@ class TriageView(ApiView):
         return self.request.GET.get("cursor") or None
 
 
-class LettersView(TriageView):
+class DeadLettersView(TriageView):
     """Dead letters one by one."""
 
     @describe(
@@ -60,7 +60,7 @@ class LettersView(TriageView):
         errors=_ERRORS,
         parameters=[
             *FILTER,
-            Parameter("page_size", {"type": "integer", "minimum": 1, "default": 50}, "At most 1,000."),
+            page_size(50),
             Parameter("with_payload", {"type": "boolean", "default": False}, "With data, meta and errors."),
         ],
     )
@@ -70,14 +70,14 @@ class LettersView(TriageView):
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
         return self.answer(
             {
-                "letters": [export.row(letter, values=True) for letter in found.rows],
+                "letters": [export.row(row, values=True) for row in found.rows],
                 "next_cursor": found.next,
                 "looked_at": found.looked_at,
             }
         )
 
 
-class GroupsView(TriageView):
+class DeadLetterGroupsView(TriageView):
     """Dead letters by cause."""
 
     @describe(
@@ -87,14 +87,15 @@ class GroupsView(TriageView):
         description="A group is a queue and a fingerprint.",
         answers={200: DeadGroups},
         errors=_ERRORS,
-        parameters=[*FILTER, Parameter("page_size", {"type": "integer", "minimum": 1, "default": 25}, "At most 100.")],
+        parameters=[*FILTER, page_size(25, MAX_GROUP_PAGE)],
     )
     async def get(self, request: Request) -> HttpResponse:
-        size = self.number("page_size", 25, 1, 100) or 25
+        size = self.number("page_size", 25, 1, MAX_GROUP_PAGE) or 25
         found = await self.run(dead_groups(self.wanted(), after=self.cursor, size=size))
         groups: list[dict[str, Any]] = [
             {
-                **{name: value for name, value in group._asdict().items() if name != "queue_id"},
+                **{name: value for name, value in group._asdict().items() if name not in ("queue_id", "dead_letters")},
+                "letters": group.dead_letters,
                 "first_at": group.first_at.isoformat(),
                 "last_at": group.last_at.isoformat(),
             }
@@ -111,7 +112,7 @@ class GroupsView(TriageView):
         )
 
 
-class LetterView(TriageView):
+class DeadLetterView(TriageView):
     """One dead letter."""
 
     @describe(

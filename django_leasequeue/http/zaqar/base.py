@@ -15,6 +15,7 @@ from ...engine.queues.queues import QueueInfo
 from ..access import ADMIN, DELETE, PROJECTS, READ, WRITE
 from ..views import ApiView, json_response
 from .errors import Refused, bad, missing, refusal
+from .schema import Seconds
 
 READS, WRITES, DELETES, ADMINS = (frozenset({scope}) for scope in (READ, WRITE, DELETE, ADMIN))
 _TRUE = {"true": True, "false": False}
@@ -132,14 +133,15 @@ class ZaqarView(ApiView):
             raise bad(f"{name} must be true or false; it is {given!r}.")
         return _TRUE[given.lower()]
 
-    def integer(self, document: dict[str, Any], name: str, low: int, high: int) -> int:
-        """Return an integer field of a body that must be there and within bounds."""
-        value = document.get(name)
+    def milliseconds(self, document: dict[str, Any], field: Seconds) -> int:
+        """Return a field of whole seconds that must be there and within bounds, in milliseconds."""
+        value = document.get(field.name)
+        low, high = field.bounds
         if isinstance(value, bool) or not isinstance(value, int):
-            raise bad(f"The field {name!r} must be an integer.")
+            raise bad(f"The field {field.name!r} must be an integer.")
         if not low <= value <= high:
-            raise bad(f"The field {name!r} must be from {low} to {high}.")
-        return value
+            raise bad(f"The field {field.name!r} must be from {low} to {high}.")
+        return value * 1_000
 
     # The engine
 

@@ -11,10 +11,10 @@ from ...engine.topics import messages as store
 from ...engine.topics.messages import LiveClaim
 from .base import READS, WRITES, ZaqarView
 from .errors import bad, missing
-from .ids import unseal
+from .ids import decode_id
 from .links import claim_path
 from .messages import show
-from .schema import CLAIM, MESSAGES, NEW_CLAIM, RENEWAL, described, limit
+from .schema import CLAIM, CLAIM_GRACE, CLAIM_TTL, MESSAGES, NEW_CLAIM, RENEWAL, described, limit
 
 #: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
 NOBODY = "zaqar"
@@ -30,7 +30,7 @@ class ClaimsView(ZaqarView):
         "Claim messages, oldest first.",
         body=NEW_CLAIM,
         answers={201: MESSAGES, 204: None},
-        query={"limit": limit(20)},
+        query={"limit": limit("MAX_MESSAGES_PER_CLAIM")},
     )
     async def post(self, request: Request, queue: str) -> HttpResponse:
         """Claim messages, oldest first."""
@@ -38,8 +38,7 @@ class ClaimsView(ZaqarView):
         document = self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the fields 'ttl' and 'grace'.")
-        ttl = self.integer(document, "ttl", self.limits.MIN_CLAIM_TTL, self.limits.MAX_CLAIM_TTL)
-        grace = self.integer(document, "grace", self.limits.MIN_CLAIM_GRACE, self.limits.MAX_CLAIM_GRACE)
+        lease_ms, grace_ms = self.milliseconds(document, CLAIM_TTL), self.milliseconds(document, CLAIM_GRACE)
         info = await self.find(queue)
         jobs = []
         if info is not None:
@@ -49,8 +48,8 @@ class ClaimsView(ZaqarView):
                     self.client or NOBODY,
                     size,
                     project=self.project,
-                    lease_ms=ttl * 1_000,
-                    grace_ms=grace * 1_000,
+                    lease_ms=lease_ms,
+                    grace_ms=grace_ms,
                 )
             )
         if info is None or not jobs:
@@ -77,7 +76,7 @@ class ClaimView(ZaqarView):
 
     async def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
         info = await self.queue(queue)
-        number = unseal("claim", info.id, claim)
+        number = decode_id("claim", info.id, claim)
         live = None if number is None else await self.run(store.get_claim(info.id, number))
         if live is None:
             raise missing("The claim does not exist or has expired.")
@@ -103,12 +102,10 @@ class ClaimView(ZaqarView):
         document = self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the field 'ttl'.")
-        ttl = self.integer(document, "ttl", self.limits.MIN_CLAIM_TTL, self.limits.MAX_CLAIM_TTL)
-        grace = None
-        if "grace" in document:
-            grace = self.integer(document, "grace", self.limits.MIN_CLAIM_GRACE, self.limits.MAX_CLAIM_GRACE) * 1_000
+        lease_ms = self.milliseconds(document, CLAIM_TTL)
+        grace_ms = self.milliseconds(document, CLAIM_GRACE) if "grace" in document else None
         info, live = await self._live(queue, claim)
-        if not await self.run(store.renew_claim(info.id, live.id, ttl * 1_000, grace)):
+        if not await self.run(store.renew_claim(info.id, live.id, lease_ms, grace_ms)):
             raise missing("The claim does not exist or has expired.")
         return self.empty()
 
@@ -116,7 +113,7 @@ class ClaimView(ZaqarView):
     async def delete(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Release a claim: what it still holds is free at once."""
         info = await self.find(queue)
-        number = None if info is None else unseal("claim", info.id, claim)
+        number = None if info is None else decode_id("claim", info.id, claim)
         if info is not None and number is not None:
             await self.run(store.release_claim(info.id, number, project=self.project))
         return self.empty()

@@ -46,7 +46,7 @@ def _proof(key: bytes, value: int) -> str:
     return hmac.new(key, value.to_bytes(8, "big"), "sha256").digest()[:_PROOF_BYTES].hex()
 
 
-def seal(kind: str, queue_id: int, number: int) -> str:
+def encode_id(kind: str, queue_id: int, number: int) -> str:
     """Return the opaque form of ``number``: 24 hex digits.
 
     Args:
@@ -59,7 +59,7 @@ def seal(kind: str, queue_id: int, number: int) -> str:
     return f"{value:016x}{_proof(key, value)}"
 
 
-def unseal(kind: str, queue_id: int, text: str) -> int | None:
+def decode_id(kind: str, queue_id: int, text: str) -> int | None:
     """Return the number behind an opaque form, ``None`` if it is not one of ours (``SECRET_KEY_FALLBACKS`` count)."""
     if len(text) != _LENGTH or not text.isalnum():
         return None

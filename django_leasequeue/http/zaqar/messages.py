@@ -18,9 +18,21 @@ from .. import payload
 from ..auth import require
 from .base import DELETES, READS, WRITES, ZaqarView
 from .errors import bad, forbidden, missing
-from .ids import seal, unseal
+from .ids import decode_id, encode_id
 from .links import message_path, messages_path, next_link
-from .schema import BOOLEAN, LISTING, MESSAGE, MESSAGES, NEW_MESSAGES, POSTED, described, limit
+from .schema import (
+    BOOLEAN,
+    IDS,
+    LISTING,
+    MESSAGE,
+    MESSAGE_TTL,
+    MESSAGES,
+    NEW_MESSAGES,
+    POSTED,
+    described,
+    limit,
+    limit_of,
+)
 
 #: Title of the errors of a delete.
 UNDELETED = "Unable to delete"
@@ -54,7 +66,7 @@ class MessagesView(ZaqarView):
         highest = self.limits.MAX_MESSAGES_PER_PAGE
         if not 1 <= len(texts) <= highest:
             raise bad(f"The list of ids cannot be empty, and cannot have more than {highest}.")
-        numbers = (unseal("message", queue.id, text) for text in texts)
+        numbers = (decode_id("message", queue.id, text) for text in texts)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
     @described(
@@ -64,10 +76,10 @@ class MessagesView(ZaqarView):
         answers={200: {"oneOf": [LISTING, MESSAGES]}, 204: None},
         query={
             "marker": ({"type": "string"}, "From the next link of the page before."),
-            "limit": limit(20),
+            "limit": limit("MAX_MESSAGES_PER_PAGE"),
             "echo": (BOOLEAN, "Also the client's own."),
             "include_claimed": (BOOLEAN, "Also held ones."),
-            "ids": ({"type": "string"}, "Comma-separated or repeated."),
+            "ids": IDS,
         },
     )
     async def get(self, request: Request, queue: str) -> HttpResponse:
@@ -81,7 +93,7 @@ class MessagesView(ZaqarView):
         if info is None:
             return self.empty()
         given = request.GET.get("marker")
-        after = unseal("marker", info.id, given) if given else 0
+        after = decode_id("marker", info.id, given) if given else 0
         if after is None:  # nothing comes after a place that is none
             return self.empty()
         found = await self.run(
@@ -90,7 +102,7 @@ class MessagesView(ZaqarView):
         if not found:
             return self.empty()
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
-        marker = seal("marker", info.id, found[-1].position)
+        marker = encode_id("marker", info.id, found[-1].position)
         return self.reply(
             {
                 "links": next_link(request.path, kept, marker),
@@ -114,6 +126,7 @@ class MessagesView(ZaqarView):
     @described(
         "post_messages",
         "Post messages: all or none.",
+        description=lambda: f"The body has at most {limit_of('MAX_MESSAGES_SIZE')():,} characters.",
         client=True,
         body=NEW_MESSAGES,
         answers={201: POSTED},
@@ -140,15 +153,14 @@ class MessagesView(ZaqarView):
             raise bad("A message must be an object with the fields 'ttl' and 'body'.")
         if "body" not in entry:
             raise bad("The field 'body' of a message is missing.")
-        ttl = self.integer(entry, "ttl", self.limits.MIN_MESSAGE_TTL, self.limits.MAX_MESSAGE_TTL)
-        return NewJob(data=entry["body"], ttl_ms=ttl * 1_000)
+        return NewJob(data=entry["body"], ttl_ms=self.milliseconds(entry, MESSAGE_TTL))
 
     @described(
         "delete_messages",
         "Delete free messages by ids.",
         client=True,
         answers={204: None},
-        query={"ids": ({"type": "string"}, "Comma-separated or repeated.")},
+        query={"ids": IDS},
     )
     async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete the messages named by ``ids``; those that somebody holds stay."""
@@ -172,7 +184,7 @@ class MessageView(ZaqarView):
     async def get(self, request: Request, queue: str, message: str) -> HttpResponse:
         """Return one message, whoever posted or holds it."""
         info = await self.queue(queue)
-        seq = unseal("message", info.id, message)
+        seq = decode_id("message", info.id, message)
         found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
         if not found:
             raise missing("There is no such message.")
@@ -188,7 +200,7 @@ class MessageView(ZaqarView):
     async def delete(self, request: Request, queue: str, message: str) -> HttpResponse:
         """Delete one message: a held one only with its claim, which must not have expired."""
         info = await self.find(queue)
-        seq = None if info is None else unseal("message", info.id, message)
+        seq = None if info is None else decode_id("message", info.id, message)
         if info is None or seq is None:
             return self.empty()
         if "claim_id" in request.GET:
@@ -201,7 +213,7 @@ class MessageView(ZaqarView):
         return self.empty()
 
     async def _delete_claimed(self, request: Request, queue: QueueInfo, seq: int) -> HttpResponse:
-        claim = unseal("claim", queue.id, request.GET["claim_id"])
+        claim = decode_id("claim", queue.id, request.GET["claim_id"])
         live = None if claim is None else await self.run(store.get_claim(queue.id, claim))
         if live is not None:
             settled = await self.run(

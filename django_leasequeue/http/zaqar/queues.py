@@ -13,7 +13,7 @@ from ...engine.topics import messages
 from .base import ADMINS, DELETES, READS, ZaqarView
 from .errors import bad
 from .links import message_path, next_link, queue_path
-from .schema import BOOLEAN, DOCUMENT, METADATA, QUEUES, STATS, described, limit
+from .schema import BOOLEAN, DOCUMENT, METADATA, QUEUES, STATS, described, limit, limit_of
 
 
 class QueuesView(ZaqarView):
@@ -27,7 +27,7 @@ class QueuesView(ZaqarView):
         answers={200: QUEUES, 204: None},
         query={
             "marker": ({"type": "string"}, "From the next link of the page before."),
-            "limit": limit(20),
+            "limit": limit("MAX_QUEUES_PER_PAGE"),
             "detailed": (BOOLEAN, "With metadata."),
         },
     )
@@ -64,7 +64,14 @@ class QueueView(ZaqarView):
 
     required_scopes = {"GET": READS, "PUT": ADMINS, "DELETE": DELETES}
 
-    @described("create_queue", "Create a queue.", answers={201: None, 204: None})
+    @described(
+        "create_queue",
+        "Create a queue.",
+        description=lambda: (
+            f"One that is there stays as it is. A name has at most {limit_of('MAX_QUEUE_NAME_BYTES')():,} characters."
+        ),
+        answers={201: None, 204: None},
+    )
     async def put(self, request: Request, queue: str) -> HttpResponse:
         """Create a queue; one that is there stays as it is."""
         created = await self.run(ensure(queue, project=self.project, preset="zaqar"))
@@ -99,7 +106,14 @@ class MetadataView(ZaqarView):
         info = await self.queue(queue)
         return self.reply(info.config["metadata"], headers={"Content-Location": request.path})
 
-    @described("set_metadata", "Replace the metadata.", body=METADATA, answers={204: None}, errors=(404,))
+    @described(
+        "set_metadata",
+        "Replace the metadata.",
+        description=lambda: f"The body has at most {limit_of('MAX_METADATA_SIZE')():,} characters.",
+        body=METADATA,
+        answers={204: None},
+        errors=(404,),
+    )
     async def put(self, request: Request, queue: str) -> HttpResponse:
         """Replace the metadata."""
         await self.queue(queue)
@@ -130,10 +144,10 @@ class StatsView(ZaqarView):
         }
         ends = await self.run(messages.get_ends(info.id)) if stats["total"] else None
         if ends is not None:
-            for name, (seq, created, age) in zip(("oldest", "newest"), ends, strict=True):
+            for name, end in zip(("oldest", "newest"), ends, strict=True):
                 stats[name] = {
-                    "href": message_path(queue, info.id, seq),
-                    "age": age,
-                    "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    "href": message_path(queue, info.id, end.seq),
+                    "age": end.age,
+                    "created": end.created_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 }
         return self.reply({"messages": stats}, headers={"Content-Location": request.path})

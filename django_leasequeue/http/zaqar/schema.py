@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import NamedTuple
 
-from ..schema import SCHEMA
+from ... import conf
+from ...conf.options import ZaqarLimits
+from ..schema import Answer, F, Json, Parameter, Words, describe_operation
 
-try:
-    from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-except ImportError:
-    DESCRIBES = False
-else:
-    DESCRIBES = SCHEMA is not None
 
-F = TypeVar("F", bound=Callable[..., Any])
-Json = dict[str, Any]
+def _limits() -> ZaqarLimits:
+    return conf.settings.API.ZAQAR
+
+
+def limit_of(name: str) -> Callable[[], int]:
+    """Return the function that returns one of this door's limits as it is when it is called."""
+    return lambda: int(getattr(_limits(), name))
+
+
+class Seconds(NamedTuple):
+    """A field of whole seconds in a body, and the names of its limits: what is checked, and what is described."""
+
+    name: str
+    low: str
+    high: str
+
+    @property
+    def schema(self) -> Json:
+        """Its JSON schema."""
+        return {"type": "integer", "minimum": limit_of(self.low), "maximum": limit_of(self.high)}
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest value now."""
+        return limit_of(self.low)(), limit_of(self.high)()
+
+
+MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
+CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")
+CLAIM_GRACE = Seconds("grace", "MIN_CLAIM_GRACE", "MAX_CLAIM_GRACE")
 
 BOOLEAN: Json = {"type": "string", "enum": ["true", "false", "True", "False"]}
 
@@ -43,16 +67,16 @@ LINKS: Json = {
 NEW_MESSAGES: Json = {
     "type": "array",
     "minItems": 1,
-    "maxItems": 20,
+    "maxItems": limit_of("MAX_MESSAGES_PER_PAGE"),
     "items": {
         "type": "object",
         "required": ["ttl", "body"],
-        "properties": {"ttl": {"type": "integer", "minimum": 60, "maximum": 1_209_600}, "body": {}},
+        "properties": {"ttl": MESSAGE_TTL.schema, "body": {}},
     },
 }
-_SECONDS: Json = {"type": "integer", "minimum": 60, "maximum": 43_200}
-NEW_CLAIM: Json = {"type": "object", "required": ["ttl", "grace"], "properties": {"ttl": _SECONDS, "grace": _SECONDS}}
-RENEWAL: Json = {"type": "object", "required": ["ttl"], "properties": {"ttl": _SECONDS, "grace": _SECONDS}}
+_CLAIM: Json = {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}
+NEW_CLAIM: Json = {"type": "object", "required": ["ttl", "grace"], "properties": _CLAIM}
+RENEWAL: Json = {"type": "object", "required": ["ttl"], "properties": _CLAIM}
 CLAIM: Json = {
     "type": "object",
     "required": ["href", "ttl", "age", "messages"],
@@ -139,12 +163,20 @@ _STATUS = {
 _ALWAYS = (400, 401, 403, 406, 429, 503)
 
 #: Query parameters: name -> (schema, description).
-Query = Mapping[str, tuple[Json, str]]
+Query = Mapping[str, tuple[Json, Words]]
+
+#: The parameter ``ids``.
+IDS: tuple[Json, Words] = (
+    {"type": "string"},
+    lambda: f"Comma-separated or repeated, at most {limit_of('MAX_MESSAGES_PER_PAGE')():,}.",
+)
 
 
-def limit(highest: int) -> tuple[Json, str]:
-    """Return the description of ``limit``."""
-    return {"type": "integer", "minimum": 1, "maximum": highest, "default": 10}, "How many at most."
+def limit(highest: str) -> tuple[Json, Words]:
+    """Return the description of ``limit``, whose highest value is one of the limits of this door."""
+    most = limit_of(highest)
+    schema = {"type": "integer", "minimum": 1, "maximum": most, "default": lambda: min(_limits().DEFAULT_PAGE, most())}
+    return schema, "How many at most."
 
 
 def described(
@@ -152,6 +184,7 @@ def described(
     summary: str,
     *,
     answers: Mapping[int, Json | None],
+    description: Words = "",
     body: Json | None = None,
     errors: tuple[int, ...] = (),
     query: Query | None = None,
@@ -163,42 +196,25 @@ def described(
         name: the operation's id.
         summary: one line.
         answers: the schema of each successful answer, ``None`` for one without a body.
+        description: what else there is to say.
         body: the schema of the request's body.
         errors: statuses beside those that every operation may give.
         query: parameters of the query.
         client: whether ``Client-ID`` must be sent.
     """
-    if not DESCRIBES:
-        return lambda method: method
-    responses: dict[Any, Any] = {
-        status: OpenApiResponse(shape, description="Done.") if shape else OpenApiResponse(None, description="No body.")
-        for status, shape in answers.items()
-    }
-    for status in sorted({*_ALWAYS, *errors}):
-        responses[status] = OpenApiResponse(_ERROR, description=_STATUS[status])
-    headers = [
-        OpenApiParameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, OpenApiParameter.HEADER),
-        OpenApiParameter("Client-ID", {"type": "string", "format": "uuid"}, OpenApiParameter.HEADER, required=client),
-    ]
-    extend = extend_schema(
-        operation_id=f"zaqar_{name}",
-        summary=summary,
-        tags=["Zaqar v1"],
-        request={"application/json": body} if body is not None else None,
-        responses=responses,
+    return describe_operation(
+        f"zaqar_{name}",
+        summary,
+        tag="Zaqar v1",
+        description=description,
+        body=body,
+        answers={
+            **{status: Answer(shape, "Done." if shape else "No body.") for status, shape in answers.items()},
+            **{status: Answer(_ERROR, _STATUS[status]) for status in sorted({*_ALWAYS, *errors})},
+        },
         parameters=[
-            *headers,
-            *(
-                OpenApiParameter(key, shape, OpenApiParameter.QUERY, description=text)
-                for key, (shape, text) in (query or {}).items()
-            ),
+            Parameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, where="header"),
+            Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
+            *(Parameter(key, shape, text) for key, (shape, text) in (query or {}).items()),
         ],
     )
-
-    def apply(method: F) -> F:
-        # Whatever schema class the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
-        method.schema = SCHEMA  # type: ignore[attr-defined]  # read by extend_schema
-        extended: F = extend(method)
-        return extended
-
-    return apply

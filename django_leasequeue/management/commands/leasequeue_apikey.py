@@ -7,16 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from django_leasequeue import conf
 from django_leasequeue.engine import audit
 from django_leasequeue.http.keys import create_key, revoke_key, rotate_key
+from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.models import ApiKey, ApiScope
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """Make, list, revoke and rotate API keys."""
 
     help = "Make, list, revoke and rotate keys of the HTTP doors. A key is shown once, when it is made."

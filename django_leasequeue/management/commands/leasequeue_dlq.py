@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from django_leasequeue import conf, engine
@@ -18,6 +18,7 @@ from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_op
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
 from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
 from django_leasequeue.models import BulkOperation
 
@@ -25,7 +26,7 @@ from django_leasequeue.models import BulkOperation
 _LOOK = 0.5
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """List, retry, redrive, discard and export dead letters."""
 
     help = (
@@ -112,7 +113,7 @@ class Command(BaseCommand):
         head = ("count", "queue", "task", "error", "message", "first", "last", "fingerprint")
         rows = [
             (
-                f"{group.letters}{'+' if group.capped else ''}",
+                f"{group.dead_letters}{'+' if group.capped else ''}",
                 group.queue,
                 group.task,
                 group.error_type,
@@ -165,7 +166,7 @@ class Command(BaseCommand):
     def _export(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         kind = options["format"] or ("jsonl" if options["json"] else "csv")
         lines = exporting.lines(
-            exporting.letters(wanted.frozen(engine.clock.now()), values=True), exporting.COLUMNS, kind
+            exporting.dead_letters(wanted.frozen(engine.clock.now()), values=True), exporting.COLUMNS, kind
         )
         if options["output"] == "-":
             for line in lines:
@@ -283,12 +284,11 @@ class Command(BaseCommand):
         with transaction.atomic(using=conf.settings.DATABASE):
             changed = engine.run(change_operation(number, "pause"))
             if changed is not None:
-                _, kind, project, queue, done, conflicts = changed
                 audit.write(
-                    f"{kind}.pause",
+                    f"{changed.kind}.pause",
                     **audit.shell()._asdict(),
-                    project=project or "",
-                    queue=queue or "",
-                    counts={"done": done, "conflicts": conflicts},
+                    project=changed.project or "",
+                    queue=changed.queue or "",
+                    counts={"done": changed.done, "conflicts": changed.conflicts},
                     operation=number,
                 )

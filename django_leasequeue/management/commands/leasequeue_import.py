@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_leasequeue import Queue
 from django_leasequeue.compat import jqueue_import
 from django_leasequeue.compat.jqueue_files import open_file
 from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.management.base import LeaseQueueCommand
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """Move jobs of other queues here."""
 
     help = (

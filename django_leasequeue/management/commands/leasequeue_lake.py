@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_leasequeue import conf
 from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.management.base import LeaseQueueCommand
 
 if TYPE_CHECKING:
     from django_leasequeue.spark.layout import Lake
@@ -27,7 +28,7 @@ def _positive(text: str) -> float:
     return value
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """Run the lake pipeline and its report."""
 
     help = "Events into a lake, figures, a report, the archive, and dead letters back, with Apache Spark."

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
 from django_leasequeue.engine.queues import declared, presets
 from django_leasequeue.exceptions import LeaseQueueError, QueueNotFound
+from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """List, make and change queues."""
 
     help = (

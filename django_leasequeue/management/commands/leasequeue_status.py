@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_leasequeue import conf
 from django_leasequeue.engine import clock
+from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import span, table
 from django_leasequeue.reaper.status import Status, look
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """Show how full the queues are."""
 
     help = (

@@ -7,7 +7,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -15,12 +15,13 @@ from django_leasequeue import conf
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep.verify import Verification, snapshot, verify
+from django_leasequeue.management.base import LeaseQueueCommand
 
 _AGE = re.compile(r"(\d+)([smhd])\Z")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """Check the tables against each other."""
 
     help = (

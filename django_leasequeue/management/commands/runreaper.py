@@ -7,13 +7,14 @@ from typing import Any
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from django_leasequeue.management.base import LeaseQueueCommand, require_tables
 from django_leasequeue.reaper import Reaper
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """Run the reaper."""
 
     help = (
@@ -39,6 +40,7 @@ class Command(BaseCommand):
             reaper = Reaper(options["database"])
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
+        require_tables(options["database"])
         if options["once"]:
             self._once(reaper)
         else:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser, OutputWrapper
 
+from django_leasequeue import conf
 from django_leasequeue.checks.settings import TAG
 from django_leasequeue.conf.options import WorkerOptions
+from django_leasequeue.management.base import LeaseQueueCommand, require_tables
 from django_leasequeue.worker.options import load_options
 
 
@@ -17,7 +20,12 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in (part.strip() for part in text.split(",")) if name)
 
 
-class Command(BaseCommand):
+def _json_by_settings() -> bool:
+    """Return whether the settings ask for JSON. Settings that are wrong are told by the checks."""
+    return not conf.problems() and conf.settings.WORKER.json_logs
+
+
+class Command(LeaseQueueCommand):
     """Run the jobs of queues."""
 
     help = (
@@ -89,7 +97,26 @@ class Command(BaseCommand):
         add("--health-port", type=int, metavar="PORT", help="answer health probes on this port")
         add("--health-host", metavar="HOST", help=f"address of --health-port (default {default.health_host})")
         add("--health-file", metavar="FILE", help="write this file every few seconds while all is well")
-        add("--json-logs", action="store_true", default=None, help="log lines as JSON")
+        add("--json-logs", action="store_true", default=None, help="every line of the log is a JSON object")
+        add(
+            "--reload",
+            action="store_true",
+            help="for development: start anew when the code changes; one process, and it does not end by itself",
+        )
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        if not (options.get("json_logs") or _json_by_settings()):
+            return super().execute(*args, **options)
+        from django_leasequeue.worker.logs import LOGGER, LogStream, set_up_logging
+
+        # First of all: what the checks say is a line of the log as well, and why the worker does not start.
+        set_up_logging(as_json=True, verbosity=options["verbosity"])
+        self.stderr = OutputWrapper(cast(TextIO, LogStream(logging.WARNING)))
+        try:
+            return super().execute(*args, **options)
+        except CommandError as error:
+            logging.getLogger(LOGGER).critical("%s", error)
+            sys.exit(error.returncode)
 
     def handle(self, *args: Any, **given: Any) -> None:
         from django_leasequeue.worker.logs import set_up_logging
@@ -98,7 +125,12 @@ class Command(BaseCommand):
         try:
             options = load_options(**{name: given.get(name) for name in names})
             set_up_logging(as_json=options.json_logs, verbosity=given["verbosity"])
-            if options.processes > 1:
+            require_tables(options.database)
+            if given["reload"]:
+                from django_leasequeue.worker.reloading import run_reloading
+
+                code = run_reloading(options)
+            elif options.processes > 1:
                 from django_leasequeue.worker.supervisor import Supervisor
 
                 code = Supervisor(options).run()

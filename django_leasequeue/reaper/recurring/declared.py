@@ -39,7 +39,7 @@ class Declared(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What carrying over did.
+    """The outcome of carrying over.
 
     ``kept`` are names that somebody made in the database: theirs stay as they are. ``invalid`` tells what is wrong.
     """

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import conf
-from ...outage import passes
+from ...engine.outage import passes
 from .declared import sync
 from .enqueue import enqueue_tick, skip_tick
 from .schedule import InvalidSchedule, Schedule, is_tick, newest, parse
@@ -22,7 +22,7 @@ MAX_TASKS = 10_000
 
 
 class _Line(NamedTuple):
-    """What the duty knows of a recurring task."""
+    """A recurring task as the duty knows it."""
 
     now: datetime
     id: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.utils.module_loading import import_string
@@ -27,11 +27,34 @@ def find_task(path: str) -> Any:
     return found
 
 
-def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> tuple[Any, ...] | None:
+class Taken(NamedTuple):
+    """What a recurring task enqueues."""
+
+    task: str
+    args_json: str
+    kwargs_json: str
+    backend: str
+    queue_name: str
+    priority: int | None
+
+
+def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> Taken | None:
     """Move the task's last tick: only one of all who try gets its row."""
     params = {"id": task_id, "tick": tick, "next_tick_at": following}
     rows = DjangoExecutor(alias).fetch("recurring_take", params)
-    return rows[0] if rows else None
+    return Taken._make(rows[0]) if rows else None
+
+
+def enqueue_task(taken: Taken) -> Any:
+    """Enqueue a recurring task once, through its backend; return the task's result.
+
+    Raises:
+        Exception: whatever the task's backend raises.
+    """
+    task = find_task(taken.task)
+    changes = {"backend": taken.backend or None, "queue_name": taken.queue_name or None, "priority": taken.priority}
+    task = task.using(**{key: value for key, value in changes.items() if value is not None})
+    return task.enqueue(*codec.loads(taken.args_json), **codec.loads(taken.kwargs_json))
 
 
 def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) -> bool:
@@ -55,11 +78,7 @@ def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) 
         taken = _take(alias, task_id, tick, following)
         if taken is None:
             return False
-        path, args, kwargs, backend, queue_name, priority = taken
-        task = find_task(path)
-        changes = {"backend": backend or None, "queue_name": queue_name or None, "priority": priority}
-        task = task.using(**{key: value for key, value in changes.items() if value is not None})
-        task.enqueue(*codec.loads(args), **codec.loads(kwargs))
+        enqueue_task(taken)
     return True
 
 

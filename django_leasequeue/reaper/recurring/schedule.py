@@ -38,7 +38,7 @@ class CronsimMissing(InvalidSchedule):
 
 
 class Schedule(Protocol):
-    """When something is due."""
+    """The times at which something is due."""
 
     def next(self, after: datetime) -> datetime:
         """Return the first tick after ``after`` (aware), in UTC."""
@@ -144,7 +144,7 @@ def _cron(text: str, zone: ZoneInfo) -> Cron:
 
 
 def is_tick(schedule: Schedule, moment: datetime) -> bool:
-    """Whether a schedule has a tick at that moment."""
+    """Return whether a schedule has a tick at that moment."""
     return schedule.next(moment - _SECOND) == moment
 
 

@@ -1,4 +1,4 @@
-"""How much work comes in each hour of the week, what to expect, and how many workers would hold a wanted wait."""
+"""Work that comes in each hour of the week, what to expect, and how many workers would hold a wanted wait."""
 
 from __future__ import annotations
 

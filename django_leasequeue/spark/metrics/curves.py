@@ -1,4 +1,4 @@
-"""How many jobs were there at the end of each hour: waiting or leased (backlog), and leased (in flight)."""
+"""Jobs that were there at the end of each hour: waiting or leased (backlog), and leased (in flight)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long jobs wait, run and take in all, by hour."""
+"""Times that jobs wait, run and take in all, by hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the lease length of a queue fits what its jobs take."""
+"""A comparison of the lease length of a queue with what its jobs take."""
 
 from __future__ import annotations
 

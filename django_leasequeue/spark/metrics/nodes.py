@@ -1,4 +1,4 @@
-"""Which worker is ill: its failures, its lost leases and its speed against all others'."""
+"""Finding a worker that is ill: its failures, its lost leases and its speed against all others'."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _variance(rate: str) -> Column:
 
 
 def _speed(completed: DataFrame) -> DataFrame:
-    """How long a node takes against the median of all nodes' medians, task by task, weighted by how many it ran."""
+    """Compare a node's time with the median of all nodes' medians, task by task, weighted by how many it ran."""
     by_task = completed.groupBy("node", "queue", "task").agg(
         f.percentile_approx("ran", 0.5, 1_000).alias("median"), f.count("seq").alias("runs")
     )

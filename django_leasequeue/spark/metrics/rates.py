@@ -1,4 +1,4 @@
-"""How many jobs come, go, fail and come again, by hour."""
+"""Jobs that come, go, fail and come again, by hour."""
 
 from __future__ import annotations
 

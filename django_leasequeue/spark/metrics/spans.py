@@ -40,7 +40,7 @@ def seconds(later: Column, earlier: Column) -> Column:
 
 
 def begun() -> Column:
-    """When a job of which this is the first event began to be there.
+    """Return the time at which a job of which this is the first event began to be there.
 
     Of a claim whose enqueue is not told: when it was ready.
     """
@@ -48,7 +48,7 @@ def begun() -> Column:
 
 
 def _before() -> Column:
-    """When a job that is claimed was ready; null for all other events."""
+    """Return the time at which a job that is claimed was ready; null for all other events."""
     return f.timestamp_micros(f.unix_micros("occurred_at") - f.col("waited").cast("bigint") * 1_000)
 
 

@@ -1,53 +1,43 @@
--- Purpose: what happened in the last time to the jobs of queues, by bucket of time. Exact while there are at most size rows of the
---   log a bucket on average, in one pass; beyond it a bucket with more than size rows is estimated from its first ones and the
---   time that they took. Waits are those of at most about 50,000 first claims, evenly chosen.
--- Parameters: queue (id; null: each), seconds (how far back), bucket (seconds), size, now.
--- Index: leasequeue_event_occurred (BRIN) of each partition. No order inside: the heap is in the order of time, and reading
---   stops at the limit. (Run it under admin/plans: a planner that trusts the limit reads the table from its beginning.)
--- Pages: 20 + 0.6 a row
+-- Purpose: what happened to the jobs of queues in a time, by bucket of time, counted. Waits are those of every claim, of
+--   many claims those of about 100,000 that are evenly chosen.
+-- Parameters: queue (id; null: each), since (event_reach.sql says how far back is not too much), bucket (seconds), now.
+-- Index: leasequeue_event_occurred (BRIN) of each partition, read twice.
+-- Pages: 60 + 0.4 a row
 -- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
--- Returns: queue id (null: all together), bucket (0 = oldest; null: the whole time), how many events each that was read
---   stands for at most, enqueued, claimed, acked, failed, released or expired, dead; waits p50 and p99 (seconds from when a
---   job was ready to its first claim, of the events that were read).
+-- Returns: queue id (null: all together), bucket (0 = oldest; null: the whole time); jobs that were enqueued, claimed, completed,
+--   whose run failed (the worker said so, or its lease expired), of those the ones that run again, jobs that failed for good (of
+--   whatever cause); waits p50, p95 and p99 (ms from when a job was ready to its claim; null: not known, and where queue and bucket
+--   are both given), of each how many claims one was looked at.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), w AS MATERIALIZED (
-    SELECT v.id, v.queue_id, v.kind, v.occurred_at, cardinality(v.seqs) AS n, CASE WHEN v.kind = 2 THEN v.waited END AS waited,
-        CASE WHEN v.kind = 2 THEN v.deliveries END AS deliveries
-    FROM leasequeue_leaseevent v WHERE v.occurred_at >= (SELECT now FROM t) - %(seconds)s::int * interval '1 s'
-    LIMIT %(size)s::int * (%(seconds)s::int / %(bucket)s::int) + 1
-), f AS MATERIALIZED (
-    SELECT count(*) <= %(size)s::int * (%(seconds)s::int / %(bucket)s::int) AS few FROM w
-), s AS MATERIALIZED (
-    SELECT i AS bucket, t.now - (%(seconds)s::int - i * %(bucket)s::int) * interval '1 s' AS low
-    FROM t, generate_series(0, %(seconds)s::int / %(bucket)s::int - 1) AS i
-), v AS MATERIALIZED (
-    SELECT s.bucket, s.low, w.*, true AS whole FROM w JOIN f ON f.few
-    CROSS JOIN t JOIN s ON s.bucket = LEAST(floor((extract(epoch FROM w.occurred_at - t.now) + %(seconds)s::int)
-        / %(bucket)s::int)::int, %(seconds)s::int / %(bucket)s::int - 1)
-    UNION ALL
-    SELECT s.bucket, s.low, v.*, false FROM f JOIN s ON NOT f.few CROSS JOIN LATERAL (
-        SELECT v.id, v.queue_id, v.kind, v.occurred_at, cardinality(v.seqs), CASE WHEN v.kind = 2 THEN v.waited END,
-            CASE WHEN v.kind = 2 THEN v.deliveries END
-        FROM leasequeue_leaseevent v
-        WHERE v.occurred_at >= s.low AND v.occurred_at < s.low + %(bucket)s::int * interval '1 s'
-        LIMIT %(size)s::int) v
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, %(bucket)s::int * interval '1 s' AS step
 ), c AS MATERIALIZED (
-    SELECT bucket, CASE WHEN bool_and(whole) OR count(*) < %(size)s::int THEN 1
-        ELSE GREATEST(1, %(bucket)s::int / GREATEST(extract(epoch FROM max(occurred_at) - low)::float8, 0.001)) END AS factor
-    FROM v GROUP BY bucket, low
-), m AS MATERIALIZED (
-    SELECT sum(n) / 50000 + 1 AS step FROM v WHERE kind = 2
-), a AS MATERIALIZED (
-    SELECT v.queue_id, v.bucket, v.kind, c.factor, c.factor * v.n AS n, NULL::float8 AS wait FROM v JOIN c ON c.bucket = v.bucket
-    UNION ALL
-    SELECT v.queue_id, v.bucket, NULL, 1, 0, v.waited[i] / 1000.0
-    FROM m, v CROSS JOIN LATERAL generate_series(1 + v.id %% m.step, v.n, m.step) AS i
-    WHERE v.kind = 2 AND COALESCE(v.deliveries[i], 1) = 1 AND v.waited[i] IS NOT NULL
+    SELECT v.queue_id, date_bin((SELECT step FROM t), v.occurred_at, %(since)s::timestamptz) AS at, v.kind,
+        v.detail ? 'error_type' AS wrong, v.claim IS NOT NULL AS held, sum(cardinality(v.seqs)) AS n
+    FROM leasequeue_leaseevent v
+    WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t)
+        AND (%(queue)s::bigint IS NULL OR v.queue_id = %(queue)s::bigint)
+    GROUP BY 1, 2, 3, 4, 5
+), f AS (
+    SELECT queue_id, at, sum(n) FILTER (WHERE kind = 1) AS enqueued, sum(n) FILTER (WHERE kind = 2) AS claimed,
+        sum(n) FILTER (WHERE kind = 5) AS completed, sum(n) FILTER (WHERE kind IN (6, 7) OR kind = 4 AND wrong) AS failed,
+        GREATEST(COALESCE(sum(n) FILTER (WHERE kind = 7 OR kind = 4 AND wrong), 0)
+            - COALESCE(sum(n) FILTER (WHERE kind = 8 AND held), 0), 0) AS retried,
+        sum(n) FILTER (WHERE kind IN (6, 8)) AS ended
+    FROM c GROUP BY GROUPING SETS ((queue_id, at), (queue_id), (at), ())
+), s AS MATERIALIZED (
+    SELECT x.n / 1000000 + 1 AS of_rows, x.n / (x.n / 1000000 + 1) / 100000 + 1 AS of_jobs
+    FROM (SELECT COALESCE(sum(n) FILTER (WHERE kind = 2), 0)::bigint AS n FROM c) x
+), w AS (
+    SELECT x.queue_id, x.at, percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY x.ms) AS ms FROM (
+        SELECT v.queue_id, date_bin((SELECT step FROM t), v.occurred_at, %(since)s::timestamptz) AS at, u.ms
+        FROM s, leasequeue_leaseevent v CROSS JOIN LATERAL unnest(v.waited) WITH ORDINALITY AS u(ms, i)
+        WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t) AND v.kind = 2
+            AND (%(queue)s::bigint IS NULL OR v.queue_id = %(queue)s::bigint)
+            AND v.id %% s.of_rows = 0 AND (v.id + u.i) %% s.of_jobs = 0) x
+    GROUP BY GROUPING SETS ((x.queue_id), (x.at), ())
 )
-SELECT queue_id, bucket, max(factor), sum(n) FILTER (WHERE kind = 1), sum(n) FILTER (WHERE kind = 2),
-    sum(n) FILTER (WHERE kind = 5), sum(n) FILTER (WHERE kind = 6), sum(n) FILTER (WHERE kind IN (4, 7)),
-    sum(n) FILTER (WHERE kind = 8), percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY wait)
-FROM a WHERE %(queue)s::bigint IS NULL OR queue_id = %(queue)s::bigint
-GROUP BY GROUPING SETS ((queue_id, bucket), (queue_id), (bucket), ())
-ORDER BY queue_id, bucket
+SELECT f.queue_id, (date_part('epoch', f.at - %(since)s::timestamptz) / %(bucket)s::int)::int, COALESCE(f.enqueued, 0)::bigint,
+    COALESCE(f.claimed, 0)::bigint, COALESCE(f.completed, 0)::bigint, COALESCE(f.failed, 0)::bigint, f.retried::bigint,
+    COALESCE(f.ended, 0)::bigint, w.ms, s.of_rows * s.of_jobs
+FROM s, f LEFT JOIN w ON w.queue_id IS NOT DISTINCT FROM f.queue_id AND w.at IS NOT DISTINCT FROM f.at
+ORDER BY f.queue_id, f.at

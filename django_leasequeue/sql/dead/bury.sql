@@ -27,7 +27,7 @@ WITH q AS MATERIALIZED (
         SELECT * FROM leasequeue_attempt a WHERE a.seq = d.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
 ), taken AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM x))
-), letters AS (
+), dead_letters AS (
     INSERT INTO leasequeue_deadletter AS l (seq, queue_id, dead_at, expires_at, deliveries, in_place, error_type, error, fingerprint)
     SELECT x.seq, x.queue_id, x.now, x.expires_at, x.deliveries, true, x.error_type, x.error, x.fingerprint FROM x
     ON CONFLICT (seq) DO UPDATE SET dead_at = excluded.dead_at, expires_at = excluded.expires_at, in_place = true,

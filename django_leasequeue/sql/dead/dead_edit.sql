@@ -1,6 +1,6 @@
--- Purpose: retry one dead letter with other data: a new job in its queue (a letter of a dead-letter topic: in the queue that
+-- Purpose: retry one dead letter with other data: a new job in its queue (a dead letter of a dead-letter topic: in the queue that
 --   it came from) takes its place and names it as its source. The old one is remembered as cancelled, with its data.
--- Parameters: project, queue (where the letter is), seq, dead_at (the death that was seen), data (JSON), now.
+-- Parameters: project, queue (where the dead letter is), seq, dead_at (the death that was seen), data (JSON), now.
 -- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_job_key, leasequeue_record_pkey, leasequeue_ready_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place.
 -- Pages: 170
@@ -53,8 +53,8 @@ WITH q AS MATERIALIZED (
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
     SELECT m.new_seq, m.target, a.at, a.delivery, a.node, a.error_type, a.message, a.traceback, a.fingerprint
-    FROM m, leasequeue_attempt a WHERE a.seq = %(seq)s::bigint ORDER BY a.id
-), letters AS (
+    FROM m, leasequeue_attempt a WHERE a.seq = %(seq)s::bigint ORDER BY a.id + 0
+), dead_letters AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), records AS (
     DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 4))

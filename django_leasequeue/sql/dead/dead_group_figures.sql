@@ -1,4 +1,4 @@
--- Purpose: of a few groups: how many letters (capped), how many in each time bucket (capped), and the newest as a sample.
+-- Purpose: of a few groups: how many dead letters (capped), how many in each time bucket (capped), and the newest as a sample.
 -- Parameters: queues (ids) and fingerprints, arrays of one length; since, until (null: any); low (where the first bucket
 --   begins), step (microseconds of a bucket), buckets (how many), cap (of a count), bucket_cap.
 -- Index: leasequeue_dead_cause (index-only where vacuum has been), at most cap + buckets * bucket_cap entries a group;
@@ -6,7 +6,7 @@
 --   (The OFFSET keeps the planner from counting a bucket once for each of the sums over it.)
 -- Pages: 20 + 0.6 a row
 -- Returns: in the order given: count (at most cap + 1), counts of the buckets (each at most bucket_cap + 1), then of the
---   newest letter: seq, name, error_type, the beginning of its error.
+--   newest dead letter: seq, name, error_type, the beginning of its error.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(since)s::timestamptz, '-infinity') AS since, COALESCE(%(until)s::timestamptz, 'infinity') AS until
 )

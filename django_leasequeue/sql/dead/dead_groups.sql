@@ -1,10 +1,10 @@
 -- Purpose: groups of dead letters (a queue and a fingerprint) with the first and the last death of each, by a loose index
---   scan: what is read grows with the groups, not with the letters.
+--   scan: what is read grows with the groups, not with the dead letters.
 -- Parameters: queues (ids), fingerprint (null: any), since, until (null: any), size (groups looked at).
 -- Index: leasequeue_dead_cause, three probes a group: each compares and orders by (fingerprint, dead_at), which no other index
 --   can, so that no planner with old statistics takes leasequeue_dead_died and reads the whole queue.
 -- Pages: 20 + 16 a row
--- Returns: queue id, fingerprint, first dead_at, last dead_at; groups without a letter in the range are left out. Last the
+-- Returns: queue id, fingerprint, first dead_at, last dead_at; groups without a dead letter in the range are left out. Last the
 --   number of groups looked at.
 WITH RECURSIVE t AS MATERIALIZED (
     SELECT COALESCE(%(since)s::timestamptz, '-infinity') AS since, COALESCE(%(until)s::timestamptz, 'infinity') AS until

@@ -1,6 +1,6 @@
 -- Purpose: numbers of dead letters of some queues in one group, the newest death first; a window at a time.
 -- Parameters: queues (ids), fingerprint, since, until (null: any), at and seq (of the last one seen; null: from the start), each
---   (letters of one queue that are read at most), size (letters in all).
+--   (dead letters of one queue that are read at most), size (dead letters in all).
 -- Index: leasequeue_dead_cause; compared and ordered as in dead_groups, for planners with old statistics.
 -- Pages: 20 + 0.8 a row
 -- Returns: seq, dead_at, whether some queue was cut at ``each``: the window then ends where the first such queue ends.

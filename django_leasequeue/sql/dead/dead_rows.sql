@@ -1,6 +1,6 @@
 -- Purpose: dead letters as lists and exports show them, in the order given.
 -- Parameters: seqs, payload (with data, meta and errors).
--- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_queue_pkey; of letters in a queue leasequeue_ready_pkey,
+-- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_queue_pkey; of dead letters in a queue leasequeue_ready_pkey,
 --   leasequeue_delayed_pkey; with payload leasequeue_attempt_job.
 -- Pages: 20 + 18 a row
 -- Returns: the columns of engine.triage.DeadRow.

@@ -1,13 +1,14 @@
 -- Purpose: dead-letter jobs to another topic: append to it with provenance, remove here, count, in one statement. In a log
---   a letter keeps its rank and its own limits for the day it goes home; in a queue it is a job like any other. Meta to which
+--   a dead letter keeps its rank and its own limits for the day it goes home; in a queue it is a job like any other. Meta to which
 --   nothing can be added (no object, or jsonb cannot hold it) is kept whole, as $meta.
 -- Parameters: queue (source id), target (topic id), seqs (at most 1,000); node and claims (the holder who released them, and its
---   tokens; null for jobs whose lease expired or that were met by a claim); keyed (a letter keeps its key, and stays here if
+--   tokens; null for jobs whose lease expired or that were met by a claim); keyed (a dead letter keeps its key, and stays here if
 --   the target has it: else it goes without one); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_claim_pkey, leasequeue_claim_deadline from the
---   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place. Waits for
+--   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place,
+--   leasequeue_largeobject_seq. Waits for
 --   the claims of a holder; what else somebody has locked is passed over.
---   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
+--   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 78 a row
 -- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); whoever waited is told.
 WITH q AS MATERIALIZED (
@@ -74,12 +75,16 @@ WITH q AS MATERIALIZED (
     RETURNING seq
 ), m AS MATERIALIZED (
     SELECT n.* FROM n WHERE n.new_seq = ANY (ARRAY(SELECT seq FROM made))
+), objects AS (
+    UPDATE leasequeue_largeobject SET
+        seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, expires_at, tag)
     SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
 ), records AS (
     INSERT INTO leasequeue_record (queue_id, seq, expires_at, tag) SELECT m.target, m.new_seq, m.until, m.tag FROM m WHERE m.log
-), letters AS (
+), dead_letters AS (
     INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, deliveries, in_place, error_type, error, fingerprint)
     SELECT m.new_seq, m.target, m.now, m.deliveries, false, m.error_type, m.error, m.fingerprint FROM m
 ), forgotten AS (

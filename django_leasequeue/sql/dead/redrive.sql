@@ -1,9 +1,10 @@
 -- Purpose: dead letters back to a live queue: in place (target = their own queue) or moved; deliveries start again at 0.
---   A letter that goes home has its old rank.
+--   A dead letter that goes home has its old rank.
 -- Parameters: project, queue (name of the dead letters' topic), target (name), seqs (at most 1,000), delays (ms, or empty); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
---   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place. A letter that somebody else has locked is passed over.
---   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all letters.)
+--   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place,
+--   leasequeue_largeobject_seq. A dead letter that somebody else has locked is passed over.
+--   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 99 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
 WITH q AS MATERIALIZED (
@@ -53,13 +54,18 @@ WITH q AS MATERIALIZED (
     UPDATE leasequeue_job SET expires_at = NULL,
         position = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE stays))
+), objects AS (
+    UPDATE leasequeue_largeobject SET
+        seq = (ARRAY(SELECT new_seq FROM m WHERE NOT stays ORDER BY seq))[
+            width_bucket(seq, ARRAY(SELECT seq FROM m WHERE NOT stays ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, tag)
     SELECT m.target, m.new_rank, 2, m.number, m.new_seq, 0, m.flags, m.now, m.max_deliveries, m.tag FROM m WHERE m.due IS NULL
 ), delayed AS (
     INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, tag)
     SELECT m.new_seq, m.target, m.due, 0, m.new_rank, m.flags, m.max_deliveries, m.tag FROM m WHERE m.due IS NOT NULL
-), letters AS (
+), dead_letters AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), records AS (
     DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 4))

@@ -79,7 +79,7 @@ WITH t AS MATERIALIZED (
     SELECT g.*, jobs.key, jobs.name, jobs.reply_to, jobs.created_at, jobs.bytes FROM g JOIN jobs ON jobs.seq = g.seq
 ), attempts AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM g))
-), letters AS (
+), dead_letters AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM g WHERE state <> 3)) AND NOT in_place
 ), high AS MATERIALIZED (
     SELECT max(seq) AS seq, min(seq) AS low, count(*) AS n, max(created_at) AS at, sum(bytes)::bigint AS bytes,

@@ -66,7 +66,7 @@ WITH t AS MATERIALIZED (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0))
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0 AND flags & 8 <> 0))
-), letters AS (
+), dead_letters AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE flags & 4 <> 0))
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)

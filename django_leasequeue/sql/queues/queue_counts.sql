@@ -8,7 +8,7 @@
 -- Pages: 20 + 0.2 a row
 -- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
 --   delayed, due ones among them, leased, over ones among them (past the deadline), claims that were read, dead in place, dead
---   letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead, records, or
+--   dead letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead, records, or
 --   nulls. Each count is at most cap + 1, but all jobs of a claim count.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

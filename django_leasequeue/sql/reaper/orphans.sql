@@ -19,7 +19,7 @@ WITH r AS MATERIALIZED (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM r))
 ), delayed AS (
     DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM d))
-), letters AS (
+), dead_letters AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM l))
 ), records AS (
     DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM o))

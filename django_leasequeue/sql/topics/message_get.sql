@@ -2,7 +2,7 @@
 -- Parameters: queue (id), seqs, now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey; for those that are not there the live claims of the queue.
 -- Pages: 20 + 6 a row
--- Returns: seq, created_at, expires_at, data, claim (null: free), age in whole seconds.
+-- Returns: seq, created_at, expires_at, data, claim (null: free), age in whole seconds, and the number as its place.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), j AS MATERIALIZED (
@@ -17,7 +17,7 @@ WITH t AS MATERIALIZED (
         AND u.seq = ANY (ARRAY(SELECT seq FROM j WHERE NOT free))
 )
 SELECT j.seq, j.created_at, CASE WHEN j.free THEN j.over_at WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, c.over_at) END,
-    j.data, CASE WHEN c.deadline >= t.now THEN c.token END, GREATEST(0, extract(epoch FROM t.now - j.created_at))::bigint
+    j.data, CASE WHEN c.deadline >= t.now THEN c.token END, GREATEST(0, extract(epoch FROM t.now - j.created_at))::bigint, j.seq
 FROM t, j LEFT JOIN c ON c.seq = j.seq
 WHERE c.seq IS NOT NULL OR (j.free AND (j.over_at IS NULL OR j.over_at > t.now))
 ORDER BY j.seq

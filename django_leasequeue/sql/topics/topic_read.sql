@@ -9,7 +9,8 @@
 --   (the highest of all these numbers); now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_topicstate_pkey, leasequeue_record_pkey; of a queue leasequeue_ready_pkey (the fresh
 --   lane from the floor on), leasequeue_ready_moved, leasequeue_delayed_due or leasequeue_delayed_pkey, leasequeue_dead_died or
---   leasequeue_deadletter_pkey, leasequeue_claim_deadline (all live claims); leasequeue_job_pkey for the page.
+--   leasequeue_deadletter_pkey, leasequeue_claim_deadline (all live claims), leasequeue_jobresult_pkey (the newest ones, where results
+--   are kept); leasequeue_job_pkey for the page.
 -- Pages: 20 + 0.8 a row
 -- Returns: on every row server, last number drawn, its mark (null: known before), oldest running transaction, place in the WAL
 --   (null: all of it is on disk), sealed number that may be told, and once the WAL is on disk; whether this commit sees to that;
@@ -44,7 +45,7 @@ WITH h AS MATERIALIZED (
             WHERE w.same AND p.mark <= w.oldest)) AS sealed
     FROM w
 ), q AS MATERIALIZED (
-    SELECT q.id, q.type, x.head_seq, x.gap_from, x.gap_to, x.gap_reason, x.gap_count, p.firm,
+    SELECT q.id, q.type, q.type = 'queue' AND q.result_ttl_ms > 0 AS keeps, x.head_seq, x.gap_from, x.gap_to, x.gap_reason, x.gap_count, p.firm,
         CASE WHEN %(autocommit)s::bool OR p.place IS NULL THEN p.sealed ELSE p.firm END AS sealed,
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, 'epoch'::timestamptz + interval '1 us' * COALESCE((
             SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
@@ -90,7 +91,9 @@ WITH h AS MATERIALIZED (
         (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_delayed z WHERE (SELECT count(*) FROM d) = 1000
             ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id),
         (SELECT max(z.seq) FROM (SELECT z.* FROM leasequeue_deadletter z WHERE (SELECT count(*) FROM x) = 1000
-            ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id AND z.in_place)) AS seq
+            ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id AND z.in_place),
+        (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_jobresult z WHERE q.keeps
+            ORDER BY z.seq DESC LIMIT 1000) z WHERE z.queue_id = q.id)) AS seq
     FROM q
 ), look AS MATERIALIZED (
     SELECT q.id AS place, 0 AS lane, o.seq, o.seq AS upto, true AS ours, %(take)s::int AS most FROM q CROSS JOIN LATERAL (

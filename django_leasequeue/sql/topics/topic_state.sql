@@ -1,14 +1,15 @@
 -- Purpose: where a topic stands: its head, its earliest record, its size, its last write.
 -- Parameters: project, topic (name), cap (entries of one place that are read at most), look (entries of all queues that are
---   read for the head where one has many delayed or dead jobs), now, autocommit.
+--   read for the head where one has many delayed or dead jobs, or keeps results), now, autocommit.
 -- Index: leasequeue_queue_name, leasequeue_topicstate_pkey, leasequeue_ready_pkey (the fresh lane from the floor on),
 --   leasequeue_ready_moved, leasequeue_delayed_due, leasequeue_dead_died, leasequeue_record_pkey, leasequeue_claim_deadline,
---   leasequeue_job_pkey, leasequeue_floor_place; leasequeue_event_seqs when the newest job is gone.
+--   leasequeue_job_pkey, leasequeue_floor_place; leasequeue_jobresult_pkey where results are kept; leasequeue_event_seqs when
+--   the newest job is gone.
 -- Pages: 20 + 0.2 a row
 -- Returns: id, whether records past their TTL are still there (remove them first), head, earliest (null: empty), time of the
 --   last write, records that were read, their bytes. A reader may begin behind the head: what it is told is on disk.
 WITH q AS MATERIALIZED (
-    SELECT q.id, s.head_seq, s.last_write_at, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT q.id, q.result_ttl_ms > 0 AS keeps, s.head_seq, s.last_write_at, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
     FROM leasequeue_queue q LEFT JOIN leasequeue_topicstate s ON s.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
 ), k AS MATERIALIZED (
@@ -55,7 +56,10 @@ WITH q AS MATERIALIZED (
         (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_delayed z ORDER BY z.seq DESC LIMIT %(look)s::int) z
             WHERE z.queue_id = q.id),
         (SELECT max(z.seq) FROM (SELECT z.* FROM leasequeue_deadletter z ORDER BY z.seq DESC LIMIT %(look)s::int) z
-            WHERE z.queue_id = q.id AND z.in_place)) AS seq
+            WHERE z.queue_id = q.id AND z.in_place),
+        -- An ack that keeps the result notes no head: the reaper does (heads.sql), of what has ended since then see here.
+        (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_jobresult z WHERE q.keeps
+            ORDER BY z.seq DESC LIMIT %(look)s::int) z WHERE z.queue_id = q.id)) AS seq
     FROM q
 )
 SELECT head.id,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 from django_leasequeue.queue.buffered import BufferedQueue
-from django_leasequeue.queue.job import Job
+from django_leasequeue.queue.job import ClaimedJob
 from django_leasequeue.queue.queue import Queue
 
 from ..bench import Bench, Measurement, close_connections
@@ -85,6 +85,6 @@ async def _buffered_rounds(handle: Queue, jobs: int) -> Sample:
 
 async def _round(queue: Queue | BufferedQueue, number: int) -> None:
     await queue.aenqueue({"args": [number]}, key=str(uuid4()))
-    found: list[Job] = await queue.aclaim()
+    found: list[ClaimedJob] = await queue.aclaim()
     for job in found:
         await queue.aack(job)

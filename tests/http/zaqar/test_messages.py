@@ -5,7 +5,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.http.zaqar.ids import seal, unseal
+from django_leasequeue.http.zaqar.ids import decode_id, encode_id
 
 from .conftest import Zaqar
 
@@ -17,25 +17,25 @@ def bodies(answer: object) -> list[object]:
 class TestIds:
     @pytest.mark.parametrize("number", [0, 1, 2**31, 2**63 - 1])
     def test_round_trip(self, number: int) -> None:
-        assert unseal("message", 7, seal("message", 7, number)) == number
+        assert decode_id("message", 7, encode_id("message", 7, number)) == number
 
     def test_reveals_nothing_and_fits_only_its_place(self) -> None:
-        one, two = seal("message", 7, 1), seal("message", 7, 2)
+        one, two = encode_id("message", 7, 1), encode_id("message", 7, 2)
         assert len(one) == 24
         assert one[:8] != two[:8]
-        assert unseal("claim", 7, one) is None
-        assert unseal("message", 8, one) is None
-        assert unseal("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
+        assert decode_id("claim", 7, one) is None
+        assert decode_id("message", 8, one) is None
+        assert decode_id("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
 
     @pytest.mark.parametrize("text", ["", "x", "z" * 24, "é" * 24, "1" * 24, "-" + "1" * 23])
     def test_malformed(self, text: str) -> None:
-        assert unseal("message", 7, text) is None
+        assert decode_id("message", 7, text) is None
 
     def test_an_old_secret_key_still_counts(self, settings: object) -> None:
-        old = seal("message", 7, 42)
+        old = encode_id("message", 7, 42)
         settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]  # type: ignore[attr-defined]
         settings.SECRET_KEY = "new"  # type: ignore[attr-defined]
-        assert unseal("message", 7, old) == 42
+        assert decode_id("message", 7, old) == 42
 
 
 class TestPost:

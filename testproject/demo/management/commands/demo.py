@@ -80,7 +80,15 @@ class Command(BaseCommand):
             raise CommandError(f"{error} Name another one: make demo DEMO_PATH=directory") from error
         if not sources:
             raise CommandError(f"There is no Python file below {options['path']}. Name another one with DEMO_PATH=.")
+        end = "it ends." if options["exit"] else "it serves the admin until Ctrl-C."
+        self.stdout.write(
+            f"This demo enqueues a job for each of {len(sources):,} Python files, runs them in a worker with"
+            f" {options['processes']} processes,\nand shows what came of them. A file that cannot be parsed becomes a"
+            f" dead letter. Then {end}\n"
+        )
+        began = time.perf_counter()
         call_command("migrate", verbosity=0)
+        self.stdout.write(f"The tables are there ({time.perf_counter() - began:.1f} s).")
         queue = prepare()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler)

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 import psycopg
 from django.db import InterfaceError, OperationalError
 
-from .exceptions import StorageError
+from ..exceptions import StorageError
 
 #: Seconds between attempts to reach the database again: doubled from, up to, and spread by a random half. Short enough
 #: that everybody is back within two seconds of the server.
@@ -36,7 +36,7 @@ def psycopg_error(error: BaseException) -> psycopg.Error | None:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether an error is one of the connection or the moment, not of what was asked."""
+    """Return whether an error is one of the connection or the moment, not of what was asked."""
     found = psycopg_error(error)
     if found is None:
         return isinstance(error, OperationalError | InterfaceError | StorageError)
@@ -47,14 +47,14 @@ def passes(error: BaseException) -> bool:
 
 
 def lost(error: BaseException) -> bool:
-    """Whether the connection is gone, or there was none."""
+    """Return whether the connection is gone, or there was none."""
     found = psycopg_error(error)
     state = "" if found is None else found.sqlstate or ""
     return passes(error) and (not state or state.startswith(("08", "57P")))
 
 
 def read_only(error: BaseException) -> bool:
-    """Whether the server takes no writes now: it is the old one of a failover, or the new one before its promotion."""
+    """Return whether the server takes no writes now: the old one of a failover, or the new one before its promotion."""
     found = psycopg_error(error)
     return found is not None and found.sqlstate == _READ_ONLY
 

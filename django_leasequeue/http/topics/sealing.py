@@ -18,7 +18,7 @@ logger = logging.getLogger("django_leasequeue.http")
 FIRST_LOOK, LAST_LOOK = 0.002, 0.25
 
 
-class Settler:
+class SealWatcher:
     """Watches the sealed number of one database while readers wait for it."""
 
     def __init__(self, runner: Runner) -> None:
@@ -63,13 +63,13 @@ class Settler:
             self._waiting.clear()
 
 
-_settlers: process.PerLoop[dict[tuple[str, bool], Settler]] = process.PerLoop(dict)
+_watchers: process.PerLoop[dict[tuple[str, bool], SealWatcher]] = process.PerLoop(dict)
 
 
-def settler(runner: Runner) -> Settler:
-    """Return this loop's settler of the runner's database."""
-    found = _settlers.get()
+def seal_watcher(runner: Runner) -> SealWatcher:
+    """Return this loop's watcher of the runner's database."""
+    found = _watchers.get()
     place = (runner.using, runner.threaded)
     if place not in found:
-        found[place] = Settler(runner)
+        found[place] = SealWatcher(runner)
     return found[place]

@@ -17,7 +17,7 @@ from django_leasequeue.engine.topics.topics import look
 from django_leasequeue.http.running import Runner
 from django_leasequeue.http.streaming import finish_background
 from django_leasequeue.http.topics import coalescing, watching
-from django_leasequeue.http.topics.settling import Settler
+from django_leasequeue.http.topics.sealing import SealWatcher
 from tests.engine.helpers import make
 
 
@@ -70,13 +70,13 @@ async def one_line(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, A
 
 async def test_a_seal_whose_backend_dies(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> None:
     runner = Doomed()
-    settler = Settler(runner)
-    waiting = settler.when(10**15)
+    watcher = SealWatcher(runner)
+    waiting = watcher.when(10**15)
     await asyncio.wait_for(waiting, 60)  # whoever waits looks again
     assert "Looking for sealed numbers ended" in await one_line(caplog, unhandled)
     # The next reader begins it anew.
     runner.left = -1
-    await asyncio.wait_for(settler.when(0), 60)
+    await asyncio.wait_for(watcher.when(0), 60)
 
 
 async def test_a_cohort_that_cannot_be_left(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> None:

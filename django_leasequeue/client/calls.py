@@ -1,0 +1,210 @@
+"""The calls of both clients: each asks the server for something, without IO of its own; see ``steps``."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from ..twins import sync
+from .messages import ClientJob, Page, Record, Settled, Written, moment
+from .steps import Plan, Request, T
+
+
+def address(topic: str, end: str = "") -> str:
+    """Return the path of a topic, or of something below it."""
+    return f"topics/{quote(topic, safe='')}{end}"
+
+
+class Calls(ABC):
+    """The calls as methods for threads; ``AsyncClient`` has their twins."""
+
+    @abstractmethod
+    def _run(self, steps: Plan[T], /) -> T: ...
+
+    @sync
+    def put_topic(self, /, topic: str, **config: Any) -> Plan[dict[str, Any]]:
+        """Make a topic, or replace its configuration.
+
+        Args:
+            topic: its name.
+            config: ``type="queue"``, ``lease_ms=``, ``max_deliveries=``, ``dead_letter=`` and so on. What is left out
+                has its default.
+
+        Returns:
+            Its configuration, every field of it.
+        """
+        answer, _ = yield Request("PUT", address(topic), config)
+        found: dict[str, Any] = answer["config"]
+        return found
+
+    @sync
+    def get_topic(self, topic: str) -> Plan[dict[str, Any]]:
+        """Return a topic: ``type``, ``head_seq``, ``count``, ``config``, and ``queue`` with the counters."""
+        answer, _ = yield Request("GET", address(topic))
+        return answer
+
+    @sync
+    def list_topics(self, prefix: str = "") -> Plan[list[str]]:
+        """Return the names of all topics that begin with ``prefix`` and that the key may see."""
+        names: list[str] = []
+        query = {"prefix": prefix, "page_size": "1000"}
+        while True:
+            answer, _ = yield Request("GET", "topics", query=query)
+            names += [item["topic"] for item in answer["topics"]]
+            cursor = answer.get("next_cursor")
+            if cursor is None:
+                return names
+            query = {**query, "cursor": cursor}
+
+    @sync
+    def delete_topic(self, topic: str, *, if_empty: bool = False) -> Plan[bool]:
+        """Delete a topic and everything in it; return whether it was there.
+
+        Args:
+            topic: its name.
+            if_empty: refuse if it has records (``TopicConflict``).
+        """
+        answer, sent = yield Request("DELETE", address(topic), query={"if_empty": "true"} if if_empty else {})
+        return bool(answer["deleted"]) or sent > 1
+
+    @sync
+    def produce(
+        self,
+        topic: str,
+        records: Iterable[Record | Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        create: bool = True,
+        config: Mapping[str, Any] | None = None,
+    ) -> Plan[Written]:
+        """Append records, all or none.
+
+        Sent again after a failure, they are appended once: every write has an idempotency key, which counts for the
+        topic's ``idempotency_window_ms`` (two minutes by default).
+
+        Args:
+            topic: its name.
+            records: 1 to 10,000 of them, or objects with ``data``, ``tag``, ``meta``, ``node``.
+            idempotency_key: your own, so that a program that was started again does not write twice; at most 256 bytes.
+            create: whether the first write makes the topic, as ``config`` says (a log, if that says nothing).
+            config: as for ``put_topic``.
+        """
+        body: dict[str, Any] = {
+            "records": [record.body() if isinstance(record, Record) else dict(record) for record in records],
+            "create": create,
+            "idempotency_key": idempotency_key or uuid.uuid4().hex,
+        }
+        if config is not None:
+            body["config"] = dict(config)
+        answer, _ = yield Request("POST", address(topic), body)
+        return Written.of(answer)
+
+    @sync
+    def claim(self, topic: str, node: str, max: int = 1, *, lease_ms: int | None = None) -> Plan[list[ClientJob]]:
+        """Lease jobs to a node. Fewer than ``max``, or none, is no error: the queue is (nearly) empty.
+
+        Args:
+            topic: a queue.
+            node: the worker's name, 1 to 128 bytes.
+            max: how many jobs at most, up to 1,000.
+            lease_ms: the length of the leases; by default the topic's.
+        """
+        return claim_jobs(topic, node, max, lease_ms)
+
+    @sync
+    def ack(self, topic: str, node: str, jobs: Sequence[ClientJob | int]) -> Plan[Settled]:
+        """Complete jobs: they are deleted.
+
+        Args:
+            topic: the queue.
+            node: who holds them.
+            jobs: at most 1,000, as a claim gave them; seqs alone are not protected against leases that were lost and
+                taken again by the same node.
+        """
+        return (yield from _settle(topic, "/ack", "acked", node, jobs))
+
+    @sync
+    def nack(self, topic: str, node: str, jobs: Sequence[ClientJob | int], *, delay_ms: int = 0) -> Plan[Settled]:
+        """Give jobs back, to be delivered again after ``delay_ms`` at the earliest; see ``ack``."""
+        return (yield from _settle(topic, "/nack", "nacked", node, jobs, delay_ms=delay_ms))
+
+    @sync
+    def extend(self, topic: str, node: str, jobs: Sequence[ClientJob | int], lease_ms: int) -> Plan[Settled]:
+        """Set the end of the leases to now + ``lease_ms``; see ``ack``.
+
+        Jobs that are not held any more become ``lost``.
+        """
+        return (yield from _settle(topic, "/extend", "extended", node, jobs, lease_ms=lease_ms))
+
+    @sync
+    def read(
+        self, topic: str, from_seq: int = 0, *, limit: int = 256, skip_nodes: Sequence[str] = (), wait_ms: int = 0
+    ) -> Plan[Page]:
+        """Read records without leasing them.
+
+        Args:
+            topic: a log or a queue.
+            from_seq: exclusive; ``next_from_seq`` of the page before.
+            limit: how many at most, up to 1,000.
+            skip_nodes: leave out what these producers wrote.
+            wait_ms: wait so long for a record, up to 30,000.
+        """
+        body: dict[str, Any] = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "include_tags": True}
+        if skip_nodes:
+            body["node"] = list(skip_nodes)
+        answer, _ = yield Request("POST", address(topic, "/diff"), body, wait=wait_ms / 1000)
+        return Page.of(answer)
+
+    @sync
+    def delete_records(self, topic: str, *, before_seq: int | None = None, match: str | None = None) -> Plan[int]:
+        """Delete records, leased jobs too; return how many.
+
+        Args:
+            topic: its name.
+            before_seq: only records with a lower number.
+            match: only this tag, or with a ``*`` at its end tags that begin so. One of the two is needed.
+        """
+        body = {name: value for name, value in {"before_seq": before_seq, "match": match}.items() if value is not None}
+        answer, _ = yield Request("POST", address(topic, "/delete"), body)
+        return int(answer["deleted"])
+
+
+def claim_jobs(topic: str, node: str, max: int, lease_ms: int | None) -> Plan[list[ClientJob]]:
+    """Lease jobs to a node; see ``Calls.claim``."""
+    body: dict[str, Any] = {"node": node, "max": max}
+    if lease_ms is not None:
+        body["lease_ms"] = lease_ms
+    answer, _ = yield Request("POST", address(topic, "/claim"), body)
+    return [ClientJob.of(topic, item) for item in answer["claimed"]]
+
+
+def _settle(
+    topic: str, end: str, word: str, node: str, jobs: Sequence[ClientJob | int], **options: int
+) -> Plan[Settled]:
+    if not jobs:
+        return Settled(0, [])
+    body: dict[str, Any] = {
+        "node": node,
+        "seqs": [job.seq if isinstance(job, ClientJob) else job for job in jobs],
+        **options,
+    }
+    tokens = [job.lease_id for job in jobs if isinstance(job, ClientJob)]
+    if len(tokens) == len(jobs):
+        body["lease_ids"] = tokens
+    answer, sent = yield Request("POST", address(topic, end), body)
+    deadlines = {int(seq): moment(at) for seq, at in answer.get("deadlines", {}).items()}
+    if word == "extended":
+        _note(jobs, deadlines)
+    return Settled(answer[word], answer["skipped"], sent > 1, deadlines)
+
+
+def _note(jobs: Sequence[ClientJob | int], deadlines: Mapping[int, Any]) -> None:
+    for job in jobs:
+        if isinstance(job, ClientJob):
+            if job.seq in deadlines:
+                job.deadline = deadlines[job.seq]
+            else:
+                job.lose()

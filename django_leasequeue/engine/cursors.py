@@ -1,0 +1,46 @@
+"""Cursors of listings: where the next page begins, as one word that means nothing to whoever carries it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+from ..exceptions import InvalidOption
+from . import codec
+from .limits import MAX_SEQ
+
+
+def encode_cursor(*values: int | str) -> str:
+    """Return the cursor of these values."""
+    return base64.urlsafe_b64encode(codec.dumps(list(values)).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> list[Any] | None:
+    """Return the values of a cursor, ``None`` for none.
+
+    Args:
+        cursor: as ``encode_cursor`` made it; ``None`` for the first page.
+        kinds: the type of each value.
+
+    Raises:
+        InvalidOption: it is not a cursor that such a listing gave.
+    """
+    if cursor is None:
+        return None
+    try:
+        values = codec.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise _refused(cursor) from error
+    if (
+        not isinstance(values, list)
+        or [type(value) for value in values] != list(kinds)
+        or any(isinstance(value, int) and not 0 <= value <= MAX_SEQ for value in values)
+    ):
+        raise _refused(cursor)
+    return values
+
+
+def _refused(cursor: str) -> InvalidOption:
+    return InvalidOption(f"the cursor {cursor[:80]!r} is not one that a listing gave; leave it out for the first page.")

@@ -1,0 +1,47 @@
+"""The view of figures for Prometheus."""
+
+from __future__ import annotations
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from ... import conf
+from ...metrics import load_extra
+from ...metrics.figures import look
+from ...metrics.memory import last_look
+from ...metrics.prometheus import exposition, families
+from ..access import PROJECTS, READ
+from ..errors import ApiError
+from ..views import ApiView
+
+
+class MetricsView(ApiView):
+    """Figures of the queues that a key may see.
+
+    It needs the scope ``read``. A key sees the queues of its project, with the scope ``projects`` those of all.
+    """
+
+    http_method_names = ["get", "head"]
+    required_scopes = {"GET": frozenset({READ})}
+    #: It answers no JSON: it is not in the OpenAPI document.
+    schema = None  # type: ignore[assignment]  # as DRF's documentation says
+
+    async def get(self, request: Request) -> HttpResponse:
+        """Answer with the figures, as text or OpenMetrics.
+
+        Raises:
+            ApiError: the key has prefixes, or prometheus-client is not installed.
+        """
+        try:
+            load_extra("prometheus_client", "prometheus")
+        except ImproperlyConfigured as error:
+            raise ApiError(501, "not_installed", str(error)) from error
+        access, project = self.access, self.project
+        if access.prefixes:
+            raise ApiError(403, "forbidden", "A key with prefixes may not read the metrics: ask for one without.")
+        memory = last_look(self.runner.using)
+        found = memory.recall() or memory.keep(await self.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
+        sees = None if PROJECTS in access.scopes else lambda of, _: of == project
+        body, content_type = exposition(families(found, sees), request.META.get("HTTP_ACCEPT", ""))
+        return HttpResponse(body, content_type=content_type, headers={"Content-Length": str(len(body))})

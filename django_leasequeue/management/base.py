@@ -1,0 +1,46 @@
+"""The base of the commands: mistakes of the installation are told in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
+from django.db import Error as DjangoError
+
+from django_leasequeue import conf
+from django_leasequeue.engine import pool
+from django_leasequeue.engine.advice import advice
+from django_leasequeue.exceptions import StorageError
+
+
+class LeaseQueueCommand(BaseCommand):
+    """A command that needs the tables."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            return super().execute(*args, **options)
+        except (DjangoError, psycopg.Error, StorageError) as error:
+            told = advice(error)
+            if told is None:
+                raise
+            raise CommandError(told) from error
+
+
+def require_tables(alias: str | None) -> None:
+    """Refuse to start without the tables. A database that is away is none of this function's business.
+
+    Args:
+        alias: of the database; by default the one that holds the queues.
+
+    Raises:
+        CommandError: the tables are not there.
+    """
+    try:
+        with pool.connect(alias or conf.settings.DATABASE, patience=conf.settings.STATEMENT_TIMEOUT or None) as own:
+            own.execute("SELECT FROM leasequeue_queue LIMIT 0")
+    except (psycopg.Error, DatabaseError) as error:
+        told = advice(error)
+        if told is not None:
+            raise CommandError(told) from error

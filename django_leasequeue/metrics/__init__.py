@@ -1,0 +1,29 @@
+"""Figures for monitoring: Prometheus (extra ``prometheus``) and OpenTelemetry (extra ``otel``).
+
+Nothing of either library is imported before somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def load_extra(module: str, extra: str) -> ModuleType:
+    """Import a module of an optional library.
+
+    Args:
+        module: its dotted path.
+        extra: the extra of this package that installs it.
+
+    Raises:
+        ImproperlyConfigured: it is not installed; the message says what to install.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImproperlyConfigured(
+            f"{error.name} is not installed: pip install 'django-leasequeue[{extra}]'."
+        ) from error

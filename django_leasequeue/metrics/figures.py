@@ -1,0 +1,150 @@
+"""The figures of a database for monitoring, and the one look that reads them: short, bounded statements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ..engine import Counts, arrays
+from ..engine.limits import WORKER_LEASE
+from ..engine.operation import BEGIN, Steps, operation
+from ..engine.queues.stats import counts_by_id
+from ..reaper.leader import LOCK
+
+#: Upper ends of the histograms, in milliseconds.
+BOUNDS = (10, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
+#: Jobs of a queue and a state that are counted for one look; beyond it the newest sample tells.
+COUNTED = 1_000
+#: Workers that are looked at.
+WORKERS = 1_000
+
+
+class Histogram(NamedTuple):
+    """Times of many jobs: how many lie in each of the ranges that ``BOUNDS`` separates, and their sum in ms."""
+
+    places: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
+    total_ms: int = 0
+
+    def add(self, place: int, count: int, milliseconds: int) -> Histogram:
+        """Return the histogram with so many more in one of its ranges."""
+        places = list(self.places)
+        places[place] += count
+        return Histogram(tuple(places), self.total_ms + milliseconds)
+
+
+class LogCounts(NamedTuple):
+    """The events of the lease log since a full hour: (queue id, event) -> jobs, and times by queue id.
+
+    ``snapshot`` is the picture of the database that was counted: the next count takes what that one did not show.
+    """
+
+    since: datetime
+    snapshot: str
+    events: Mapping[tuple[int, str], int]
+    waits: Mapping[int, Histogram]
+    runs: Mapping[int, Histogram]
+
+
+class Ages(NamedTuple):
+    """The lags of one queue, in seconds; ``None`` where there is nothing that lags.
+
+    ``ready`` is the age of the oldest ready job since it became ready, ``overdue`` that of the oldest lease that is
+    over and that nobody has ended yet, ``floor`` the time since the queue's floors were raised last.
+    """
+
+    ready: float | None = None
+    overdue: float | None = None
+    floor: float | None = None
+
+
+class Rest(NamedTuple):
+    """The sums of the newest samples of the queues that are not shown one by one."""
+
+    queues: int
+    ready: int
+    delayed: int
+    in_flight: int
+    dead: int
+    records: int
+    dead_lettered: int
+
+
+class Look(NamedTuple):
+    """One look at a database.
+
+    ``workers`` counts them by state (``gone``: the lease of its row is over); ``horizon`` is the age in seconds of the
+    oldest transaction that keeps PostgreSQL from cleaning up, 0 if there is none.
+    """
+
+    queues: Sequence[Counts]
+    ages: Mapping[int, Ages]
+    rest: Rest
+    log: LogCounts
+    workers: Mapping[str, int]
+    leader: bool
+    horizon: float
+
+
+@operation
+def look(before: LogCounts | None, most_queues: int) -> Steps[Look]:
+    """Read the figures of a database.
+
+    Args:
+        before: the ``log`` of the last look of this process: only what came since is read; ``None`` for all since the
+            full hour.
+        most_queues: queues that get figures of their own, the oldest first; the others are summed up.
+    """
+    found = yield "queue_page", {"after": 0, "size": most_queues}
+    ids = [queue_id for queue_id, *_ in found]
+    counts = (yield from counts_by_id(ids, cap=COUNTED).steps()) if ids else {}
+    rows = (yield "queue_ages", {"queues": arrays.integers(ids)}) if ids else []
+    ages = {queue_id: Ages(*figures) for queue_id, *figures in rows}
+    ((*rest,),) = yield "queue_rest", {"after": ids[-1] if len(ids) == most_queues else 2**62}
+    workers = yield "worker_list", {"size": WORKERS, "lease": WORKER_LEASE}
+    leaders = yield "reaper_leader", LOCK
+    ((_, horizon, *_),) = yield "server_status", {}
+    log = yield from _count_log(before)
+    return Look(
+        [counts[queue_id] for queue_id in ids if queue_id in counts],
+        ages,
+        Rest(*rest),
+        log,
+        Counter(state for _, state, *_ in workers),
+        bool(leaders),
+        max(horizon or 0.0, 0.0),
+    )
+
+
+def _count_log(before: LogCounts | None) -> Steps[LogCounts]:
+    """Count what the log has beyond an earlier count. In a transaction: the planner is to use the log's indexes."""
+    yield BEGIN, {}
+    ((seqscan, bitmapscan, jit, *_),) = yield "admin/plans", {"seqscan": "off", "bitmapscan": "on", "jit": "off"}
+    rows = yield (
+        "log_counts",
+        {
+            "since": None if before is None else before.since,
+            "snapshot": None if before is None else before.snapshot,
+            "bounds": arrays.integers(bound + 1 for bound in BOUNDS),
+        },
+    )
+    yield "admin/plans", {"seqscan": seqscan, "bitmapscan": bitmapscan, "jit": jit}
+    return _merged(before, rows)
+
+
+def _merged(before: LogCounts | None, rows: Sequence[Sequence[Any]]) -> LogCounts:
+    since, snapshot, goes_on, *_ = rows[0]
+    base = before if goes_on else None
+    events = Counter(base.events if base else {})
+    times: dict[str, dict[int, Histogram]] = {
+        "wait": dict(base.waits if base else {}),
+        "run": dict(base.runs if base else {}),
+    }
+    for _, _, _, queue_id, word, place, count, milliseconds in rows:
+        if word in times:
+            known = times[word].get(queue_id, Histogram())
+            times[word][queue_id] = known.add(place, count, milliseconds)
+        elif word is not None:
+            events[queue_id, word] += count
+    return LogCounts(since, snapshot, events, times["wait"], times["run"])

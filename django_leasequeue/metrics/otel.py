@@ -1,0 +1,198 @@
+"""Traces and figures for OpenTelemetry (extra ``otel``), by its semantic conventions for messaging.
+
+``LEASEQUEUE["METRICS"] = {"OPENTELEMETRY": True}`` switches them on. The SDK that the project sets up says where they
+go: without one its API does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from ..engine import Failure, LeasedJob, tracing
+from . import load_extra
+
+SYSTEM = "django_leasequeue"
+
+_Attributes = dict[str, str | int]
+
+
+def instrument() -> None:
+    """Trace and measure what this process enqueues and runs from now on.
+
+    Raises:
+        ImproperlyConfigured: opentelemetry-api is not installed.
+    """
+    load_extra("opentelemetry.trace", "otel")
+    load_extra("opentelemetry.metrics", "otel")
+    telemetry = Telemetry()
+    tracing.begin = telemetry.begin
+    tracing.wrap = lambda handler, project: TracedHandler(handler, project, telemetry)
+
+
+def uninstrument() -> None:
+    """Trace and measure nothing any more."""
+    tracing.begin = tracing.wrap = None
+
+
+def _about(project: str, queue: str, operation: str, kind: str) -> _Attributes:
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": f"{project}/{queue}" if project else queue,
+    }
+
+
+def _labels(about: _Attributes, error: BaseException | None) -> _Attributes:
+    """Return the attributes of a figure: few values each."""
+    kept = {name: value for name, value in about.items() if name != "messaging.operation.type"}
+    return kept if error is None else {**kept, "error.type": _type(error)}
+
+
+def _type(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+class Telemetry:
+    """The tracer and the instruments of this process."""
+
+    def __init__(self) -> None:
+        from opentelemetry import metrics, trace
+
+        from .. import __version__
+
+        self.tracer = trace.get_tracer(SYSTEM, __version__)
+        meter = metrics.get_meter(SYSTEM, __version__)
+        self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs that were enqueued.")
+        self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs that were run.")
+        self.sending = meter.create_histogram("messaging.client.operation.duration", "s", "Time of calls that enqueue.")
+        self.processing = meter.create_histogram("messaging.process.duration", "s", "Time that handlers ran.")
+
+    def begin(self, project: str, queue: str, count: int) -> _Sending:
+        """Begin the span of a call that enqueues."""
+        return _Sending(self, project, queue, count)
+
+    @contextmanager
+    def running(self, job: LeasedJob, project: str) -> Iterator[None]:
+        """Make the span of a run the current one for the length of the block; it is linked to what enqueued the job."""
+        from opentelemetry import trace
+
+        about = _about(project, job.queue, "process", "process")
+        more: _Attributes = {
+            "messaging.message.id": job.key or str(job.seq),
+            "leasequeue.job.seq": job.seq,
+            "leasequeue.job.delivery": job.deliveries,
+            **({} if job.name is None else {"leasequeue.job.name": job.name}),
+        }
+        context = _context_of(job)
+        link = trace.get_current_span(context).get_span_context() if context is not None else None
+        error: BaseException | None = None
+        began = time.monotonic()
+        try:
+            with self.tracer.start_as_current_span(
+                f"process {job.queue}",
+                context=context,
+                kind=trace.SpanKind.CONSUMER,
+                attributes={**about, **more},
+                links=[] if link is None or not link.is_valid else [trace.Link(link)],
+            ) as span:
+                try:
+                    yield
+                except BaseException as raised:
+                    error = raised
+                    span.set_attribute("error.type", _type(raised))
+                    raise
+        finally:
+            labels = _labels(about, error)
+            self.consumed.add(1, labels)
+            self.processing.record(time.monotonic() - began, labels)
+
+
+class _Sending:
+    """The span of a call that enqueues."""
+
+    def __init__(self, telemetry: Telemetry, project: str, queue: str, count: int) -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._telemetry = telemetry
+        self._count = count
+        self._about = _about(project, queue, "enqueue", "send")
+        batch: _Attributes = {"messaging.batch.message_count": count} if count > 1 else {}
+        self._span = telemetry.tracer.start_span(
+            f"enqueue {queue}", kind=trace.SpanKind.PRODUCER, attributes={**self._about, **batch}
+        )
+        self._began = time.monotonic()
+        self.context: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(self.context, trace.set_span_in_context(self._span))
+
+    def end(self, error: BaseException | None) -> None:
+        """End the span."""
+        from opentelemetry.trace import Status, StatusCode
+
+        labels = _labels(self._about, error)
+        if error is None:
+            self._telemetry.sent.add(self._count, labels)
+        else:
+            self._span.set_attribute("error.type", _type(error))
+            self._span.record_exception(error)
+            self._span.set_status(Status(StatusCode.ERROR, str(error)))
+        self._telemetry.sending.record(time.monotonic() - self._began, labels)
+        self._span.end()
+
+
+def _context_of(job: LeasedJob) -> Any:
+    """Return the context that a job carries; ``None`` if it carries none."""
+    if job.meta_json is None or tracing.META not in job.meta_json:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier = job.meta.get(tracing.META) if isinstance(job.meta, dict) else None
+    return TraceContextTextMapPropagator().extract(carrier) if isinstance(carrier, dict) else None
+
+
+class TracedHandler:
+    """A worker's handler whose runs are spans.
+
+    Args:
+        handler: the handler.
+        project: the tenant whose jobs it runs.
+        telemetry: the tracer and the instruments.
+    """
+
+    def __init__(self, handler: Any, project: str, telemetry: Telemetry) -> None:
+        self._handler = handler
+        self._telemetry = telemetry
+        self.is_async = handler.is_async
+        self.timeout = handler.timeout
+        self.failed = handler.failed
+        self._project = project
+
+    def run(self, job: LeasedJob, control: Any) -> str | None:
+        """Run a job in a span."""
+        with self._telemetry.running(job, self._project):
+            result: str | None = self._handler.run(job, control)
+            return result
+
+    async def arun(self, job: LeasedJob, control: Any) -> str | None:
+        """Run a job in a span."""
+        with self._telemetry.running(job, self._project):
+            result: str | None = await self._handler.arun(job, control)
+            return result
+
+    def settled(
+        self,
+        job: LeasedJob,
+        ending: Any,
+        *,
+        result_json: str | None = None,
+        failure: Failure | None = None,
+        available_at: datetime | None = None,
+    ) -> None:
+        """Pass on what the database has accepted."""
+        self._handler.settled(job, ending, result_json=result_json, failure=failure, available_at=available_at)

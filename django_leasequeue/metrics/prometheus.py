@@ -1,0 +1,229 @@
+"""The figures of a database for Prometheus (extra ``prometheus``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import conf
+from ..engine import Counts
+from ..engine.pool import usage
+from . import load_extra
+from .figures import BOUNDS, Histogram, LogCounts, Look
+from .memory import look_at
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from prometheus_client.core import GaugeMetricFamily
+
+#: The label of the queues that are summed up: no queue can be named so.
+OTHER = ("", "(other)")
+#: Events of the lease log that are counted.
+EVENTS = (
+    *("enqueued", "claimed", "completed", "failed", "retried", "returned"),
+    *("expired", "dead_lettered", "redriven", "cancelled"),
+)
+#: States of the rows of workers.
+STATES = ("running", "draining", "gone")
+
+#: (project, queue) -> whether it is shown.
+Sees = Callable[[str, str], bool]
+Place = tuple[str, str]
+
+
+class _Family(NamedTuple):
+    """The name of a family of figures, what it says, and its labels beside those of the queue."""
+
+    name: str
+    text: str
+    more: tuple[str, ...] = ()
+
+
+_JOBS = _Family("leasequeue_jobs", "Jobs of a queue by state; from 1,000 on as of the newest sample.", ("state",))
+_READY = _Family("leasequeue_oldest_ready_age_seconds", "Time since the oldest ready job became ready.")
+_OVERDUE = _Family("leasequeue_oldest_overdue_lease_age_seconds", "Time since the end of a lease that nobody ended.")
+_FLOOR = _Family("leasequeue_floor_age_seconds", "Time since the floors of a queue were raised last.")
+_PAUSED = _Family("leasequeue_queue_paused", "1 while a queue is paused.")
+
+
+class QueueCollector:
+    """A collector of ``prometheus_client`` with the figures of a database.
+
+    Register it to have them on a page of your own: ``prometheus_client.REGISTRY.register(QueueCollector())``. It reads
+    them on Django's connection of the thread that collects, at most every ``CACHE_SECONDS``.
+
+    Args:
+        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
+
+    Raises:
+        ImproperlyConfigured: prometheus-client is not installed.
+    """
+
+    def __init__(self, using: str | None = None) -> None:
+        load_extra("prometheus_client", "prometheus")
+        self._using = using
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: registering the collector is not to read the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of figures."""
+        yield from families(look_at(self._using or conf.settings.DATABASE))
+
+
+def families(look: Look, sees: Sees | None = None) -> Iterator[Metric]:
+    """Yield the families of figures of one look.
+
+    Args:
+        look: the look.
+        sees: which queues are shown; ``None``: all, and the sum of those that have no figures of their own.
+    """
+    shown = [counts for counts in look.queues if sees is None or sees(counts.project, counts.queue)]
+    yield from _queues(look, shown, whole=sees is None)
+    yield from _log(look.log, shown, whole=sees is None)
+    yield from _database(look)
+    yield from pools()
+
+
+def _gauge(family: _Family) -> GaugeMetricFamily:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(family.name, family.text, labels=["project", "queue", *family.more])
+
+
+def _queues(look: Look, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    jobs, ready, overdue, floor, paused = map(_gauge, (_JOBS, _READY, _OVERDUE, _FLOOR, _PAUSED))
+    letters = CounterMetricFamily(
+        "leasequeue_dead_lettered", "Jobs of a queue that have become dead letters.", labels=["project", "queue"]
+    )
+    for counts in shown:
+        place = (counts.project, counts.queue)
+        _add_states(jobs, place, counts)
+        letters.add_metric(place, counts.dead_lettered)
+        paused.add_metric(place, counts.paused_at is not None)
+        ages = look.ages.get(counts.queue_id)
+        for family, age in zip((ready, overdue, floor), ages or (), strict=False):
+            if age is not None:
+                family.add_metric(place, age)
+    if whole and look.rest.queues:
+        _add_states(jobs, OTHER, look.rest)
+        letters.add_metric(OTHER, look.rest.dead_lettered)
+    yield from (jobs, ready, overdue, floor, paused, letters)
+
+
+def _add_states(family: GaugeMetricFamily, place: Place, counts: Counts | object) -> None:
+    for state, name in (
+        *(("ready", "ready"), ("delayed", "delayed"), ("leased", "in_flight")),
+        *(("dead", "dead"), ("record", "records")),
+    ):
+        family.add_metric((*place, state), getattr(counts, name))
+
+
+def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+    places: dict[int, Place] = {counts.queue_id: (counts.project, counts.queue) for counts in shown}
+    events = CounterMetricFamily(
+        "leasequeue_job_events",
+        "What happened to jobs since the last full hour, by the lease log.",
+        labels=["project", "queue", "event"],
+    )
+    sums: dict[tuple[Place, str], int] = {(place, event): 0 for place in places.values() for event in EVENTS}
+    for (queue_id, event), count in log.events.items():
+        place = places.get(queue_id, OTHER if whole else None)
+        if place is not None:
+            sums[place, event] = sums.get((place, event), 0) + count
+    for (place, event), count in sums.items():
+        events.add_metric((*place, event), count)
+    yield events
+    for name, text, times in (
+        (
+            "leasequeue_job_wait_seconds",
+            "Time from ready to claim, since the last full hour.",
+            log.waits,
+        ),
+        ("leasequeue_job_run_seconds", "Time that handlers ran, since the last full hour.", log.runs),
+    ):
+        family = HistogramMetricFamily(name, text, labels=["project", "queue"])
+        found: dict[Place, Histogram] = {}
+        for queue_id, histogram in times.items():
+            place = places.get(queue_id, OTHER if whole else None)
+            if place is not None:
+                found[place] = _together(found.get(place), histogram)
+        for place, histogram in found.items():
+            family.add_metric(place, list(_buckets(histogram)), histogram.total_ms / 1_000)
+        yield family
+
+
+def _together(one: Histogram | None, other: Histogram) -> Histogram:
+    if one is None:
+        return other
+    return Histogram(tuple(map(sum, zip(one.places, other.places, strict=True))), one.total_ms + other.total_ms)
+
+
+def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
+    ends = [*(f"{bound / 1_000:g}" for bound in BOUNDS), "+Inf"]
+    return zip(ends, map(float, accumulate(histogram.places)), strict=True)
+
+
+def _database(look: Look) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    workers = GaugeMetricFamily("leasequeue_workers", "Workers by state, as their rows say.", labels=["state"])
+    for state in sorted({*STATES, *look.workers}):
+        workers.add_metric([state], look.workers.get(state, 0))
+    yield workers
+    yield GaugeMetricFamily("leasequeue_reaper_leader", "1 while a reaper leads.", value=look.leader)
+    yield GaugeMetricFamily(
+        "leasequeue_horizon_age_seconds",
+        "Age of the oldest transaction that keeps PostgreSQL from cleaning up behind the queues.",
+        value=look.horizon,
+    )
+
+
+def pools() -> Iterator[Metric]:
+    """Yield the use of the pools of async connections of this process."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(
+        "leasequeue_pool_connections",
+        "Async connections of this process by state; waiting: callers that wait for one.",
+        labels=["database", "state"],
+    )
+    for using, (used, idle, waiting) in usage().items():
+        for state, count in (("used", used), ("idle", idle), ("waiting", waiting)):
+            family.add_metric((using, state), count)
+    yield family
+
+
+def exposition(found: Iterable[Metric], accept: str) -> tuple[bytes, str]:
+    """Return figures as the body of an answer, and its content type.
+
+    Args:
+        found: the families.
+        accept: the header ``Accept`` of the request: text, or OpenMetrics.
+
+    Raises:
+        ImproperlyConfigured: prometheus-client is not installed.
+    """
+    load_extra("prometheus_client", "prometheus")
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+
+    kept = list(found)
+
+    class Kept:
+        def collect(self) -> Iterator[Metric]:
+            return iter(kept)
+
+        def describe(self) -> list[Metric]:
+            return []
+
+    registry = CollectorRegistry()
+    registry.register(Kept())
+    encoder, content_type = choose_encoder(accept)
+    return encoder(registry), content_type

@@ -1,0 +1,15 @@
+-- Purpose: the number behind which all jobs were made after a time, found by halving.
+-- Parameters: at.
+-- Index: leasequeue_job_pkey, one row a step.
+-- Pages: 400
+-- Returns: the number. (Numbers are drawn in the order of time but for what long transactions made.)
+WITH RECURSIVE b AS (
+    SELECT 0::bigint AS low, COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS high
+    UNION ALL
+    SELECT CASE WHEN p.created_at <= %(at)s::timestamptz THEN p.seq + 1 ELSE b.low END,
+        CASE WHEN p.created_at <= %(at)s::timestamptz THEN GREATEST(b.high, p.seq + 1) ELSE (b.low + b.high) / 2 END
+    FROM b LEFT JOIN LATERAL (
+        SELECT j.seq, j.created_at FROM leasequeue_job j WHERE j.seq >= (b.low + b.high) / 2 ORDER BY j.seq LIMIT 1) p ON true
+    WHERE b.low < b.high
+)
+SELECT max(low) FROM b

@@ -1,0 +1,7 @@
+-- Purpose: a delayed job is due now.
+-- Parameters: seq, now.
+-- Index: leasequeue_delayed_pkey.
+-- Pages: 60
+-- Returns: its queue's id; nothing if the job is not delayed (any more).
+UPDATE leasequeue_delayed SET available_at = LEAST(available_at, COALESCE(%(now)s::timestamptz, clock_timestamp()))
+WHERE seq = %(seq)s::bigint RETURNING queue_id

@@ -1,0 +1,46 @@
+-- Purpose: jobs of every queue, live and finished, the newest first, that a filter wants; a number of jobs at a time is looked at.
+-- Parameters: below (number, exclusive), size (jobs that are looked at), enough (that are returned); queue (id), task, states (of
+--   results + 10), since, until (made then), text (a part of the error, its type, the task, or the key, in any case), each null:
+--   any; of tests of the payload, arrays of one length, as in dead_match: roots, paths, equal, jsons, words.
+-- Index: leasequeue_job_pkey, read backwards; of each job that the cheap parts of the filter want one entry of each place.
+-- Pages: 40 + 30 a row
+-- Returns: on every row: how many jobs were looked at, the lowest number and the oldest and newest time of them; then, or nulls: which
+--   of them, seq, state (of the result + 10), project, queue, queue id, key, name, made, ended or dead at, error type, error.
+WITH j AS MATERIALIZED (
+    SELECT j.seq, j.queue_id, j.created_at, j.rank, j.position, j.key, j.name, row_number() OVER (ORDER BY j.seq DESC) AS n FROM (
+        SELECT * FROM leasequeue_job j WHERE j.seq < %(below)s::bigint ORDER BY j.seq DESC LIMIT %(size)s::int) j
+), m AS MATERIALIZED (
+    SELECT j.n, j.seq, s.state, j.queue_id, j.key, j.name, j.created_at, COALESCE(r.finished_at, d.dead_at) AS ended_at,
+        COALESCE(r.error_type, d.error_type, a.error_type) AS error_type, COALESCE(r.error, d.error, a.message) AS error
+    FROM (SELECT * FROM j WHERE (%(queue)s::bigint IS NULL OR j.queue_id = %(queue)s::bigint)
+        AND (%(task)s::text IS NULL OR j.name = %(task)s::text)
+        AND j.created_at >= COALESCE(%(since)s::timestamptz, '-infinity')
+        AND j.created_at <= COALESCE(%(until)s::timestamptz, 'infinity') OFFSET 0) j
+    LEFT JOIN LATERAL (SELECT r.state, r.finished_at, r.error_type, r.error FROM leasequeue_jobresult r
+        WHERE r.seq = j.seq OFFSET 0) r ON true
+    LEFT JOIN LATERAL (SELECT d.in_place, d.dead_at, d.error_type, d.error FROM leasequeue_deadletter d
+        WHERE d.seq = j.seq OFFSET 0) d ON true
+    LEFT JOIN LATERAL (SELECT t.error_type, t.message FROM leasequeue_attempt t WHERE t.seq = j.seq
+        ORDER BY t.id + 0 DESC LIMIT 1) a ON true
+    CROSS JOIN LATERAL (SELECT CASE WHEN r.state IS NOT NULL THEN r.state + 10 WHEN d.in_place THEN 3
+        WHEN EXISTS (SELECT FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq))) THEN 0
+        WHEN EXISTS (SELECT FROM leasequeue_delayed w WHERE w.seq = j.seq OFFSET 0) THEN 1
+        WHEN EXISTS (SELECT FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq OFFSET 0) THEN 4
+        ELSE 2 END AS state OFFSET 0) s
+    WHERE (%(states)s::int[] IS NULL OR s.state = ANY (%(states)s::int[]))
+        AND (%(text)s::text IS NULL OR strpos(lower(concat_ws(chr(10), r.error_type, r.error, d.error_type, d.error, a.error_type,
+            a.message, j.name, j.key)), lower(%(text)s::text)) > 0)
+        AND (%(paths)s::text[] = '{}' OR NOT EXISTS (
+            SELECT FROM ROWS FROM (unnest(%(roots)s::text[]), unnest(%(paths)s::text[]), unnest(%(equal)s::bool[]),
+                unnest(%(jsons)s::text[]), unnest(%(words)s::text[])) AS p(root, path, equal, json, word)
+            CROSS JOIN LATERAL (SELECT leasequeue_jsonb(CASE p.root WHEN 'meta' THEN k.meta ELSE k.data END) AS doc
+                FROM leasequeue_job k WHERE k.seq = j.seq OFFSET 0) k
+            WHERE p.equal IS DISTINCT FROM (COALESCE(k.doc #> p.path::text[] = p.json::jsonb, false)
+                OR COALESCE(k.doc #>> p.path::text[] = p.word, false))))
+    ORDER BY j.seq DESC LIMIT %(enough)s::int
+)
+SELECT l.n, l.low, l.oldest, l.newest, m.n, m.seq, m.state::int, q.project, COALESCE(q.name, '?'), m.queue_id, m.key, m.name,
+    m.created_at, m.ended_at, m.error_type, left(m.error, 300)
+FROM (SELECT count(*) AS n, min(seq) AS low, min(created_at) AS oldest, max(created_at) AS newest FROM j) l
+LEFT JOIN m ON true LEFT JOIN leasequeue_queue q ON q.id = m.queue_id
+ORDER BY m.seq DESC

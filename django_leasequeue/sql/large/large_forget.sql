@@ -1,0 +1,6 @@
+-- Purpose: forget objects that were removed from their storage.
+-- Parameters: ids.
+-- Index: leasequeue_largeobject_pkey.
+-- Pages: 20 + 6 a row
+-- Returns: the ids that went.
+DELETE FROM leasequeue_largeobject WHERE id = ANY (%(ids)s::bigint[]) AND seq = 0 RETURNING id

@@ -1,0 +1,10 @@
+-- Purpose: note objects before they are uploaded, in a transaction of its own: one that no job gets is removed later.
+-- Parameters: storage (alias); arrays of equal length: names, sizes; now.
+-- Index: inserts only.
+-- Pages: none: it only adds.
+-- Host: inserts only.
+-- Returns: the ids, in order.
+INSERT INTO leasequeue_largeobject (created_at, size, storage, name)
+SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()), i.size, %(storage)s::text, i.name
+FROM ROWS FROM (unnest(%(names)s::text[]), unnest(%(sizes)s::bigint[])) WITH ORDINALITY AS i(name, size, n) ORDER BY i.n
+RETURNING id

@@ -1,0 +1,19 @@
+-- Purpose: mark objects that no job got within a time, and that no open transaction is about to give to one: they are being
+--   removed. Those that were marked before come again, from a place on.
+-- Parameters: grace (seconds), after (the last id of the part before), size, now.
+-- Index: leasequeue_largeobject_seq, leasequeue_largeobject_pkey.
+-- Pages: 40 + 32 a row
+-- Returns: id, storage and name of what is to be removed.
+WITH t AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(grace)s::float8 * interval '1 second' AS since
+), old AS MATERIALIZED (
+    SELECT o.id FROM (
+        SELECT id, created_at FROM leasequeue_largeobject WHERE seq IS NULL ORDER BY id LIMIT %(size)s::int
+        FOR UPDATE SKIP LOCKED) o, t
+    WHERE o.created_at < t.since
+), marked AS (
+    UPDATE leasequeue_largeobject SET seq = 0 WHERE id = ANY (ARRAY(SELECT id FROM old)) RETURNING id, storage, name
+)
+SELECT id, storage, name FROM marked
+UNION ALL
+SELECT o.* FROM (SELECT id, storage, name FROM leasequeue_largeobject WHERE seq = 0 AND id > %(after)s::bigint ORDER BY id LIMIT %(size)s::int) o

@@ -1,0 +1,219 @@
+"""One body for threads and coroutines: a generator of steps that ``run`` and ``arun`` carry out.
+
+A body yields what it cannot do by itself: a statement, a request, a call that may wait. It is sent what came of the
+step, or has its error thrown in. A method that ``sync`` makes runs its body in the calling thread; ``twin`` makes the
+coroutine function of the same body, so both take the same arguments and do the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_args
+
+S = TypeVar("S")
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Either(NamedTuple):
+    """A step that a thread takes by one function and a coroutine by another one, with the same arguments."""
+
+    blocking: Callable[..., Any]
+    awaitable: Callable[..., Awaitable[Any]]
+    args: tuple[Any, ...]
+
+
+def either(blocking: Callable[P, Any], awaitable: Callable[P, Awaitable[Any]], *args: Any) -> Either:
+    """Return the step that calls ``blocking`` in a thread, and ``awaitable`` in a coroutine."""
+    return Either(blocking, awaitable, args)
+
+
+@dataclass(frozen=True, slots=True)
+class Give(Generic[T_co]):
+    """A step of an iterator's body: hand an item to whoever iterates."""
+
+    item: T_co
+
+
+#: The body of a method whose steps are calls of functions that exist twice.
+Steps = Generator[Either, Any, T]
+
+
+def _call(step: Either) -> Any:
+    return step.blocking(*step.args)
+
+
+def _acall(step: Either) -> Awaitable[Any]:
+    return step.awaitable(*step.args)
+
+
+def run(steps: Generator[Any, Any, T], perform: Callable[[Any], Any] = _call) -> T:
+    """Carry out a body in this thread and return its value.
+
+    Args:
+        steps: the body, not begun.
+        perform: takes a step, returns what came of it. What it raises is thrown into the body.
+    """
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found = perform(step)
+            except Exception as error:  # noqa: BLE001  (the body decides)
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        steps.close()
+
+
+async def arun(steps: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]] = _acall) -> T:
+    """Carry out a body in this coroutine; see ``run``. A cancellation ends the body where it is."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found = await perform(step)
+            except Exception as error:  # noqa: BLE001  (the body decides)
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        steps.close()
+
+
+def iterate(steps: Generator[Any, Any, None], perform: Callable[[Any], Any] = _call) -> Generator[Any, None, None]:
+    """Yield what a body gives (``Give``); closing the iterator closes the body."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found = (yield step.item) if isinstance(step, Give) else perform(step)
+            except Exception as error:  # noqa: BLE001  (the body decides)
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration:
+        return
+    finally:
+        steps.close()
+
+
+async def aiterate(
+    steps: Generator[Any, Any, None], perform: Callable[[Any], Awaitable[Any]] = _acall
+) -> AsyncGenerator[Any, None]:
+    """Yield what a body gives, in a coroutine; see ``iterate``."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found = (yield step.item) if isinstance(step, Give) else await perform(step)
+            except Exception as error:  # noqa: BLE001  (the body decides)
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration:
+        return
+    finally:
+        steps.close()
+
+
+def through(
+    steps: Generator[Any, Any, T], perform: Callable[[Any], Generator[Any, Any, Any]]
+) -> Generator[Any, Any, T]:
+    """Return a body that carries out another one, whose steps ``perform`` turns into steps of its own."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found = yield from perform(step)
+            except Exception as error:  # noqa: BLE001  (the body decides)
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        steps.close()
+
+
+class Runs(Protocol):
+    """An object that carries out the bodies of its methods."""
+
+    def _run(self, steps: Generator[Any, Any, T], /) -> T: ...
+
+
+class Twins:
+    """Base of classes whose bodies yield ``either``."""
+
+    def _run(self, steps: Generator[Any, Any, T], /) -> T:
+        return run(steps)
+
+    async def _arun(self, steps: Generator[Any, Any, T], /) -> T:
+        return await arun(steps)
+
+
+R = TypeVar("R", bound=Runs)
+
+
+def sync(body: Callable[Concatenate[R, P], Generator[Any, Any, T]]) -> Callable[Concatenate[R, P], T]:
+    """Make the method for threads of a body; its object's ``_run`` carries it out.
+
+    ``inspect.unwrap`` leads from the method to the body, and its signature has the types that callers see.
+    """
+
+    @wraps(body)
+    def method(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(body(self, *args, **kwargs))
+
+    _sign(method, body)
+    return method
+
+
+def twin(
+    method: Callable[Concatenate[R, P], T], name: str | None = None
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Make the coroutine method that does what a method made by ``sync`` does; its object's ``_arun`` carries it out.
+
+    Args:
+        method: the one for threads.
+        name: the new one's; by default "a" and the method's.
+    """
+    body = steps_of(method)
+
+    @wraps(body)
+    async def async_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        value: T = await self._arun(body(self, *args, **kwargs))
+        return value
+
+    _sign(async_method, body)
+    async_method.__doc__ = f"Async twin of ``{body.__name__}``."
+    async_method.__name__ = name or f"a{body.__name__}"
+    async_method.__qualname__ = body.__qualname__.removesuffix(body.__name__) + async_method.__name__
+    return async_method
+
+
+def steps_of(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], Generator[Any, Any, T]]:
+    """Return the body of a method made by ``sync``, for another body to ``yield from``."""
+    return cast("Callable[Concatenate[R, P], Generator[Any, Any, T]]", inspect.unwrap(method))
+
+
+def _sign(method: Any, body: Callable[..., Any]) -> None:
+    """Give a method the body's signature, with the value for callers in place of the steps."""
+    signature = inspect.signature(body, eval_str=True)
+    value = get_args(signature.return_annotation)[-1]
+    method.__signature__ = signature.replace(return_annotation=value)
+    parameters = signature.parameters.values()
+    method.__annotations__ = {item.name: item.annotation for item in parameters if item.annotation is not item.empty}
+    method.__annotations__["return"] = value

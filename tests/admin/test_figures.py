@@ -1,0 +1,223 @@
+"""The figures of the last hour are counted: every job, retry and failure, however many a statement changed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.admin import leaselog, rates, reading
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine import clock as engine_clock
+from tests.admin.pages import Page
+from tests.admin.people import VIEWS, signed_in
+from tests.engine.helpers import NODE, claim, make, put
+
+pytestmark = pytest.mark.django_db
+
+BROKEN = Failure("shop.Declined", "card declined", "Traceback", "print-a")
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+def lately(queue: int | None = None, **options: int) -> leaselog.Rates:
+    return reading.read_log(leaselog.read_rates(queue, **options))
+
+
+def tasks(seconds: int = 3_600, **options: int) -> dict[str | None, leaselog.TaskRate]:
+    return {task.name: task for task in reading.read_log(leaselog.read_tasks(seconds=seconds, **options)).tasks}
+
+
+def fail(count: int, **options: int | None) -> None:
+    leased = claim(count)
+    assert len(leased) == count
+    engine.run(engine.release([Release(job.seq, job.claim, failure=BROKEN, **options) for job in leased], NODE))
+
+
+class TestRates:
+    def test_every_failure_of_an_hour_counts_minutes_later(self, clock: engine_clock.Clock) -> None:
+        queue = make(max_deliveries=2, exhaust_at="release", dead_letter="self")
+        for _ in range(3):
+            put(900)
+        for _ in range(3):
+            fail(900, delay_ms=0)
+        clock.advance(minutes=4)
+        whole = lately(queue).of(None)
+        assert (whole.failed, whole.retried, whole.ended) == (2_700, 1_800, 900)
+        fail(500, delay_ms=0)
+        clock.advance(minutes=50)
+        whole = lately(queue).of(None)
+        assert (whole.enqueued, whole.claimed, whole.failed, whole.retried, whole.ended) == (
+            2_700, 3_200, 3_200, 1_800, 1_400,
+        )  # fmt: skip
+        assert lately(queue).of(queue) == whole._replace(queue_id=queue)
+        clock.advance(minutes=7)
+        expected = leaselog.Rate(None, None, claimed=500, failed=500, ended=500, waits=(240.0,) * 3)
+        assert lately(queue).of(None) == expected
+
+    def test_each_way_to_end_counts_for_what_it_is(self, clock: engine_clock.Clock) -> None:
+        queue = make(result_ttl_ms=60_000, max_deliveries=5, lease_ms=1_000)
+        put(10)
+        jobs = claim(10)
+        engine.run(engine.finish([Ending(job.seq, job.claim) for job in jobs[:4]], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.claim, failure=BROKEN) for job in jobs[4:5]], NODE))
+        engine.run(engine.release([Release(job.seq, job.claim, delay_ms=0) for job in jobs[5:7]], NODE))
+        engine.run(engine.release([Release(job.seq, job.claim, failure=BROKEN, delay_ms=0) for job in jobs[7:8]], NODE))
+        clock.advance(seconds=2)
+        engine.run(engine.sweep([queue]))
+        whole = lately(queue).of(None)
+        # Two were given back: that is no failure. Two leases were over: that is one.
+        assert (whole.completed, whole.failed, whole.retried, whole.ended) == (4, 4, 3, 1)
+
+    def test_waits_count_from_when_a_job_was_ready(self, clock: engine_clock.Clock) -> None:
+        queue = make(max_deliveries=5)
+        put()
+        clock.advance(seconds=2)
+        fail(1, delay_ms=780_000)
+        clock.advance(seconds=781)
+        (job,) = claim(1)
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        put(1, delay_ms=600_000)
+        clock.advance(seconds=604)
+        claim(1)
+        assert lately(queue).of(None).waits == (2.0, 4.0, 4.0)
+        assert tasks()[None].waits == (2.0, 4.0, 4.0)
+
+    def test_buckets_add_up_and_are_where_they_belong(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        for count in (1, 2, 3):
+            put(count)
+            clock.advance(minutes=20)
+        put(7)
+        found = lately(queue, seconds=3_600, bucket=1_200)
+        assert [found.of(None, n).enqueued for n in range(3)] == [1, 2, 10]
+        assert found.of(None).enqueued == 13
+
+    def test_a_log_with_too_many_rows_is_counted_as_far_as_it_goes_and_says_so(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        for _ in range(60):
+            put()
+            clock.advance(minutes=1)
+        found = lately(queue, size=20)
+        assert found.reach.whole is False
+        counted = (found.reach.now - found.reach.since).total_seconds()
+        assert found.of(None).enqueued == counted / 60
+        assert 0 < counted <= 20 * 60
+        shown = rates.show(found, None)
+        assert "what was before is unknown" in shown.note
+        assert shown.words == f"last {counted / 60:.0f} min"
+        assert lately(queue, size=1_000).reach.whole is True
+
+    def test_of_the_newest_bucket_a_part_is_counted_where_it_alone_has_too_many_rows(
+        self, clock: engine_clock.Clock
+    ) -> None:
+        queue = make()
+        for _ in range(60):
+            put()
+            clock.advance(seconds=1)
+        found = lately(queue, size=8)
+        assert found.reach.whole is False
+        seconds = (found.reach.now - found.reach.since).total_seconds()
+        assert seconds == 7.5
+        assert found.of(None).enqueued == found.of(None, 29).enqueued == 7
+        shown = rates.show(found, None)
+        assert "last 7.5 s" in shown.note
+        for share, expected in ((900, 7), (86_400, 5), (604_800, 4)):
+            reach = reading.read_log(leaselog.read_tasks(seconds=share, size=8)).reach
+            assert (reach.now - reach.since).total_seconds() <= expected + 3
+
+    def test_partitions_that_were_dropped_leave_the_time_before_unknown(self, clock: engine_clock.Clock) -> None:
+        queue = make()
+        put(3)
+        clock.advance(minutes=10)
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE leasequeue_leaseevent DETACH PARTITION leasequeue_leaseevent_p0")
+        assert lately(queue).reach.whole is True
+        clock.advance(minutes=1)
+        found = lately(queue)
+        assert (found.of(None).enqueued, found.reach.whole) == (0, True)
+
+
+class TestTasks:
+    def run(self, name: str, ran_ms: int, *, count: int = 1, failure: Failure | None = None) -> list[int]:
+        engine.run(engine.enqueue("work", [NewJob(name=name) for _ in range(count)]))
+        jobs = claim(count)
+        endings = [Ending(job.seq, job.claim, failure=failure, ran_ms=ran_ms) for job in jobs]
+        engine.run(engine.finish(endings, NODE))
+        return [job.seq for job in jobs]
+
+    def test_runs_waits_and_times_of_each_task(self, clock: engine_clock.Clock) -> None:
+        make(result_ttl_ms=60_000)
+        (slow,) = self.run("shop.pay", 9_000)
+        self.run("shop.pay", 100, count=97)
+        self.run("shop.mail", 5)
+        clock.advance(seconds=30)
+        broken = self.run("shop.pay", 300, count=2, failure=BROKEN)
+        found = tasks()
+        pay, mail = found["shop.pay"], found["shop.mail"]
+        assert list(found) == ["shop.pay", "shop.mail"]
+        assert (pay.runs, pay.completed, pay.failed, pay.ended) == (100, 98, 2, 2)
+        assert (pay.ran, pay.slowest, pay.slowest_seq) == ((0.1, 0.1, 0.3), 9.0, slow)
+        assert (pay.failed_at, pay.failed_seq) == (clock.now, max(broken))
+        assert (mail.runs, mail.failed_seq, mail.ran) == (1, None, (0.005, 0.005, 0.005))
+
+    def test_a_run_time_that_nobody_told_is_unknown(self, clock: engine_clock.Clock) -> None:
+        make()
+        put()
+        (job,) = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        (found,) = tasks().values()
+        assert (found.runs, found.ran, found.slowest) == (1, None, None)
+
+    def test_a_range_of_time(self, clock: engine_clock.Clock) -> None:
+        make()
+        self.run("old", 1)
+        clock.advance(hours=3)
+        self.run("new", 1)
+        assert list(tasks(900)) == ["new"]
+        assert set(tasks(86_400)) == {"new", "old"}
+
+
+def test_what_is_not_known_is_not_called_zero(clock: engine_clock.Clock) -> None:
+    for number in range(30):
+        make(f"q{number}")
+    client = signed_in(*VIEWS)
+    text = Page(client.get(reverse("admin:leasequeue_overview")).content.decode()).text
+    assert "ready unknown not sampled yet" in text
+    engine.run(engine.sample())
+    clock.advance(seconds=20)
+    text = Page(client.get(reverse("admin:leasequeue_overview")).content.decode()).text
+    assert "ready 0 jobs, sampled 20 s ago" in text
+    assert "wait p50 / p99 no claims" in text
+
+
+class TestTasksPage:
+    def shown(self, **query: str) -> Page:
+        client = signed_in(*VIEWS, name=f"viewer{query}")
+        answer = client.get(reverse("admin:leasequeue_tasks", query=query))
+        page = Page(answer.content.decode())
+        assert (answer.status_code, page.inline, page.unnamed_fields()) == (200, [], [])
+        return page
+
+    def test_it_says_what_ran_and_what_is_unknown(self, clock: engine_clock.Clock) -> None:
+        make(result_ttl_ms=60_000)
+        TestTasks().run("shop.pay", 1_500, count=3)
+        TestTasks().run("shop.pay", 250, failure=BROKEN)
+        put(1, name="shop.mail")
+        (job,) = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        text = self.shown().text
+        assert "shop.pay 4 1 25 % 0 1 0 ms / 0 ms / 0 ms 1.5 s / 1.5 s / 1.5 s 1.5 s" in text
+        assert "shop.mail 1 0 0 0 0 ms / 0 ms / 0 ms unknown unknown none" in text
+        clock.advance(minutes=20)
+        assert "No run ended in the last 15 min" in self.shown(range="15 min").text
+        assert "shop.pay" in self.shown(range="7 d", sort="failed").text
+        assert "shop.pay" in self.shown(range="nonsense", sort="nonsense").text

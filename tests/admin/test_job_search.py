@@ -1,0 +1,205 @@
+"""The search for jobs over all queues and states, and what is done to one that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.admin import job_search, reading
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.dead.filter import from_query
+from django_leasequeue.models import Job, OperatorAction
+from tests.admin.pages import Page
+from tests.admin.people import signed_in
+from tests.engine.helpers import NODE, claim, enqueue, make, put, state
+
+pytestmark = pytest.mark.django_db
+
+DECLINED = Failure("shop.Declined", "Card 4711 was declined", "Traceback", "print-a")
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture
+def client() -> Client:
+    return signed_in("view_job", "view_payload", "change_job", "add_job")
+
+
+def found(client: Client, **query: Any) -> list[int]:
+    """The jobs of every page of a search."""
+    url: str | None = reverse("admin:leasequeue_job_changelist", query={"state": "any", **query})
+    seen: list[int] = []
+    while url:
+        answer = client.get(url)
+        assert answer.status_code == 200
+        page = Page(answer.content.decode())
+        assert (page.inline, page.unnamed_fields()) == ([], [])
+        seen += [job.seq for job in answer.context["looked"].jobs]
+        url = answer.context["next"] and reverse("admin:leasequeue_job_changelist") + answer.context["next"]
+    return seen
+
+
+class TestEveryState:
+    @pytest.fixture
+    def jobs(self, clock: engine_clock.Clock) -> dict[str, int]:
+        """One job in each state; two queues, a log."""
+        make(max_deliveries=1, exhaust_at="release", dead_letter="self", result_ttl_ms=86_400_000)
+        make("other", project="acme", result_ttl_ms=86_400_000)
+        make("journal", type="log")
+        jobs: dict[str, int] = {}
+        for name in ("completed", "failed", "dead"):
+            (jobs[name],) = put(1, name=f"shop.{name}")
+            (job,) = claim()
+            if name == "dead":
+                engine.run(engine.release([Release(job.seq, job.claim, failure=DECLINED)], NODE))
+            else:
+                failure = DECLINED if name == "failed" else None
+                engine.run(engine.finish([Ending(job.seq, job.claim, failure=failure)], NODE))
+            clock.advance(hours=1)
+        (jobs["leased"],) = put(1, name="shop.leased")
+        claim(lease_ms=80_000_000)
+        (jobs["delayed"],) = put(1, delay_ms=90_000_000, name="shop.delayed")
+        jobs["ready"] = enqueue(
+            NewJob(key="order-77", name="shop.ready", data={"args": [], "kwargs": {"customer": 17}}),
+            queue="other", project="acme",
+        )[0].seq  # fmt: skip
+        (jobs["record"],) = put(1, "journal", name="shop.record")
+        return jobs
+
+    def test_each_is_found_by_its_state_and_task(self, jobs: dict[str, int], client: Client) -> None:
+        assert found(client) == sorted(jobs.values(), reverse=True)
+        for name, seq in jobs.items():
+            assert found(client, state=name, text="shop") == [seq], name
+            assert found(client, task=f"shop.{name}") == [seq], name
+
+    @pytest.mark.parametrize(
+        ("query", "names"),
+        [
+            ({"queue": "acme/other"}, {"ready"}),
+            ({"queue": "journal"}, {"record"}),
+            ({"text": "card 4711"}, {"failed", "dead"}),
+            ({"text": "Declined", "state": "failed"}, {"failed"}),
+            ({"text": "ORDER-7"}, {"ready"}),
+            ({"payload": "data.kwargs.customer = 17"}, {"ready"}),
+            ({"payload": "data.kwargs.customer = 18"}, set()),
+            ({"since": "2030-01-01T13:30"}, {"dead", "leased", "delayed", "ready", "record"}),
+            ({"until": "2030-01-01T13:30"}, {"completed", "failed"}),
+            ({"since": "2030-01-01T12:30", "until": "2030-01-01T13:30"}, {"failed"}),
+            ({"since": "30min"}, {"leased", "delayed", "ready", "record"}),
+        ],
+    )
+    def test_each_filter(self, jobs: dict[str, int], client: Client, query: dict[str, str], names: set[str]) -> None:
+        assert set(found(client, **query)) == {jobs[name] for name in names}
+
+    def test_what_is_wrong_is_said(self, jobs: dict[str, int], client: Client) -> None:
+        url = reverse("admin:leasequeue_job_changelist")
+        for query, words in {
+            "queue=none": "no queue none",
+            "since=soon": "is a time",
+            "state=odd": "state is one of any",
+        }.items():
+            assert words in client.get(f"{url}?{query}").content.decode(), query
+        stranger = signed_in("view_job", name="stranger")
+        assert "may not see payloads" in stranger.get(f"{url}?payload=data.a = 1").content.decode()
+
+
+class TestBounds:
+    def test_it_stops_says_how_far_it_looked_and_goes_on(
+        self, clock: engine_clock.Clock, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(job_search, "CHUNK", 10)
+        monkeypatch.setattr(job_search, "MAX_LOOKED", 20)
+        monkeypatch.setattr(job_search, "PATIENCE", 1e9)
+        make()
+        (first,) = put(1, name="rare")
+        put(45)
+        answer = client.get(reverse("admin:leasequeue_job_changelist", query={"task": "rare"}))
+        text = Page(answer.content.decode()).text
+        assert "Looked at 20 jobs, back to 2030-01-01" in text
+        assert "None found so far" in text
+        assert "No job matches" not in text
+        assert found(client, task="rare") == [first]
+        assert found(client, task="none") == []
+
+    def test_many_matches_come_in_pages_each_once(self, clock: engine_clock.Clock, client: Client) -> None:
+        make()
+        wanted = put(130)
+        assert found(client, queue="work") == wanted[::-1]
+
+    def test_a_time_long_ago_is_found_without_looking_at_all_since(
+        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(job_search, "CHUNK", 10)
+        make()
+        old = put(3)
+        clock.advance(days=1)
+        put(60)
+        wanted = job_search.JobFilter(from_query("until=12h"))
+        looked = reading.read(job_search.find(wanted))
+        assert [job.seq for job in looked.jobs] == old[::-1]
+        assert looked.looked_at == 3
+
+
+class TestActions:
+    def act(self, client: Client, seq: int, action: str) -> str:
+        answer = client.post(reverse("admin:leasequeue_job_act", args=[seq]), {"action": action}, follow=True)
+        assert answer.status_code == 200
+        return " ".join(str(message) for message in answer.context["messages"])
+
+    @pytest.mark.parametrize("requeue", ["original", "back"])
+    def test_a_delayed_job_runs_now(self, clock: engine_clock.Clock, client: Client, requeue: str) -> None:
+        make(requeue=requeue)
+        (seq,) = put(1, delay_ms=3_600_000)
+        (other,) = put(1, delay_ms=3_600_000)
+        assert claim() == []
+        assert "is ready now" in self.act(client, seq, "run")
+        assert [job.seq for job in claim(5)] == [seq]
+        assert state(other) == "delayed"
+        assert "not delayed any more" in self.act(client, seq, "run")
+        assert OperatorAction.objects.get().action == "run"
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM leasequeue_jobevent WHERE seq = %s AND kind = 2", [seq])
+            assert cursor.fetchone() == (1,)
+
+    def test_a_finished_job_is_copied_with_all_that_it_was_enqueued_with(
+        self, clock: engine_clock.Clock, client: Client
+    ) -> None:
+        make(result_ttl_ms=60_000, priority_min=0, priority_max=9)
+        given = NewJob(
+            data={"a": [1, 2.5, None]}, meta={"m": "x"}, body=b"\x00bytes", key="order-1", name="shop.pay", tag="eu",
+            priority=7, max_deliveries=4, result_ttl_ms=90_000,
+        )  # fmt: skip
+        (answer,) = enqueue(given)
+        (job,) = claim()
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        assert f"a copy of job {answer.seq}" in self.act(client, answer.seq, "copy")
+        (copy,) = claim()
+        assert copy.seq > answer.seq
+        old, new = Job.objects.get(pk=answer.seq), Job.objects.get(pk=copy.seq)
+        for name in ("data", "meta", "body", "name", "tag", "rank", "max_deliveries", "result_ttl_ms"):
+            assert getattr(new, name) == getattr(old, name), name
+        assert (old.key, new.origin) == ("order-1", "admin:somebody")
+        assert new.key not in (None, "order-1")
+        assert OperatorAction.objects.get().action == "copy"
+
+    def test_who_may_not_is_not_let(self, clock: engine_clock.Clock) -> None:
+        make()
+        (seq,) = put(1, delay_ms=3_600_000)
+        stranger = signed_in("view_job", "view_payload", name="stranger")
+        for action in ("run", "copy"):
+            url = reverse("admin:leasequeue_job_act", args=[seq])
+            assert stranger.post(url, {"action": action}).status_code == 403
+        ids = Page(stranger.get(reverse("admin:leasequeue_job_change", args=[seq])).content.decode()).ids()
+        assert not {"job-run", "job-copy"} & set(ids)

@@ -1,0 +1,124 @@
+"""What pages have in common: breadcrumbs, names, tables that are cards on a phone, times by button, progress."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.admin import pages
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import BulkOperation
+from tests.admin.letters import bury, graves
+from tests.admin.pages import Page
+from tests.engine.helpers import claim, make, put
+
+pytestmark = pytest.mark.django_db
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(NOON)) as held:
+        yield held
+
+
+@pytest.fixture
+def client() -> Client:
+    made = Client()
+    made.force_login(User.objects.create_superuser("root"))
+    return made
+
+
+def body(client: Client, name: str, *args: object, **query: str) -> str:
+    answer = client.get(reverse(f"admin:leasequeue_{name}", args=args, query=query))
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_breadcrumbs_are_as_the_installed_django_has_them(
+    client: Client, monkeypatch: pytest.MonkeyPatch, as_list: bool
+) -> None:
+    monkeypatch.setattr(pages, "CRUMBS_ARE_A_LIST", as_list)
+    page = Page(body(client, "queue_change", make()))
+    (tag,) = [tag for tag, attrs in page.tags if attrs.get("class") == "breadcrumbs"]
+    assert tag == ("ol" if as_list else "div")
+    assert ("Home Queues Queue work" if as_list else "Home › Queues › Queue work") in page.text  # noqa: RUF001
+
+
+def test_a_page_has_the_same_name_in_the_sidebar_and_in_the_tabs(client: Client) -> None:
+    html = body(client, "overview")
+    tabs = re.search(r'<nav class="lq-nav".*?</nav>', html, re.DOTALL)
+    assert tabs is not None
+    named = dict(re.findall(r'<a href="([^"]*)"[^>]*>([^<]*)</a>', tabs[0]))
+    bar = re.search(r'<nav class="sticky" id="nav-sidebar".*?</nav>', html, re.DOTALL)
+    assert bar is not None
+    sidebar = dict(re.findall(r'<a href="(/admin/leasequeue/[^"]*)"[^>]*>([^<]*)</a>', bar[0]))
+    both = {url: (name, sidebar[url].strip()) for url, name in named.items() if url in sidebar}
+    assert len(both) >= 5
+    assert [names for names in both.values() if names[0] != names[1]] == []
+
+
+def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: engine_clock.Clock, client: Client) -> None:
+    queue = graves()
+    bury(2)
+    put(3)
+    BulkOperation.objects.create(kind="retry", project="", queue="work", frozen_at=NOON, created_at=NOON)
+    for name, query in (
+        ("overview", {}), ("queue_changelist", {}), ("job_changelist", {"queue": str(queue)}),
+        ("job_changelist", {"state": "any"}), ("tasks", {}), ("deadletters_list", {}), ("deadletters", {}),
+        ("operations", {}), ("audit", {}),
+    ):  # fmt: skip
+        html = body(client, name, **query)
+        for table in re.findall(r'<table class="lq-stack">.*?</table>', html, re.DOTALL):
+            rows = re.findall(r"<tbody>.*?</tbody>", table, re.DOTALL)
+            cells = [cell for cell in re.findall(r"<td[^>]*>", rows[0]) if "colspan" not in cell]
+            # A cell of buttons or boxes needs no label.
+            bare = [cell for cell in cells if "data-label" not in cell]
+            assert len(bare) <= 2 * rows[0].count("<tr"), (name, bare)
+
+
+@pytest.mark.parametrize(("span", "words"), [("1 h", "3 jobs, last 1 h"), ("24 h", "5 jobs, last 1 d")])
+def test_charts_of_longer_times(clock: engine_clock.Clock, client: Client, span: str, words: str) -> None:
+    queue = make()
+    for count in (2, 3):
+        put(count)
+        engine.run(engine.finish([engine.Ending(job.seq, job.claim) for job in claim(count)], "worker-1"))
+        clock.advance(hours=5 if count == 2 else 0)
+    for name, args in (("overview", []), ("queue_change", [queue])):
+        page = Page(body(client, name, *args, range=span))
+        assert f"completed {words}" in page.text
+        assert "Throughput, jobs a minute" in page.text
+
+
+def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: engine_clock.Clock, client: Client) -> None:
+    made = BulkOperation.objects.create(
+        kind="retry", state="running", project="", queue="work", frozen_at=NOON, created_at=NOON, started_at=NOON,
+        expected=10_000, done=2_400, conflicts=100,
+    )  # fmt: skip
+    clock.advance(minutes=1)
+    assert "2,500 of 10,000 dead letters, 25 %, about 3 min left" in Page(body(client, "operation", made.pk)).text
+    assert "25 %, about 3 min left" in Page(body(client, "operations")).text
+    BulkOperation.objects.update(expected=None)
+    assert "running unknown" in Page(body(client, "operations")).text
+    BulkOperation.objects.update(expected=10_000, done=0, conflicts=0, started_at=NOON + timedelta(minutes=1))
+    assert "0 %, time left unknown" in Page(body(client, "operation", made.pk)).text
+
+
+def test_times_of_death_by_button_keep_the_other_filters(clock: engine_clock.Clock, client: Client) -> None:
+    graves()
+    bury(1)
+    html = body(client, "deadletters_list", queue="work", since="15min")
+    links = re.findall(r'<a class="lq-button[^"]*" href="([^"]*)"[^>]*>([^<]*)</a>', html)
+    urls = {name: url for url, name in links}
+    assert urls["1 h"] == "?queue=work&amp;since=60min"
+    assert urls["any time"] == "?queue=work"
+    assert "More filters" in html

@@ -1,0 +1,91 @@
+"""The rows of statements by name: a class has as many fields as its statement has columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from django_leasequeue.engine.dead import action, bulkoperation, deadletter, search
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.queues import queues, snapshot, stats
+from django_leasequeue.engine.topics import caps, log, messages, topics
+from django_leasequeue.engine.upkeep import partitions, verify
+from django_leasequeue.http import keys
+from django_leasequeue.reaper import status, upkeep
+from django_leasequeue.reaper.recurring import duty, enqueue
+from django_leasequeue.sql import numbered
+
+#: Statement -> the class of its rows.
+ROWS: dict[str, Any] = {
+    "apikey_find": keys.KeyRow,
+    "bury": deadletter._Gone,
+    "cap_count": caps._Live,
+    "cap_note": caps._Room,
+    "claim_get": messages._Held,
+    "dead_edit": action._Tried,
+    "dead_group_figures": search.Figures,
+    "dead_groups": search.Seen,
+    "dead_lock": action._Locked,
+    "dead_match": search.Match,
+    "dead_newest": search.Entry,
+    "dead_newest_group": search.Entry,
+    "dead_oldest": search.Entry,
+    "dead_oldest_group": search.Entry,
+    "dead_queues": search.DeadQueue,
+    "dead_rows": search.DeadRow,
+    "due_expired": upkeep._Expired,
+    "event_grants": partitions._Grant,
+    "event_needed": partitions._Needed,
+    "event_partitions": partitions._Row,
+    "message_ends": messages.End,
+    "message_get": messages.Message,
+    "message_list": messages.Message,
+    "move": deadletter._Moved,
+    "operation_change": bulkoperation.Changed,
+    "operation_take": bulkoperation.Taken,
+    "queue_counts": stats._Counted,
+    "queue_get": queues._Found,
+    "queue_list": queues.QueueLine,
+    "queue_state": snapshot._Row,
+    "recurring_list": duty._Line,
+    "recurring_take": enqueue.Taken,
+    "redrive": deadletter._Tried,
+    "server_status": status._Server,
+    "spent": deadletter._Spent,
+    "stat_pages": stats._Estimated,
+    "stat_totals": stats.Totals,
+    "topic_look": topics.Look,
+    "topic_seal": log._Seal,
+    "topic_state": topics._Stands,
+    "verify_claims": verify._Counted,
+    "verify_events": verify._Totals,
+    "verify_floors": verify._Counted,
+    "verify_jobs": verify._Counted,
+}
+
+
+def columns(connection: psycopg.Connection[Any], name: str) -> int:
+    """How many columns a statement returns, as PostgreSQL says."""
+    text, _ = numbered(name)
+    prepared = connection.pgconn.prepare(b"described", text)
+    assert prepared.status == psycopg.pq.ExecStatus.COMMAND_OK, prepared.error_message
+    found = connection.pgconn.describe_prepared(b"described").nfields
+    connection.execute("DEALLOCATE described")
+    return found
+
+
+@pytest.fixture
+def connection(transactional_db: None) -> Any:
+    with connect("default") as made:
+        yield made
+
+
+def test_every_row_has_a_name_for_each_column(connection: psycopg.Connection[Any]) -> None:
+    found = {name: columns(connection, name) for name in ROWS}
+    assert found == {name: len(kind._fields) for name, kind in ROWS.items()}
+
+
+def test_a_read_of_a_topic_is_what_was_seen_and_the_topic_and_a_record(connection: psycopg.Connection[Any]) -> None:
+    assert columns(connection, "topic_read") == log._RECORD + len(log.Record._fields)

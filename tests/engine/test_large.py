@@ -1,0 +1,468 @@
+"""Large payloads, bodies and results: they stand in a storage, are read back everywhere, and go with their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.storage import storages
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext, override_settings
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, NewJob
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.dead.action import edit_and_retry
+from django_leasequeue.engine.dead.filter import DeadFilter
+from django_leasequeue.engine.dead.triage import dead_page, dead_rows
+from django_leasequeue.engine.jobs.cancel import cancel, purge
+from django_leasequeue.engine.jobs.lookup import get_results
+from django_leasequeue.engine.jobs.read import get_job, list_jobs
+from django_leasequeue.engine.jobs.results import read_result
+from django_leasequeue.engine.large.reference import MARK, is_reference
+from django_leasequeue.engine.topics import log, messages
+from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
+from django_leasequeue.models import Job, JobResult, LargeObject
+from tests.large import BIG, FailingStorage, away, files, large_settings, reap
+from tests.queue.processes import python
+
+from .helpers import NODE, claim, counts, enqueue, make, one, outcomes, put, state
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BODY = bytes(range(256)) * 20
+
+
+def stored(seq: int) -> str:
+    """The text of a job's data as the table has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT data::text FROM leasequeue_job WHERE seq = %s", [seq])
+        return str(cursor.fetchone()[0])
+
+
+@pytest.fixture(autouse=True)
+def storage(tmp_path: Path) -> Iterator[Path]:
+    with large_settings(tmp_path):
+        make("work", dead_letter="self", max_deliveries=1, exhaust_at="release")
+        yield tmp_path
+
+
+def test_data_and_body_come_back_and_the_table_holds_a_reference(storage: Path) -> None:
+    [small, data, body, both] = enqueue(
+        NewJob("small"), NewJob(BIG), NewJob({"n": 1.0}, body=BODY), NewJob(BIG, body=BODY)
+    )
+    assert [is_reference(stored(each.seq)) for each in (small, data, body, both)] == [False, True, True, True]
+    assert len(files(storage)) == 4
+    assert not Job.objects.exclude(body=None).exists()
+    found = {job.seq: job for job in claim(10)}
+    assert [found[each.seq].data for each in (small, data, body, both)] == ["small", BIG, {"n": 1.0}, BIG]
+    assert [found[each.seq].body for each in (small, data, body, both)] == [None, None, BODY, BODY]
+    digest = json.loads(stored(data.seq))["$large"]["data"]["digest"]
+    assert digest == hashlib.sha256(json.dumps(BIG, separators=(",", ":")).encode()).hexdigest()
+
+
+def test_numbers_beside_a_large_body_come_back_as_written() -> None:
+    from django_leasequeue.engine.codec import Raw
+
+    enqueue(NewJob({"n": Raw("1e300")}, body=BODY))
+    assert one().data_json == '{"n":1e300}'
+
+
+def test_hundreds_in_one_call_through_copy(storage: Path) -> None:
+    jobs = [NewJob(BIG + str(n) if n % 50 == 0 else n) for n in range(150)]
+    enqueue(*jobs)
+    assert len(files(storage)) == 3
+    assert [job.data for job in claim(200)] == [job.data for job in jobs]
+
+
+def test_small_payloads_cost_no_statement() -> None:
+    with CaptureQueriesContext(connection) as on:
+        engine.run(engine.enqueue("work", [NewJob("x")]))
+    steps = list(_names(engine.enqueue("work", [NewJob("y")])))
+    assert steps == ["enqueue_one"]
+    assert not LargeObject.objects.exists()
+    assert len(on) <= 1
+
+
+def _names(operation: Any) -> Iterator[str]:
+    generator = operation.steps()
+    rows: Any = None
+    name, params = next(generator)
+    while True:
+        yield name
+        rows = engine.DjangoExecutor("default").fetch(name, params)
+        try:
+            name, params = generator.send(rows)
+        except StopIteration:
+            return
+
+
+def test_off_by_default_everything_stays_in_the_database(storage: Path) -> None:
+    with override_settings(LEASEQUEUE={}):
+        [answer] = enqueue(NewJob(BIG, body=BODY))
+        assert not is_reference(stored(answer.seq))
+    assert files(storage) == []
+
+
+def test_switched_off_large_ones_are_still_read() -> None:
+    enqueue(NewJob(BIG))
+    with override_settings(LEASEQUEUE={}):
+        assert one().data == BIG
+
+
+def test_a_client_cannot_forge_a_reference() -> None:
+    [victim] = enqueue(NewJob(BIG))
+    forged = stored(victim.seq)
+    for data in (json.loads(forged), forged):
+        [answer] = enqueue(NewJob(data))
+        assert not stored(answer.seq).startswith(MARK)
+        assert engine.run(get_job(answer.seq)).data == data  # type: ignore[union-attr]
+    with pytest.raises(InvalidOption, match="reserved"):
+        enqueue(NewJob("x", meta={"$large": 1}))
+    jobs = claim(10)
+    engine.run(
+        engine.finish([Ending(job.seq, job.claim, result_json=forged, result_ttl_ms=60_000) for job in jobs], NODE)
+    )
+    row = engine.run(read_result("work", seq=jobs[0].seq))
+    assert row is not None
+    assert row.result_json == forged.strip()
+
+
+def test_what_spark_stages_is_no_reference() -> None:
+    from django_leasequeue.engine.jobs.staged import enqueue_staged
+
+    [victim] = enqueue(NewJob(BIG))
+    reference = stored(victim.seq)
+    part = "00000000-0000-0000-0000-000000000001"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO leasequeue_lakestage (part, queue, data) VALUES (%s, 'work', %s) RETURNING id",
+            [part, reference],
+        )
+        number = cursor.fetchone()[0]
+    assert engine.run(enqueue_staged([part], number - 1, number)) == 1
+    assert stored(Job.objects.latest("seq").pk) == reference.strip()
+
+
+def test_limits() -> None:
+    with pytest.raises(PayloadTooLarge, match="MAX_BYTES"):
+        enqueue(NewJob("x" * 2_000_000))
+    with pytest.raises(PayloadTooLarge, match="5000 bytes"):
+        enqueue(NewJob("x" * 6_000, max_bytes=5_000))
+    with pytest.raises(PayloadTooLarge, match="65536 bytes"):
+        enqueue(NewJob(BIG, meta={"much": "x" * 70_000}))
+    assert not LargeObject.objects.exists()
+    [answer] = enqueue(NewJob("x" * 900_000))  # more than MAX_PAYLOAD_BYTES
+    assert one().data == "x" * 900_000
+    assert answer.seq
+
+
+def test_every_way_to_read_gives_the_payload() -> None:
+    make("log", type="log")
+    [job, record] = [enqueue(NewJob(BIG, body=BODY), queue=name)[0] for name in ("work", "log")]
+    found = engine.run(get_job(job.seq))
+    assert found is not None
+    assert (found.data, found.body) == (BIG, BODY)
+    assert [(row.data, row.body) for row in engine.run(list_jobs("work")).jobs] == [(BIG, BODY)]
+    page = engine.run(log.read("log"))
+    assert [(row.seq, row.data, row.body) for row in page.records] == [(record.seq, BIG, BODY)]
+    queue_id = found.queue_id
+    assert [message.data for message in engine.run(messages.list_messages(queue_id))] == [BIG]
+    assert [message.data for message in engine.run(messages.get_messages(queue_id, [job.seq]))] == [BIG]
+    held = one()
+    live = engine.run(messages.get_claim(queue_id, held.claim))
+    assert live is not None
+    assert [message.data for message in live.messages] == [BIG]
+    settled = engine.run(
+        engine.finish([Ending(job.seq, held.claim, result=BIG, body=BODY, result_ttl_ms=60_000)], NODE)
+    )
+    assert outcomes(settled) == ["ok"]
+    assert is_reference(str_result(job.seq))
+    [result] = engine.run(get_results(seqs=[job.seq]))
+    assert (result.result, result.result_body, result.data_json and json.loads(result.data_json), result.body) == (
+        BIG,
+        BODY,
+        BIG,
+        BODY,
+    )
+    row = engine.run(read_result("work", seq=job.seq))
+    assert row is not None
+    assert (json.loads(row.result_json or ""), row.result_body, row.left_behind) == (BIG, BODY, False)
+
+
+def str_result(seq: int) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT result::text FROM leasequeue_jobresult WHERE seq = %s", [seq])
+        return str(cursor.fetchone()[0])
+
+
+def test_pages_are_cut_where_large_payloads_make_them_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_leasequeue.engine.jobs import read as reads
+
+    make("log", type="log")
+    monkeypatch.setattr(reads, "MAX_PAGE_BYTES", 3 * len(BIG))
+    monkeypatch.setattr(log, "MAX_PAGE_BYTES", 3 * len(BIG))
+    enqueue(*[NewJob(BIG) for _ in range(5)])
+    enqueue(*[NewJob(BIG) for _ in range(5)], queue="log")
+    first = engine.run(list_jobs("work"))
+    assert (len(first.jobs), first.next is not None) == (2, True)
+    second = engine.run(list_jobs("work", after=first.next))
+    assert len({job.seq for job in first.jobs + second.jobs}) == 4
+    page = engine.run(log.read("log"))
+    assert (len(page.records), page.more, page.cursor) == (2, True, page.records[-1].seq)
+
+
+def test_a_claim_gives_no_more_than_fits_and_the_rest_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_leasequeue.engine.leases import claim as claims
+
+    monkeypatch.setattr(claims, "MAX_CLAIM_BYTES", 3 * len(BIG))
+    enqueue(*[NewJob(BIG) for _ in range(5)])
+    sizes = [len(jobs) for jobs in iter(lambda: claim(5), [])]
+    assert sizes == [2, 2, 1]
+    assert counts()["leased"] == 5
+
+
+class TestNothingIsLeftBehind:
+    def test_after_a_rollback(self, storage: Path) -> None:
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            enqueue(NewJob(BIG))
+            assert len(files(storage)) == 1
+            raise ZeroDivisionError
+        assert LargeObject.objects.get().seq is None
+        reap()
+        assert len(files(storage)) == 1
+        reap(hours=7)
+        assert files(storage) == []
+        assert not LargeObject.objects.exists()
+
+    def test_after_a_process_was_killed_between_upload_and_commit(
+        self, storage: Path, subprocess_env: dict[str, str]
+    ) -> None:
+        code = """
+        import signal
+        from pathlib import Path
+        from django_leasequeue import engine
+        from tests import large
+
+        save = large.FailingStorage._save
+
+        def last_save(self, name, content):
+            save(self, name, content)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        large.FailingStorage._save = last_save
+        with large.large_settings(Path(sys.argv[1])):
+            engine.run(engine.enqueue("work", [engine.NewJob(large.BIG)]))
+        """
+        with python(code, subprocess_env, str(storage)) as process:
+            assert process.wait(60) == -9
+        assert len(files(storage)) == 1
+        assert not Job.objects.exists()
+        reap(hours=7)
+        assert files(storage) == []
+        assert not LargeObject.objects.exists()
+
+    def test_after_a_reaper_was_killed_between_removing_and_forgetting(self, storage: Path) -> None:
+        [answer] = enqueue(NewJob(BIG))
+        engine.run(cancel("work", seqs=[answer.seq]))
+        engine.DjangoExecutor("default").fetch("large_left", {"after": 0, "size": 10})
+        files(storage)[0].unlink()
+        assert LargeObject.objects.get().seq == 0
+        reap()
+        assert not LargeObject.objects.exists()
+
+    def test_an_open_transaction_keeps_its_objects_however_long_it_takes(self, storage: Path) -> None:
+        with transaction.atomic():
+            enqueue(NewJob(BIG))
+            reap(hours=30)
+        assert one().data == BIG
+
+    def test_a_producer_that_comes_too_late_is_refused(self) -> None:
+        from django_leasequeue.engine.large.reference import Part, Reference
+        from django_leasequeue.engine.large.writing import link_steps
+        from django_leasequeue.engine.operation import Operation
+
+        gone = LargeObject.objects.create(created_at=engine_clock.now(), size=1, storage="large", name="x", seq=0)
+        reference = Reference(Part(gone.pk, "large", "x", "", 1))
+        with pytest.raises(LargeStorageError, match="Try again"):
+            engine.run(Operation(lambda: link_steps({1: reference})))
+
+    @pytest.mark.parametrize("end", ["ack", "ttl", "purge", "cancel", "drop_queue", "result_ttl"])
+    def test_with_the_job(self, storage: Path, end: str) -> None:
+        [answer] = enqueue(NewJob(BIG, body=BODY, ttl_ms=60_000))
+        reap()
+        assert len(files(storage)) == 2
+        if end in ("ack", "result_ttl"):
+            keep = 60_000 if end == "result_ttl" else None
+            engine.run(engine.finish([Ending(answer.seq, one().claim, result=BIG, result_ttl_ms=keep)], NODE))
+            if keep:
+                reap()
+                assert len(files(storage)) == 3
+                JobResult.objects.update(expires_at=engine_clock.now())
+                engine.run(engine.expire_results())
+        elif end == "ttl":
+            with held_clock(hours=1):
+                engine.run(engine.expire([Job.objects.get().queue_id]))
+        elif end == "purge":
+            assert engine.run(purge("work")) == 1
+        elif end == "cancel":
+            assert engine.run(cancel("work", seqs=[answer.seq]))
+        else:
+            engine.run(engine.delete("work"))
+        assert not Job.objects.exists()
+        reap()
+        assert files(storage) == []
+        assert not LargeObject.objects.exists()
+
+    def test_when_a_key_was_taken(self, storage: Path) -> None:
+        enqueue(NewJob("x", key="a"))
+        [answer] = enqueue(NewJob(BIG, key="a"))
+        assert answer.status == "duplicate"
+        reap(hours=7)
+        assert files(storage) == []
+
+    def test_while_the_storage_is_away_it_waits(self, storage: Path) -> None:
+        [answer] = enqueue(NewJob(BIG))
+        engine.run(cancel("work", seqs=[answer.seq]))
+        with away():
+            reap()
+        assert len(files(storage)) == 1
+        reap()
+        assert files(storage) == []
+
+
+def held_clock(**delta: float) -> Any:
+    clock = engine_clock.Clock(engine_clock.now())
+    clock.advance(**delta)
+    return engine_clock.hold(clock)
+
+
+class TestDeadLetters:
+    def dead(self, queue: str = "work") -> int:
+        [answer] = enqueue(NewJob(BIG, body=BODY, name="t"), queue=queue)
+        engine.run(engine.nack([answer.seq], NODE, claims=[one(queue).claim]))
+        return answer.seq
+
+    def test_are_shown_retried_and_discarded(self, storage: Path) -> None:
+        seq = self.dead()
+        assert state(seq) == "dead"
+        [row] = engine.run(dead_rows([seq], payload=True))
+        assert json.loads(row.data_json or "") == BIG
+        [row] = engine.run(dead_page(DeadFilter(), payload=True)).rows
+        assert json.loads(row.data_json or "") == BIG
+        engine.run(engine.redrive("work", [seq]))
+        reap()
+        assert (one().data, len(files(storage))) == (BIG, 2)
+
+    def test_in_a_topic_of_their_own_and_back_keep_their_objects(self, storage: Path) -> None:
+        make("first", dead_letter="letters", max_deliveries=1, exhaust_at="release")
+        self.dead("first")
+        reap()
+        page = engine.run(log.read("letters"))
+        assert [(row.data, row.body) for row in page.records] == [(BIG, BODY)]
+        [answer] = engine.run(engine.redrive_home("letters", [page.records[0].seq]))
+        assert answer.state == "ready"
+        assert answer.new_seq != page.records[0].seq
+        reap()
+        job = one("first")
+        assert (job.data, job.body, len(files(storage))) == (BIG, BODY, 2)
+        engine.run(engine.ack([job.seq], NODE))
+        reap()
+        assert files(storage) == []
+
+    def test_edited_the_new_job_has_objects_of_its_own(self, storage: Path) -> None:
+        seq = self.dead()
+        [row] = engine.run(dead_rows([seq], payload=True))
+        edited = engine.run(edit_and_retry("work", seq, data={"new": 1}, dead_at=row.dead_at))
+        assert edited.seq is not None
+        assert len(files(storage)) == 3
+        JobResult.objects.update(expires_at=engine_clock.now())
+        engine.run(engine.expire_results())
+        reap()
+        job = one()
+        assert (job.data, job.body, len(files(storage))) == ({"new": 1}, BODY, 1)
+
+    def test_a_lost_payload_is_shown_as_lost(self, storage: Path) -> None:
+        seq = self.dead()
+        for path in files(storage):
+            path.unlink()
+        [row] = engine.run(dead_rows([seq], payload=True))
+        assert "is not in the storage" in json.loads(row.data_json or "")["$lost"]
+
+
+class TestTrouble:
+    def test_away_at_enqueue_is_an_error_and_nothing_is_added(self) -> None:
+        with away(), pytest.raises(LargeStorageError, match="could not store") as caught:
+            enqueue(NewJob(BIG))
+        assert isinstance(caught.value.cause, OSError)
+        assert not Job.objects.exists()
+
+    def test_away_at_finish_is_an_error_and_the_job_is_still_held(self) -> None:
+        put(1)
+        job = one()
+        with away(), pytest.raises(LargeStorageError):
+            engine.run(engine.finish([Ending(job.seq, job.claim, result=BIG)], NODE))
+        assert state(job.seq) == "leased"
+
+    def test_away_at_claim_the_job_comes_again_and_it_does_not_count(self) -> None:
+        enqueue(NewJob(BIG))
+        with away(), pytest.raises(LargeStorageError):
+            claim()
+        assert counts()["delayed"] == 1
+        with held_clock(minutes=1):
+            job = one()
+        assert (job.data, job.deliveries) == (BIG, 1)
+
+    def test_away_at_claim_small_jobs_are_given(self) -> None:
+        enqueue(NewJob(BIG), NewJob("small"))
+        with away():
+            assert [job.data for job in claim(5)] == ["small"]
+
+    @pytest.mark.parametrize("damage", [b"", b"x" * (len(BIG) + 2), b"y" * 10])
+    def test_another_content_is_found_out_and_fails_the_attempt(self, storage: Path, damage: bytes) -> None:
+        [answer] = enqueue(NewJob(BIG))
+        files(storage)[0].write_bytes(damage)
+        with pytest.raises(LargePayloadLost, match="SHA-256"):
+            engine.run(list_jobs("work"))
+        assert claim() == []
+        assert state(answer.seq) == "dead"
+        [row] = engine.run(dead_rows([answer.seq]))
+        assert row.error_type == "django_leasequeue.exceptions.LargePayloadLost"
+
+    def test_a_storage_that_renames_is_refused(self, storage: Path) -> None:
+        with large_settings(storage, renames=True), pytest.raises(LargeStorageError, match="keep names"):
+            enqueue(NewJob(BIG))
+        assert files(storage) == []
+
+
+def test_async_calls() -> None:
+    async def go() -> tuple[Any, Any]:
+        from django_leasequeue.engine.pool import close_pools
+
+        try:
+            [answer] = await engine.arun(engine.enqueue("work", [NewJob(BIG, body=BODY)]))
+            [job] = await engine.arun(engine.claim("work", NODE))
+            await engine.arun(engine.finish([Ending(job.seq, job.claim, result=BIG, result_ttl_ms=60_000)], NODE))
+            row = await engine.arun(read_result("work", seq=answer.seq))
+            return job, row
+        finally:
+            await close_pools()
+
+    with override_settings_async():
+        job, row = asyncio.run(go())
+    assert (job.data, job.body) == (BIG, BODY)
+    assert json.loads(row.result_json) == BIG
+
+
+def override_settings_async() -> Any:
+    from django.conf import settings
+
+    return override_settings(LEASEQUEUE={**getattr(settings, "LEASEQUEUE", {}), "ASYNC": "native"})
+
+
+def test_storage_of_the_tests_fails_on_demand() -> None:
+    assert isinstance(storages["large"], FailingStorage)

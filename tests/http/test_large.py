@@ -1,0 +1,144 @@
+"""Large payloads over HTTP: topics, streams, messages, dead letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from django_leasequeue import engine
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.http.keys import create_key
+from tests.admin.letters import bury, graves
+from tests.conftest import child_environment
+from tests.http.client import Api
+from tests.http.servers import EventSource, Server, serving
+from tests.http.zaqar.conftest import Zaqar
+from tests.large import BIG, FailingStorage, away, files, large_settings
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Path]:
+    with large_settings(tmp_path, API={"ACCESS": "open", "COUNT_SECONDS": 0}):
+        yield tmp_path
+
+
+@pytest.fixture
+def api(storage: Path) -> Api:
+    return Api()
+
+
+class TestTopics:
+    def test_write_claim_ack_with_a_result(self, api: Api, storage: Path) -> None:
+        api.queue()
+        api.write("jobs", BIG, "small")
+        assert len(files(storage)) == 1
+        jobs = api.claim(max=5)
+        assert [job["data"] for job in jobs] == [BIG, "small"]
+        api.ack("jobs", [jobs[0]["$seq"]], results=[BIG], result_ttl_ms=60_000)
+        assert len(files(storage)) == 2
+        [result] = engine.run(engine.get_results(seqs=[jobs[0]["$seq"]]))
+        assert result.result == BIG
+
+    def test_read_a_log_and_jobs_without_leasing(self, api: Api) -> None:
+        api.log()
+        api.write("events", BIG)
+        answer = api.post("topics/events/diff", {"from_seq": 0}, status=200)
+        assert [record["data"] for record in answer["records"]] == [BIG]
+
+    def test_claims_that_are_dealt_together(self, api: Api) -> None:
+        api.queue(claim_jitter_ms=10)
+        api.write("jobs", BIG)
+        assert [job["data"] for job in api.claim(max=5)] == [BIG]
+
+    def test_away_is_503_with_retry_after(self, api: Api) -> None:
+        api.queue()
+        with away():
+            answer = api.post("topics/jobs", {"records": [{"data": BIG}]})
+            assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "not_ready", "1")
+        assert api.claim() == []
+        api.write("jobs", BIG)
+        with away():
+            answer = api.post("topics/jobs/claim", {"node": "w1", "max": 1})
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        clock = engine_clock.Clock(engine_clock.now())
+        clock.advance(minutes=1)
+        with engine_clock.hold(clock):
+            [job] = api.claim()
+        assert (job["data"], job["deliveries"]) == (BIG, 1)
+
+    def test_a_forged_reference_is_only_data(self, api: Api) -> None:
+        api.queue()
+        forged = {"$large": {"data": {"id": 1, "storage": "large", "name": "x", "digest": "", "size": 1}}}
+        api.write("jobs", forged)
+        assert api.claim()[0]["data"] == forged
+        answer = api.post("topics/jobs", {"records": [{"data": 1, "meta": {"$large": 1}}]})
+        assert (answer.status, answer.code) == (400, "invalid_request")
+
+
+class TestMessages:
+    @pytest.fixture
+    def zaqar(self, storage: Path, settings: Any) -> Zaqar:
+        settings.ROOT_URLCONF = "tests.http.zaqar.conftest"
+        engine.run(engine.create("fizbit", project="demo", preset="zaqar"))
+        return Zaqar()
+
+    def test_post_list_get_claim(self, zaqar: Zaqar, storage: Path) -> None:
+        [path] = zaqar.post("fizbit", {"text": BIG})
+        assert len(files(storage)) == 1
+        listed = zaqar("GET", "/v1/queues/fizbit/messages?echo=true").json()["messages"]
+        assert [message["body"] for message in listed] == [{"text": BIG}]
+        assert zaqar("GET", path).json()["body"] == {"text": BIG}
+        claimed = zaqar.claim("fizbit")
+        assert [message["body"] for message in claimed.json()] == [{"text": BIG}]
+        live = zaqar("GET", claimed["Location"]).json()
+        assert [message["body"] for message in live["messages"]] == [{"text": BIG}]
+
+    def test_away_is_503_with_retry_after(self, zaqar: Zaqar) -> None:
+        with away():
+            answer = zaqar("POST", "/v1/queues/fizbit/messages", [{"ttl": 300, "body": BIG}])
+        assert (answer.status_code, answer["Retry-After"]) == (503, "1")
+
+
+def test_dead_letters(storage: Path, settings: Any) -> None:
+    settings.LEASEQUEUE = {**settings.LEASEQUEUE, "API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
+    graves("mail")
+    [seq] = bury(1, "mail", data={"text": BIG})
+    token = create_key("test", ["read"])[1]
+    headers = {"authorization": f"Bearer {token}"}
+    one = Client().get(f"/v0/dead-letters/{seq}", headers=headers).json()
+    assert one["letter"]["data"] == {"text": BIG}
+    page = Client().get("/v0/dead-letters", {"with_payload": "true"}, headers=headers).json()
+    assert [letter["data"] for letter in page["letters"]] == [{"text": BIG}]
+
+
+class TestStreams:
+    @pytest.fixture
+    def server(self, test_database_url: str, storage: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+        backend = f"{FailingStorage.__module__}.{FailingStorage.__qualname__}"
+        storages = {"BACKEND": backend, "OPTIONS": {"location": str(storage)}}
+        environment = {
+            **child_environment(test_database_url),
+            "LEASEQUEUE_TEST": json.dumps({"LARGE": {"ABOVE": 4_096, "STORAGE": "large"}}),
+            "LEASEQUEUE_TEST_STORAGES": json.dumps({"large": storages}),
+        }
+        for servers in serving(environment):
+            yield servers[0]
+
+    def test_work_and_watch(self, server: Server, storage: Path) -> None:
+        server.put("topics/big", {"type": "queue"})
+        server.write("big", BIG)
+        assert len(files(storage)) == 1
+        with EventSource(server, "topics/big/work?node=w1&max=1") as stream:
+            assert stream.event()["data"] == BIG
+        server.put("topics/events", {"type": "log"})
+        server.write("events", BIG)
+        watch = server.post("watch", {"topics": {"events": 0}})
+        with EventSource(server, watch["stream_url"].split("/v0/")[-1]) as stream:
+            assert stream.event()["data"] == BIG

@@ -1,0 +1,98 @@
+"""A storage for large payloads: files in a directory, that are away on demand; and what removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.files.storage import FileSystemStorage
+from django.test.utils import override_settings
+
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.large import LargeObjects
+
+#: Text of 5,000 characters: more than ``ABOVE``.
+BIG = "0123456789" * 500
+
+
+class FailingStorage(FileSystemStorage):
+    """Files in a directory; while ``is_away`` nothing can be done with them."""
+
+    is_away = False
+    renames = False
+
+    def _save(self, name: str, content: Any) -> str:
+        self._look()
+        return str(
+            super()._save(  # type: ignore[misc]  # (not in the stubs)
+                f"{name}-2" if self.renames else name, content
+            )
+        )
+
+    def _open(self, name: str, mode: str = "rb") -> Any:
+        self._look()
+        return super()._open(name, mode)  # type: ignore[misc]  # (not in the stubs)
+
+    def delete(self, name: str) -> None:
+        self._look()
+        super().delete(name)
+
+    def _look(self) -> None:
+        if FailingStorage.is_away:
+            raise OSError("the bucket is not reachable")
+
+
+class RenamingStorage(FailingStorage):
+    """Keeps files under other names."""
+
+    renames = True
+
+
+@contextmanager
+def large_settings(place: Path, *, renames: bool = False, **more: Any) -> Iterator[None]:
+    """Large payloads go into a directory."""
+    backend = RenamingStorage if renames else FailingStorage
+    options = {"location": str(place)}
+    with override_settings(
+        STORAGES={
+            **settings.STORAGES,
+            "large": {"BACKEND": f"{backend.__module__}.{backend.__qualname__}", "OPTIONS": options},
+        },
+        LEASEQUEUE={
+            **getattr(settings, "LEASEQUEUE", {}),
+            "MAX_PAYLOAD_BYTES": 65_536,
+            "LARGE": {"ABOVE": 4_096, "STORAGE": "large", "MAX_BYTES": 1_000_000},
+            **more,
+        },
+    ):
+        yield
+
+
+@contextmanager
+def away() -> Iterator[None]:
+    """The storage does nothing."""
+    FailingStorage.is_away = True
+    try:
+        yield
+    finally:
+        FailingStorage.is_away = False
+
+
+def files(place: Path) -> list[Path]:
+    """Every file below a directory."""
+    return sorted(path for path in place.rglob("*") if path.is_file())
+
+
+def reap(**later: float) -> None:
+    """Give the reaper's duty the turns of a walk over all objects, at a later time."""
+    duty = LargeObjects()
+    clock = engine_clock.Clock(engine_clock.now())
+    clock.advance(**later)
+    with engine_clock.hold(clock), connect("default") as connection:
+        for _ in range(3):
+            duty(Turn(connection, "default", budget=60))

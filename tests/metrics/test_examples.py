@@ -1,0 +1,111 @@
+"""The files for Grafana, Prometheus and KEDA name only what there is, and their queries run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.conf import settings
+from django.db import connection
+from prometheus_client import Metric
+
+from django_leasequeue import engine
+from django_leasequeue.metrics import worker
+from django_leasequeue.metrics.memory import look_at
+from django_leasequeue.metrics.prometheus import EVENTS, STATES, families
+
+EXAMPLES = Path(settings.BASE_DIR) / "docs/examples/monitoring"
+#: Words of PromQL in the queries.
+FUNCTIONS = {
+    *("and", "or", "unless", "by", "sum", "max", "rate", "increase", "histogram_quantile"),
+    *("project", "queue", "state", "event", "outcome", "instance", "database", "le"),
+}
+#: The values that a label can have.
+VALUES = {
+    "state": {*STATES, "ready", "delayed", "leased", "dead", "record", "used", "idle", "waiting"},
+    "event": set(EVENTS),
+    "outcome": set(worker.OUTCOMES),
+}
+SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
+
+
+def queries() -> Iterator[str]:
+    for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+    for panel in json.loads((EXAMPLES / "dashboard.json").read_text())["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+
+
+@pytest.fixture
+def known(work: str) -> dict[str, set[str]]:
+    """Name of each sample -> its labels."""
+    found: list[Metric] = [*families(look_at("default")), *worker.families(True, [{}], {})]
+    labels = {
+        family.name: {label for sample in family.samples for label in sample.labels} or set(family._labelnames)
+        if hasattr(family, "_labelnames")
+        else set()
+        for family in found
+    }
+    return {family.name + suffix: labels[family.name] for family in found for suffix in SUFFIXES[family.type]}
+
+
+def test_every_figure_and_label_is_there(known: dict[str, set[str]]) -> None:
+    asked = list(queries())
+    assert len(asked) > 30
+    for query in asked:
+        for name, selector in re.findall(r"(leasequeue_\w+)(?:\{([^}]*)\})?", query):
+            assert name in known, f"{name}, in {query}"
+            for label, value in re.findall(r'(\w+)=~?"([^"]*)"', selector or ""):
+                assert label in known[name], f"{label} of {name}"
+                if not value.startswith("$"):
+                    assert set(value.split("|")) <= VALUES[label], f"{value} of {label}, in {query}"
+        plain = re.sub(r'"[^"]*"|\[[^\]]*\]|leasequeue_\w+|\d\w*', "", query)
+        assert set(re.findall(r"[a-z_]+", re.sub(r"\{[^}]*\}", "", plain))) <= FUNCTIONS, query
+
+
+def test_every_figure_is_on_the_dashboard(known: dict[str, set[str]]) -> None:
+    shown = (EXAMPLES / "dashboard.json").read_text() + (EXAMPLES / "alerts.yml").read_text()
+    assert {name for name in known if not name.endswith(("_sum", "_count")) and name not in shown} == set()
+
+
+def test_every_figure_is_in_the_page_of_monitoring(known: dict[str, set[str]]) -> None:
+    text = (Path(settings.BASE_DIR) / "docs/how-to/monitoring.md").read_text()
+    bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known}
+    assert {name for name in bases if f"`{name}`" not in text} == set()
+
+
+def test_rules_are_complete() -> None:
+    for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert {"alert", "expr", "labels", "annotations"} <= rule.keys()
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert rule["annotations"]["summary"]
+
+
+def keda(name: str = "mail") -> int:
+    sample: dict[str, Any] = yaml.safe_load((EXAMPLES / "keda.yml").read_text())
+    (trigger,) = sample["spec"]["triggers"]
+    assert trigger["type"] == "postgresql"
+    with connection.cursor() as cursor:
+        cursor.execute(trigger["metadata"]["query"])
+        (row,) = cursor.fetchall()
+    return int(row[0])
+
+
+def test_the_query_of_keda_counts_what_workers_are_wanted_for(test_dsn: str) -> None:
+    assert keda() == 0
+    engine.run(engine.create("mail", preset="django"))
+    engine.run(engine.create("other", preset="django"))
+    engine.run(engine.enqueue("mail", [engine.NewJob() for _ in range(7)]))
+    engine.run(engine.enqueue("mail", [engine.NewJob(delay_ms=3_600_000)]))
+    engine.run(engine.enqueue("other", [engine.NewJob()]))
+    assert keda() == 7
+    engine.run(engine.claim(["mail"], "node", 3))
+    assert keda() == 7
+    engine.run(engine.pause("mail"))
+    assert keda() == 0

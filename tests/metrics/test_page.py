@@ -1,0 +1,227 @@
+"""The view ``/metrics``: what it says of queues, and to whom."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+
+from django_leasequeue import engine, process
+from django_leasequeue.engine import clock, pool
+from django_leasequeue.http.keys import create_key
+from django_leasequeue.metrics import memory
+from django_leasequeue.metrics.prometheus import exposition, pools
+from django_leasequeue.models import Worker
+from tests.metrics.scraping import Samples, samples, value
+
+NODE = "node"
+
+
+def scrape(status: int = 200, **headers: str) -> Samples:
+    answer = Client().get("/metrics", headers=headers)
+    assert answer.status_code == status, answer.content
+    return samples(answer.content.decode()) if status == 200 else {}
+
+
+def enqueue(count: int, queue: str = "work", **given: Any) -> None:
+    engine.run(engine.enqueue(queue, [engine.NewJob(**given) for _ in range(count)]))
+
+
+def claim(count: int, queue: str = "work") -> list[engine.LeasedJob]:
+    return engine.run(engine.claim([queue], NODE, count))
+
+
+def end(jobs: list[engine.LeasedJob], ran_ms: int) -> None:
+    engine.run(engine.finish([engine.Ending(job.seq, job.claim, ran_ms=ran_ms) for job in jobs], NODE))
+
+
+def fail(jobs: list[engine.LeasedJob]) -> None:
+    failure = engine.Failure("shop.Error", "no", "", "f")
+    engine.run(engine.release([engine.Release(job.seq, job.claim, 0, failure) for job in jobs], NODE))
+
+
+def test_depths_by_queue_and_state_and_what_lags(work: str) -> None:
+    with clock.hold(clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        enqueue(5)
+        enqueue(2, delay_ms=3_600_000)
+        claim(1)
+        held.advance(seconds=90)
+        found = scrape()
+        assert [value(found, "leasequeue_jobs", queue=work, state=s) for s in ("ready", "delayed", "dead")] == [5, 2, 0]
+        assert value(found, "leasequeue_oldest_ready_age_seconds", queue=work) == 90
+        # The lease of a minute is over, and nobody has ended it.
+        assert value(found, "leasequeue_oldest_overdue_lease_age_seconds", queue=work) == 30
+        assert value(found, "leasequeue_queue_paused", queue=work) == 0
+
+
+def test_the_age_of_a_retry_begins_when_it_is_ready_again(work: str) -> None:
+    with clock.hold() as held:
+        enqueue(1)
+        held.advance(seconds=600)
+        jobs = claim(1)
+        fail(jobs)
+        held.advance(seconds=7)
+        assert value(scrape(), "leasequeue_oldest_ready_age_seconds", queue=work) == pytest.approx(7)
+
+
+def test_events_are_counted_exactly_and_go_on_from_scrape_to_scrape(work: str) -> None:
+    with clock.hold(clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        enqueue(10)
+        assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 10
+        held.advance(seconds=3)
+        done, failing, given_back = claim(4), claim(3), claim(2)
+        end(done, ran_ms=700)
+        fail(failing)
+        engine.run(engine.release([engine.Release(j.seq, j.claim, 0) for j in given_back], NODE, unstarted=True))
+        enqueue(1)
+        found = scrape()
+        expected = {"enqueued": 11, "claimed": 9, "completed": 4, "retried": 3, "returned": 2, "dead_lettered": 0}
+        assert {e: value(found, "leasequeue_job_events_total", queue=work, event=e) for e in expected} == expected
+        # The second try is the last one: dead, and not tried again.
+        fail([job for job in claim(9) if job.deliveries == 2])
+        found = scrape()
+        assert value(found, "leasequeue_job_events_total", queue=work, event="dead_lettered") == 3
+        assert value(found, "leasequeue_job_events_total", queue=work, event="retried") == 3
+        assert value(found, "leasequeue_dead_lettered_total", queue=work) == 3
+        assert value(found, "leasequeue_job_wait_seconds_count", queue=work) >= 9
+        assert value(found, "leasequeue_job_wait_seconds_bucket", queue=work, le="2.5") == 0 + 6
+        assert value(found, "leasequeue_job_run_seconds_bucket", queue=work, le="0.5") == 0
+        assert value(found, "leasequeue_job_run_seconds_bucket", queue=work, le="1") == 4
+        assert value(found, "leasequeue_job_run_seconds_sum", queue=work) == pytest.approx(2.8)
+
+
+def test_a_process_that_begins_later_says_the_same(work: str) -> None:
+    """Behind a load balancer each scrape meets another process: counters must not depend on which."""
+    enqueue(10)
+    scrape()
+    end(claim(4), ran_ms=20)
+    went_on = scrape()
+    process.forget()
+    began = scrape()
+    counters = {key for key in went_on if key[0].startswith(("leasequeue_job_events", "leasequeue_job_run"))}
+    assert counters
+    assert {key: began[key] for key in counters} == {key: went_on[key] for key in counters}
+
+
+def test_counters_begin_anew_with_the_hour(work: str) -> None:
+    with clock.hold(clock.Clock(datetime(2030, 1, 1, 12, 59, 59, tzinfo=UTC))) as held:
+        enqueue(10)
+        assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 10
+        held.advance(seconds=2)
+        enqueue(1)
+        assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 1
+
+
+def test_a_transaction_that_ends_late_is_counted_once(work: str, test_dsn: str) -> None:
+    """Its number is lower than those of others that were counted before."""
+    with psycopg.connect(test_dsn) as slow:
+        engine.ConnectionExecutor(slow).run(engine.enqueue("work", [engine.NewJob(), engine.NewJob()]))
+        enqueue(1)
+        assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 1
+        enqueue(1)
+        assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 2
+        slow.commit()
+    for _ in range(2):
+        assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 4
+
+
+def test_labels_are_bounded(work: str, settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open"}, "METRICS": {"CACHE_SECONDS": 0, "MAX_QUEUES": 2}}
+    for name in ("second", "third", "fourth"):
+        engine.run(engine.create(name, preset="django"))
+        enqueue(2, name)
+    engine.run(engine.sample())
+    found = scrape()
+    queues = {dict(labels).get("queue") for _, labels in found} - {None}
+    assert queues == {"work", "second", "(other)"}
+    assert value(found, "leasequeue_jobs", queue="(other)", state="ready") == 4
+    assert value(found, "leasequeue_job_events_total", queue="(other)", event="enqueued") == 4
+
+
+def test_workers_the_reaper_and_the_horizon(work: str, test_dsn: str) -> None:
+    with clock.hold() as held, psycopg.connect(test_dsn) as other:
+        worker = {"host": "h", "pid": 1, "concurrency": 1, "started_at": held.now, "seen_at": held.now}
+        Worker.objects.create(node="here", **worker)
+        Worker.objects.create(node="leaving", state="draining", **worker)
+        found = scrape()
+        assert [value(found, "leasequeue_workers", state=s) for s in ("running", "draining", "gone")] == [1, 1, 0]
+        assert value(found, "leasequeue_reaper_leader") == 0
+        held.advance(seconds=31)
+        assert value(scrape(), "leasequeue_workers", state="gone") == 2
+        other.execute("SELECT pg_current_xact_id()")
+        other.execute("SELECT pg_sleep(0.05)")
+        assert value(scrape(), "leasequeue_horizon_age_seconds") >= 0.05
+
+
+def test_a_look_answers_for_some_seconds(work: str, settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open"}, "METRICS": {"CACHE_SECONDS": 3_600}}
+    assert value(scrape(), "leasequeue_jobs", queue=work, state="ready") == 0
+    enqueue(1)
+    assert value(scrape(), "leasequeue_jobs", queue=work, state="ready") == 0
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open"}, "METRICS": {"CACHE_SECONDS": 0}}
+    assert value(scrape(), "leasequeue_jobs", queue=work, state="ready") == 1
+
+
+def test_a_key_sees_the_queues_of_its_project(work: str, settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}, "METRICS": {"CACHE_SECONDS": 0}}
+    engine.run(engine.create("theirs", project="tenant", preset="django"))
+
+    def queues(scopes: list[str], **rights: Any) -> set[str]:
+        token = create_key("test", scopes, **rights)[1]
+        return {
+            dict(labels)["queue"]
+            for name, labels in scrape(authorization=f"Bearer {token}")
+            if name == "leasequeue_jobs"
+        }
+
+    assert queues(["read"]) == {"work"}
+    assert queues(["read"], project="tenant") == {"theirs"}
+    assert queues(["read", "projects"]) == {"work", "theirs"}
+    scrape(401)
+    scrape(403, authorization=f"Bearer {create_key('writer', ['write'])[1]}")
+    scrape(403, authorization=f"Bearer {create_key('narrow', ['read'], topics=['w'])[1]}")
+
+
+def test_open_metrics(work: str) -> None:
+    answer = Client().get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.content.endswith(b"# EOF\n")
+
+
+def test_a_page_of_the_host_s_own(work: str) -> None:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from django_leasequeue.metrics.prometheus import QueueCollector
+
+    registry = CollectorRegistry()
+    registry.register(QueueCollector())
+    enqueue(3)
+    found = samples(generate_latest(registry).decode())
+    assert value(found, "leasequeue_jobs", queue=work, state="ready") == 3
+
+
+async def test_the_use_of_the_pool(work: str) -> None:
+    try:
+        async with pool.borrow("default"):
+            found = samples(exposition(pools(), "")[0].decode())
+            assert value(found, "leasequeue_pool_connections", database="default", state="used") == 1
+        found = samples(exposition(pools(), "")[0].decode())
+        assert value(found, "leasequeue_pool_connections", database="default", state="used") == 0
+        assert value(found, "leasequeue_pool_connections", database="default", state="idle") == 1
+    finally:
+        await pool.close_pools()
+
+
+def test_inside_a_transaction_of_the_host(work: str) -> None:
+    """The planner's settings are put back."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        read = "SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'), current_setting('jit')"
+        cursor.execute(read)
+        before = cursor.fetchone()
+        memory.look_at("default")
+        cursor.execute(read)
+        assert cursor.fetchone() == before

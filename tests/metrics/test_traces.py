@@ -1,0 +1,165 @@
+"""Traces and figures of OpenTelemetry: the context travels with the job, spans of enqueue and run are linked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from django_leasequeue import engine
+from django_leasequeue.engine.jobs.enqueue import check_meta
+from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
+from django_leasequeue.metrics import otel
+from django_leasequeue.models import LiveJob
+from tests.worker.handlers import ScriptHandler
+from tests.worker.support import burst
+
+SPANS = InMemorySpanExporter()
+READER = InMemoryMetricReader()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _providers() -> None:
+    """The SDK, once: OpenTelemetry lets its providers be set only once in a process."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(SPANS))
+    trace.set_tracer_provider(provider)
+    metrics.set_meter_provider(MeterProvider([READER]))
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    SPANS.clear()
+    otel.instrument()
+    yield SPANS
+    otel.uninstrument()
+
+
+def one(spans: InMemorySpanExporter, kind: SpanKind) -> ReadableSpan:
+    (found,) = [span for span in spans.get_finished_spans() if span.kind is kind]
+    return found
+
+
+class Nested(ScriptHandler):
+    """Its jobs make a span of their own."""
+
+    def run(self, job: engine.LeasedJob, control: Any) -> str | None:
+        with trace.get_tracer("app").start_as_current_span("the job's own"):
+            return super().run(job, control)
+
+
+def test_a_run_is_linked_to_its_enqueue(work: str, spans: InMemorySpanExporter) -> None:
+    with trace.get_tracer("app").start_as_current_span("request"):
+        engine.run(engine.enqueue("work", [engine.NewJob({"do": "end"}, name="shop.mail", key="k", meta={"mine": 1})]))
+    burst(Nested())
+    request, own = (next(s for s in spans.get_finished_spans() if s.name == n) for n in ("request", "the job's own"))
+    sent, run = one(spans, SpanKind.PRODUCER), one(spans, SpanKind.CONSUMER)
+    assert sent.parent.span_id == request.context.span_id
+    assert [link.context.span_id for link in run.links] == [sent.context.span_id]
+    assert run.parent.span_id == sent.context.span_id
+    assert own.parent.span_id == run.context.span_id
+    assert {span.context.trace_id for span in (request, sent, run, own)} == {request.context.trace_id}
+    assert (sent.name, run.name) == ("enqueue work", "process work")
+    assert dict(sent.attributes) == {
+        "messaging.system": "django_leasequeue",
+        "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "work",
+    }
+    assert run.attributes["messaging.message.id"] == "k"
+    assert run.attributes["leasequeue.job.name"] == "shop.mail"
+
+
+def test_each_of_many_jobs_and_an_async_one(work: str, spans: InMemorySpanExporter) -> None:
+    jobs = [engine.NewJob({"do": "end", "async": number == 0}) for number in range(200)]
+    async_to_sync(engine.arun)(engine.enqueue("work", jobs))
+    burst()
+    sent = one(spans, SpanKind.PRODUCER)
+    assert sent.attributes["messaging.batch.message_count"] == 200
+    runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+    assert len(runs) == 200
+    assert {link.context.span_id for run in runs for link in run.links} == {sent.context.span_id}
+
+
+def test_failures(work: str, spans: InMemorySpanExporter) -> None:
+    engine.run(engine.enqueue("work", [engine.NewJob({"do": "raise", "give_up": True})]))
+    burst()
+    run = one(spans, SpanKind.CONSUMER)
+    assert run.status.status_code is StatusCode.ERROR
+    assert run.attributes["error.type"] == "ValueError"
+    SPANS.clear()
+    with pytest.raises(LeaseQueueError):
+        engine.run(engine.enqueue("nowhere", [engine.NewJob()], create=False))
+    assert one(spans, SpanKind.PRODUCER).status.status_code is StatusCode.ERROR
+
+
+def test_figures(work: str, spans: InMemorySpanExporter) -> None:
+    engine.run(engine.enqueue("work", [engine.NewJob({"do": "end"}), engine.NewJob({"do": "raise", "give_up": True})]))
+    burst()
+    data = READER.get_metrics_data()
+    found = {
+        (metric.name, point.attributes.get("error.type")): point
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+        if point.attributes["messaging.destination.name"] == "work"
+    }
+    assert found["messaging.client.sent.messages", None].value >= 2
+    assert found["messaging.client.consumed.messages", "ValueError"].value >= 1
+    assert found["messaging.process.duration", None].count >= 1
+    assert found["messaging.client.operation.duration", None].count >= 1
+
+
+def test_a_retry_and_a_job_of_others_without_context(work: str, spans: InMemorySpanExporter) -> None:
+    engine.run(engine.enqueue("work", [engine.NewJob({"do": "raise"})]))
+    burst()
+    burst()
+    otel.uninstrument()
+    engine.run(engine.enqueue("work", [engine.NewJob({"do": "end"})]))
+    otel.instrument()
+    burst()
+    runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+    assert [len(run.links) for run in runs][-1] == 0
+    assert all(run.links for run in runs[:-1])
+
+
+def test_the_name_in_the_metadata_is_reserved(work: str, spans: InMemorySpanExporter) -> None:
+    with pytest.raises(InvalidOption, match="reserved"):
+        engine.run(engine.enqueue("work", [engine.NewJob(meta={"$trace": {"traceparent": "x"}})]))
+    with pytest.raises(InvalidOption, match="reserved"):
+        check_meta({"$trace": {}})
+    assert spans.get_finished_spans() == ()
+
+
+def test_what_is_switched_off_leaves_nothing_on_jobs(work: str) -> None:
+    engine.run(engine.enqueue("work", [engine.NewJob()]))
+    assert LiveJob.objects.get().meta is None
+
+
+@pytest.mark.parametrize(("asked", "imported"), [("{}", False), ("{'METRICS': {'OPENTELEMETRY': True}}", True)])
+def test_nothing_is_imported_unless_it_is_asked_for(subprocess_env: dict[str, str], asked: str, imported: bool) -> None:
+    program = (
+        "import sys, django\n"
+        "from django.conf import settings\n"
+        f"settings.LEASEQUEUE = {asked}\n"
+        "django.setup()\n"
+        "import django_leasequeue.worker\n"
+        "from django_leasequeue.engine import tracing\n"
+        "print('opentelemetry' in sys.modules, 'prometheus_client' in sys.modules, tracing.begin is not None)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=subprocess_env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(imported), "False", str(imported)]

@@ -1,0 +1,96 @@
+"""The health port of a worker: its own figures, and those of its database."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from django_leasequeue.metrics.worker import worker_page
+from tests.metrics.scraping import Samples, samples, value
+from tests.support.waiting import eventually
+from tests.worker.processes import Start, starting
+from tests.worker.support import enqueue, results
+
+
+@pytest.fixture
+def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
+    with starting(subprocess_env) as function:
+        yield function
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def scrape(port: int, path: str = "/metrics") -> Samples:
+    status, text = get(port, path)
+    assert status == 200, text
+    return samples(text)
+
+
+def outcome(port: int, name: str) -> float:
+    return value(scrape(port), "leasequeue_worker_jobs_total", outcome=name) or 0
+
+
+def test_of_one_process(work: str, start: Start, port: int) -> None:
+    enqueue({}, {}, {"do": "raise", "give_up": True}, {"do": "wait"})
+    worker = start("--health-port", str(port), "--concurrency", "4")
+    worker.says("Worker started")
+    eventually(lambda: len(results()) == 3, "three have ended")
+    eventually(lambda: outcome(port, "completed") == 2 and outcome(port, "failed") == 1, "it counts them")
+    found = scrape(port)
+    assert value(found, "leasequeue_worker_jobs_total", outcome="claimed") == 4
+    assert [value(found, f"leasequeue_worker_{name}") for name in ("held", "running", "healthy")] == [1, 1, 1]
+    assert value(found, "leasequeue_worker_database_reached") == 1
+    queues = scrape(port, "/metrics/queues")
+    assert value(queues, "leasequeue_jobs", queue="work", state="leased") == 1
+    assert value(queues, "leasequeue_job_events_total", queue="work", event="completed") == 2
+    status, text = get(port, "/")
+    assert status == 200
+    assert '"healthy": true' in text
+
+
+def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int) -> None:
+    enqueue(*({} for _ in range(20)))
+    worker = start("--health-port", str(port), "--processes", "2", "--max-jobs", "5")
+    eventually(lambda: len(results()) == 20, "all are done", 60)
+    eventually(lambda: outcome(port, "completed") == 20, "and counted", 60)
+    status, text = get(port, "/metrics/queues")
+    assert status == 404
+    assert "--processes 1" in text
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    status, _, body = worker_page(lambda: (True, [], {}))("")
+    assert (status, body) == (
+        501,
+        b"prometheus_client is not installed: pip install 'django-leasequeue[prometheus]'.",
+    )
+
+
+def test_the_view_says_what_to_install(work: str, monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    answer = client.get("/metrics")
+    assert answer.status_code == 501
+    assert "pip install 'django-leasequeue[prometheus]'" in answer.json()["error"]["message"]

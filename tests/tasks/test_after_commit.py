@@ -1,0 +1,152 @@
+"""Tasks whose queue is in another database than the caller's data wait for the commit of the data."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test import TestCase, override_settings
+
+from django_leasequeue import signals as job_signals
+from django_leasequeue.exceptions import PayloadTooLarge
+from django_leasequeue.models import LiveJob
+from django_leasequeue.tasks import LeaseQueueBackend
+from django_leasequeue.tasks.api import TaskResultDoesNotExist
+from tests.tasks import samples
+from tests.tasks.helpers import run_one
+
+FAR = {"DATABASE": "far"}
+
+
+@pytest.fixture
+def far(transactional_db: None) -> Iterator[None]:
+    """Another alias, for the jobs: connections of their own, to the same server."""
+    wrapper = connections["default"].copy("far")
+    connections["far"] = wrapper
+    wrapper.connect()  # before the alias is in the settings: django.test refuses those that a test does not name
+    connections.settings["far"] = connections.settings["default"]
+    try:
+        with override_settings(LEASEQUEUE=FAR):
+            yield
+    finally:
+        wrapper.close()
+        del connections["far"]
+        del connections.settings["far"]
+
+
+class Rollback(Exception):
+    pass
+
+
+def jobs() -> int:
+    return LiveJob.objects.using("far").count()
+
+
+pytestmark = pytest.mark.usefixtures("far")
+
+
+def test_a_task_of_a_view_that_is_rolled_back_is_never_enqueued() -> None:
+    with pytest.raises(Rollback), transaction.atomic():
+        result = samples.add.enqueue(1)
+        raise Rollback
+    assert jobs() == 0
+    assert result.enqueued_at is None
+    with pytest.raises(TaskResultDoesNotExist):
+        samples.add.get_result(result.id)
+
+
+def test_a_task_is_enqueued_when_the_data_is_committed_under_the_id_that_it_had() -> None:
+    told: list[Any] = []
+
+    def hear(**about: Any) -> None:
+        told.append(about["key"])
+
+    job_signals.enqueued.connect(hear)
+    try:
+        with transaction.atomic():
+            result = samples.add.enqueue(1, second=2)
+            assert uuid.UUID(result.id)
+            assert (jobs(), told, result.enqueued_at) == (0, [], None)
+    finally:
+        job_signals.enqueued.disconnect(hear)
+    assert told == [result.id]
+    assert result.enqueued_at is not None
+    assert run_one() == "completed"
+    result.refresh()
+    assert result.return_value == 3
+
+
+def test_many_tasks_wait_too() -> None:
+    with pytest.raises(Rollback), transaction.atomic():
+        samples.add.enqueue_many([(1,), (2,)])
+        raise Rollback
+    with transaction.atomic():
+        results = samples.add.enqueue_many([(number,) for number in range(600)])
+        assert jobs() == 0
+    assert jobs() == 600
+    assert samples.add.get_result(results[-1].id).args == [599]
+
+
+def test_a_savepoint_that_is_rolled_back_takes_its_tasks_along() -> None:
+    with transaction.atomic():
+        with pytest.raises(Rollback), transaction.atomic():
+            samples.add.enqueue(1)
+            raise Rollback
+        kept = samples.add.enqueue(2)
+    assert list(LiveJob.objects.using("far").values_list("key", flat=True)) == [kept.id]
+
+
+def test_without_a_transaction_it_is_enqueued_at_once() -> None:
+    result = samples.add.enqueue(1)
+    assert jobs() == 1
+    assert result.enqueued_at is not None
+
+
+def test_a_transaction_on_the_jobs_own_alias_decides() -> None:
+    with transaction.atomic(), transaction.atomic(using="far"):
+        samples.add.enqueue(1)
+        assert jobs() == 1
+
+
+@pytest.mark.parametrize("setting", [None, "far", "gone"])
+def test_it_can_be_turned_off(setting: str | None) -> None:
+    with override_settings(LEASEQUEUE={**FAR, "ENQUEUE_AFTER_COMMIT_OF": setting}), transaction.atomic():
+        samples.add.enqueue(1)
+        assert jobs() == 1
+
+
+def test_a_backend_with_a_database_of_its_own_waits() -> None:
+    backend = LeaseQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": "far"}})
+    with override_settings(LEASEQUEUE={}), pytest.raises(Rollback), transaction.atomic():
+        backend.enqueue(samples.add, [1], {})
+        raise Rollback
+    assert jobs() == 0
+
+
+def test_what_cannot_be_enqueued_is_refused_before_the_commit() -> None:
+    with (
+        override_settings(LEASEQUEUE={**FAR, "MAX_PAYLOAD_BYTES": 100}),
+        pytest.raises(PayloadTooLarge),
+        transaction.atomic(),
+    ):
+        try:
+            samples.echo.enqueue("x" * 200)
+        except PayloadTooLarge:
+            assert not connections["default"].run_on_commit
+            raise
+
+
+def test_the_transaction_around_a_test_does_not_count() -> None:
+    """Inside of ``TestCase``: it never commits."""
+    block = transaction.atomic()
+    block._from_testcase = True  # as TestCase marks its own
+    with block:
+        samples.add.enqueue(1)
+        assert jobs() == 1
+        with TestCase.captureOnCommitCallbacks() as callbacks, transaction.atomic():
+            samples.add.enqueue(2)
+            assert jobs() == 1
+        assert len(callbacks) == 1

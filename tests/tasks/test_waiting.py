@@ -1,0 +1,162 @@
+"""Results are cancelled and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import TestCase, override_settings
+
+from django_leasequeue.engine.pool import close_pools
+from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
+from django_leasequeue.models import LiveJob
+from django_leasequeue.notify import close_listeners
+from django_leasequeue.tasks.api import TaskResultDoesNotExist
+from django_leasequeue.testing import LeaseQueueTestMixin
+from tests.tasks import samples
+from tests.tasks.helpers import claim, run_one
+
+
+@pytest.fixture
+def _listeners_end() -> Any:
+    yield
+    close_listeners()
+
+
+@pytest.fixture
+async def _native(settings: Any) -> Any:
+    """Async calls on connections of their own, as outside of tests."""
+    settings.LEASEQUEUE = {"ASYNC": "native"}
+    yield
+    await close_pools()
+
+
+def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> threading.Thread:
+    """Run something in another thread as soon as somebody waits."""
+
+    def run() -> None:
+        try:
+            while not waiting():
+                threading.Event().wait(0.01)
+            work()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def told() -> bool:
+    """Whether a job names somebody who is told of its end."""
+    return LiveJob.objects.exclude(reply_to=None).exists()
+
+
+@pytest.mark.django_db
+class TestCancel:
+    def test_a_task_that_nobody_runs_is_taken_out(self) -> None:
+        result = samples.add.enqueue(1)
+        assert result.cancel() is True
+        assert not LiveJob.objects.exists()
+        assert result.cancel() is False
+        with pytest.raises(TaskResultDoesNotExist):
+            result.refresh()
+
+    def test_also_by_a_result_that_was_read_and_between_two_attempts(self) -> None:
+        first = samples.fail_twice.enqueue()
+        assert run_one() == "failing"
+        assert samples.fail_twice.get_result(first.id).cancel() is True
+        assert not LiveJob.objects.exists()
+
+    def test_a_task_that_runs_or_has_ended_is_not(self) -> None:
+        result = samples.add.enqueue(1)
+        claim()
+        assert result.cancel() is False
+        done = samples.add.enqueue(1)
+        run_one()
+        assert done.cancel() is False
+        assert done.wait() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_listeners_end")
+class TestWait:
+    def test_it_returns_what_the_task_returned(self) -> None:
+        result = samples.add.enqueue(1, second=2)
+        thread = soon(run_one, told)
+        assert result.wait(timeout=30) == 3
+        assert result.status == "SUCCESSFUL"
+        thread.join()
+
+    @override_settings(LEASEQUEUE={"LISTEN_DSN": ""})
+    def test_without_listening_it_polls(self) -> None:
+        result = samples.add.enqueue(1)
+        thread = soon(run_one, told)
+        assert result.wait(timeout=30) == 1
+        thread.join()
+
+    def test_a_failure_is_raised(self) -> None:
+        result = samples.fail.using(max_attempts=1).enqueue("it broke")
+        run_one()
+        with pytest.raises(JobFailed, match="ValueError: it broke") as raised:
+            result.wait()
+        assert raised.value.error_type == "builtins.ValueError"
+        assert "in fail" in raised.value.traceback
+
+    def test_a_task_that_is_cancelled_meanwhile(self) -> None:
+        result = samples.add.enqueue(1)
+        thread = soon(result.cancel, told)
+        with pytest.raises(JobCancelled, match="is gone"):
+            samples.add.get_result(result.id).wait(timeout=30)
+        thread.join()
+
+    def test_a_task_that_does_not_end_in_time(self) -> None:
+        result = samples.add.enqueue(1)
+        with pytest.raises(WaitTimeout, match="It goes on"):
+            result.wait(timeout=0.1)
+        assert run_one() == "completed"
+
+    def test_inside_a_transaction_it_would_wait_for_ever(self) -> None:
+        with transaction.atomic():
+            result = samples.add.enqueue(1)
+            with pytest.raises(InvalidOption, match="no worker can see"):
+                result.wait()
+
+    @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", True, 86_401])
+    def test_a_timeout_is_a_number_of_seconds(self, timeout: Any) -> None:
+        with pytest.raises(InvalidOption, match="timeout must be seconds"):
+            samples.add.enqueue(1).wait(timeout=timeout)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_listeners_end", "_native")
+class TestAwait:
+    async def test_it_returns_what_the_task_returned(self) -> None:
+        result = await samples.aecho.aenqueue("word")
+        waiting = asyncio.create_task(result.await_result(timeout=30))
+        thread = soon(run_one, told)
+        assert await waiting == "word"
+        await asyncio.to_thread(thread.join)
+
+    async def test_cancel_and_time_out(self) -> None:
+        result = await samples.aecho.aenqueue("word")
+        with pytest.raises(WaitTimeout):
+            await result.await_result(timeout=0.1)
+        assert await result.acancel() is True
+        with pytest.raises(JobCancelled):
+            await result.await_result()
+
+
+@pytest.mark.django_db
+def test_in_a_test_the_task_runs_in_place_of_the_waiting(leasequeue: Any) -> None:
+    assert samples.add.enqueue(2, second=3).wait() == 5
+
+
+class AsyncTest(LeaseQueueTestMixin, TestCase):
+    async def test_in_an_async_test_too(self) -> None:
+        result = await samples.aecho.aenqueue("word")
+        assert await result.await_result() == "word"

@@ -1,0 +1,129 @@
+"""A host's code, as type checkers see it: `scripts/check-types` runs mypy and pyright over it.
+
+Lines with `# wrong` are mistakes, and each of the two has to say so; of all others they say nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Any, assert_type
+
+from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue
+from django_leasequeue.client import AsyncClient, Client, ClientJob, Record, Worker
+from django_leasequeue.exceptions import LeaseLost, LeaseQueueError
+from django_leasequeue.queue.outcomes import Receipt
+from django_leasequeue.tasks import LeaseQueueContext, task
+
+if sys.version_info >= (3, 12):
+    from django.tasks import TaskResult
+
+    DjangoResult = TaskResult[..., Any]
+else:
+    from django_tasks import TaskResult
+
+    DjangoResult = TaskResult[Any]
+
+images = Queue("images", preset="jobqueue", lease_ms=60_000)
+
+
+def produce() -> None:
+    receipt = images.enqueue({"id": 1}, key="img-1", delay_ms=500)
+    assert_type(receipt, Receipt)
+    assert_type(images.enqueue_many([NewJob(data={"id": 2}, tag="large"), {"id": 3}]), list[Receipt])
+    images.enqueue({"id": 1}, delay="soon")  # wrong
+    images.enqueue({"id": 1}, delay_ms="500")  # wrong
+    images.enqueu({"id": 1})  # wrong
+
+
+def consume() -> None:
+    jobs = images.claim(5, lease_ms=30_000, tags=["large"])
+    assert_type(jobs, list[ClaimedJob])
+    for job in jobs:
+        assert_type(job.deadline, datetime)
+        try:
+            with Heartbeat(images, job) as heart:
+                assert_type(heart.lost, bool)
+            images.ack(job, result={"ok": True})
+        except LeaseLost as error:
+            lost: LeaseQueueError = error
+            print(lost)
+    images.claim("five")  # wrong
+    images.ack("img-1")  # wrong
+    print(jobs[0].deadlin)  # wrong
+
+
+async def produce_and_consume() -> None:
+    assert_type(await images.aenqueue({"id": 1}, key="img-1"), Receipt)
+    assert_type(await images.aclaim(5), list[ClaimedJob])
+    async with BufferedQueue(images) as buffered:
+        assert_type(await buffered.aenqueue({"id": 2}), Receipt)
+    await images.aclaim("five")  # wrong
+    await images.aenqueue({"id": 1}, delay_ms="500")  # wrong
+
+
+def run(job: ClaimedJob) -> dict[str, Any]:
+    return {"id": job.payload["id"]}
+
+
+consumer = Consumer(images, run, concurrency=4)
+Consumer(images, run, concurrency="four")  # wrong
+
+
+@task(max_attempts=5, backoff=[10, 60])
+def send_receipt(order: int) -> str:
+    return f"receipt {order}"
+
+
+@task(max_attempt=5)  # wrong
+def misspelt(order: int) -> None: ...
+
+
+def enqueue_tasks() -> None:
+    send_receipt.enqueue(3)
+    send_receipt.enqueue(order=3)
+    send_receipt.enqueue("three")  # wrong
+    result = send_receipt.enqueue(3)
+    django_result: DjangoResult = result
+    print(django_result)
+    assert_type(result.return_value, str)
+    assert_type(result.wait(timeout=5), str)
+    assert_type(result.cancel(), bool)
+    assert_type(fetch.enqueue("a").return_value, int)
+    assert_type(fetch_more.enqueue("a").return_value, int)
+    assert_type(with_context.enqueue("a").return_value, int)
+    result.wait("five")  # wrong
+    with_context.enqueue(3)  # wrong
+
+
+@task
+async def fetch(url: str) -> int:
+    return len(url)
+
+
+@task(timeout=30)
+async def fetch_more(url: str) -> int:
+    return len(url)
+
+
+@task(takes_context=True)
+async def with_context(context: LeaseQueueContext, url: str) -> int:
+    return len(url)
+
+
+async def wait_for_tasks() -> None:
+    result = await fetch.aenqueue("a")
+    assert_type(await result.await_result(), int)
+    assert_type(await result.acancel(), bool)
+
+
+def outside_of_django(client: Client) -> None:
+    assert_type(client.claim("images", "here", 5), list[ClientJob])
+    client.produce("images", [Record({"id": 1})])
+    Worker(client, "images", print, concurrency=4)
+    client.claim("images", 5)  # wrong
+
+
+async def outside_of_django_in_coroutines(client: AsyncClient) -> None:
+    assert_type(await client.claim("images", "here", 5), list[ClientJob])
+    await client.claim("images", 5)  # wrong

@@ -1,0 +1,56 @@
+"""A worker that was killed stops being shown as running when the lease of its row is over."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+
+from django_leasequeue import engine
+from django_leasequeue.admin import reading
+from django_leasequeue.engine import clock
+from django_leasequeue.engine.limits import WORKER_LEASE
+from django_leasequeue.models import Worker
+from tests.support.waiting import eventually
+from tests.worker.processes import Start, starting
+from tests.worker.support import enqueue
+
+
+@pytest.fixture
+def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
+    with starting(subprocess_env) as function:
+        yield function
+
+
+def shown() -> list[tuple[str, str, int]]:
+    """What the status command says of workers: node, state, jobs running."""
+    out = io.StringIO()
+    call_command("leasequeue_status", "--json", stdout=out)
+    return [(line["node"], line["state"], line["running"]) for line in json.loads(out.getvalue())["workers"]]
+
+
+def test_killed(work: str, start: Start) -> None:
+    enqueue({"do": "wait"})
+    worker = start("--node", "here")
+    row = eventually(lambda: Worker.objects.filter(running__0__queue="work").first(), "it shows what it runs")
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    seen = Worker.objects.get().seen_at
+    assert (row.state, shown()) == ("running", [("here", "running", 1)])
+    with clock.hold(clock.Clock(seen)) as held:
+        held.advance(seconds=WORKER_LEASE - 0.1)
+        (alive,) = engine.run(reading.read_workers())
+        assert (alive.state, alive.gone, len(alive.running)) == ("running", False, 1)
+        held.advance(seconds=0.2)
+        (gone,) = engine.run(reading.read_workers())
+        assert (gone.state, gone.gone, gone.running) == ("gone", True, [])
+        assert shown() == [("here", "gone", 0)]
+        out = io.StringIO()
+        call_command("leasequeue_status", stdout=out)
+        assert f"Not seen for more than {WORKER_LEASE} s: here." in out.getvalue()
+        assert "no worker has been seen" not in out.getvalue(), "no job is ready"

@@ -1,0 +1,145 @@
+"""Log lines: the level and the traceback of failures, JSON, and what mails to admins come of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.utils.log import DEFAULT_LOGGING, AdminEmailHandler
+
+from django_leasequeue.tasks.api import TASKS_LOGGER
+from django_leasequeue.worker import Worker, load_options, logs
+from tests.tasks import samples
+from tests.worker.processes import Start, starting
+from tests.worker.support import burst, enqueue
+
+
+@pytest.fixture
+def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
+    with starting(subprocess_env) as function:
+        yield function
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "django_leasequeue.jobs"]
+
+
+def test_a_try_that_failed_is_a_warning_and_the_last_one_an_error(work: str, caplog: pytest.LogCaptureFixture) -> None:
+    enqueue({"do": "raise", "message": "no route"}, max_deliveries=2)
+    burst()
+    while len(failures(caplog)) < 2:
+        burst()
+    first, last = failures(caplog)
+    assert [first.levelno, last.levelno] == [logging.WARNING, logging.ERROR]
+    for record in (first, last):
+        assert record.exc_info is not None
+        text = logging.Formatter().formatException(record.exc_info)
+        assert text.startswith("Traceback")
+        assert text.endswith("ValueError: no route")
+        # The job's own frames, without those of the worker.
+        assert "tests/worker/handlers.py" in text
+        assert "worker/threads.py" not in text
+    assert last.__dict__["error"] == "builtins.ValueError: no route"
+
+
+def test_an_async_failure_has_its_traceback(work: str, caplog: pytest.LogCaptureFixture) -> None:
+    enqueue({"do": "raise", "async": True, "give_up": True})
+    burst()
+    (record,) = failures(caplog)
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ValueError
+
+
+def test_no_mail_to_admins(work: str, settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Django mails each error of its own loggers; a dead letter is none, though Django says that a task failed."""
+    settings.ADMINS = [("Admin", "admin@example.com")]
+    mailing, tasks = AdminEmailHandler(), logging.getLogger(TASKS_LOGGER)
+    mailing.setLevel(DEFAULT_LOGGING["handlers"]["mail_admins"]["level"])
+    tasks.addHandler(mailing)
+    try:
+        samples.fail_for_good.using(queue_name="work").enqueue()
+        logs.set_up_logging(as_json=False, verbosity=1)
+        with caplog.at_level(logging.INFO, TASKS_LOGGER):
+            Worker(load_options(burst=True, reaper=False)).run()
+    finally:
+        tasks.removeHandler(mailing)
+        tasks.removeFilter(logs._quieten)
+    assert mail.outbox == []
+    assert [record.levelno for record in failures(caplog)] == [logging.ERROR]
+    (line,) = [record for record in caplog.records if "FAILED" in record.getMessage()]
+    assert (line.levelno, line.exc_info) == (logging.INFO, None)
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_line_is_json(work: str, start: Start) -> None:
+    """Ours, those of libraries, warnings, and what nobody catches, in threads too."""
+    enqueue({"do": "raise", "give_up": True}, {"do": "noise"})
+    worker = start("--json-logs", "--handler", "tests.worker.handlers.NoisyHandler")
+    worker.says("Uncaught exception")
+    worker.says("Job failed for good")
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    found = objects(worker.text)
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in found)
+    (failed,) = [line for line in found if line["logger"] == "django_leasequeue.jobs"]
+    assert (failed["level"], failed["queue"], failed["key"], failed["delivery"]) == ("ERROR", "work", "0", 1)
+    assert failed["traceback"].endswith("ValueError: asked to")
+    by_logger = {line["logger"]: line for line in found}
+    assert by_logger["some.library"]["message"] == "said by a library"
+    assert "beware" in by_logger["py.warnings"]["message"]
+    assert by_logger["python"]["in_thread"] == "noisy"
+    assert by_logger["python"]["traceback"].endswith("ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--concurrency", "0"), "concurrency"), (("--database", "nowhere"), "no PostgreSQL|not a PostgreSQL")],
+)
+def test_why_it_does_not_start_is_json_too(test_dsn: str, start: Start, arguments: tuple[str, ...], said: str) -> None:
+    worker = start("--json-logs", *arguments)
+    assert worker.wait() == 1
+    (line,) = objects(worker.text)
+    assert line["level"] == "CRITICAL"
+    assert any(word in line["message"].lower() for word in said.lower().split("|"))
+
+
+def test_handlers_of_the_host_that_go_elsewhere_stay() -> None:
+    class Elsewhere(logging.Handler):
+        pass
+
+    host, terminal = logging.getLogger("host.app"), logging.StreamHandler()
+    elsewhere = Elsewhere()
+    root = logging.getLogger()
+    before = [(logger, list(logger.handlers), logger.propagate, logger.level) for logger in logs._loggers()]
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
+    try:
+        host.handlers[:] = [elsewhere, terminal]
+        host.propagate = False
+        logs.set_up_logging(as_json=True, verbosity=2)
+        assert logging.getLogger("django_leasequeue").level == logging.DEBUG
+        assert elsewhere in host.handlers
+        assert terminal not in host.handlers
+        assert any(isinstance(handler.formatter, logs.JSONFormatter) for handler in host.handlers)
+        assert any(isinstance(handler.formatter, logs.JSONFormatter) for handler in root.handlers)
+    finally:
+        logging.captureWarnings(False)
+        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+        for logger, handlers, propagate, level in before:
+            logger.handlers[:] = handlers
+            logger.propagate = propagate
+            logger.setLevel(level)
+        host.handlers[:] = []
+        host.propagate = True
+        for name in logs._TASK_LOGGERS:
+            logging.getLogger(name).removeFilter(logs._quieten)

@@ -1,0 +1,115 @@
+"""``runworker --reload``: the worker of development starts anew when the code changes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from django_leasequeue import engine
+from django_leasequeue.models import JobResult, LiveJob, Worker
+from tests.support.waiting import eventually
+from tests.worker.processes import Start, WorkerProcess, children_of, starting
+
+HANDLER = """
+from tests.worker.handlers import ScriptHandler, note
+
+class Handler(ScriptHandler):
+    def run(self, job, control):
+        note(job, {word!r})
+        return super().run(job, control)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, subprocess_env: dict[str, str]) -> Path:
+    """A module that the worker loads its handler from; its settings are in a module beside it."""
+    subprocess_env["PYTHONPATH"] = f"{tmp_path}:{subprocess_env.get('PYTHONPATH', '')}"
+    subprocess_env["DJANGO_SETTINGS_MODULE"] = "own_settings"
+    (tmp_path / "own_settings.py").write_text("from testproject.settings import *\n")
+    path = tmp_path / "reloaded.py"
+    path.write_text(HANDLER.format(word="old"))
+    return path
+
+
+@pytest.fixture
+def start(subprocess_env: dict[str, str], code: Path) -> Iterator[Start]:
+    with starting(subprocess_env) as function:
+        yield function
+
+
+def enqueue(key: str, path: Path, **data: object) -> None:
+    engine.run(engine.enqueue("work", [engine.NewJob({"file": str(path), **data}, key=key)]))
+
+
+def change(code: Path, text: str, worker: WorkerProcess, said: str, times: int) -> None:
+    """Change the code until the worker has noticed: its watcher knows only files that it has seen before."""
+    end = time.monotonic() + 120
+    number = 0
+    while sum(said in line for line in worker.log) < times:
+        assert time.monotonic() < end, f"it never said {said!r} {times} times:\n{worker.text}"
+        if sum(said in line for line in worker.log) < times and number % 40 == 0:
+            code.write_text(text + "\n" * (number // 40))
+        number += 1
+        time.sleep(0.1)
+
+
+def test_a_change_starts_it_anew_and_a_signal_ends_it(work: str, start: Start, code: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    worker = start("--reload", "--handler", "reloaded.Handler")
+    enqueue("first", notes)
+    eventually(lambda: notes.exists() and "first old" in notes.read_text(), "the old code runs")
+    before = Worker.objects.values_list("pid", flat=True)
+    eventually(lambda: len(before.all()) == 1, "it says that it is there")
+    (old,) = before.all()
+    change(code, HANDLER.format(word="new"), worker, "Worker started", 2)
+    enqueue("second", notes)
+    eventually(lambda: "second new" in notes.read_text(), "the new code runs")
+    assert old not in children_of(worker.pid)
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert worker.text.count("Worker stopped") == worker.text.count("Worker started") >= 2
+    assert not Worker.objects.exists()
+    assert JobResult.objects.filter(state=1).count() == 2
+
+
+def test_a_running_job_is_given_back(work: str, start: Start, code: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    worker = start("--reload", "--handler", "reloaded.Handler")
+    enqueue("long", notes, do="wait")
+    eventually(lambda: notes.exists() and "long start" in notes.read_text(), "it runs")
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert LiveJob.objects.filter(state=0).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("reloaded.py", "SyntaxError"), ("own_settings.py", "could not start")],
+    ids=["what the worker loads", "what every process loads"],
+)
+def test_code_that_is_broken_is_waited_for(work: str, start: Start, tmp_path: Path, name: str, said: str) -> None:
+    broken = tmp_path / name
+    good = broken.read_text()
+    worker = start("--reload", "--handler", "reloaded.Handler")
+    worker.says("Worker started")
+    change(broken, "this is no Python", worker, said, 1)
+    change(broken, good, worker, "Worker started", 2)
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--processes", "2"), "--reload runs one process, and 2 are asked for: add --processes 1."),
+        (("--burst",), "leave --burst and --max-jobs out"),
+    ],
+)
+def test_what_does_not_go_together(test_dsn: str, start: Start, arguments: tuple[str, ...], said: str) -> None:
+    worker = start("--reload", *arguments)
+    assert worker.wait() == 1
+    assert said in worker.text
