@@ -85,11 +85,11 @@ class LargeStorageError(LeaseQueueError):
 
 
 class PayloadAway(LargeStorageError):
-    """The payload of a leased job cannot be read now: the worker gives the job back, and the delivery does not count."""
+    """The payload of a leased job cannot be read now: the worker gives the job back; the delivery does not count."""
 
 
 class LargePayloadLost(LeaseQueueError):
-    """A large payload or result is not in its storage any more, or is not what was stored there (its SHA-256 differs)."""
+    """A large payload or result is not in its storage any more, or not what was stored there (its SHA-256 differs)."""
 
 
 class QueueClosed(LeaseQueueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeVar
 
-from .. import process
+from ..conf import process
 from ..engine import clock
 from ..engine.jobs.results import Status
 from ..engine.rows import LeasedJob

@@ -21,7 +21,7 @@ MAX_QUEUE_BYTES = 255
 #: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones, and nobody would be told).
 MAX_CHANNEL_BYTES = 63
 MAX_SEQ = 2**63 - 1
-#: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed worker writes none.
+#: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed one writes none.
 WORKER_LEASE = 30
 #: The longest delay, message TTL and retention: a hundred years. What is longer leaves the range of ``datetime``.
 MAX_SPAN_MS = 100 * 366 * 86_400_000

@@ -15,7 +15,8 @@ from django.db import connections
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from .. import conf, process
+from .. import conf
+from ..conf import process
 from .operation import Operation
 from .outage import read_only
 from .runner import AsyncConnectionExecutor, DjangoExecutor
@@ -251,7 +252,7 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
 def usage() -> dict[str, tuple[int, int, int]]:
     """Return how many async connections of this process are used and idle, and how many callers wait, by alias."""
     found: dict[str, tuple[int, int, int]] = {}
-    for _, pools in _pools.items():
+    for _, pools in _pools.items():  # noqa: PERF102  (it is no dict)
         for using, made in list(pools.items()):
             stats = made.get_stats()
             idle = stats.get("pool_available", 0)

@@ -198,7 +198,8 @@ class DjangoExecutor:
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
         with self._raw() as (raw, autocommit):
-            inside = raw.info.transaction_status != _IDLE
+            # Without autocommit the first statement begins the transaction, and settings would hold until its end.
+            inside = not raw.autocommit or raw.info.transaction_status != _IDLE
             return fetch_steadily(raw, name, _parameters(params, autocommit), inside=inside)
 
     @async_unsafe

@@ -11,7 +11,8 @@ from time import monotonic
 
 from rest_framework.request import Request
 
-from .. import conf, process
+from .. import conf
+from ..conf import process
 from .errors import ApiError
 from .keys import ring
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from django.db import transaction
 from django.utils import timezone
 
-from .. import conf, process
+from .. import conf
+from ..conf import process
 from ..engine import audit, clock
 from ..engine.operation import Steps, operation
 from ..models.apikey import ApiKey

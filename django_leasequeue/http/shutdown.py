@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from .. import process
+from ..conf import process
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from .. import conf, engine
-from ..process import Shared, when_forgetting
+from ..conf.process import Shared, when_forgetting
 from .figures import LogCounts, Look, look
 
 

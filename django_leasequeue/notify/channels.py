@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 
-from .. import process
+from ..conf import process
 
 #: The channel on which the engine announces ready jobs; the payload is ``q<queue id>``.
 JOBS = "leasequeue"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .. import conf, process
+from .. import conf
+from ..conf import process
 from .listener import Listener
 
 _listeners: process.Shared[str, Listener] = process.Shared()

@@ -8,7 +8,8 @@ import socket
 import time
 from typing import Any
 
-from .. import conf, process
+from .. import conf
+from ..conf import process
 from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_NODE_BYTES, check_node
 from ..engine.operation import Steps, operation

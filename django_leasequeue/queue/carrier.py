@@ -12,7 +12,8 @@ from typing import Any
 
 import psycopg
 
-from .. import engine, process, twins
+from .. import engine, twins
+from ..conf import process
 from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
 from .base import Handle

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from .. import engine, process
+from .. import engine
+from ..conf import process
 from ..engine import pool
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, passes, read_only

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Protocol
 
-from .. import process
+from ..conf import process
 from ..notify import Listener, Subscription, get_listener, reply_channel
 
 #: Seconds between two looks at jobs that are waited for: while their ends are told, and while they cannot be.

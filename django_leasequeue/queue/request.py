@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from .. import engine, process, twins
+from .. import engine, twins
+from ..conf import process
 from ..engine import pool
 from ..engine.jobs import replies
 from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps

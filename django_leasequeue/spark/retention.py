@@ -10,7 +10,8 @@ from typing import Any
 
 import psycopg
 
-from .. import conf, process
+from .. import conf
+from ..conf import process
 from ..engine.runner import ConnectionExecutor
 
 logger = logging.getLogger("django_leasequeue.lake")

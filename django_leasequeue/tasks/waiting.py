@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from .. import engine, process
+from .. import engine
+from ..conf import process
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, TaskResultDoesNotExist, TaskResultStatus, task_backends

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from asgiref.sync import sync_to_async
 from django.test import SimpleTestCase
 
-from .. import process
+from ..conf import process
 from ..engine import clock, codec
 from ..engine.clock import Clock
 from ..exceptions import InvalidOption

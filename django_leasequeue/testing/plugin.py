@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .. import process
+from ..conf import process
 
 if TYPE_CHECKING:
     from .harness import Harness

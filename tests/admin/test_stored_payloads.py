@@ -16,7 +16,8 @@ from django.test import Client
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from django_leasequeue import engine, process
+from django_leasequeue import engine
+from django_leasequeue.conf import process
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.dead import export
 from django_leasequeue.engine.dead.action import act

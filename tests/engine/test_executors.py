@@ -12,12 +12,13 @@ import psycopg
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, IntegrityError, connection, transaction
 from django.test import override_settings
 
 from django_leasequeue import engine, sql
 from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob, runner
 from django_leasequeue.engine.pool import close_pools, connection_parameters
+from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob
 from django_leasequeue.sql import names, statement
@@ -216,16 +217,17 @@ def test_every_statement_says_what_it_is_for(name: str) -> None:
     assert sent.decode().replace("%", "%%").replace("%%(", "%(") == statement(name)
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["in a transaction", "by itself"])
-def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPatch, inside: bool) -> None:
+@pytest.mark.parametrize("where", ["by itself", "in a transaction", "first in a transaction"])
+def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     settings = ["enable_seqscan", "enable_bitmapscan", "enable_mergejoin", "jit", "plan_cache_mode"]
     asked = b"SELECT " + ",".join(f"current_setting('{name}')" for name in settings).encode()
     monkeypatch.setattr(runner, "_raw", lambda name, params: (asked, []))
     connection.ensure_connection()
     raw = connection.connection
     raw.execute("SET jit = on")
-    before = raw.execute(asked).fetchall()
-    with transaction.atomic() if inside else nullcontext():
-        found = runner.fetch_steadily(raw, "results", {}, inside=inside)
+    with transaction.atomic() if where != "by itself" else nullcontext():
+        if where == "in a transaction":
+            raw.execute("SELECT 1")
+        found = DjangoExecutor(DEFAULT_DB_ALIAS).fetch("results", {})
         assert found == [("off", "off", "off", "off", "force_generic_plan")]
-        assert raw.execute(asked).fetchall() == before == [("on", "on", "on", "on", "auto")]
+        assert raw.execute(asked).fetchall() == [("on", "on", "on", "on", "auto")]

@@ -10,7 +10,7 @@ from django.apps import apps
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue import process
+from django_leasequeue.conf import process
 from django_leasequeue.engine import clock as engine_clock
 from tests.conftest import child_environment
 from tests.http.client import Api

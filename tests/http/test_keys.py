@@ -19,7 +19,8 @@ from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from django_leasequeue import conf, process
+from django_leasequeue import conf
+from django_leasequeue.conf import process
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.http.access import Access
 from django_leasequeue.http.fields import Text

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue import engine, process
+from django_leasequeue import engine
+from django_leasequeue.conf import process
 from django_leasequeue.notify import close_listeners
 
 

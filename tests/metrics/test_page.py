@@ -10,7 +10,8 @@ import pytest
 from django.db import connection, transaction
 from django.test import Client
 
-from django_leasequeue import engine, process
+from django_leasequeue import engine
+from django_leasequeue.conf import process
 from django_leasequeue.engine import clock, pool
 from django_leasequeue.http.keys import create_key
 from django_leasequeue.metrics import memory

@@ -11,7 +11,8 @@ import pytest
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
-from django_leasequeue import Queue, engine, process
+from django_leasequeue import Queue, engine
+from django_leasequeue.conf import process
 from django_leasequeue.engine import pool
 from django_leasequeue.exceptions import InvalidOption, MaxRetries, WaitTimeout
 from django_leasequeue.queue.base import find_serializer, known_serializer

@@ -12,7 +12,8 @@ import warnings
 from pathlib import Path
 
 import django_leasequeue
-from django_leasequeue import conf, process
+from django_leasequeue import conf
+from django_leasequeue.conf import process
 from django_leasequeue.engine import pool
 from django_leasequeue.notify import reply_channel
 from django_leasequeue.queue.base import process_node

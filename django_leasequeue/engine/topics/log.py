@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ... import conf, process
+from ... import conf
+from ...conf import process
 from ...exceptions import BatchTooLarge, QueueNotFound
 from .. import arrays, codec
 from ..large import reading

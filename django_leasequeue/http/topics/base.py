@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ... import process
+from ...conf import process
 from ...engine import Operation
 from ...engine.topics.topics import Look, look
 from ...enums import Durability

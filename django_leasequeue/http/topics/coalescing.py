@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from ... import process
+from ...conf import process
 from ...engine import LeasedJob
 from ...engine.leases.claim import load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take

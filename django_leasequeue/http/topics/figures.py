@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from ... import conf, process
+from ... import conf
+from ...conf import process
 from ...engine.queues import stats
 from ..running import Runner
 

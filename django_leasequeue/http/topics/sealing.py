@@ -7,7 +7,7 @@ import heapq
 import itertools
 import logging
 
-from ... import process
+from ...conf import process
 from ...engine.topics.log import seal, sealer
 from ..running import Runner
 from ..streaming import in_background

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from ... import process
+from ...conf import process
 from ...engine.topics.topics import Look
 from ...notify import get_listener
 from ..running import Runner

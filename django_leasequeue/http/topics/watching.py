@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ... import process
+from ...conf import process
 from ...engine.outage import passes
 from ...engine.topics.log import Page, read, sealer
 from ...exceptions import QueueNotFound
