@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -73,19 +71,25 @@ class TaskHandler:
             BaseException: whatever the task raised.
         """
         entry, job = self._entry(job), job.loaded()
-        with _control(control):
+        token = running.set(control)
+        try:
             twins.run(self._announcer.started(entry, job, control))
             args, kwargs = self._arguments(entry, job, control)
             value = entry.func(*args, **kwargs)
+        finally:
+            running.reset(token)
         return None if value is None else result_json(entry.path, value)
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run an async task; see ``run``."""
         entry, job = self._entry(job), await job.aloaded()
-        with _control(control):
+        token = running.set(control)
+        try:
             await twins.arun(self._announcer.started(entry, job, control))
             args, kwargs = self._arguments(entry, job, control)
             value = await entry.func(*args, **kwargs)
+        finally:
+            running.reset(token)
         return None if value is None else result_json(entry.path, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
@@ -172,16 +176,6 @@ class TaskHandler:
             return _retry(backoffs.fixed_delay(policy, job.deliveries))
         delay = policy(error, self._announcer.failed_result(entry, job, failure))
         return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
-
-
-@contextmanager
-def _control(control: JobControl) -> Iterator[None]:
-    """Make ``current()`` return the control of the job that runs here."""
-    token = running.set(control)
-    try:
-        yield
-    finally:
-        running.reset(token)
 
 
 def _retry(seconds: float) -> Retry:

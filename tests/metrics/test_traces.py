@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from django_leasequeue import engine
-from django_leasequeue.engine.jobs.enqueue import check_meta
+from django_leasequeue.engine.jobs.new_jobs import check_meta
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
 from django_leasequeue.metrics import otel
 from django_leasequeue.models import LiveJob

@@ -9,7 +9,7 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from ... import conf
 from ...engine import NewJob, parse_token
-from ...engine.jobs.enqueue import check_meta
+from ...engine.jobs.new_jobs import check_meta
 from ...engine.limits import MAX_BATCH, MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS, MAX_TAG_BYTES
 from ...engine.topics.log import MAX_NODES
 from ...exceptions import InvalidOption

@@ -1,0 +1,171 @@
+"""Checks of new jobs, and the parameters that statements take of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from ... import conf
+from ...exceptions import InvalidOption, PayloadTooLarge
+from .. import arrays, codec, tracing
+from ..limits import (
+    MAX_CHANNEL_BYTES,
+    MAX_KEY_BYTES,
+    MAX_NODE_BYTES,
+    MAX_SPAN_MS,
+    MAX_TAG_BYTES,
+    check_integer,
+    check_text,
+)
+from ..rows import END, PLAIN, TAG, NewJob
+
+#: The highest limit of a payload that a call may name.
+MAX_BYTES = 256 * 1024 * 1024
+#: A later time would not be a ``datetime`` in every time zone.
+MAX_YEAR = 9_000
+_ID_END = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def _check_time(run_at: Any) -> None:
+    if not isinstance(run_at, datetime) or run_at.utcoffset() is None:
+        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
+    if run_at.year > MAX_YEAR:
+        raise InvalidOption(f"run_at must not be after the year {MAX_YEAR}; it is {run_at}.")
+
+
+def check_meta(meta: Any, what: str = "meta") -> None:
+    """Check the metadata of a job.
+
+    Raises:
+        InvalidOption: it is no dict, or a name begins with ``$``, as those do that only the queues themselves write.
+    """
+    if not isinstance(meta, dict):
+        raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
+    for name in meta:
+        if isinstance(name, str) and name.startswith("$") and type(meta) is not tracing.Meta:
+            raise InvalidOption(
+                f"{what} must not have names that begin with '$': they are reserved for what the queues note; there is"
+                f" {name[:80]!r}."
+            )
+
+
+def check_job(job: NewJob) -> None:
+    """Check the fields of a job.
+
+    Raises:
+        InvalidOption: one is of a wrong type or out of its range.
+    """
+    if not isinstance(job, NewJob):
+        raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
+    if job.key is not None:
+        check_text(job.key, "key", MAX_KEY_BYTES)
+    if job.name is not None:
+        check_text(job.name, "name", MAX_KEY_BYTES)
+    if job.body is not None and not isinstance(job.body, bytes):
+        raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
+    if job.id_end is not None and (job.key is not None or not _ID_END.fullmatch(job.id_end)):
+        raise InvalidOption(
+            f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}."
+        )
+    if job[TAG:END] == PLAIN:
+        return
+    if job.tag is not None:
+        check_text(job.tag, "tag", MAX_TAG_BYTES)
+    if job.reply_to is not None:
+        check_text(job.reply_to, "reply_to", MAX_CHANNEL_BYTES)
+        if " " in job.reply_to:  # several callers' channels stand on the job with a space between
+            raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
+    if job.meta is not None:
+        check_meta(job.meta)
+    if job.origin is not None:
+        check_text(job.origin, "origin", MAX_NODE_BYTES)
+    _check_numbers(job)
+
+
+def _check_numbers(job: NewJob) -> None:
+    if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
+        raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
+    if job.run_at is not None:
+        _check_time(job.run_at)
+    if job.delay_ms is not None:
+        check_integer(job.delay_ms, "delay_ms", 0, MAX_SPAN_MS)
+    if job.ttl_ms is not None:
+        check_integer(job.ttl_ms, "ttl_ms", 1, MAX_SPAN_MS)
+    if job.result_ttl_ms is not None:
+        check_integer(job.result_ttl_ms, "result_ttl_ms", 1, MAX_SPAN_MS)
+    if job.max_deliveries is not None:
+        check_integer(job.max_deliveries, "max_deliveries", 0, 2**31 - 1)
+
+
+def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
+    """Return the data and the metadata of jobs as JSON.
+
+    Raises:
+        PayloadTooLarge: a payload is above its limit.
+    """
+    usual = conf.settings.MAX_PAYLOAD_BYTES
+    datas: list[str | None] = []
+    metas: list[str | None] = []
+    for job in jobs:
+        limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
+        data = job.data
+        if data is not None:
+            data = data.text if type(data) is codec.Written else codec.dumps(data)
+        meta = None if job.meta is None else codec.dumps(job.meta, "meta")
+        # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
+        size = len(data or "") + len(meta or "") + len(job.body or b"")
+        if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
+            raise PayloadTooLarge(
+                f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference,"
+                " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']; LEASEQUEUE['LARGE'] puts it into a storage."
+            )
+        datas.append(data)
+        metas.append(meta)
+    return datas, metas
+
+
+def _bytes(text: str | None) -> int:
+    return len(text.encode()) if text else 0
+
+
+def _column(jobs: Sequence[NewJob], name: str, literal: Any) -> str:
+    values = [getattr(job, name) for job in jobs]
+    return arrays.EMPTY if arrays.absent(values) else str(literal(values))
+
+
+def parameters(
+    jobs: Sequence[NewJob], project: str, queue: str, origin: str | None, *, locked: bool = False
+) -> dict[str, Any]:
+    """Return the parameters of ``enqueue.sql`` for jobs, checked; see ``check_job`` and ``payloads``."""
+    for job in jobs:
+        check_job(job)
+    datas, metas = payloads(jobs)
+    return {
+        "project": project,
+        "queue": queue,
+        "origin": origin,
+        "locked": locked,
+        "numbers": arrays.integers(range(1, len(jobs) + 1)),
+        "keys": _column(jobs, "key", arrays.texts),
+        "names": _column(jobs, "name", arrays.texts),
+        "tags": _column(jobs, "tag", arrays.texts),
+        "priorities": _column(jobs, "priority", lambda values: arrays.integers(narrow(values))),
+        "datas": arrays.EMPTY if arrays.absent(datas) else arrays.texts(datas),
+        "metas": arrays.EMPTY if arrays.absent(metas) else arrays.texts(metas),
+        "bodies": _column(jobs, "body", arrays.binaries),
+        "run_at": _column(jobs, "run_at", arrays.times),
+        "delays": _column(jobs, "delay_ms", arrays.integers),
+        "ttls": _column(jobs, "ttl_ms", arrays.integers),
+        "reply_to": _column(jobs, "reply_to", arrays.texts),
+        "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
+        "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
+        "origins": _column(jobs, "origin", arrays.texts),
+        "id_ends": _column(jobs, "id_end", arrays.texts),
+    }
+
+
+def narrow(values: list[int | None]) -> list[int | None]:
+    """Bring priorities into the range of an integer."""
+    return [None if value is None else max(-(2**31), min(value, 2**31 - 1)) for value in values]
