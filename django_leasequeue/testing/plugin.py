@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..conf import process
-
 if TYPE_CHECKING:
     from .harness import Harness
 
@@ -26,15 +24,17 @@ def leasequeue() -> Iterator[Harness]:
         yield harness
 
 
-def pytest_configure() -> None:
-    """Have async calls use Django's connection: tests hold everything in a transaction that no other one sees."""
-    process.switches.django_connection = True
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Forget what the test before this one saw in the database: it has undone what it did."""
-    process.forget()
+    """Have async calls use Django's connection: tests hold everything in a transaction that no other one sees.
+
+    And forget what the test before this one saw in the database: it has undone what it did.
+    """
+    if "django" in sys.modules:
+        from ..conf import process
+
+        process.switches.django_connection = True
+        process.forget()
 
 
 @pytest.hookimpl(tryfirst=True)

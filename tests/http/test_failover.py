@@ -363,7 +363,17 @@ def check_refusal(sent: Sent, status: int, headers: dict[str, str], body: Any) -
 def test_the_walk_knows_every_view() -> None:
     names = {pattern.name for _, pattern in endpoints()}
     assert {name for name, _ in BODIES} <= names
-    assert {"work", "watch-stream", "letters", "groups", "letter", "home", "health", "claims", "topics"} <= names
+    assert {
+        "work",
+        "watch-stream",
+        "dead-letters",
+        "dead-letter-groups",
+        "dead-letter",
+        "home",
+        "health",
+        "claims",
+        "topics",
+    } <= names
 
 
 @pytest.mark.parametrize("fault", AWAY)

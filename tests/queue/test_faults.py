@@ -15,6 +15,7 @@ from pytest_django import DjangoDbBlocker
 from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Queue
 from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.exceptions import StorageError
+from django_leasequeue.queue.replies import get_hub
 from tests.support.faults import Faulty, alias, faulty, migrated_server
 from tests.support.waiting import eventually
 
@@ -128,7 +129,8 @@ def test_who_waits_for_a_result_waits_through_it(server: Faulty, queue: Queue, f
 
     caller = threading.Thread(target=ask)
     caller.start()
-    eventually(lambda: Queue(queue.name, using="direct").counts().ready == 1)
+    # Not only that the job is there: the caller has been told so, and waits for its end.
+    eventually(lambda: get_hub("faulty")._tickets)
     getattr(server.proxy, fault)()
     finish_one(queue, "done")
     server.proxy.heal()

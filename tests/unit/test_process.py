@@ -114,7 +114,7 @@ def test_djangos_test_tools_alone_change_nothing() -> None:
         "import django; from django.conf import settings; settings.configure(); django.setup();"
         "from django.test.utils import setup_test_environment; setup_test_environment();"
         "from django_leasequeue.engine import pool; assert not pool.in_thread();"
-        "from django_leasequeue.testing import plugin; plugin.pytest_configure(); assert pool.in_thread()"
+        "from django_leasequeue.testing import plugin; plugin.pytest_runtest_setup(); assert pool.in_thread()"
     )
     environment = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
     subprocess.run([sys.executable, "-c", script], env={**environment, "PYTHONPATH": str(ROOT.parent)}, check=True)

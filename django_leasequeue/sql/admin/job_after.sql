@@ -1,7 +1,7 @@
 -- Purpose: the number behind which all jobs were made after a time, found by halving.
 -- Parameters: at.
--- Index: leasequeue_job_pkey, one row a step.
--- Pages: 400
+-- Index: leasequeue_job_pkey, one row a step, and what was rolled back or removed before it.
+-- Pages: 3000
 -- Returns: the number. (Numbers are drawn in the order of time but for what long transactions made.)
 WITH RECURSIVE b AS (
     SELECT 0::bigint AS low, COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS high
