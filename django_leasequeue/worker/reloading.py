@@ -71,7 +71,7 @@ def _start_again_and_again() -> int:
         signal.signal(number, pass_on)
     environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     while True:
-        child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False)
+        child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False)  # nosec  # B603: our own command line
         code = child.wait()
         if asked or code == 0:
             return max(code, 0)
