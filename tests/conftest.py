@@ -6,6 +6,7 @@ Every run has a database of its own, so any number of runs go on at once and non
 * with it a database ``test_<name>_<random>`` on that server.
 """
 
+import logging
 import os
 import subprocess
 import sys
@@ -118,3 +119,12 @@ def child_environment(database_url: str) -> dict[str, str]:
         "PYTHONPATH": python_path,
         "PYTHONUNBUFFERED": "1",
     }
+
+
+@pytest.fixture(autouse=True)
+def _loggers_of_tasks() -> Iterator[None]:
+    """Take away what a worker of this process has put on them."""
+    yield
+    logs = sys.modules.get("django_leasequeue.worker.logs")
+    for name in logs._TASK_LOGGERS if logs is not None else ():
+        logging.getLogger(name).removeFilter(logs._quieten)

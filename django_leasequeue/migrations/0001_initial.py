@@ -506,7 +506,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "default_permissions": (),
-                "indexes": [models.Index(fields=["seq", "id"], name="leasequeue_largeobject_seq")],
+                "indexes": [models.Index("seq", models.F("id") + 0, name="leasequeue_largeobject_seq")],
             },
         ),
         migrations.CreateModel(

@@ -23,8 +23,9 @@ class LargeObject(models.Model):
     class Meta:
         default_permissions = ()
         indexes = [
-            # Those of a job that moves; those of no job, the oldest first; those that are being removed.
-            models.Index(fields=["seq", "id"], name="leasequeue_largeobject_seq"),
+            # Those of a job that moves; those of no job, the oldest first; those that are being removed. An expression,
+            # so that no plan made on an empty table looks for an id in it.
+            models.Index("seq", models.F("id") + 0, name="leasequeue_largeobject_seq"),
         ]
 
     def __str__(self) -> str:

@@ -183,11 +183,15 @@ class TestHungHandlers:
 
     def test_without_an_argument_it_is_the_length_of_the_queue_s_leases(self, release: threading.Event) -> None:
         queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=2_000))
+        another = threading.Event()
 
         @queue.execute
         def handler(job: Job) -> str:
             if job.attempts == 1:
+                # Its end would count until another run has begun.
                 assert job.signal.wait(60)
+                assert another.wait(60)
+            another.set()
             return f"run {job.attempts}"
 
         with queue:

@@ -55,7 +55,7 @@ BODIES: dict[tuple[str | None, str], Any] = {
     ("delete", "POST"): {"seqs": [1]},
     ("watch", "POST"): {"topics": {"jobs": 0}},
     ("metadata", "PUT"): {"a": 1},
-    ("messages", "POST"): [{"ttl": 300, "body": 1}],
+    ("messages", "POST"): [{"ttl": 86_400, "body": 1}],
     ("claims", "POST"): {"ttl": 300, "grace": 60},
     ("claim", "PATCH"): {"ttl": 300},
 }
@@ -152,7 +152,7 @@ class Door:
     def works(self) -> bool:
         """Whether both doors write and read."""
         one = self.send(Sent("POST", "/v0/topics/alive", {"records": [{"data": 1}]}))
-        other = self.send(Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 300, "body": 1}]))
+        other = self.send(Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 86_400, "body": 1}]))
         return one[0] in (200, 201) and other[0] == 201
 
     def lines(self, words: str) -> int:
@@ -329,7 +329,7 @@ WRITES = (
     Sent("POST", "/v0/topics/jobs", {"records": [{"data": 1}]}),
     Sent("POST", "/v0/topics/jobs/claim", {"node": "w", "max": 1}),
     Sent("PUT", "/v0/topics/another", {}),
-    Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 300, "body": 1}]),
+    Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 86_400, "body": 1}]),
     Sent("POST", "/v1/queues/jobs/claims", {"ttl": 300, "grace": 60}),
     Sent("PUT", "/v1/queues/another"),
 )

@@ -10,7 +10,7 @@ WITH page AS MATERIALIZED (
     SELECT seq FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM page WHERE seq > 0))
 ), gone AS MATERIALIZED (
     SELECT id FROM leasequeue_largeobject
-    WHERE id = ANY (ARRAY(SELECT id FROM page WHERE seq > 0 AND seq NOT IN (SELECT seq FROM there))) AND seq > 0
+    WHERE id = ANY (ARRAY(SELECT id FROM page WHERE seq > 0 AND seq NOT IN (SELECT seq FROM there))) AND seq + 0 > 0
     FOR UPDATE SKIP LOCKED
 ), marked AS (
     UPDATE leasequeue_largeobject SET seq = 0 WHERE id = ANY (ARRAY(SELECT id FROM gone))

@@ -8,7 +8,7 @@ WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(grace)s::float8 * interval '1 second' AS since
 ), old AS MATERIALIZED (
     SELECT o.id FROM (
-        SELECT id, created_at FROM leasequeue_largeobject WHERE seq IS NULL ORDER BY id LIMIT %(size)s::int
+        SELECT id, created_at FROM leasequeue_largeobject WHERE seq IS NULL ORDER BY seq, id + 0 LIMIT %(size)s::int
         FOR UPDATE SKIP LOCKED) o, t
     WHERE o.created_at < t.since
 ), marked AS (
@@ -16,4 +16,5 @@ WITH t AS MATERIALIZED (
 )
 SELECT id, storage, name FROM marked
 UNION ALL
-SELECT o.* FROM (SELECT id, storage, name FROM leasequeue_largeobject WHERE seq = 0 AND id > %(after)s::bigint ORDER BY id LIMIT %(size)s::int) o
+SELECT o.* FROM (SELECT id, storage, name FROM leasequeue_largeobject WHERE seq = 0 AND id + 0 > %(after)s::bigint
+    ORDER BY seq, id + 0 LIMIT %(size)s::int) o
