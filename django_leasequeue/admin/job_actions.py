@@ -1,8 +1,8 @@
-"""What the page of a job does beside cancel and release: run a delayed job now, enqueue a job once more."""
+"""Actions of a job's page beside cancel and release: run a delayed job now, enqueue a job once more."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import engine
 from ..engine import codec
@@ -12,7 +12,7 @@ from ..tasks.ids import new_end
 
 
 class Source(NamedTuple):
-    """What a job was enqueued with."""
+    """The values that a job was enqueued with."""
 
     seq: int
     project: str
@@ -27,6 +27,12 @@ class Source(NamedTuple):
     body: bytes | None
     max_deliveries: int | None
     result_ttl_ms: int | None
+
+
+def _own_names(meta_json: str | None) -> dict[str, Any] | None:
+    """Return the meta that the producer gave: names with ``$`` are the queue's, about the old job."""
+    meta = {} if meta_json is None else codec.loads(meta_json)
+    return {name: value for name, value in meta.items() if not name.startswith("$")} or None
 
 
 @operation
@@ -63,7 +69,7 @@ def copy_job(seq: int, origin: str) -> Steps[int | None]:
         name=source.name,
         tag=source.tag,
         priority=source.priority,
-        meta=None if source.meta_json is None else codec.loads(source.meta_json),
+        meta=_own_names(source.meta_json),
         result_ttl_ms=source.result_ttl_ms,
         max_deliveries=source.max_deliveries,
         origin=origin,

@@ -23,7 +23,7 @@ from .reading import state_label
 
 #: Jobs that one page looks at, how many at a time, and the seconds after which it stops.
 MAX_LOOKED, CHUNK, PATIENCE = 50_000, 1_000, 0.2
-#: How much earlier a job may have been made than one with a lower number: its transaction was long.
+#: Time by which a job may have been made earlier than one with a lower number: its transaction was long.
 _SLACK = timedelta(minutes=10)
 #: States by the words of an address; of results + 10.
 STATES = {state.label: int(state) for state in JobState} | {state.label: int(state) + 10 for state in ResultState}
@@ -32,7 +32,7 @@ _FIELDS = ("task", "since", "until", "text", "payload")
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs; ``None`` (or empty) everywhere means any. ``queue`` is an id, ``rest`` holds all but the state."""
+    """A filter of jobs; ``None`` (or empty) means any. ``queue`` is an id, ``rest`` holds all but the state."""
 
     rest: DeadFilter
     queue: int | None = None
@@ -71,7 +71,7 @@ class Found(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What a look found: jobs, how many it looked at, back to when, and where the next one goes on (``None``: end)."""
+    """The jobs that a look found, how many it looked at, back to when, and the start of the next (``None``: end)."""
 
     jobs: list[Found]
     looked_at: int
@@ -118,10 +118,11 @@ def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Step
         enough = size - len(jobs)
         rows = yield "admin/walk_jobs", {**params, "below": below, "size": CHUNK, "enough": enough}
         count, low, first, newest = rows[0][:4]
-        found = [row for row in rows if row[5] is not None]
-        jobs += [Found._make(row[5:]) for row in found]
+        found = [(place, Found._make(job)) for _, _, _, _, place, *job in rows if place is not None]
+        jobs += [job for _, job in found]
         if len(found) == enough:
-            return Looked(jobs, looked + found[-1][4], found[-1][12], found[-1][5])
+            place, last = found[-1]
+            return Looked(jobs, looked + place, last.created_at, last.seq)
         looked, oldest = looked + count, first or oldest
         if count < CHUNK or (since is not None and newest < since - _SLACK):
             return Looked(jobs, looked, oldest, None)

@@ -48,7 +48,7 @@ class JobAdmin(JobPageAdmin):
         return job_list(request, self.admin_site)
 
     def tasks(self, request: HttpRequest) -> HttpResponse:
-        """What ran, by task."""
+        """The list of tasks."""
         pages.require(request, "view_job")
         return task_list(request, self.admin_site)
 

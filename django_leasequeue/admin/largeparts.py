@@ -1,4 +1,4 @@
-"""What a job's page shows of payloads and results that stand in a storage."""
+"""Payloads and results that stand in a storage, as a job's page shows them."""
 
 from __future__ import annotations
 

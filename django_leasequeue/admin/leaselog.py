@@ -1,4 +1,4 @@
-"""What the lease log tells of the last time: counts of queues and of tasks, how long jobs waited and ran.
+"""Counts of the lease log: what happened lately in queues and to tasks, how long jobs waited and ran.
 
 Everything is counted, nothing is estimated. One look reads a bounded number of rows; where there are more, it begins
 later, and says so.
@@ -45,14 +45,14 @@ class Reach(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What to say of a time that was not counted wholly; nothing where it was."""
+        """The words for a time that was not counted wholly; empty where it was."""
         if self.whole:
             return ""
         return f"Counted is the {self.words}; what was before is unknown: the log has too many rows, or begins then."
 
 
 class Rate(NamedTuple):
-    """What happened to jobs in one bucket of time (``bucket`` null: all of it) of one queue (null: all).
+    """Counts of what happened to jobs in one bucket of time (``bucket`` null: all of it) of one queue (null: all).
 
     ``failed`` counts runs, ``retried`` those of them that are tried again, ``ended`` jobs that failed for good, without
     a run as well. ``waits`` are p50, p95 and p99 of the time from when a job was ready to its claim, in seconds;

@@ -111,7 +111,7 @@ class Event(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What happened in words: who gives a job back because it failed says so."""
+        """The event in words: who gives a job back because it failed says so."""
         if self.kind_number == EventKind.RELEASED:
             return "failed" if self.detail.get("error_type") else "given back"
         if self.kind_number == EventKind.FAILED:

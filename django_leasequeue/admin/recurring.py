@@ -55,7 +55,7 @@ class Line(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """How the job of the last tick ended, or where it is."""
+        """The end of the last tick's job, or the state that it is in."""
         if self.seq is None:
             return "unknown"
         return "ended, not kept" if self.state_number is None else reading.state_label(self.state_number)
@@ -93,7 +93,7 @@ class RecurringTaskAdmin(RecurringPageAdmin):
         return pages.page(request, self.admin_site, "recurring.html", context, title="Recurring tasks")
 
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Where Django's log of actions links to."""
+        """Redirect to the list: Django's log of actions links here."""
         return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_recurringtask_changelist"))
 
     def act(self, request: HttpRequest, pk: int) -> HttpResponse:

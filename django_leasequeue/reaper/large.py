@@ -22,7 +22,7 @@ class LargeObjects:
     """
 
     def __init__(self) -> None:
-        #: Where the walk over all objects goes on, and that over those to be removed: behind some that could not be.
+        #: The last ids of the walk over all objects, and of that over those that could not be removed.
         self._after = self._behind = 0
 
     def __call__(self, turn: Turn) -> bool:

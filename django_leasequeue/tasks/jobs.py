@@ -20,7 +20,7 @@ from .results import ResultRow
 from .task import LeaseQueueTask
 from .times import aware
 
-#: Where a row has what may stand in a storage.
+#: The columns of a row that may stand in a storage.
 _DATA, _VALUE = reading.Columns("data", None), reading.Columns("value", None)
 
 

@@ -194,6 +194,18 @@ class TestActions:
         assert new.key not in (None, "order-1")
         assert OperatorAction.objects.get().action == "copy"
 
+    def test_a_copy_has_no_notes_of_the_queues(self, clock: engine_clock.Clock, client: Client) -> None:
+        make(max_deliveries=1, exhaust_at="release", dead_letter="graves")
+        make("graves")
+        put(1, meta={"tenant": "a"})
+        (job,) = claim()
+        engine.run(engine.release([Release(job.seq, job.claim, failure=DECLINED)], NODE))
+        dead = Job.objects.get(queue__name="graves")
+        assert "tenant" in dead.meta
+        assert any(name.startswith("$") for name in dead.meta)
+        assert f"a copy of job {dead.seq}" in self.act(client, dead.seq, "copy")
+        assert Job.objects.order_by("-seq")[0].meta == {"tenant": "a"}
+
     def test_who_may_not_is_not_let(self, clock: engine_clock.Clock) -> None:
         make()
         (seq,) = put(1, delay_ms=3_600_000)

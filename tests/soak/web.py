@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from django_leasequeue.client import Client, Job, Worker
+from django_leasequeue.client import Client, ClientJob, Worker
 from django_leasequeue.engine import parse_token
 
 from .evidence import SECOND, monotonic, witness
@@ -18,7 +18,7 @@ LEASE_MS = 4_000
 LOOK = 0.02
 
 
-def handle(job: Job) -> None:
+def handle(job: ClientJob) -> None:
     """Run one job; say what it sees. When it is told that its lease is lost it stops, or (stubborn) goes on."""
     number, seconds, stubborn = job.data["job"], job.data["seconds"], job.data["stubborn"]
     claim, _ = parse_token(job.lease_id)

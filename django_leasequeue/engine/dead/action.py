@@ -21,7 +21,7 @@ from .search import row_steps
 
 RETRY, REDRIVE, DISCARD = KINDS = ("retry", "redrive", "discard")
 
-#: Why a dead letter was left alone, in words.
+#: Reasons for which a dead letter was left alone, in words.
 CONFLICTS: Mapping[str, str] = {
     "gone": "not there any more: retried and done, discarded, or expired",
     "retried": "already retried",
@@ -47,7 +47,7 @@ class _Locked(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """What became of some dead letters: how many were changed, and (seq, why) of those that were left alone."""
+    """The outcome for some dead letters: how many were changed, and (seq, why) of those that were left alone."""
 
     done: int
     conflicts: list[tuple[int, str]]
@@ -194,7 +194,7 @@ def _edit(params: Mapping[str, Any]) -> Steps[_Tried]:
 
 
 class _Old(NamedTuple):
-    """What a dead letter holds in a storage."""
+    """The parts of a dead letter that stand in a storage."""
 
     data_json: str | None
     body: bytes | None = None

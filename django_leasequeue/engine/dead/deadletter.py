@@ -152,7 +152,7 @@ class Redriven(NamedTuple):
 
 
 class _Outcome(IntEnum):
-    """What the statement ``redrive`` says of a job; the names are the words of the answer."""
+    """The outcomes of the statement ``redrive``; the names are the words of the answer."""
 
     CONFLICT = -1
     READY = 0

@@ -48,7 +48,7 @@ SAMPLE = 2_000
 BUCKETS, BUCKET_CAP = 24, 200
 #: Dead letters that the groups of one call count, all together.
 MAX_COUNTED = 1_000_000
-#: What a preview counts first, and the seconds that it may take to go on.
+#: Dead letters that a preview counts first, and the seconds that it may take to go on.
 SOME, PATIENCE = 1_000, 0.15
 
 

@@ -22,7 +22,7 @@ R = TypeVar("R", bound=Row)
 
 
 class Columns(NamedTuple):
-    """Where a row has the JSON and the bytes of a payload or result (``None``: rows without bytes)."""
+    """The names of a row's columns for the JSON and the bytes of a payload or result (``None``: without bytes)."""
 
     data: str = "data_json"
     body: str | None = "body"

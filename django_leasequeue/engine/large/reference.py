@@ -1,4 +1,4 @@
-"""What stands in the database in place of large content: a reference, which only the engine can write."""
+"""References: they stand in the database in place of large content, and only the engine can write them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Part(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What of a payload or result stands elsewhere.
+    """The parts of a payload or result that stand elsewhere.
 
     ``data`` is the JSON and ``body`` the bytes that stand in a storage; ``inline`` is JSON text that stands here,
     because only the body was large.

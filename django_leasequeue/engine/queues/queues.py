@@ -163,7 +163,7 @@ class QueueLine(NamedTuple):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What was noted of the queue."""
+        """The facts that were noted of the queue."""
         found: dict[str, Any] = codec.loads(self.metadata_json)
         return found
 

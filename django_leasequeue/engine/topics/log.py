@@ -93,7 +93,7 @@ class Seen(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """What each row of ``topic_read`` says of the topic, behind the columns of ``Seen``.
+    """The columns of ``topic_read`` about the topic, behind those of ``Seen``.
 
     ``looked_at`` is the number up to which it was read, ``due`` whether records past their TTL are still there.
     """
@@ -110,8 +110,8 @@ class _Topic(NamedTuple):
     due: bool
 
 
-#: Where the columns of a row of ``topic_read`` begin that are about the topic, and about its record: whether that fits
-#: into the page, then the record.
+#: The places in a row of ``topic_read`` of the columns about the topic, of whether its record fits into the page, and
+#: of the record.
 _TOPIC = len(Seen._fields)
 _FITS = _TOPIC + len(_Topic._fields)
 _RECORD = _FITS + 1
@@ -131,7 +131,7 @@ class _Seal(NamedTuple):
 
     @property
     def seen(self) -> Seen:
-        """What was seen, of which nothing is written."""
+        """The numbers that were seen; nothing of them is written."""
         return Seen(self.server, self.last, self.mark, self.oldest, self.place, self.firm, self.sealed, False)
 
 

@@ -17,7 +17,7 @@ from .topics import look_steps
 
 
 class Written(NamedTuple):
-    """What became of a write. ``deduped``: its key was used before, ``seqs`` are the first write's."""
+    """The outcome of a write. ``deduped``: its key was used before, ``seqs`` are the first write's."""
 
     seqs: list[int]
     created: bool
