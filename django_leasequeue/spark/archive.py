@@ -27,8 +27,8 @@ from ..engine.runner import ConnectionExecutor
 from ..exceptions import LeaseQueueError
 from ..models import LakeSlice
 from . import slices
+from .bronze import with_days
 from .layout import BRONZE, Lake
-from .pipeline import with_days
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

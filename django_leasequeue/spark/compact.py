@@ -6,7 +6,11 @@ or the list of bronze files that Spark vouches for (``bronze/manifest``).
 
 from __future__ import annotations
 
+from . import bronze
 from .layout import Lake
+
+#: What is the same of two rows is one event. (Numbers begin anew in a restored database.)
+_ONE = ["id", "seq", "occurred_at"]
 
 
 def compact(lake: Lake) -> int:
@@ -16,17 +20,17 @@ def compact(lake: Lake) -> int:
     """
     from pyspark.sql import functions as f
 
-    bronze = lake.read(lake.bronze)
-    files = sorted(bronze.inputFiles())
+    events = bronze.read(lake)
+    files = sorted(events.inputFiles())
     lake.spark.createDataFrame([(name,) for name in files], "file string").coalesce(1).write.mode("overwrite").json(
         lake.path("bronze", "manifest")
     )
     before = lake.note("compact")
-    days = {row.day: [row.n, row.last] for row in bronze.groupBy("day").agg(
-        f.countDistinct("id").alias("n"), f.max("id").alias("last")).collect()}  # fmt: skip
+    days = {row.day: [row.n, row.last] for row in events.groupBy("day").agg(
+        f.countDistinct(*_ONE).alias("n"), f.max("id").alias("last")).collect()}  # fmt: skip
     changed = sorted(day for day, figure in days.items() if before.get(day) != figure)
     if changed:
-        rows = bronze.where(f.col("day").isin(changed)).dropDuplicates(["id"])
+        rows = events.where(f.col("day").isin(changed)).dropDuplicates(_ONE)
         writer = rows.repartition("day").sortWithinPartitions("day", "id").write.partitionBy("day").mode("overwrite")
         writer.option("partitionOverwriteMode", "dynamic").parquet(lake.path("compact", "events"))
         lake.put_note("compact", days)

@@ -35,7 +35,7 @@ def report(connection: psycopg.Connection[Any], name: str, point: Point, horizon
     """Move a consumer to a point (never back below where a new stream begins: the latest report counts).
 
     Returns:
-        Whether retention went over it since its last report; this is told once.
+        Whether retention had stopped waiting for it since its last report; this is told once.
     """
     parameters = {"name": name, "txid": point.txid, "event": point.id, "horizon": horizon}
     row = psycopg.ClientCursor(connection).execute(statement("lake/consumer_report"), parameters).fetchone()

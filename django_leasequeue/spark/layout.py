@@ -89,17 +89,29 @@ class Lake:
 
     def note(self, name: str) -> dict[str, Any]:
         """Return what was noted under a name, or nothing."""
+        return self.note_at(self.path("_notes", name))
+
+    def note_at(self, path: str) -> dict[str, Any]:
+        """Return what was noted in a directory, or nothing."""
+        lines = self.lines_or_none(path)
+        return dict(json.loads(lines[0])) if lines else {}
+
+    def lines_or_none(self, path: str) -> list[str] | None:
+        """Return the lines of a file, or of the files of a directory; None where there is none."""
         from pyspark.errors import AnalysisException
 
         try:
-            rows = self.spark.read.text(self.path("_notes", name)).collect()
+            return [row[0] for row in self.spark.read.text(path).collect()]
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
-                return {}
+                return None
             raise
-        return dict(json.loads(rows[0][0])) if rows else {}
 
     def put_note(self, name: str, value: dict[str, Any]) -> None:
         """Note something, in place of what was there. A note that is lost only makes work be done again."""
+        self.put_note_at(self.path("_notes", name), value)
+
+    def put_note_at(self, path: str, value: dict[str, Any]) -> None:
+        """Note something in a directory, in place of what was there."""
         frame = self.spark.createDataFrame([(json.dumps(value),)], "value string")
-        frame.coalesce(1).write.mode("overwrite").text(self.path("_notes", name))
+        frame.coalesce(1).write.mode("overwrite").text(path)

@@ -12,20 +12,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..exceptions import LeaseQueueError
-from . import metrics
+from . import bronze, metrics, upkeep, waiting
+from .bronze import BATCH, ingest
 from .layout import BRONZE, PLAIN, Lake
 from .metrics.spans import begun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-#: Events of one micro-batch: so long is what a kill makes Spark do again.
-BATCH = 1_000_000
-
-
-class PipelineFailed(LeaseQueueError):
-    """A step of the pipeline broke off; nothing is half done, run it again."""
 
 
 class Ran(NamedTuple):
@@ -44,6 +37,7 @@ def run(
     consumer: str = "lake",
     batch: int = BATCH,
     wanted_wait: float = 5.0,
+    accept_loss: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Ran:
     """Run the whole pipeline once, over what is new.
@@ -54,9 +48,12 @@ def run(
         consumer: the name under which retention knows this lake.
         batch: events of a micro-batch.
         wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
+        accept_loss: go on where retention has dropped events that were not read.
         tell: called with a line for each step.
 
     Raises:
+        InvalidOption: the checkpoint does not belong to the files of bronze, or a newer version wrote the lake.
+        RunInProgress: another run of the same consumer is not over.
         PipelineFailed: the stream ended with an error.
     """
     seconds: dict[str, float] = {}
@@ -68,67 +65,46 @@ def run(
         tell(f"{name}: {answer if isinstance(answer, int) else len(answer)} in {seconds[name]:.1f} s")
         return answer
 
-    events = timed("bronze (events)", lambda: ingest(lake, source, consumer=consumer, batch=batch))
-    days = timed("silver (days)", lambda: refine(lake))
-    missing = lake.read_or_none(lake.gold("throughput")) is None
-    tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if days or missing else [])
+    def read() -> int:
+        return ingest(lake, source, consumer=consumer, batch=batch, accept_loss=accept_loss, tell=tell)
+
+    with upkeep.only_run(source, consumer):
+        upkeep.is_current(lake)
+        events = timed("bronze (events)", read)
+        days = timed("silver (days)", lambda: refine(lake))
+        unlogged = waiting.snapshot(lake, source)
+        fresh = days or unlogged or lake.read_or_none(lake.gold("quality")) is None
+        tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if fresh else [])
+        lake.put_note("run", {"ended_at": time.time()})
     return Ran(events, days, tables, seconds)
-
-
-def ingest(lake: Lake, source: Mapping[str, str], *, consumer: str = "lake", batch: int = BATCH) -> int:
-    """Stream what is new in the lease log into bronze, and stop. Returns the number of events."""
-    import pyspark
-    from pyspark.errors import PySparkException
-
-    options = {**source, "consumer": consumer}
-    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2):
-        options["maxRowsPerTrigger"] = str(batch)
-    events = lake.spark.readStream.format("leasequeue").options(**options).schema(BRONZE).load()
-    writer = with_days(events).writeStream.format("parquet").partitionBy("day").option("path", lake.bronze)
-    # A stream's files know no options but the session's, as they are when it starts.
-    for name, value in PLAIN.items():
-        lake.spark.conf.set(name, value)
-    try:
-        query = (
-            writer.option("checkpointLocation", lake.checkpoint("bronze"))
-            .queryName("leasequeue-bronze")
-            .trigger(availableNow=True)
-            .start()
-        )
-    finally:
-        for name in PLAIN:
-            lake.spark.conf.unset(name)
-    try:
-        query.awaitTermination()
-    except PySparkException as error:
-        raise PipelineFailed(f"Reading the lease log broke off: {error}") from error
-    # As an attribute: Spark Connect gives the figure by source only, and this adds them up.
-    return sum(progress.numInputRows for progress in query.recentProgress)
-
-
-def with_days(events: DataFrame) -> DataFrame:
-    """Add the day of the event (UTC)."""
-    from pyspark.sql import functions as f
-
-    # A date: as text, days took a tenth more of the whole (24.4 against 22.0 CPU seconds for 5 million events).
-    return events.withColumn("day", f.col("occurred_at").cast("date"))
 
 
 def refine(lake: Lake) -> int:
     """Rewrite the days of silver that events new in bronze touch. Returns how many."""
     from pyspark.sql import functions as f
 
-    bronze, before = lake.read_or_none(lake.bronze), lake.read_or_none(lake.silver("jobs"))
-    if bronze is None:
+    found = bronze.read_or_none(lake)
+    # Silver of an older version is written anew, all days of it.
+    before = lake.read_or_none(lake.silver("jobs")) if upkeep.is_current(lake) else None
+    if found is None:
         return 0
     done = lake.note("silver") if before is not None else {}
     txid, number = done.get("txid", 0), done.get("id", 0)
-    new = bronze.where((f.col("txid") > txid) | ((f.col("txid") == txid) & (f.col("id") > number)))
-    newest = new.agg(f.max(f.struct("txid", "id")).alias("last"), f.min("seq").alias("lowest")).first()
+    same = done.get("part", 1) == found.part
+    if same:
+        new = found.newest.where((f.col("txid") > txid) | ((f.col("txid") == txid) & (f.col("id") > number)))
+    else:
+        # A new part of bronze may have what the one before it lacks, and numbers that begin anew.
+        new = found.all
+    end = f.max(f.struct("txid", "id")).alias("last")
+    newest = new.agg(end, f.min("seq").alias("lowest")).first()
     if newest is None or newest.lowest is None:
         return 0
+    last = (newest if same else found.newest.agg(end).first()).last
     events = (
-        bronze if before is None else _of_touched_days(bronze, new, before.where(f.col("seq") >= newest.lowest), before)
+        found.all
+        if before is None
+        else _of_touched_days(found.all, new, before.where(f.col("seq") >= newest.lowest), before)
     )
     # One pass gives both tables.
     folded = metrics.fold(named(events)).persist()
@@ -137,19 +113,22 @@ def refine(lake: Lake) -> int:
             rows = frame.withColumn("job_day", f.col("enqueued_at").cast("date"))
             # Only the days that are written are replaced.
             writer = rows.write.partitionBy("job_day").mode("overwrite").options(**PLAIN)
-            writer.option("partitionOverwriteMode", "dynamic").parquet(lake.silver(name))
+            replaced = "static" if before is None else "dynamic"
+            writer.option("partitionOverwriteMode", replaced).parquet(lake.silver(name))
         days = folded.select(f.col("enqueued_at").cast("date")).distinct().count()
     finally:
         folded.unpersist()
-    lake.put_note("silver", {"txid": newest.last.txid, "id": newest.last.id})
+    if before is None:
+        upkeep.note_current(lake)
+    lake.put_note("silver", {"txid": last.txid, "id": last.id, "part": found.part})
     return days
 
 
-def _of_touched_days(bronze: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> DataFrame:
+def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> DataFrame:
     """Return all events of all jobs that were enqueued on a day on which a job with new events was.
 
     Args:
-        bronze: all events.
+        every: all events.
         new: the new ones among them.
         known: jobs of silver among which those of the new events are.
         before: all jobs of silver.
@@ -165,7 +144,7 @@ def _of_touched_days(bronze: DataFrame, new: DataFrame, known: DataFrame, before
     days = sorted(row.day for row in both.where("day is not null").distinct().collect())
     jobs = before.where(f.col("job_day").isin(days)).select("seq").union(seen.select("seq"))
     # An event is never earlier than its job: older day partitions are not even opened.
-    return bronze.where(f.col("day") >= days[0].isoformat()).join(jobs, "seq", "left_semi")
+    return every.where(f.col("day") >= days[0].isoformat()).join(jobs, "seq", "left_semi")
 
 
 def named(events: DataFrame) -> DataFrame:
@@ -177,12 +156,25 @@ def named(events: DataFrame) -> DataFrame:
     )
 
 
+def _silver(lake: Lake, name: str) -> DataFrame:
+    """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet."""
+    from pyspark.sql import functions as f
+
+    found = lake.read_or_none(lake.silver(name))
+    if found is not None:
+        return found
+    of = {"attempts": metrics.attempts_of, "jobs": metrics.jobs_of}[name]
+    folded = metrics.fold(named(lake.spark.createDataFrame([], BRONZE)))
+    return of(folded).withColumn("job_day", f.col("enqueued_at").cast("date").cast("string"))
+
+
 def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
     """Write the gold tables from silver. Returns their names."""
-    attempts, jobs = lake.read(lake.silver("attempts")), lake.read(lake.silver("jobs"))
+    attempts, jobs = _silver(lake, "attempts"), waiting.added(lake, _silver(lake, "jobs"))
     # Each is two tables, or the ground of another: computed once.
     latencies = metrics.latencies(attempts, jobs).persist()
     weekly = metrics.hour_of_week(attempts, jobs).persist()
+    days = metrics.daily(attempts, jobs).persist()
 
     def written(table: tuple[str, DataFrame]) -> str:
         name, frame = table
@@ -199,8 +191,12 @@ def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
             "nodes": metrics.node_health(attempts),
             "poison": metrics.poison(attempts, jobs),
             "leases": metrics.lease_advice(attempts),
+            "daily": days,
+            "weeks": metrics.weeks(days),
+            "span": metrics.span(attempts, jobs),
+            "quality": metrics.quality(attempts, jobs),
             "queue_latency": latencies.where("of = 'queue'").drop("of", "task"),
-            "forecast": metrics.workers_needed(metrics.forecast(weekly, jobs), wanted_wait),
+            "forecast": metrics.workers_needed(metrics.forecast(weekly), wanted_wait),
         }
         # Planning one takes as long as computing another: two at a time.
         with ThreadPoolExecutor(2, "gold") as threads:
@@ -208,3 +204,4 @@ def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
     finally:
         latencies.unpersist()
         weekly.unpersist()
+        days.unpersist()

@@ -11,13 +11,14 @@ import psycopg
 from ..exceptions import InvalidOption
 from ..sql import statement
 from .database import resolve
+from .errors import said
 from .options import CONNECTION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: What a selection needs of each letter.
-NEEDED = ("seq", "queue", "data")
+NEEDED = ("seq", "data")
 
 
 def dead_letters(spark: SparkSession, source: Mapping[str, str], table: str = "jobs") -> DataFrame:
@@ -38,22 +39,26 @@ def replay(
     """Put dead letters back.
 
     Each is taken out of its dead-letter queue in the transaction that enqueues it, so running twice replays once, and a
-    job that was redriven or cancelled meanwhile stays away. ``meta`` tells where it came from.
+    job that was redriven or cancelled meanwhile stays away. One whose key is taken where it is to go stays where it is.
+    ``meta`` keeps what the producer wrote and tells where the job came from.
 
     Args:
         letters: a selection from :func:`dead_letters`.
         sink: options of the sink (the connection).
-        queue: where to (default: the queue that each came from).
+        queue: where to (default: the queue that each was in when it died, for letters of a dead-letter topic too).
         rate: jobs a second; the rest wait (default: all at once).
         table: where the letters are from, ``jobs`` or ``results``.
         write_id: the write's name (default: a new one).
 
     Returns:
-        How many went back: less than were selected when others came first, none when the write's name is used up.
+        How many went back: less than were selected when others came first or hold the key, none when the write's name
+        is used up.
 
     Raises:
-        InvalidOption: a needed column is missing, or the rate is not positive.
+        InvalidOption: a needed column is missing, the rate is not positive, or the sink refused the letters (a row, a
+            queue that is gone or full); nothing was replayed.
     """
+    from pyspark.errors import PySparkException
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -64,25 +69,9 @@ def replay(
         raise InvalidOption(f"The rate must be positive (jobs a second); it is {rate}.")
     columns = [
         f.col("seq").alias("source_seq"),
-        (f.col("queue") if queue is None else f.lit(queue)).alias("queue"),
         "data",
-        *[name for name in ("body", "key", "name", "tag") if name in letters.columns],
+        *[name for name in ("body", "key", "name", "tag", "meta") if name in letters.columns],
     ]
-    provenance = f.struct(
-        f.col("queue").alias("$replayed_from"),
-        f.col("seq").alias("$replayed_seq"),
-        *[f.col(name).alias(f"$replayed_{name}") for name in ("fingerprint", "deliveries") if name in letters.columns],
-    )
-    if "meta" in letters.columns:
-        kept = f.from_json("meta", "map<string,string>")
-        told = f.from_json(f.to_json(provenance), "map<string,string>")
-        provenance = f.map_concat(
-            f.map_filter(
-                f.coalesce(kept, f.create_map().cast("map<string,string>")), lambda name, _: ~name.startswith("$")
-            ),
-            told,
-        )
-    columns.append(f.to_json(provenance).alias("meta"))
     if rate is not None:
         place = f.row_number().over(Window.orderBy("seq")) - 1
         columns.append(
@@ -91,9 +80,14 @@ def replay(
             )
         )
     writer = letters.select(*columns).write.format("leasequeue").options(**sink, replay=table)
+    if queue is not None:
+        writer.option("queue", queue)
     write_id = write_id or f"replay-{uuid.uuid4()}"
     before = _enqueued(sink, write_id)
-    writer.option("writeId", write_id).mode("append").save()
+    try:
+        writer.option("writeId", write_id).mode("append").save()
+    except PySparkException as error:
+        raise InvalidOption(f"Nothing was replayed: {said(error)}") from error
     return 0 if before is not None else _enqueued(sink, write_id) or 0
 
 

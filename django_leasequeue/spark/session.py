@@ -8,8 +8,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,7 @@ def session(
     memory: str | None = None,
     conf: Mapping[str, str] | None = None,
     niceness: int = 10,
+    log: Path | None = None,
 ) -> SparkSession:
     """Return the running Spark session (with what the pipeline relies on), or start one.
 
@@ -128,6 +129,8 @@ def session(
         conf: further settings; they win.
         niceness: by how much a local Spark that this starts steps back behind everything else on the machine (Linux; 0
             to 19): the queue's database and its workers may be there too, and theirs is the hurry.
+        log: a file that a local Spark which this starts writes its warnings and errors to, behind what is there, in
+            place of the terminal.
 
     Raises:
         SparkUnavailable: pyspark or a Java is missing.
@@ -160,16 +163,38 @@ def session(
         if local:
             if home := java():
                 os.environ["JAVA_HOME"] = home
-            settings |= LOCAL
+            settings |= LOCAL | ({} if log is None else {"spark.log.level": "WARN"})
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if memory:
         settings["spark.driver.memory"] = memory
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    with _standard_error(log if local else None):
+        made = builder.getOrCreate()
     if niceness and local:
         _step_back(made, niceness)
     return made
+
+
+@contextmanager
+def _standard_error(log: Path | None) -> Iterator[None]:
+    """Let processes that are started meanwhile write to a file what they would write to standard error.
+
+    The Java that pyspark starts inherits it, and its Python processes write to it through that Java.
+    """
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def _step_back(made: SparkSession, niceness: int) -> None:

@@ -2,18 +2,15 @@
 
 Each task copies its rows into a stage table under a fresh part id; the commit on the driver has the engine enqueue
 exactly the parts that Spark reports, in one transaction that first takes the write's name. So a failed or repeated task
-leaves a part that nobody enqueues, and a repeated write or a replayed batch finds its name taken and adds nothing.
+leaves a part that nobody enqueues, and a repeated write or a replayed batch finds its name taken and adds nothing. A
+row that cannot be a job fails the write at its commit: a task that fails is only tried again.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -22,35 +19,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ..exceptions import InvalidOption, LeaseQueueError, PayloadTooLarge, QueueNotFound
+from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound
 from ..sql import statement
 from .database import resolve
 from .options import Options
+from .staging import SPECIAL, Rows
 
-#: Columns with a meaning of their own -> the Spark types that they may have. All others become the job's data.
-SPECIAL = {
-    "queue": {"string"},
-    "key": {"string"},
-    "name": {"string"},
-    "tag": {"string"},
-    "priority": {"int", "smallint", "tinyint", "bigint"},
-    "data": {"string"},
-    "body": {"binary"},
-    "meta": {"string"},
-    "run_at": {"timestamp"},
-    "ttl_ms": {"bigint", "int"},
-    "result_ttl_ms": {"bigint", "int"},
-    "max_deliveries": {"int"},
-    "reply_to": {"string"},
-    "source_seq": {"bigint"},
-}
-_COPIED = tuple(SPECIAL)
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-_NULL = "\\N"
-#: JSON text that begins so is the engine's reference to a large payload; no other has a space in front.
-_REFERENCE = ' {"$large":'
-#: Bytes of key, tag and name (engine/limits.py); of one payload unless maxPayloadBytes says otherwise, and at most.
-_SHORT = {"key": 1_024, "tag": 256, "name": 1_024, "queue": 255, "reply_to": 255}
+#: Bytes of one payload unless the settings or maxPayloadBytes say otherwise, and at most.
 MAX_PAYLOAD_BYTES = 1_048_576
 MOST_PAYLOAD_BYTES = 256 * 1_048_576
 #: Rows of the stage that one statement takes, and one transaction with visible = parts.
@@ -72,16 +47,12 @@ class Part(WriterCommitMessage):
         self.query = query
 
 
-def _json(value: Any) -> Any:
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        raise InvalidOption("A binary column cannot be part of a job's data: name it body, or encode it (base64).")
-    raise InvalidOption(
-        f"A {type(value).__name__} cannot be part of a job's data; give a column 'data' with JSON text."
-    )
+class Refused(WriterCommitMessage):
+    """The answer of a task that a row was refused: trying again would give the same."""
+
+    def __init__(self, text: str, query: str | None) -> None:
+        self.text = text
+        self.query = query
 
 
 class Sink:
@@ -105,10 +76,12 @@ class Sink:
                 " into data (to_json(struct(...)))."
             )
         self.queue = options.text("queue")
-        if self.queue is None and "queue" not in self.names:
-            raise InvalidOption("Name the queue: option 'queue', or a column 'queue'.")
+        if self.queue is not None and not 0 < len(self.queue.encode()) <= 255:
+            raise InvalidOption("Option 'queue' must be 1 to 255 bytes.")
         self.project = options.text("project", "") or ""
-        self.origin = options.text("origin", "spark")
+        self.origin = options.text("origin", "spark") or "spark"
+        if len(self.origin.encode()) > 128:
+            raise InvalidOption("Option 'origin' must be at most 128 bytes.")
         self.write_id = options.text("writeId")
         if self.write_id is not None and not 0 < len(self.write_id) <= 200:
             raise InvalidOption("Option 'writeId' must be 1 to 200 characters.")
@@ -120,52 +93,35 @@ class Sink:
             raise InvalidOption("replay needs a column 'source_seq': the seq of the dead letter.")
         if self.replay != "none" and self.visible != "all":
             raise InvalidOption("replay takes the dead letters out in one transaction: it needs visible = all.")
-        self.largest = options.number("maxPayloadBytes", MAX_PAYLOAD_BYTES, 1, MOST_PAYLOAD_BYTES) or MAX_PAYLOAD_BYTES
+        if self.queue is None and "queue" not in self.names and self.replay == "none":
+            raise InvalidOption("Name the queue: option 'queue', or a column 'queue'.")
+        usual = _usual_payload_bytes()
+        self.largest = options.number("maxPayloadBytes", usual, 1, MOST_PAYLOAD_BYTES) or usual
         self.database = resolve(options.connection())
 
     # In the tasks.
 
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> Part:
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> Part | Refused:
         """Copy rows into the stage table under a fresh part id."""
         part = str(uuid.uuid4())
-        rows = 0
-        with self.database.connect(read_only=False, autocommit=False) as connection:
-            with connection.cursor() as cursor, cursor.copy(statement("lake/stage_copy")) as copy:
-                for batch in batches:
-                    rows += batch.num_rows
-                    for text in self._lines(part, batch):
-                        copy.write(text)
-            connection.commit()
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        return Part(part, rows, query)
-
-    def _lines(self, part: str, batch: pa.RecordBatch) -> Iterator[str]:
-        columns: list[Sequence[str]] = []
-        for name in _COPIED:
-            if name == "data" and self.fields:
-                columns.append(self._datas(batch))
-            elif name == "queue" and "queue" not in self.names:
-                columns.append([_text("queue", self.queue or "", self.largest)] * batch.num_rows)
-            elif name in self.names:
-                values = batch.column(batch.schema.get_field_index(name)).to_pylist()
-                columns.append([_cell(name, value, self.largest) for value in values])
-            else:
-                columns.append([_NULL] * batch.num_rows)
-        buffer = io.StringIO()
-        for row in zip(*columns, strict=True):
-            buffer.write(f"{part}\t")
-            buffer.write("\t".join(row))
-            buffer.write("\n")
-            if buffer.tell() > 1_000_000:
-                yield buffer.getvalue()
-                buffer = io.StringIO()
-        yield buffer.getvalue()
-
-    def _datas(self, batch: pa.RecordBatch) -> list[str]:
-        rows = batch.select(self.fields).to_pylist()
-        encode = json.JSONEncoder(default=_json, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-        return [_text("data", encode(row), self.largest) for row in rows]
+        rows = Rows(self.names, self.queue or "", self.largest, replay=self.replay != "none")
+        try:
+            with self.database.connect(read_only=False, autocommit=False) as connection:
+                with connection.cursor() as cursor, cursor.copy(statement("lake/stage_copy")) as copy:
+                    for text in rows.lines(part, batches):
+                        copy.write(text)
+                connection.commit()
+        except InvalidOption as error:
+            refused = str(error)
+        except psycopg.DataError as error:
+            refused = str(rows.database_refused(error))
+        else:
+            return Part(part, rows.count, query)
+        for _ in batches:
+            pass  # Spark waits until all of them are taken
+        return Refused(refused, query)
 
     # On the driver.
 
@@ -173,10 +129,15 @@ class Sink:
         """Have the reported parts enqueued, once. Returns how many jobs were added.
 
         Raises:
-            WriteBroken: a part is gone (the server crashed, or the janitor came): nothing was added.
+            InvalidOption: a row was refused: nothing was added.
+            WriteBroken: a part is gone (the server crashed, or the janitor came): nothing was added, or with visible =
+                parts some of it.
             QueueNotFound: a queue is missing.
             QueueFull: a queue is at its cap and rejects.
         """
+        for message in messages:
+            if isinstance(message, Refused):
+                raise InvalidOption(f"{message.text} Nothing was enqueued.")
         parts = [message for message in messages if isinstance(message, Part)]
         names = [part.part for part in parts]
         staged = sum(part.rows for part in parts)
@@ -194,10 +155,11 @@ class Sink:
             if not _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
                 return 0  # committed before
             low, high = self._range(connection, names, staged)
-            for start in range(low, high if self.replay != "none" else low, REPLAYED):
-                place = {"parts": names, "low": start, "high": min(start + REPLAYED, high), "project": self.project}
-                _run(connection, f"lake/replay_{self.replay}", **place)
+            letters = self._take_letters(connection, names, low, high)
+            self._check_queues(connection, names)
             added = self._enqueue(connection, names, low, high)
+            for place in letters:
+                _run(connection, f"lake/replay_{self.replay}_done", **place)
             _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
 
@@ -208,11 +170,14 @@ class Sink:
         if _run(connection, "lake/write_known", write_id=write_id, batch=batch)[0][0]:
             return 0
         low, high = self._range(connection, names, staged)
+        self._check_queues(connection, names)
         added = 0
         for start in range(low, high, CHUNK):
             with connection.transaction():
                 added += self._enqueue(connection, names, start, min(start + CHUNK, high))
         with connection.transaction():
+            # Rows that went meanwhile were perhaps not moved. Those that were are kept apart by their keys next time.
+            self._range(connection, names, staged)
             _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged)
             _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
@@ -222,8 +187,21 @@ class Sink:
         found, low, high = _run(connection, "lake/stage_count", parts=names)[0]
         if found != staged:
             raise WriteBroken(f"Of {staged} staged jobs {found} are left: the server crashed since. Write again.")
-        self._check_queues(connection, names)
         return (low or 1) - 1, high or 0
+
+    def _take_letters(
+        self, connection: psycopg.Connection[Any], names: list[str], low: int, high: int
+    ) -> list[dict[str, Any]]:
+        """Lock the dead letters that are replayed; return the ranges of the stage with those that let go of keys."""
+        taken = []
+        for start in range(low, high if self.replay != "none" else low, REPLAYED):
+            place = {"parts": names, "low": start, "high": min(start + REPLAYED, high), "project": self.project}
+            found = _run(connection, f"lake/replay_{self.replay}", **place)
+            for seq, homeless, _ in found:
+                if homeless:
+                    raise QueueNotFound(f"the queue that dead letter {seq} came from", self.project)
+            taken.append({**place, "freed": [seq for seq, _, freed in found if freed]})
+        return taken
 
     def _enqueue(self, connection: psycopg.Connection[Any], names: list[str], low: int, high: int) -> int:
         _set_up()
@@ -269,6 +247,20 @@ def _set_up() -> None:
         settings.configure()
 
 
+def _usual_payload_bytes() -> int:
+    """Return what the host's settings allow a payload, the default where there are none."""
+    try:
+        from django.core.exceptions import ImproperlyConfigured
+
+        from .. import conf
+    except ImportError:
+        return MAX_PAYLOAD_BYTES
+    try:
+        return conf.settings.MAX_PAYLOAD_BYTES
+    except (ImportError, ImproperlyConfigured):
+        return MAX_PAYLOAD_BYTES
+
+
 class BatchSink(Sink, DataSourceArrowWriter):
     """One DataFrame, one write."""
 
@@ -276,7 +268,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
         super().__init__(options, schema, overwrite)
         self.write_id = self.write_id or f"batch-{uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part | Refused:
         """Stage one task's rows."""
         return self.stage(iterator)
 
@@ -292,16 +284,18 @@ class BatchSink(Sink, DataSourceArrowWriter):
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     """A streaming query: each batch is one write under the query's id, so a replayed batch adds nothing."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part | Refused:
         """Stage one task's rows."""
         return self.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Make the batch's jobs visible."""
-        queries = {message.query for message in messages if isinstance(message, Part) and message.query}
+        queries = {message.query for message in messages if isinstance(message, Part | Refused) and message.query}
         write_id = self.write_id or (f"stream-{queries.pop()}" if queries else None)
         if write_id is None:
-            if not any(isinstance(message, Part) and message.rows for message in messages):
+            if not any(
+                isinstance(message, Refused) or (isinstance(message, Part) and message.rows) for message in messages
+            ):
                 return
             raise InvalidOption("Spark does not tell the id of this query: name the write with the option writeId.")
         self.move(write_id, batchId, messages)
@@ -314,39 +308,3 @@ class StreamSink(Sink, DataSourceStreamArrowWriter):
 def _run(connection: psycopg.Connection[Any], name: str, **parameters: Any) -> list[tuple[Any, ...]]:
     cursor = psycopg.ClientCursor(connection).execute(statement(name), parameters)
     return cursor.fetchall() if cursor.description else []
-
-
-def _text(name: str, value: str, largest: int) -> str:
-    if "\x00" in value:
-        raise InvalidOption(f"Column {name!r} holds a NUL character, which PostgreSQL does not store.")
-    if name in _SHORT and (not value or len(value) * 4 > _SHORT[name]):
-        size = len(value.encode())
-        if not 0 < size <= _SHORT[name]:
-            raise InvalidOption(f"Column {name!r} must be 1 to {_SHORT[name]} bytes; one value has {size}.")
-    if name == "data" and value.startswith(_REFERENCE):
-        raise InvalidOption(
-            "Column 'data' holds a reference to a large payload, which Spark does not read: retry or redrive the jobs."
-        )
-    if name in {"data", "meta"} and len(value) * 4 > largest and len(value.encode()) > largest:
-        raise _too_large(name, largest)
-    return value.translate(_ESCAPES)
-
-
-def _too_large(name: str, largest: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"Column {name!r} holds a value of more than {largest} bytes (option maxPayloadBytes).")
-
-
-def _cell(name: str, value: Any, largest: int) -> str:
-    if value is None:
-        if name == "queue":
-            raise InvalidOption("Column 'queue' holds a null.")
-        return _NULL
-    if isinstance(value, str):
-        return _text(name, value, largest)
-    if isinstance(value, bytes | bytearray):
-        if len(value) > largest:
-            raise _too_large(name, largest)
-        return f"\\\\x{value.hex()}"
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value)

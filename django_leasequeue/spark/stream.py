@@ -7,6 +7,7 @@ checkpoint makes that exactly once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -17,10 +18,11 @@ from psycopg import sql
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..exceptions import InvalidOption, LeaseQueueError
+from ..exceptions import InvalidOption
 from ..sql import statement
-from . import consumers, slices, tables
+from . import consumers, losses, slices, tables
 from .database import resolve
+from .losses import Loss, StreamInterrupted
 from .options import Options
 from .slices import MAX_ID, START, Point
 from .source import ROWS_PER_PARTITION, Slice, chosen, query, read
@@ -30,13 +32,27 @@ try:  # from pyspark 4.2 on
 except ImportError:
     ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = None  # type: ignore[assignment, misc]
 
+logger = logging.getLogger("django_leasequeue.lake")
+
 Offset = dict[str, Any]
+#: The way out when a checkpoint does not belong to the database. Spark's file sink passes over the numbers of batches
+#: that it finds in a path: with a new checkpoint alone the first batches would be lost.
+_ANEW = (
+    " a new checkpoint with startingOffset = earliest AND write to a new path (`leasequeue_lake run` does both when"
+    " <lake>/_checkpoints/bronze is moved away); events that are in the lake already have the same id, seq and"
+    " occurred_at."
+)
 #: From this limit on a batch may have fewer events than its limit, but no less than this share.
 COUNTED, NEAR = 100_000, 0.9
 
 
-class StreamInterrupted(LeaseQueueError):
-    """The stream cannot go on without losing or repeating events; the message says what the ways out are."""
+class LogSlice(Slice):
+    """A slice of the event order, and what had been dropped of the log when it was planned."""
+
+    def __init__(self, query: str, after: Point, dropped: Point | None) -> None:
+        super().__init__(query)
+        self.after = after
+        self.dropped = dropped
 
 
 class EventStream(DataSourceStreamReader):
@@ -83,13 +99,8 @@ class EventStream(DataSourceStreamReader):
             return
         with self.database.connect(read_only=False) as connection:
             until = slices.horizon(connection)
-            if consumers.report(connection, self.consumer, point, until.xmin) and self.fail_on_data_loss:
-                raise StreamInterrupted(
-                    f"Retention has dropped events that the consumer {self.consumer!r} had not read: it was further"
-                    " behind than"
-                    " LEASEQUEUE['LAKE']['CONSUMER_LIMIT_DAYS'] allows. To go on with what is left, set the option"
-                    " failOnDataLoss = false for one run."
-                )
+            if consumers.report(connection, self.consumer, point, until.xmin):
+                logger.warning("Retention had stopped waiting for the consumer %s; it waits again.", self.consumer)
 
     def _until(self, connection: psycopg.Connection[Any], start: Offset) -> slices.Horizon:
         """Return the horizon, after making sure that the offset belongs to this database."""
@@ -98,15 +109,13 @@ class EventStream(DataSourceStreamReader):
             raise StreamInterrupted(
                 "This database is not the one that the checkpoint was written with (another system identifier): it was"
                 " restored from a dump or upgraded. After pg_upgrade, which keeps transaction ids, set the option"
-                " acceptSystemChange = true for one run. After a restore, begin a new checkpoint with startingOffset ="
-                " earliest; events that are in the lake already are told apart by their id."
+                " acceptSystemChange = true for one run. After a restore, begin" + _ANEW
             )
         if start["txid"] >= until.xmin:
             raise StreamInterrupted(
                 f"The checkpoint is at transaction {start['txid']}, but this database has only reached {until.xmin}: it"
                 " was restored from a dump, where transaction ids begin again, and new events would never be read."
-                " Begin a new checkpoint with startingOffset = earliest; events that are in the lake already are told"
-                " apart by their id."
+                " Begin" + _ANEW
             )
         return until
 
@@ -114,15 +123,28 @@ class EventStream(DataSourceStreamReader):
         after = _point(start)
         with self.database.connect() as connection:
             until = self._until(connection, start)
-            top = Point(until.xmin - 1, MAX_ID)
+            loss = self._lost(connection, start, losses.accepted(start))
+            last = top = Point(until.xmin - 1, MAX_ID)
             if self.target is not None:
-                top = min(top, self.target)
+                last = top = min(top, self.target)
             if most is not None:
                 top = self._limited(connection, after, top, until, most)
             elif after >= top or not _any(connection, after, top):
-                return start
+                top = after
+        if loss is not None:
+            # An empty batch, if there is nothing else: so the decision stands in the checkpoint.
+            return losses.note(_offset(top if top > after else max(last, after), until.system), start, loss)
         # The same offset when nothing happened: idle traffic makes no batches.
-        return start if top <= after else _offset(top, until.system)
+        return start if top <= after else losses.note(_offset(top, until.system), start, None)
+
+    def _lost(self, connection: psycopg.Connection[Any], start: Offset, accepted: list[Loss]) -> Loss | None:
+        """Return what was dropped behind an offset and is not known to be lost yet, if going on is allowed."""
+        loss = losses.behind(connection, _point(start), start["system"], accepted)
+        if loss is not None:
+            if self.fail_on_data_loss:
+                raise StreamInterrupted(loss.text())
+            logger.warning("%s failOnDataLoss is false: the stream goes on.", loss.what())
+        return loss
 
     def _limited(
         self, connection: psycopg.Connection[Any], after: Point, top: Point, until: slices.Horizon, most: int
@@ -160,6 +182,8 @@ class EventStream(DataSourceStreamReader):
                 return []
             if last.txid >= until.xmin:
                 self._until(connection, end)
+            self._lost(connection, start, losses.accepted(end))
+            dropped = losses.dropped(connection)
             marks: list[Point] = []
             taken = 0
             for point, before in slices.probe(connection, first, until):
@@ -168,7 +192,10 @@ class EventStream(DataSourceStreamReader):
                 if before - taken >= self.rows:
                     marks.append(point)
                     taken = before
-            return [Slice(self._query(*ends).as_string(connection)) for ends in pairwise([first, *marks, last])]
+            return [
+                LogSlice(self._query(low, high).as_string(connection), low, dropped)
+                for low, high in pairwise([first, *marks, last])
+            ]
 
     def _query(self, low: Point, high: Point) -> sql.Composed:
         (place,) = self.table.places
@@ -176,10 +203,11 @@ class EventStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""
-        if not isinstance(partition, Slice):
+        if not isinstance(partition, LogSlice):
             return
         with self.database.connect() as connection:
             yield from read(connection, partition.query, self.table, self.columns)
+            losses.check_read(connection, partition.after, partition.dropped)
 
 
 def _offset(point: Point, system: str) -> Offset:

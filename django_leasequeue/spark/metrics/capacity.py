@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: Workers that :func:`workers_needed` considers at most.
 MOST_WORKERS = 10_000
@@ -17,87 +18,103 @@ MOST_WORKERS = 10_000
 def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return the usual load by hour of week (0 = Monday 00:00 UTC).
 
+    Hours count from the first of a queue to the newest full one of the lake, also those in which nothing came. The
+    newest hour itself is left out (it is not over), unless the queue has no other.
+
+    Args:
+        attempts: the table of silver with a row for each attempt.
+        jobs: the table of silver with a row for each job.
+
     Returns:
-        project, queue, hour_of_week, weeks (in which the hour was seen), arrivals (median an hour), peak (highest), run
-        (mean seconds of an attempt), per_job (attempts a job), load (mean number of busy workers).
+        project, queue, hour_of_week, weeks (how often the hour was there), arrivals (median an hour), peak (highest),
+        run (mean seconds of an attempt, of the whole queue where nothing ran in that hour of the week), per_job
+        (attempts a job), load (mean number of busy workers), trend (of the queue: arrivals of the newest 168 full hours
+        against the 168 before, held between a half and two; 1 with less than two weeks of history, or where nothing
+        came before).
     """
+    age, arrivals = f.col("age"), f.col("arrivals")
+    weekly = (
+        _hours(attempts, jobs)
+        .groupBy("project", "queue", (f.weekday("hour") * 24 + f.hour("hour")).cast("int").alias("hour_of_week"))
+        .agg(
+            f.count("hour").alias("weeks"),
+            f.percentile("arrivals", 0.5).alias("usual"),
+            f.max("arrivals").alias("peak"),
+            *[f.sum(name).alias(name) for name in ("busy", "runs", "worked")],
+            f.sum(f.when(age < 168, arrivals).otherwise(0)).alias("this"),
+            f.sum(f.when((age >= 168) & (age < 336), arrivals).otherwise(0)).alias("before"),
+            f.max(age).alias("oldest"),
+        )
+    )
+    whole = Window.partitionBy("project", "queue")
+
+    def ratio(over: str, under: str) -> Column:
+        of_all = f.try_divide(f.sum(over).over(whole), f.sum(under).over(whole))
+        return f.coalesce(f.try_divide(over, under), of_all)
+
+    change = f.try_divide(f.sum("this").over(whole), f.sum("before").over(whole))
+    known = (f.max("oldest").over(whole) >= 335) & change.isNotNull()
+    return weekly.select(
+        *("project", "queue", "hour_of_week", "weeks", f.col("usual").alias("arrivals"), "peak"),
+        ratio("busy", "runs").alias("run"),
+        f.coalesce(ratio("runs", "worked"), f.lit(1.0)).alias("per_job"),
+        (f.col("busy") / 3600 / f.col("weeks")).alias("load"),
+        f.when(known, f.greatest(f.lit(0.5), f.least(f.lit(2.0), change))).otherwise(1.0).alias("trend"),
+    )
+
+
+def _hours(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return the sums of every hour of every queue, zeros where nothing happened, and its age in hours."""
+    keys, sums = ("project", "queue", "hour"), ("arrivals", "busy", "runs", "worked")
     come = (
         jobs.withColumn("hour", f.date_trunc("hour", "enqueued_at"))
-        .groupBy("project", "queue", "hour")
+        .groupBy(*keys)
         .agg(f.count("seq").alias("arrivals"))
     )
     work = (
         attempts.withColumn("hour", f.date_trunc("hour", "claimed_at"))
-        .groupBy("project", "queue", "hour")
+        .groupBy(*keys)
         .agg(
             f.sum("ran").alias("busy"),
             f.count("ran").alias("runs"),
             f.count(f.when(f.col("attempt") == 1, f.col("ran"))).alias("worked"),
         )
     )
-    every = come.unionByName(work, allowMissingColumns=True).groupBy("project", "queue", "hour").agg(
-        *[f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("arrivals", "busy", "runs", "worked")]
-    )  # fmt: skip
-    place = f.weekday("hour") * 24 + f.hour("hour")
-    return (
-        every.withColumn("hour_of_week", place.cast("int"))
-        .groupBy("project", "queue", "hour_of_week")
-        .agg(
-            f.count("hour").alias("weeks"),
-            f.percentile("arrivals", 0.5).alias("arrivals"),
-            f.max("arrivals").alias("peak"),
-            (f.sum("busy") / f.greatest(f.sum("runs"), f.lit(1))).alias("run"),
-            (f.sum("runs") / f.greatest(f.sum("worked"), f.lit(1))).alias("per_job"),
-            (f.sum("busy") / 3600 / f.count("hour")).alias("load"),
-        )
+    known = (
+        come.unionByName(work, allowMissingColumns=True)
+        .groupBy(*keys)
+        .agg(*[f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in sums])
+        .withColumn("newest", f.max("hour").over(Window.partitionBy(f.lit(1))))
+    )
+    hour = f.expr("interval 1 hour")
+    by_queue = known.groupBy("project", "queue").agg(
+        f.min("hour").alias("first"),
+        f.max("newest").alias("newest"),
+        f.map_from_entries(f.collect_list(f.struct("hour", f.struct(*sums)))).alias("known"),
+    )
+    last = f.greatest("first", f.col("newest") - hour)
+    every = by_queue.select("project", "queue", "known", last.alias("last"), f.explode(f.sequence("first", last, hour)))
+    there = f.try_element_at("known", f.col("col"))
+    return every.select(
+        *("project", "queue", f.col("col").alias("hour")),
+        ((f.unix_timestamp("last") - f.unix_timestamp("col")) / 3600).alias("age"),
+        *[f.coalesce(there[name], f.lit(0)).alias(name) for name in sums],
     )
 
 
-def forecast(weekly: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return the jobs to expect in each hour of the coming week.
+def forecast(weekly: DataFrame) -> DataFrame:
+    """Return the jobs to expect in each hour of the coming week: the usual load of that hour of week, times the trend.
 
-    The usual load of that hour of week, times the trend: the last seven days against the seven before, held between a
-    half and two (with less than two weeks of history the trend is 1).
+    Args:
+        weekly: from :func:`hour_of_week`.
 
     Returns:
         project, queue, hour_of_week, expected (jobs an hour), trend, run, per_job.
     """
-    # First by day: everything after this line is small.
-    daily = jobs.groupBy("project", "queue", f.to_date("enqueued_at").alias("day")).agg(f.count("seq").alias("n"))
-    ends = daily.agg(f.max("day").alias("newest"), f.min("day").alias("oldest"))
-    age = f.datediff("newest", "day")
-    weeks = (
-        daily.crossJoin(f.broadcast(ends))
-        .groupBy("project", "queue")
-        .agg(
-            f.sum(f.when(age < 7, f.col("n")).otherwise(0)).alias("this"),
-            f.sum(f.when((age >= 7) & (age < 14), f.col("n")).otherwise(0)).alias("before"),
-            f.max(f.datediff("newest", "oldest")).alias("days"),
-        )
-        .select(
-            "project",
-            "queue",
-            f.when(
-                (f.col("days") >= 14) & (f.col("before") > 0),
-                f.greatest(f.lit(0.5), f.least(f.lit(2.0), f.col("this") / f.col("before"))),
-            )
-            .otherwise(1.0)
-            .alias("trend"),
-        )
-    )
-    joined = weekly.alias("w").join(
-        weeks.alias("t"),
-        f.col("w.queue").eqNullSafe(f.col("t.queue")) & f.col("w.project").eqNullSafe(f.col("t.project")),
-        "left",
-    )
-    return joined.select(
-        "w.project",
-        "w.queue",
-        "hour_of_week",
-        (f.col("arrivals") * f.coalesce("trend", f.lit(1.0))).alias("expected"),
-        f.coalesce("trend", f.lit(1.0)).alias("trend"),
-        "run",
-        "per_job",
+    return weekly.select(
+        *("project", "queue", "hour_of_week"),
+        (f.col("arrivals") * f.col("trend")).alias("expected"),
+        *("trend", "run", "per_job"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PERCENTILES = (0.5, 0.95, 0.99)
+#: Size of a day's sketch (``k`` of a KLL sketch): a percentile of it is off by less than half a percent of the rank.
+SKETCH = 800
+_NAMES = ("p50", "p95", "p99")
 
 
 def latency(attempts: DataFrame, jobs: DataFrame, *, by: tuple[str, ...] = ("project", "queue", "task")) -> DataFrame:
@@ -48,6 +52,75 @@ def latencies(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     return found.select("of", *by, *_figures())
 
 
+def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return percentiles by queue and day (UTC), with sketches that can be added up to those of any longer time.
+
+    Percentiles of days cannot be averaged. Their sketches (KLL, of Apache DataSketches) can be merged:
+    :func:`percentiles` does, and what it gives for a week is what all values of the week would give, within half a
+    percent of the rank.
+
+    SQL: ``kll_sketch_agg_double(value, 800)`` grouped by project, queue, day, measure.
+
+    Args:
+        attempts: the table of silver with a row for each attempt.
+        jobs: the table of silver with a row for each job.
+
+    Returns:
+        project, queue, measure (wait, run, total), day, n, p50, p95, p99, highest (seconds), sketch.
+    """
+    keys = ("project", "queue", "measure", "day")
+    days = _values(attempts, jobs, keys[:2]).withColumn("day", f.col("hour").cast("date"))
+    sketched = days.groupBy(*keys).agg(
+        f.kll_sketch_agg_double("value", SKETCH).alias("sketch"), f.max("value").alias("highest")
+    )
+    return _read_sketches(sketched, keys)
+
+
+def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
+    """Return the percentiles of several sketches together. Needs pyspark 4.1.2 or newer.
+
+    Args:
+        sketches: from :func:`daily`, or from this function; a selection of days, for example.
+        by: columns to group by, ``measure`` among them.
+
+    Returns:
+        the columns of ``by``, n, p50, p95, p99, highest (seconds), sketch.
+    """
+    merged = sketches.groupBy(*by).agg(
+        f.kll_merge_agg_double("sketch", SKETCH).alias("sketch"), f.max("highest").alias("highest")
+    )
+    return _read_sketches(merged, by)
+
+
+def weeks(days: DataFrame) -> DataFrame:
+    """Return the newest seven days of the lake (UTC, the last one as far as it goes) against the seven before.
+
+    Args:
+        days: from :func:`daily`.
+
+    Returns:
+        project, queue, measure, this_n, this_p50, this_p99, last_n, last_p50, last_p99 (null where a week has nothing).
+    """
+    newest = days.agg(f.max("day").alias("newest"))
+    age = f.floor(f.datediff("newest", "day") / 7)
+    near = days.crossJoin(f.broadcast(newest)).withColumn("week", age).where("week < 2")
+    figures = percentiles(near, "project", "queue", "measure", "week")
+    told = [
+        f.max(f.when(f.col("week") == week, f.col(name))).alias(f"{word}_{name}")
+        for week, word in enumerate(("this", "last"))
+        for name in ("n", "p50", "p99")
+    ]
+    return figures.groupBy("project", "queue", "measure").agg(*told)
+
+
+def _read_sketches(sketched: DataFrame, by: Sequence[str]) -> DataFrame:
+    points = f.kll_sketch_get_quantile_double("sketch", f.array(*map(f.lit, PERCENTILES)))
+    read = sketched.withColumn("points", points).withColumn("n", f.kll_sketch_get_n_double("sketch"))
+    return read.select(
+        *by, "n", *[f.col("points")[place].alias(name) for place, name in enumerate(_NAMES)], "highest", "sketch"
+    )
+
+
 def _values(attempts: DataFrame, jobs: DataFrame, by: tuple[str, ...]) -> DataFrame:
     """One row a figure: the columns of ``by``, hour, measure, value."""
     started = attempts.where(~f.col("unstarted")).withColumn("hour", f.date_trunc("hour", "claimed_at"))
@@ -66,5 +139,5 @@ def _aggregates() -> list[Column]:
 
 
 def _figures() -> list[str | Column]:
-    points = [f.col("points")[place].alias(name) for place, name in enumerate(("p50", "p95", "p99"))]
+    points = [f.col("points")[place].alias(name) for place, name in enumerate(_NAMES)]
     return ["hour", "measure", "n", *points, "highest"]

@@ -1,7 +1,8 @@
-"""Finding a worker that is ill: its failures, its lost leases and its speed against all others'."""
+"""Finding a worker that is ill: its failures, its lost leases and its speed against all others' on the same queues."""
 
 from __future__ import annotations
 
+from math import log
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -14,83 +15,137 @@ if TYPE_CHECKING:
 #: distance.
 SIGMAS = 4.0
 MARGIN = 0.05
-#: Times the others' median run time from which a node counts as slow.
+#: Times the others' run time from which a node counts as slow.
 SLOW = 2.0
 #: Attempts below which nothing is said about a node.
 FEWEST = 20
+_BAD = ("failed", "released", "expired")
+_COUNTS = ("n", "unsuccessful", "expired", "compared", "failed_there", "to_expect", "timed", "logs", "usual_logs")
 
 
 def node_health(attempts: DataFrame) -> DataFrame:
     """Return one row per node, the worst first.
 
-    A node is *sick* when its share of failed or expired attempts lies more than four standard deviations and five
-    points above that of all other nodes on the same queues, and *slow* when its median run time, task by task, is more
-    than
-    twice the other nodes'. Comparing with the others keeps a bad release (everybody fails) from marking every node.
+    A node is compared with the others on the queues that both work on: ``others_rate`` is the rate that the others had,
+    queue by queue, weighted by how many attempts this node had there. A queue on which nobody else works says nothing.
+    A node is *sick* when its rate lies more than four standard deviations and five points above that, and *slow* when
+    the geometric mean of its run times is more than twice the others' on the same tasks. A bad release, with which
+    everybody fails, marks no node.
+
+    ``ill_since`` and ``ill_until`` are the ends of its worst time: of all spans of hours the one with the greatest sum
+    of unsuccessful attempts above (``others_rate`` and five points); of a slow node, of the logarithms of run times
+    above (the others', times the root of two).
+
+    Args:
+        attempts: the table of silver with a row for each attempt.
 
     Returns:
-        node, n, unsuccessful, expired, rate, others_rate, sigmas, speed (its run time against the others', 1 = the
-        same), first_at, last_at, verdict (sick, slow, well, unknown).
+        node, n, unsuccessful, expired, compared (attempts on queues that others work on too), rate (unsuccessful share
+        of those), others_rate, sigmas, speed (its run time against the others', 1 = the same), first_at, last_at,
+        verdict (sick, slow, well, unknown), ill_since (when the first unsuccessful attempt of that time began; of a
+        slow node, the first one), ill_until (when the last one did; null while it goes on: fewer than 20 attempts came
+        after that hour).
     """
-    ended = attempts.where((f.col("outcome") != "running") & ~f.col("unstarted") & f.col("node").isNotNull())
-    bad = f.col("outcome").isin("failed", "released", "expired")
-    nodes = ended.groupBy("node").agg(
-        f.count("seq").alias("n"),
-        f.count(f.when(bad, 1)).alias("unsuccessful"),
-        f.count(f.when(f.col("outcome") == "expired", 1)).alias("expired"),
-        f.min("claimed_at").alias("first_at"),
-        f.max("claimed_at").alias("last_at"),
+    everything = Window.partitionBy("node")
+    total = {name: f.sum(name).over(everything) for name in _COUNTS}
+    hours = _by_hour(attempts).select(
+        *("node", "hour", "first_at", "last_at", "first_bad", "last_bad"),
+        *[f.col(name).alias(f"hour_{name}") for name in _COUNTS],
+        *[column.alias(name) for name, column in total.items()],
     )
-    everyone = Window.partitionBy(f.lit(1))
-    others_n = f.sum("n").over(everyone) - f.col("n")
-    others_bad = f.sum("unsuccessful").over(everyone) - f.col("unsuccessful")
-    nodes = (
-        nodes.withColumn("rate", f.col("unsuccessful") / f.col("n"))
-        .withColumn("others_rate", f.when(others_n > 0, others_bad / others_n))
-        .withColumn("spread", f.sqrt(f.greatest(_variance("others_rate"), f.lit(1e-4)) / f.col("n")))
-        .withColumn("sigmas", (f.col("rate") - f.col("others_rate")) / f.col("spread"))
+    rate, others = (f.try_divide(name, "compared") for name in ("failed_there", "to_expect"))
+    spread = f.sqrt(f.try_divide(f.greatest(others * (f.lit(1.0) - others), f.lit(1e-4)), "compared"))
+    judged = (
+        hours.withColumn("rate", rate)
+        .withColumn("others_rate", others)
+        .withColumn("sigmas", (f.col("rate") - f.col("others_rate")) / spread)
+        .withColumn("speed", f.exp(f.try_divide(f.col("logs") - f.col("usual_logs"), "timed")))
+        .withColumn("verdict", _verdict())
     )
-    speed = _speed(ended.where(f.col("outcome") == "completed"))
-    verdict = (
-        f.when((f.col("n") < FEWEST) | f.col("others_rate").isNull(), "unknown")
-        .when((f.col("sigmas") > SIGMAS) & (f.col("rate") - f.col("others_rate") > MARGIN), "sick")
-        .when(f.col("speed") > SLOW, "slow")
-        .otherwise("well")
-    )
+    named = ("n", "unsuccessful", "expired", "compared", "rate", "others_rate", "sigmas", "speed", "verdict")
+    inside = f.col("hour").between(f.col("span.from"), f.col("span.to"))
+    after = f.sum(f.when(f.col("hour") > f.col("span.to"), f.col("hour_n")).otherwise(0))
+    sick, slow = f.col("verdict") == "sick", f.col("verdict") == "slow"
+    begins = f.when(sick, f.col("first_bad")).when(slow, f.col("first_at"))
+    ends = f.when(sick, f.col("last_bad")).when(slow, f.col("last_at"))
     return (
-        nodes.join(speed, "node", "left")
-        .select(
-            "node",
-            "n",
-            "unsuccessful",
-            "expired",
-            "rate",
-            "others_rate",
-            "sigmas",
-            "speed",
-            "first_at",
-            "last_at",
-            verdict.alias("verdict"),
+        _worst_time(judged)
+        .groupBy("node", *named)
+        .agg(
+            f.min("first_at").alias("first_at"),
+            f.max("last_at").alias("last_at"),
+            f.min(f.when(inside, begins)).alias("ill_since"),
+            f.when(after >= FEWEST, f.max(f.when(inside, ends))).alias("ill_until"),
         )
+        .select("node", *named[:-1], "first_at", "last_at", "verdict", "ill_since", "ill_until")
         .orderBy(f.col("sigmas").desc_nulls_last(), "node")
     )
 
 
-def _variance(rate: str) -> Column:
-    return f.col(rate) * (f.lit(1.0) - f.col(rate))
-
-
-def _speed(completed: DataFrame) -> DataFrame:
-    """Compare a node's time with the median of all nodes' medians, task by task, weighted by how many it ran."""
-    by_task = completed.groupBy("node", "queue", "task").agg(
-        f.percentile_approx("ran", 0.5, 1_000).alias("median"), f.count("seq").alias("runs")
+def _by_hour(attempts: DataFrame) -> DataFrame:
+    """Return the sums of every node by hour, and what the others would have had in its place."""
+    ended = attempts.where((f.col("outcome") != "running") & ~f.col("unstarted") & f.col("node").isNotNull())
+    bad, begun = f.col("outcome").isin(*_BAD), f.col("claimed_at")
+    tasks = ended.groupBy("node", "project", "queue", "task", f.date_trunc("hour", begun).alias("hour")).agg(
+        f.count("seq").alias("n"),
+        f.count(f.when(bad, 1)).alias("unsuccessful"),
+        f.count(f.when(f.col("outcome") == "expired", 1)).alias("expired"),
+        f.count("ran").alias("timed"),
+        # Times are told in milliseconds.
+        f.coalesce(f.sum(f.ln(f.when(f.col("ran") < 1e-3, 1e-3).otherwise(f.col("ran")))), f.lit(0.0)).alias("logs"),
+        f.min(begun).alias("first_at"),
+        f.max(begun).alias("last_at"),
+        f.min(f.when(bad, begun)).alias("first_bad"),
+        f.max(f.when(bad, begun)).alias("last_bad"),
     )
-    task = Window.partitionBy("queue", "task")
-    usual = f.percentile_approx("median", 0.5, 1_000).over(task)
-    ratio = f.when((usual > 0) & (f.count("node").over(task) > 1), f.col("median") / usual)
+
+    def others(name: str, *place: str) -> Column:
+        """What all other nodes had there."""
+        own = f.sum(name).over(Window.partitionBy(*place, "node"))
+        return f.sum(name).over(Window.partitionBy(*place)) - own
+
+    queue, task = ("project", "queue"), ("project", "queue", "task")
+    told = tasks.withColumn("others", f.try_divide(others("unsuccessful", *queue), others("n", *queue))).withColumn(
+        "usual", f.try_divide(others("logs", *task), others("timed", *task))
+    )
+    shared, known = f.col("others").isNotNull(), f.col("usual").isNotNull()
+    return told.groupBy("node", "hour").agg(
+        *[f.sum(name).alias(name) for name in ("n", "unsuccessful", "expired")],
+        f.sum(f.when(shared, f.col("n")).otherwise(0)).alias("compared"),
+        f.sum(f.when(shared, f.col("unsuccessful"))).alias("failed_there"),
+        f.sum(f.col("others") * f.col("n")).alias("to_expect"),
+        f.sum(f.when(known, f.col("timed")).otherwise(0)).alias("timed"),
+        f.sum(f.when(known, f.col("logs"))).alias("logs"),
+        f.sum(f.col("usual") * f.col("timed")).alias("usual_logs"),
+        *[f.min(name).alias(name) for name in ("first_at", "first_bad")],
+        *[f.max(name).alias(name) for name in ("last_at", "last_bad")],
+    )
+
+
+def _verdict() -> Column:
+    rate, others = f.col("rate"), f.col("others_rate")
     return (
-        by_task.withColumn("ratio", ratio)
-        .where(f.col("ratio").isNotNull())
-        .groupBy("node")
-        .agg((f.sum(f.col("ratio") * f.col("runs")) / f.sum("runs")).alias("speed"))
+        f.when((f.col("compared") < FEWEST) | others.isNull(), "unknown")
+        .when((f.col("sigmas") > SIGMAS) & (rate - others > MARGIN), "sick")
+        .when(f.col("speed") > SLOW, "slow")
+        .otherwise("well")
     )
+
+
+def _worst_time(judged: DataFrame) -> DataFrame:
+    """Add the first and last hour of the node's worst time (``span``)."""
+    failed = f.coalesce("hour_failed_there", f.lit(0)) - f.col("hour_compared") * (f.col("others_rate") + MARGIN)
+    slower = f.coalesce(f.col("hour_logs") - f.col("hour_usual_logs"), f.lit(0.0)) - f.col("hour_timed") * log(SLOW) / 2
+    by_node = Window.partitionBy("node")
+    so_far = by_node.orderBy("hour").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    sums = judged.withColumn("excess", f.when(f.col("verdict") == "slow", slower).otherwise(failed)).withColumn(
+        "before", f.sum("excess").over(so_far) - f.col("excess")
+    )
+    # The greatest sum of consecutive hours ends where the sum of all so far is highest above its lowest before.
+    lowest = sums.withColumn("lowest", f.min(f.struct("before", "hour")).over(so_far))
+    best = f.struct(
+        (f.col("before") + f.col("excess") - f.col("lowest.before")).alias("sum"),
+        f.col("lowest.hour").alias("from"),
+        f.col("hour").alias("to"),
+    )
+    return lowest.withColumn("best", best).withColumn("span", f.max("best").over(by_node))

@@ -19,8 +19,8 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     attempts``.
 
     Returns:
-        project, queue, task, hour, enqueued, claimed, completed, failed (jobs failed, dead or cancelled), redelivered,
-        failure_rate, redelivery_rate.
+        project, queue, task, hour, enqueued, claimed, completed, failed (jobs that ended in any other way),
+        redelivered, failure_rate, redelivery_rate.
     """
     keys = ("project", "queue", "task", "hour")
     came = jobs.groupBy("project", "queue", "task", f.date_trunc("hour", "enqueued_at").alias("hour")).agg(
@@ -56,4 +56,22 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         "redelivered",
         f.when(f.col("ended") > 0, f.col("unsuccessful") / f.col("ended")).alias("failure_rate"),
         f.when(f.col("claimed") > 0, f.col("redelivered") / f.col("claimed")).alias("redelivery_rate"),
+    )
+
+
+def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return in one row how far the figures reach.
+
+    Returns:
+        first_at, newest_at (the oldest and the newest thing that is known to have happened), jobs, attempts.
+    """
+    newest = ("enqueued_at", "ended_at")
+    came = jobs.agg(
+        f.min("enqueued_at").alias("first_at"),
+        *[f.max(name).alias(name) for name in newest],
+        f.count("seq").alias("jobs"),
+    )
+    worked = attempts.agg(f.max("claimed_at").alias("claimed_at"), f.count("seq").alias("attempts"))
+    return came.crossJoin(worked).select(
+        "first_at", f.greatest(*newest, "claimed_at").alias("newest_at"), "jobs", "attempts"
     )

@@ -26,11 +26,24 @@ OUTCOMES = {
     "cancelled": "cancelled",
 }
 #: Events after which a job is not waiting for a worker any more -> its state.
-STATES = {"acked": "completed", "failed": "failed", "dead_lettered": "dead", "cancelled": "cancelled"}
+STATES = {
+    "acked": "completed",
+    "failed": "failed",
+    "dead_lettered": "dead",
+    "cancelled": "cancelled",
+    "moved": "redriven",
+}
 #: Columns that :func:`fold` reads.
-NEEDED = ("id", "occurred_at", "project", "queue", "seq", "deadline", "waited", "event", "node", "name", "detail")
+NEEDED = (
+    *("id", "occurred_at", "project", "queue", "seq", "deadline", "waited", "ran", "event", "node", "name", "detail"),
+)
+#: What an expired lease is said to have failed of, as in the errors that the job keeps.
+EXPIRED = ("LEASE_EXPIRED", "lease_expired")
+#: Outcomes that the worker told: only of these is it known how long the job ran.
+TOLD = ("completed", "failed", "released")
 #: Words are numbers (places in this list, from 1) while events are sorted and walked over: that is most of the work.
-_KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended")
+#: ``moved`` is a redrive after which the job goes on under another number: elsewhere, or replayed by the lake's sink.
+_KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended", "moved")
 _NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
 
 
@@ -67,7 +80,8 @@ def fold(events: DataFrame) -> DataFrame:
     by_job = Window.partitionBy("seq").orderBy("occurred_at", "id")
     so_far = by_job.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = by_job.rowsBetween(Window.unboundedPreceding, -1)
-    claim, end, dead = _is("claimed"), _is(*OUTCOMES), _is("dead_lettered")
+    claim, end, dead, over = _is("claimed"), _is(*OUTCOMES), _is("dead_lettered"), _is(*STATES)
+    lives = _is("redriven", "claimed", "enqueued")
 
     def last(value: Column, when: Column) -> Column:
         return f.last(f.when(when, value), ignorenulls=True).over(so_far)
@@ -80,9 +94,10 @@ def fold(events: DataFrame) -> DataFrame:
             "seq",
             "occurred_at",
             "id",
-            _number(f.col("event")).alias("kind"),
+            _number(_moved(f.col("event"), f.col("detail"))).alias("kind"),
             _before().alias("ready_at"),
             "deadline",
+            "ran",
             "project",
             "queue",
             f.col("name").alias("task"),
@@ -93,11 +108,13 @@ def fold(events: DataFrame) -> DataFrame:
         .where(f.col("id_before").isNull() | (f.col("id_before") != f.col("id")))
     )
     first = once.select(
-        *("seq", "occurred_at", "id", "kind", "project", "queue", "task", "detail"),
+        *("seq", "occurred_at", "id", "kind", "project", "queue", "task", "detail", "ran"),
+        f.first("kind").over(so_far).alias("first_kind"),
         f.first(f.coalesce("ready_at", "occurred_at")).over(so_far).alias("enqueued_at"),
         last(f.col("node"), claim).alias("node"),
         last(f.col("occurred_at"), claim).alias("claimed_at"),
         last(f.col("deadline"), _is("claimed", "extended")).alias("granted"),
+        last(f.col("deadline"), claim).alias("first_granted"),
         f.min(f.when(claim, f.col("occurred_at"))).over(so_far).alias("first_claimed_at"),
         count(claim).alias("attempt"),
         count(_is("extended")).alias("extended"),
@@ -107,17 +124,28 @@ def fold(events: DataFrame) -> DataFrame:
         (end & f.last(f.when(claim | end, claim), ignorenulls=True).over(before)).alias("is_end"),
         last(f.coalesce("ready_at", f.col("occurred_at")), claim).alias("ready_at"),
         f.lead("kind").over(by_job).alias("next_kind"),
-        last(f.struct("kind", "occurred_at", "detail"), _is(*STATES, "redriven", "claimed", "enqueued")).alias("last"),
+        last(f.struct("kind", "detail"), over | lives).alias("last"),
+        # A job is over since the first end after it lived: a dead letter that is discarded later was over before.
+        (over & ~f.coalesce(f.last(f.when(over | lives, over), ignorenulls=True).over(before), f.lit(False))).alias(
+            "is_over"
+        ),
     )
     folded = first.select(
         *("seq", "project", "queue", "task", "enqueued_at", "node", "claimed_at", "granted", "first_claimed_at"),
-        *("ready_at", "attempt", "expiries", "releases", "next_kind", "last"),
+        *("ready_at", "attempt", "expiries", "releases", "next_kind", "last", "first_granted", "first_kind"),
         (f.col("extended") - last(f.col("extended"), claim)).alias("extensions"),
-        last(f.struct("attempt", "kind", "occurred_at", "detail"), f.col("is_end")).alias("end"),
+        last(f.struct("attempt", "kind", "occurred_at", "detail", "ran"), f.col("is_end")).alias("end"),
+        last(f.col("occurred_at"), f.col("is_over")).alias("over_at"),
         last(f.struct("attempt", "detail"), dead).alias("death"),
     )
     ends_attempt = (f.col("next_kind") == _NUMBER["claimed"]) & (f.col("attempt") > 0)
     return folded.where(f.col("next_kind").isNull() | ends_attempt)
+
+
+def _moved(event: Column, detail: Column) -> Column:
+    """Tell a redrive that ends its number from one that lets the job live again in its place."""
+    away = f.get_json_object(detail, "$.to_seq").isNotNull() | f.get_json_object(detail, "$.by").isNotNull()
+    return f.when((event == "redriven") & away, "moved").otherwise(event)
 
 
 def _is(*words: str) -> Column:
@@ -140,8 +168,10 @@ def attempts(events: DataFrame) -> DataFrame:
     Returns:
         project, queue, task, seq, attempt (1, 2, ...), node, enqueued_at, ready_at (when it could be claimed),
         claimed_at, deadline (the last one granted), ended_at, outcome (completed, failed, released, expired, cancelled,
-        running), dead (whether the job was dead-lettered by it), error_type, fingerprint, waited, ran (seconds),
-        extensions, unstarted.
+        running), dead (whether the job was dead-lettered by it), error_type, fingerprint (of an expired lease
+        ``LEASE_EXPIRED`` and ``lease_expired``), waited, held (seconds from the claim to the end), ran (seconds that
+        the handler ran, or ``held`` where the worker did not say; null where no worker told of an end), lease (seconds
+        granted by the claim), extensions, unstarted.
     """
     return attempts_of(fold(events))
 
@@ -152,6 +182,13 @@ def attempts_of(folded: DataFrame) -> DataFrame:
     dead = f.coalesce(f.col("death.attempt") == f.col("attempt"), f.lit(False))
     ended_at = f.when(ended, f.col("end.occurred_at"))
     detail = f.coalesce(f.when(ended, f.col("end.detail")), f.when(dead, f.col("death.detail")))
+    outcome = f.coalesce(f.when(ended, _word(f.col("end.kind"), OUTCOMES)), f.lit("running"))
+    error_type, fingerprint = (
+        f.coalesce(f.get_json_object(detail, f"$.{name}"), f.when(outcome == "expired", word))
+        for name, word in zip(("error_type", "fingerprint"), EXPIRED, strict=True)
+    )
+    unstarted = f.coalesce(f.get_json_object(detail, "$.unstarted") == "true", f.lit(False))
+    held = seconds(ended_at, f.col("claimed_at"))
     return folded.where(f.col("attempt") > 0).select(
         "project",
         "queue",
@@ -164,14 +201,16 @@ def attempts_of(folded: DataFrame) -> DataFrame:
         "claimed_at",
         f.col("granted").alias("deadline"),
         ended_at.alias("ended_at"),
-        f.coalesce(f.when(ended, _word(f.col("end.kind"), OUTCOMES)), f.lit("running")).alias("outcome"),
+        outcome.alias("outcome"),
         dead.alias("dead"),
-        f.get_json_object(detail, "$.error_type").alias("error_type"),
-        f.get_json_object(detail, "$.fingerprint").alias("fingerprint"),
+        error_type.alias("error_type"),
+        fingerprint.alias("fingerprint"),
         f.greatest(f.lit(0.0), seconds(f.col("claimed_at"), f.col("ready_at"))).alias("waited"),
-        seconds(ended_at, f.col("claimed_at")).alias("ran"),
+        held.alias("held"),
+        f.when(outcome.isin(*TOLD) & ~unstarted, f.coalesce(f.col("end.ran") / f.lit(1e3), held)).alias("ran"),
+        seconds(f.col("first_granted"), f.col("claimed_at")).alias("lease"),
         "extensions",
-        f.coalesce(f.get_json_object(detail, "$.unstarted") == "true", f.lit(False)).alias("unstarted"),
+        unstarted.alias("unstarted"),
     )
 
 
@@ -182,20 +221,23 @@ def jobs(events: DataFrame) -> DataFrame:
         events: as for :func:`attempts`.
 
     Returns:
-        project, queue, task, seq, enqueued_at, first_claimed_at, ended_at (null while it lives), state (completed,
-        failed, dead, cancelled, open), deliveries, expiries, releases, error_type, fingerprint, total (seconds from
-        enqueue to end), job_day (the day it was enqueued, UTC).
+        project, queue, task, seq, enqueued_at, first_claimed_at, ended_at (null while it lives; of a dead letter when
+        it died, whatever became of it), state (completed, failed, dead, cancelled, redriven: it went on under another
+        number, open), deliveries, expiries, releases, error_type, fingerprint, total (seconds from enqueue to end),
+        job_day (the day it was enqueued, UTC).
     """
     return jobs_of(fold(events))
 
 
 def jobs_of(folded: DataFrame) -> DataFrame:
     """Return what :func:`jobs` returns, from :func:`fold`."""
-    # A redriven job lives again: the last of these events says where it stands.
+    # A job that was redriven in its place lives again: the last of these events says where it stands.
     over = f.col("last.kind").isin(*[_NUMBER[word] for word in STATES])
-    ended_at = f.when(over, f.col("last.occurred_at"))
+    ended_at = f.when(over, f.col("over_at"))
     detail = f.when(over, f.col("last.detail"))
-    return folded.where(f.col("next_kind").isNull()).select(
+    # A number that is only known to have been moved away is the copy of a job in a topic of dead letters.
+    copy = f.col("first_kind").eqNullSafe(_NUMBER["moved"]) & (f.col("attempt") == 0)
+    return folded.where(f.col("next_kind").isNull() & ~copy).select(
         "project",
         "queue",
         "task",

@@ -1,8 +1,9 @@
--- Purpose: note where a consumer is; register it if it is new; learn (once) whether retention went over it.
+-- Purpose: note where a consumer is; register it if it is new; learn (once) whether retention had stopped
+--   waiting for it.
 -- Parameters: name, txid, event, horizon.
 -- Index: the unique index on name.
 -- Pages: 40
--- Returns: whether it was overtaken.
+-- Returns: whether it had.
 WITH t AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), was AS MATERIALIZED (

@@ -1,65 +1,60 @@
--- Purpose: staged replays of dead jobs: take each dead letter out of where it stands, and forget those that are not dead any more
---   (replayed before, redriven, cancelled). The job that the stage holds follows it in the same transaction.
+-- Purpose: staged replays of dead jobs, first part: lock each dead letter where it stands, and forget the staged rows of those that
+--   are not dead any more (replayed before, redriven, cancelled) or that somebody else is at. A row without a queue goes where the
+--   letter came from; meta keeps what the producer wrote and says where the job came from. A letter that goes back to its own queue
+--   lets go of its key, by the word that its key is generated: see lake/replay_jobs_done, which takes out what was enqueued.
 -- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project.
 -- Index: leasequeue_lakestage_pkey, leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
---   leasequeue_record_pkey, leasequeue_attempt_job, leasequeue_floor_place.
--- Pages: 20 + 30 a row
-WITH t AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, pg_current_xact_id()::text::bigint AS txid
-), s AS MATERIALIZED (
-    SELECT id, source_seq FROM leasequeue_lakestage
+--   leasequeue_record_pkey, leasequeue_queue_pkey.
+-- Pages: 20 + 60 a row
+-- Returns: seq of each letter, whether it is not known where to, whether it let go of its key.
+WITH s AS MATERIALIZED (
+    SELECT id, source_seq, queue, meta FROM leasequeue_lakestage
     WHERE id > %(low)s::bigint AND id <= %(high)s::bigint AND ARRAY[part] <@ %(parts)s::uuid[]
 ), d AS MATERIALIZED (
-    SELECT x.seq, x.queue_id, x.in_place, j.rank, j.position, j.name
+    SELECT x.seq, x.queue_id, x.in_place, x.deliveries, NULLIF(x.fingerprint, '') AS fingerprint, q.name AS queue, j.*
     FROM leasequeue_deadletter x CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = x.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (
-        SELECT rank, COALESCE(position, seq) AS position, name FROM leasequeue_job WHERE seq = x.seq OFFSET 0) j
-    WHERE x.seq = ANY (ARRAY(SELECT source_seq FROM s))
-        AND q.project = %(project)s::text
+        SELECT rank, COALESCE(position, seq) AS position, source_queue, key IS NOT NULL AND NOT generated AS keyed, meta
+        FROM leasequeue_job WHERE seq = x.seq OFFSET 0) j
+    WHERE x.seq = ANY (ARRAY(SELECT source_seq FROM s)) AND q.project = %(project)s::text
     ORDER BY x.seq FOR UPDATE OF x SKIP LOCKED
-), p AS MATERIALIZED (
-    -- Two places of a row: where this statement sees it, and where it is when whoever changed it has let go.
-    SELECT p.* FROM d CROSS JOIN LATERAL (
-        SELECT a.place, b.place AS last FROM (VALUES (2::smallint), (1::smallint)) AS v(lane)
-        CROSS JOIN LATERAL (
-            SELECT r.ctid AS place FROM leasequeue_ready r
-            WHERE r.queue_id = d.queue_id AND r.rank = d.rank AND r.lane = v.lane AND r.position = d.position OFFSET 0) a
-        CROSS JOIN LATERAL (
-            SELECT r.ctid AS place FROM leasequeue_ready r
-            WHERE r.queue_id = d.queue_id AND r.rank = d.rank AND r.lane = v.lane AND r.position = d.position FOR UPDATE) b
+), g AS MATERIALIZED (
+    SELECT d.*, CASE WHEN d.in_place THEN d.queue ELSE (
+        SELECT h.name FROM leasequeue_queue h WHERE h.id = d.source_queue AND h.type = 'queue') END AS home
+    FROM d CROSS JOIN LATERAL (
+        SELECT 1 WHERE d.in_place
+        UNION ALL
+        SELECT * FROM (SELECT 1 FROM leasequeue_record o
+            WHERE NOT d.in_place AND o.queue_id = d.queue_id AND o.seq = d.seq FOR UPDATE SKIP LOCKED) b
+        UNION ALL
+        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
+            SELECT 1 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = d.queue_id AND r.rank = d.rank
+                AND r.lane = v.lane AND r.position = d.position AND r.seq = d.seq FOR UPDATE SKIP LOCKED) c
         LIMIT 1) p
-    WHERE NOT d.in_place
-), ready AS (
-    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM p UNION SELECT last FROM p)) RETURNING seq
-), records AS (
-    -- Records are never changed: each stays at its place.
-    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(
-        SELECT o.place FROM d CROSS JOIN LATERAL (
-            SELECT o.ctid AS place FROM leasequeue_record o WHERE o.queue_id = d.queue_id AND o.seq = d.seq OFFSET 0) o
-        WHERE NOT d.in_place))
+), m AS MATERIALIZED (
+    SELECT DISTINCT ON (g.seq) s.id, g.*, s.meta AS staged, COALESCE(NULLIF(s.queue, ''), g.home) AS target,
+        json_build_object('$replayed_from', g.queue, '$replayed_seq', g.seq, '$replayed_deliveries', g.deliveries,
+            '$replayed_fingerprint', g.fingerprint) AS stamp
+    FROM s JOIN g ON g.seq = s.source_seq ORDER BY g.seq, s.id
+), w AS MATERIALIZED (
+    SELECT m.*, COALESCE(m.target, '') AS new_queue, CASE
+        WHEN COALESCE(m.staged, m.meta) IS NULL THEN m.stamp
+        WHEN json_typeof(COALESCE(m.staged, m.meta)) = 'object' THEN (SELECT json_object_agg(e.key, e.value) FROM (
+            SELECT o.key, o.value FROM json_each(COALESCE(m.staged, m.meta)) AS o WHERE NOT starts_with(o.key, '$')
+            UNION ALL SELECT o.key, o.value FROM json_each(m.stamp) AS o) e)
+        ELSE (SELECT json_object_agg(e.key, e.value) FROM (SELECT o.key, o.value FROM json_each(m.stamp) AS o
+            UNION ALL SELECT '$meta', COALESCE(m.staged, m.meta)) e) END AS new_meta
+    FROM m
+), stamped AS (
+    -- (width_bucket finds a number's place in a sorted array: no planner reads the stage for each row.)
+    UPDATE leasequeue_lakestage SET
+        queue = (ARRAY(SELECT new_queue FROM w ORDER BY id))[width_bucket(id, ARRAY(SELECT id FROM w ORDER BY id))],
+        meta = (ARRAY(SELECT new_meta FROM w ORDER BY id))[width_bucket(id, ARRAY(SELECT id FROM w ORDER BY id))]
+    WHERE id = ANY (ARRAY(SELECT id FROM w))
+), freed AS (
+    UPDATE leasequeue_job SET generated = true WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE keyed AND target = queue))
     RETURNING seq
-), gone AS MATERIALIZED (
-    SELECT * FROM d WHERE in_place OR seq = ANY (ARRAY(SELECT seq FROM ready UNION ALL SELECT seq FROM records))
-), letters AS (
-    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
-), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
-), attempts AS (
-    DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
-), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT g.queue_id, 3, 0, g.high, t.now FROM (SELECT queue_id, max(seq) AS high FROM gone GROUP BY queue_id) g, t
-    WHERE g.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = g.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
-), uncounted AS (
-    UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL
-    WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(SELECT queue_id FROM gone))
-), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
-    SELECT t.txid, t.now, g.queue_id, min(g.seq), max(g.seq), 9, g.name, array_agg(g.seq ORDER BY g.seq), '{"by": "spark"}'::jsonb
-    FROM (SELECT *, row_number() OVER (PARTITION BY queue_id, name ORDER BY seq) - 1 AS n FROM gone) g, t
-    GROUP BY t.txid, t.now, g.queue_id, g.name, g.n / 1000
-), first AS MATERIALIZED (
-    SELECT min(s.id) AS id FROM s JOIN gone g ON g.seq = s.source_seq GROUP BY s.source_seq
+), others AS (
+    DELETE FROM leasequeue_lakestage WHERE id = ANY (ARRAY(SELECT id FROM s EXCEPT SELECT id FROM m))
 )
-DELETE FROM leasequeue_lakestage WHERE id = ANY (ARRAY(SELECT id FROM s WHERE id NOT IN (SELECT id FROM first)))
+SELECT m.seq, m.target IS NULL, m.seq = ANY (ARRAY(SELECT seq FROM freed)) FROM m

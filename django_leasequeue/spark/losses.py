@@ -1,0 +1,117 @@
+"""Events that retention dropped before a stream had read them: found by comparing, named, and accepted by decision.
+
+Retention notes the last event that it dropped, in the order in which streams read. A stream that stands before it has
+lost events, whether it is a registered consumer or not; one that stands there or behind has lost none, however much was
+dropped. Going on is the option ``failOnDataLoss = false``, and it stands in the checkpoint from then on.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import psycopg
+
+from ..exceptions import LeaseQueueError
+from ..sql import statement
+from ..sql.dropped import Dropped
+from .slices import START, Point
+
+
+class StreamInterrupted(LeaseQueueError):
+    """The stream cannot go on without losing or repeating events; the message says what the ways out are."""
+
+
+class Loss(NamedTuple):
+    """Events after one point and up to another (``None``: nobody knows), in rows numbered below ``below``."""
+
+    after: Point
+    to: Point | None
+    below: int
+
+    def what(self) -> str:
+        """Say what is lost."""
+        if self.to is None:
+            return (
+                f"Partitions of the lease log with rows numbered below {self.below} are gone, and it was not retention"
+                " that dropped them: whether they held events after transaction"
+                f" {self.after.txid}, where this stream stands, is not known."
+            )
+        return (
+            "Retention has dropped events that this stream had not read: after transaction"
+            f" {self.after.txid}, up to row {self.to.id} of transaction {self.to.txid}."
+        )
+
+    def text(self) -> str:
+        """Say what is lost and what to do."""
+        return (
+            f"{self.what()} To go on without them, run once with the option failOnDataLoss = false (`leasequeue_lake"
+            " run --accept-loss`): the checkpoint notes it. A registered consumer (option consumer) is waited for, for"
+            " LEASEQUEUE['LAKE']['CONSUMER_LIMIT_DAYS'] days."
+        )
+
+
+def _look(connection: psycopg.Connection[Any], *systems: str) -> tuple[Dropped, int | None]:
+    row = connection.execute(statement("lake/dropped")).fetchone()
+    assert row is not None
+    return Dropped.read(row[0]).of(row[2], *systems), row[1]
+
+
+def dropped(connection: psycopg.Connection[Any]) -> Point | None:
+    """Return the last event that retention dropped, in the order of the stream."""
+    found, _ = _look(connection)
+    return None if found.to is None else Point(*found.to)
+
+
+def behind(connection: psycopg.Connection[Any], point: Point, system: str, known: list[Loss]) -> Loss | None:
+    """Return what was dropped after a point; None when everything after it is there, or what is not is known.
+
+    Args:
+        connection: to the database.
+        point: where a stream stands.
+        system: the database system in which it read up to there.
+        known: losses that were accepted.
+    """
+    if point == START:
+        return None  # a new stream begins with what there is
+    found, begin = _look(connection, system)
+    if found.to is not None and (to := Point(*found.to)) > point:
+        return None if any(loss.to is not None and loss.to >= to for loss in known) else Loss(point, to, found.below)
+    if begin is None or begin <= found.below or any(loss.below >= begin for loss in known):
+        return None
+    place = {"txid": START.txid, "id": START.id, "last_txid": point.txid, "last_id": point.id}
+    row = psycopg.ClientCursor(connection).execute(statement("lake/any"), place).fetchone()
+    # An event that was read is still there, and so are those that come later.
+    return None if row and row[0] else Loss(point, None, begin)
+
+
+def check_read(connection: psycopg.Connection[Any], after: Point, planned: Point | None) -> None:
+    """Make sure that nothing behind a point was dropped while it was read.
+
+    Args:
+        connection: to the database.
+        after: where the slice that was read begins.
+        planned: the last event that had been dropped when the slice was planned.
+
+    Raises:
+        StreamInterrupted: something was.
+    """
+    now = dropped(connection)
+    if now is not None and now > after and (planned is None or now > planned):
+        raise StreamInterrupted("Retention dropped events while they were read. Start the stream again: it says which.")
+
+
+def accepted(offset: dict[str, Any]) -> list[Loss]:
+    """Return the losses that an offset notes as accepted."""
+    return [
+        Loss(Point(*each["after"]), None if each["to"] is None else Point(*each["to"]), each["below"])
+        for each in offset.get("lost", ())
+    ]
+
+
+def note(offset: dict[str, Any], before: dict[str, Any], loss: Loss | None) -> dict[str, Any]:
+    """Return an offset with the losses that the one before it notes, and with a new one."""
+    lost = list(before.get("lost", ()))
+    if loss is not None:
+        lost.append({**loss._asdict(), "accepted_at": datetime.now(UTC).isoformat(timespec="seconds")})
+    return {**offset, "lost": lost} if lost else offset

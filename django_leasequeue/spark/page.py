@@ -1,0 +1,312 @@
+"""The page of the report: what to do, this week against the last one, curves, tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ..metrics import charts
+from .advice import Links, Row, Rows, actions, last_run, peaks, queue_name
+from .wording import change, lasted, utc, when
+
+#: Queues drawn in the charts, hours drawn, and rows shown of one table. The files beside the page hold everything.
+MOST_SERIES = 7
+MOST_HOURS = 336
+MOST_ROWS = 50
+#: Told apart by people who do not see all colours (Okabe and Ito).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a3fb5", "#444444")
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1a1a1a }
+h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2.2rem } a { color: #00558c }
+.lq-quiet, .empty, caption { color: #555 } table { border-collapse: collapse; width: 100%; font-size: 13px }
+th, td { text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #ddd; vertical-align: top }
+td.lq-number, th.lq-number { text-align: right } .bad { color: #b3261e; font-weight: 600 }
+.lq-scroll { overflow-x: auto }
+.do { border-left: .4rem solid #b3261e; background: #fdf3f2; padding: .6rem 1rem } .do li { margin: .3rem 0 }
+.well { border-left: .4rem solid #1b7f3b; background: #f1f8f3; padding: .6rem 1rem }
+figure { margin: 0 0 1.5rem } figcaption { font-weight: 600 } .lq-svg { width: 100%; height: auto; overflow: visible }
+.lq-svg text { font-size: 11px; fill: #444 } .lq-grid { stroke: #ddd } .lq-axis { stroke: #888 }
+.lq-line { fill: none; stroke: var(--tone); stroke-width: 1.6; stroke-linecap: round } .lq-fill { fill: var(--tone) }
+.lq-legend { list-style: none; padding: 0; margin: .2rem 0; display: flex; flex-wrap: wrap; gap: 0 1rem }
+.lq-legend svg { width: 26px; height: 10px; margin-right: .3rem } details summary { cursor: pointer; font-size: 13px }
+@media print { body { margin: 0 } h2 { break-after: avoid } details { display: none } }
+"""
+
+
+def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None) -> str:
+    """Return the page.
+
+    Args:
+        rows: of the gold tables by name; ``run`` has one row with ``at``, the time of the last run.
+        links: to the admin; without them the page links nowhere.
+        now: the time of the report.
+    """
+    made = now or datetime.now(UTC)
+    links = links or Links()
+    with timezone.override(UTC):
+        parts = [
+            format_html("<h1>Lease queue report</h1>{}", _fresh(rows, made)),
+            _to_do(rows, made, links),
+            _weeks(rows),
+            *_curves(rows),
+            _section("Nodes", "Compared with the other nodes on the same queues.", _nodes(rows["nodes"], links)),
+            _section("Failures that look alike", "", _table(rows["poison"], _POISON)),
+            _section("Leases", "By queue, and by node on it.", _table(_by_advice(rows["leases"]), _LEASES)),
+            *_heat(rows),
+            _section(
+                "Workers at the peak of the coming week",
+                "Concurrent jobs with which 99 % of the jobs wait no longer than wanted, if they come evenly at random"
+                " (M/M/c): take it as the least.",
+                _table(peaks(rows), _PEAKS),
+            ),
+        ]
+    style = _STYLE + "".join(f".lq-tone-{tone} {{ --tone: {colour} }} " for tone, colour in enumerate(COLOURS))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Lease queue report</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body>'
+        + "\n".join(parts)
+        + "</body></html>"
+    )
+
+
+def _fresh(rows: Rows, made: datetime) -> SafeString:
+    """How old the figures are, and how far they reach."""
+    span, run = next(iter(rows["span"]), None), last_run(rows)
+    if span is None or span["newest_at"] is None:
+        return format_html('<p class="lq-quiet">{}</p>', "No events yet.")
+    age = f"The lake was brought up to date {lasted(made - run)} before this report. " if run else ""
+    return format_html(
+        '<p class="lq-quiet">{}Events from {} to {}. Made {}. All times are UTC.</p>',
+        age,
+        when(span["first_at"]),
+        when(span["newest_at"]),
+        when(made),
+    )
+
+
+def _to_do(rows: Rows, made: datetime, links: Links) -> SafeString:
+    found = actions(rows, made, links)
+    if not found:
+        return format_html('<section class="well"><h2>{}</h2></section>', "Nothing to do: all is well.")
+    items = format_html_join(
+        "",
+        "<li><b>{}</b>: {}. {}</li>",
+        ((each.what, each.why, _link(each.link, "Open in the admin")) for each in found),
+    )
+    return format_html('<section class="do"><h2>To do</h2><ol>{}</ol></section>', items)
+
+
+def _link(address: str, text: str) -> SafeString | str:
+    return format_html('<a href="{}">{}</a>', address, text) if address else ""
+
+
+def _section(title: str, note: str, body: SafeString) -> SafeString:
+    return format_html("<h2>{}</h2>{}{}", title, format_html('<p class="lq-quiet">{}</p>', note) if note else "", body)
+
+
+def _weeks(rows: Rows) -> SafeString:
+    """This week against the last one: counts of the newest 168 hours, percentiles of the newest seven days."""
+    end = max((row["hour"] for row in rows["throughput"] if row["hour"] is not None), default=None)
+    counts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in rows["throughput"]:
+        week = (end - row["hour"]) // timedelta(hours=168) if end is not None and row["hour"] is not None else 2
+        if week < 2:
+            for name in ("enqueued", "completed", "failed"):
+                counts[queue_name(row)][f"{name}{week}"] += row[name]
+    waits = {queue_name(row): row for row in rows["weeks"] if row["measure"] == "wait"}
+    runs = {queue_name(row): row for row in rows["weeks"] if row["measure"] == "run"}
+    lines = []
+    for name, sums in sorted(counts.items()):
+        line: Row = {"queue": name}
+        for what in ("enqueued", "completed", "failed"):
+            this, last = sums[f"{what}0"], sums[f"{what}1"]
+            line[what] = f"{charts.figure(this)} ({change(this, last)})"
+        for what, of in (("wait", waits), ("run", runs)):
+            row = of.get(name, {})
+            value, before = row.get("this_p99"), row.get("last_p99")
+            line[what] = "-" if value is None else f"{lasted(value)} ({change(value, before)})"
+        lines.append(line)
+    columns = {
+        "queue": "Queue",
+        "enqueued": "Enqueued",
+        "completed": "Completed",
+        "failed": "Failed or dead",
+        "wait": "Wait, 99 % below",
+        "run": "Run, 99 % below",
+    }
+    return _section(
+        "This week against the last", "The newest seven days; in brackets the change.", _table(lines, columns)
+    )
+
+
+def tones(names: Sequence[str]) -> dict[str, int]:
+    """Return a colour for each queue: by its name, so that it stays from chart to chart and from report to report."""
+    taken: dict[str, int] = {}
+    for name in sorted(names):
+        tone = crc32(name.encode()) % len(COLOURS)
+        while tone in taken.values() and len(taken) < len(COLOURS):
+            tone = (tone + 1) % len(COLOURS)
+        taken[name] = tone
+    return taken
+
+
+def _curves(rows: Rows) -> list[SafeString]:
+    jobs: dict[str, float] = defaultdict(float)
+    for row in rows["throughput"]:
+        jobs[queue_name(row)] += row["enqueued"] + row["claimed"]
+    shown = sorted(sorted(jobs, key=lambda name: (-jobs[name], name))[:MOST_SERIES])
+    colours = tones(shown)
+    hours = [row["hour"] for name in ("backlog", "throughput") for row in rows[name] if row["hour"] is not None]
+    if not hours:
+        return []
+    last = max(hours)
+    first = max(min(hours), last - timedelta(hours=MOST_HOURS - 1))
+    times = [first + timedelta(hours=n) for n in range(int((last - first) / timedelta(hours=1)) + 1)]
+
+    def chart(key: str, title: str, table: Sequence[Row], column: str, unit: str, between: str) -> SafeString:
+        """Draw one column; an hour without a row has what it had before, nothing, or nobody knows."""
+        values: dict[str, dict[datetime, float]] = {name: defaultdict(float) for name in shown}
+        for row in table:
+            if row["hour"] is not None and row[column] is not None and queue_name(row) in values:
+                values[queue_name(row)][row["hour"]] += float(row[column])
+        series = [charts.Series(name, _filled(values[name], times, between), colours[name]) for name in shown]
+        return charts.lines(key, title, [utc(time) for time in times], series, unit=unit)
+
+    def measured(name: str) -> list[Row]:
+        return [row for row in rows["queue_latency"] if row["measure"] == name]
+
+    p99 = "99 % of the jobs below"
+    return [
+        format_html("<h2>{}</h2>", "Hour by hour"),
+        chart("backlog", "Jobs that wait or run, at the end of the hour", rows["backlog"], "level", "jobs", "level"),
+        chart("wait", f"Wait for a worker, seconds: {p99}", measured("wait"), "p99", "s", "unknown"),
+        chart("run", f"Run time, seconds: {p99}", measured("run"), "p99", "s", "unknown"),
+        chart("total", f"From enqueue to end, seconds: {p99}", measured("total"), "p99", "s", "unknown"),
+        chart("done", "Jobs completed in the hour", rows["throughput"], "completed", "jobs", "zero"),
+    ]
+
+
+def _filled(known: dict[datetime, float], times: Sequence[datetime], between: str) -> list[float | None]:
+    """Return a value for each hour."""
+    before = [at for at in known if at < times[0]]
+    level: float | None = known[max(before)] if before else None
+    filled: list[float | None] = []
+    for at in times:
+        level = known.get(at, level)
+        filled.append(level if between == "level" or at in known else 0 if between == "zero" else None)
+    return filled
+
+
+def _heat(rows: Rows) -> list[SafeString]:
+    by_queue: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in rows["capacity"]:
+        by_queue[queue_name(row)][row["hour_of_week"]] = float(row["arrivals"] or 0)
+    first = sorted(by_queue, key=lambda name: (-sum(by_queue[name].values()), name))[:3]
+    made = [charts.week(f"week-{n}", f"Usual jobs an hour: {name}", by_queue[name]) for n, name in enumerate(first)]
+    return [format_html("<h2>{}</h2>", "Load by hour of the week"), *made] if made else []
+
+
+_POISON = {
+    "queue": "Queue",
+    "task": "Task",
+    "error_type": "Error",
+    "fingerprint": "Fingerprint",
+    "failures": "Failures",
+    "jobs": "Jobs",
+    "dead": "Dead",
+    "nodes": "Nodes",
+    "one_node": "One node only",
+    "first_at": "First",
+    "last_at": "Last",
+}
+_LEASES = {
+    "queue": "Queue",
+    "node": "Node",
+    "n": "Attempts",
+    "lease": "Lease, s",
+    "p99": "Held, 99 % below, s",
+    "near": "Nearly expired",
+    "expired": "Expired",
+    "extended": "Extended",
+    "advice": "Advice",
+    "suggested": "Suggested, s",
+}
+_PEAKS = {
+    "queue": "Queue",
+    "hour_of_week": "Busiest hour",
+    "expected": "Jobs expected",
+    "run": "Run, s",
+    "workers": "Workers",
+    "wanted_wait": "Wanted wait, s",
+}
+
+
+def _by_advice(rows: Sequence[Row]) -> list[Row]:
+    order = {"longer": 0, "node": 1, "shorter": 2}
+    return sorted(
+        rows, key=lambda row: (queue_name(row), row["node"] is not None, order.get(row["advice"], 3), row["node"] or "")
+    )
+
+
+def _nodes(rows: Sequence[Row], links: Links) -> SafeString:
+    columns = {
+        "node": "Node",
+        "verdict": "Verdict",
+        "ill_since": "Ill since",
+        "ill_until": "Until",
+        "n": "Attempts",
+        "unsuccessful": "Unsuccessful",
+        "expired": "Leases lost",
+        "rate": "Rate",
+        "others_rate": "The others'",
+        "speed": "Run time, times the others'",
+    }
+    ill = [row for row in rows if row["verdict"] in {"sick", "slow"}]
+    ordered = ill + [row for row in rows if row not in ill]
+    return _table([{**row, "link": links.node(str(row["node"]))} for row in ordered], columns)
+
+
+def _table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
+    if not rows:
+        return format_html('<p class="empty">{}</p>', "Nothing.")
+    head = format_html_join("", '<th scope="col">{}</th>', ((title,) for title in columns.values()))
+    body = format_html_join(
+        "",
+        "<tr>{}</tr>",
+        ((format_html_join("", "{}", ((_cell(row, name),) for name in columns)),) for row in rows[:MOST_ROWS]),
+    )
+    more = len(rows) - MOST_ROWS
+    return format_html(
+        '<div class="lq-scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}',
+        head,
+        body,
+        format_html('<p class="lq-quiet">{} more are in the files beside this page.</p>', more) if more > 0 else "",
+    )
+
+
+def _cell(row: Row, name: str) -> SafeString:
+    value: Any = row[name]
+    if name == "queue":
+        return format_html("<td>{}</td>", queue_name(row))
+    if name == "hour_of_week":
+        return format_html("<td>{}</td>", charts.hour_of_week(value))
+    if name == "node":
+        link = row.get("link")
+        return format_html("<td>{}</td>", _link(link, str(value)) if link else "all" if value is None else value)
+    if isinstance(value, bool):
+        return format_html("<td>{}</td>", "yes" if value else "no")
+    if isinstance(value, int | float):
+        told = f"{100 * value:.1f} %" if name in {"rate", "others_rate"} else charts.figure(value)
+        return format_html('<td class="lq-number">{}</td>', told)
+    if isinstance(value, datetime):
+        return format_html("<td>{}</td>", when(value))
+    bad = value in {"sick", "slow", "longer"}
+    return format_html("<td{}>{}</td>", SafeString(' class="bad"') if bad else "", "" if value is None else str(value))

@@ -1,0 +1,65 @@
+"""What keeps a lake sound: one run at a time, and tables of silver that this version can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psycopg
+
+from ..exceptions import InvalidOption, LeaseQueueError
+from ..sql import statement
+from .database import resolve
+from .layout import Lake
+from .options import CONNECTION
+
+#: Version of the columns of silver. A lake of an older one is computed anew from bronze.
+SILVER = 2
+
+
+class RunInProgress(LeaseQueueError):
+    """Another run of the same lake is not over; what it writes must not be written twice at once."""
+
+
+@contextmanager
+def only_run(source: Mapping[str, str], consumer: str) -> Iterator[None]:
+    """Hold the lock of a consumer's runs, in its database, by a connection that does nothing else.
+
+    Args:
+        source: options of the source, for example ``{"alias": "default"}``.
+        consumer: the name under which retention knows the lake.
+
+    Raises:
+        RunInProgress: somebody else holds it.
+        StorageError: the database cannot be reached.
+    """
+    place = {name: value for name, value in source.items() if name.lower() in CONNECTION}
+    with resolve(place).connect() as connection:
+        cursor = psycopg.ClientCursor(connection).execute(statement("lake/run_lock"), {"consumer": consumer})
+        row = cursor.fetchone()
+        if row is None or not row[0]:
+            raise RunInProgress(
+                f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
+                " consumer of its own (--consumer)."
+            )
+        yield
+
+
+def is_current(lake: Lake) -> bool:
+    """Return whether silver has the columns of this version; if it is older, it is to be computed anew.
+
+    Raises:
+        InvalidOption: a newer version of this package wrote it.
+    """
+    version = lake.note("schema").get("silver", 1)
+    if version > SILVER:
+        raise InvalidOption(
+            f"The lake {lake.root} has silver tables of version {version}, this package knows {SILVER}: use the newer"
+            " package, or another lake."
+        )
+    return bool(version == SILVER)
+
+
+def note_current(lake: Lake) -> None:
+    """Note that silver has the columns of this version."""
+    lake.put_note("schema", {"silver": SILVER})

@@ -1,0 +1,42 @@
+"""The note on the lease log that tells what retention has dropped of it. Needs no Django: streams read it."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+_BEGINS = "leasequeue: retention dropped "
+
+
+class Dropped(NamedTuple):
+    """The events of the log that are gone: up to ``to`` in the order in which streams read.
+
+    ``to`` is the last one that went, ``(txid, id)``, ``None`` where none did; ``below`` is the number under which
+    retention left none; ``system`` the database system that it was, since transactions are numbered anew in another.
+    """
+
+    to: tuple[int, int] | None = None
+    below: int = 0
+    system: str = ""
+
+    @classmethod
+    def read(cls, note: str | None) -> Dropped:
+        """Return what a note tells; nothing is gone where there is none."""
+        if note is None or not note.startswith(_BEGINS):
+            return cls()
+        told = json.loads(note.removeprefix(_BEGINS))
+        to = None if told["to"] is None else (told["to"][0], told["to"][1])
+        return cls(to, told["below"], told["system"])
+
+    def note(self) -> str:
+        """Return the text of the note."""
+        return _BEGINS + json.dumps(self._asdict())
+
+    def and_also(self, last: tuple[int, int] | None, below: int, system: str) -> Dropped:
+        """Return what is gone after one more partition is: its last event, and the number below which it ended."""
+        to = max((each for each in (self.of(system).to, last) if each is not None), default=None)
+        return Dropped(to, max(self.below, below), system)
+
+    def of(self, *systems: str) -> Dropped:
+        """Return what is gone as far as it was dropped in one of these systems: elsewhere ``to`` says nothing."""
+        return self if self.system in systems else self._replace(to=None)

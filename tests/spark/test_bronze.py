@@ -1,0 +1,128 @@
+"""Bronze: a checkpoint and the files that it wrote belong together; nothing is lost when one of them is new."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import functions as f
+
+from django_leasequeue import engine
+from django_leasequeue.engine import NewJob
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import LakeFigure
+from django_leasequeue.spark import bronze, compact, figures, pipeline
+from django_leasequeue.spark.errors import said
+from django_leasequeue.spark.layout import Lake
+from tests.engine.helpers import make
+from tests.spark.conftest import Source
+from tests.spark.helpers import event, many
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def lake(source: Source, tmp_path: Path) -> Lake:
+    return Lake(source.session, str(tmp_path / "lake"))
+
+
+def seqs(lake: Lake) -> list[int]:
+    return sorted(row.seq for row in bronze.read(lake).select("seq").distinct().collect())
+
+
+def test_a_new_checkpoint_on_a_lake_that_is_there_loses_nothing(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    for start in (1, 101, 201):
+        event(database, seq=start)
+        bronze.ingest(lake, source.options)
+    pipeline.refine(lake)
+    event(database, seq=301)
+    shutil.rmtree(lake.checkpoint("bronze"))
+
+    assert bronze.ingest(lake, source.options) == 4
+    assert seqs(lake) == [1, 101, 201, 301]
+    assert sorted(path.name for path in Path(lake.path("bronze")).iterdir()) == ["events", "events.2"]
+    # What both parts have counts once, and later events of the new part are found.
+    pipeline.refine(lake)
+    event(database, seq=301, kind=10)
+    bronze.ingest(lake, source.options)
+    pipeline.refine(lake)
+    jobs = {row.seq: row.state for row in lake.read(lake.silver("jobs")).collect()}
+    assert jobs == {1: "open", 101: "open", 201: "open", 301: "cancelled"}
+    compact.compact(lake)
+    copied = lake.read(lake.path("compact", "events"))
+    assert copied.agg(f.count("id"), f.countDistinct("id")).first() == (5, 5)
+
+
+def test_a_checkpoint_without_its_files_is_refused(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    event(database, seq=1)
+    bronze.ingest(lake, source.options)
+    shutil.rmtree(lake.bronze)
+    event(database, seq=2)
+    with pytest.raises(InvalidOption, match="not there, or belong to another"):
+        bronze.ingest(lake, source.options)
+    # As it says: both are new, and everything is read.
+    Path(lake.checkpoint("bronze")).rename(lake.path("old"))
+    bronze.ingest(lake, source.options)
+    assert seqs(lake) == [1, 2]
+
+
+def test_the_files_of_another_checkpoint_are_refused(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    other = Lake(source.session, str(tmp_path / "other"))
+    event(database, seq=1)
+    bronze.ingest(lake, source.options)
+    bronze.ingest(other, source.options)
+    shutil.rmtree(lake.bronze)
+    shutil.copytree(other.bronze, lake.bronze)
+    with pytest.raises(InvalidOption, match="not there, or belong to another"):
+        bronze.ingest(lake, source.options)
+
+
+def test_a_lake_without_marks_goes_on(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
+    event(database, seq=1)
+    bronze.ingest(lake, source.options)
+    for path in (lake.bronze, lake.checkpoint("bronze")):
+        shutil.rmtree(Path(path) / "_leasequeue")
+    event(database, seq=2)
+    assert bronze.ingest(lake, source.options) == 1
+    assert seqs(lake) == [1, 2]
+    assert bronze.tie(lake, lake.checkpoint("bronze")) == lake.bronze
+
+
+def test_run_works_before_anything_was_claimed(lake: Lake, source: Source) -> None:
+    assert pipeline.refine(lake) == 0
+    empty = pipeline._silver(lake, "attempts")
+    make("work")
+    engine.run(engine.enqueue("work", [NewJob(data=n) for n in range(3)]))
+    pipeline.run(lake, source.options)
+    assert pipeline._silver(lake, "attempts").schema == empty.schema
+    assert figures.keep(lake) == 1
+    assert LakeFigure.objects.get().figures["enqueued"] == 3
+    assert [row.level for row in lake.read(lake.gold("backlog")).collect()][-1] == 3
+
+
+def test_progress_is_told_while_events_are_read(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bronze, "PROGRESS", 0.01)
+    many(database, 500)
+    lines: list[str] = []
+    assert bronze.ingest(lake, source.options, batch=100, tell=lines.append) == 500
+    assert lines[0].startswith("bronze: ")
+    assert lines[0].endswith(" events so far")
+
+
+def test_an_error_is_one_sentence(lake: Lake, source: Source) -> None:
+    with pytest.raises(bronze.PipelineFailed) as failed:
+        bronze.ingest(lake, source.options, consumer="no such name")
+    assert str(failed.value).startswith("Reading the lease log broke off: A consumer's name is 1 to 64 letters")
+    assert "\n" not in str(failed.value)
+    assert said(ValueError("one\ntwo")) == "one"

@@ -1,0 +1,254 @@
+"""The page of the report: what an operator reads first, links, words, and colours that stay."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+from django_leasequeue.metrics.charts import DAYS
+from django_leasequeue.spark.advice import Links
+from django_leasequeue.spark.page import html, tones
+from django_leasequeue.spark.wording import change, lasted, when
+
+NOW = datetime(2030, 3, 14, 12, 20, tzinfo=UTC)  # a Thursday
+HOUR = NOW.replace(minute=0)
+
+
+class Page(HTMLParser):
+    """The text, the links and the colours of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.items: list[str] = []
+        self.links: list[str] = []
+        self.rows: list[list[str]] = []
+        self.open: list[str] = []
+        self.colours: dict[str, set[str]] = defaultdict(set)
+        self._tone = ""
+        self._legend = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self._legend = (self._legend or found.get("class") == "lq-legend") and tag != "figure"
+        if tag in {"link", "script", "img", "iframe"}:
+            raise AssertionError(f"{tag} loads something")
+        if tag == "a":
+            self.links.append(found["href"] or "")
+        if tag == "g":
+            self._tone = found.get("class") or ""
+        if tag == "li":
+            self.items.append("")
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+        if tag not in {"meta", "path", "rect"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"meta", "path", "rect"}:
+            return
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "li" in self.open:
+            self.items[-1] += data
+            if self._legend:
+                self.colours[data].add(self._tone)
+        if self.open and self.open[-1] in {"td", "th", "a", "b"} and self.rows and "tr" in self.open:
+            self.rows[-1][-1] += data
+
+
+def tables() -> dict[str, list[dict[str, Any]]]:
+    """Two queues, a node that is ill, one that was, dead jobs, a backlog, waits in a busy hour."""
+
+    def place(queue: str, **fields: Any) -> dict[str, Any]:
+        return {"project": "", "queue": queue, **fields}
+
+    counts = [
+        place(queue, hour=HOUR - timedelta(hours=n), enqueued=many, claimed=many, completed=many, failed=0)
+        for queue in ("mail", "images")
+        for n, many in ((0, 10), (1, 20), (167, 30), (168, 40), (335, 5), (336, 1_000))
+    ]
+    node = {"n": 900, "unsuccessful": 300, "expired": 20, "first_at": HOUR - timedelta(days=9), "last_at": NOW}
+    forecast = [
+        place(
+            "mail",
+            hour_of_week=hour,
+            expected=1000.0 + (hour == 86),
+            run=2.0,
+            workers=4 + (hour == 86),
+            wanted_wait=5.0,
+        )
+        for hour in range(168)
+    ]
+    return {
+        "run": [{"at": NOW - timedelta(minutes=12)}],
+        "span": [{"first_at": HOUR - timedelta(days=16), "newest_at": NOW - timedelta(minutes=20)}],
+        "throughput": counts,
+        "backlog": [
+            place("mail", hour=HOUR - timedelta(hours=3), level=0),
+            place("mail", hour=HOUR, level=700),
+            place("images", hour=HOUR - timedelta(hours=2), level=0),
+        ],
+        "queue_latency": [
+            place("mail", hour=HOUR - timedelta(hours=22), measure="wait", p99=240.0),
+            place("images", hour=HOUR, measure="run", p99=3.0),
+        ],
+        "weeks": [place("mail", measure="wait", this_n=5, this_p50=1.0, this_p99=9.0, last_p99=3.0)],
+        "nodes": [
+            {
+                **node,
+                "node": "web 1/a",
+                "rate": 0.33,
+                "others_rate": 0.004,
+                "speed": 1.1,
+                "verdict": "sick",
+                "ill_since": datetime(2030, 3, 12, 9, 5, tzinfo=UTC),
+                "ill_until": None,
+            },
+            {
+                **node,
+                "node": "mended",
+                "rate": 0.2,
+                "others_rate": 0.01,
+                "speed": 1.0,
+                "verdict": "sick",
+                "ill_since": HOUR - timedelta(days=8),
+                "ill_until": HOUR - timedelta(days=7),
+            },
+        ],
+        "poison": [
+            place(
+                "images",
+                task="resize",
+                error_type="<Bad>",
+                fingerprint="f1",
+                failures=50,
+                jobs=10,
+                dead=10,
+                nodes=3,
+                one_node=False,
+                first_at=HOUR - timedelta(days=2),
+                last_at=HOUR,
+            )
+        ],
+        "leases": [
+            place(
+                "mail",
+                node=None,
+                n=1_000,
+                lease=30.0,
+                p99=28.0,
+                near=90,
+                expired=12,
+                extended=0,
+                advice="longer",
+                suggested=84.0,
+            )
+        ],
+        "quality": [{"check": "a job has one row", "rows": 9, "violations": 0}],
+        "capacity": [place("mail", hour_of_week=hour, arrivals=float(hour)) for hour in range(168)],
+        "forecast": [*forecast, place("images", hour_of_week=3, expected=1.0, run=1.0, workers=1, wanted_wait=5.0)],
+    }
+
+
+def test_the_first_thing_is_what_to_do() -> None:
+    links = Links("https://ops/admin/workers/", "https://ops/admin/dead/")
+    page = Page(html(tables(), links=links, now=NOW))
+    assert [item.split(":")[0] for item in page.items[:5]] == [
+        "Stop web 1/a",
+        "Mend resize of images, then redrive 10 dead jobs",
+        "Give mail more workers",
+        "Plan at least 5 concurrent jobs for mail (Thursday 14",
+        "Lengthen the leases of mail from 30 seconds to 84 seconds",
+    ]
+    assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[0]
+    assert "33 %" in page.items[0]
+    assert "waited longer than 4 minutes" in page.items[3]
+    assert page.links[:2] == ["https://ops/admin/workers/?node=web%201%2Fa", "https://ops/admin/dead/"]
+    # One that was mended is no work any more, but stands in the table.
+    assert not any("mended" in item for item in page.items)
+    assert any(row[:2] == ["mended", "sick"] for row in page.rows)
+
+
+def test_without_a_site_nothing_is_linked_and_names_are_text() -> None:
+    text = html(tables(), now=NOW)
+    assert Page(text).links == []
+    assert "http" not in text
+    assert "<Bad>" not in text
+
+
+def test_when_all_is_well_the_page_says_so() -> None:
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in tables()} | {
+        "run": [{"at": NOW}],
+        "span": tables()["span"],
+    }
+    assert "Nothing to do: all is well." in html(rows, now=NOW)
+    assert "No events yet." in html({**rows, "span": []}, now=NOW)
+
+
+def test_how_fresh_the_figures_are() -> None:
+    text = html(tables(), now=NOW)
+    assert "brought up to date 12 minutes before this report" in text
+    assert "to Thursday 14 March 2030, 12:00." in text
+    late = Page(html(tables(), now=NOW + timedelta(days=3)))
+    assert late.items[0].startswith(
+        "Bring the lake up to date: manage.py leasequeue_lake run: the last run was 3 days "
+    )
+
+
+def test_a_check_that_failed_comes_first() -> None:
+    broken = {**tables(), "quality": [{"check": "a job has one row", "rows": 9, "violations": 2}]}
+    assert (
+        Page(html(broken, now=NOW)).items[0].endswith("checks of the tables failed: a job has one row: not 2 times. ")
+    )
+
+
+def test_one_peak_for_each_queue() -> None:
+    rows = Page(html(tables(), now=NOW)).rows
+    start = next(n for n, row in enumerate(rows) if row[:2] == ["Queue", "Busiest hour"])
+    assert [row[:2] + row[4:5] for row in rows[start + 1 :]] == [
+        ["mail", "Thursday 14:00 to 15:00", "5"],
+        ["images", "Monday 03:00 to 04:00", "1"],
+    ]
+
+
+def test_this_week_against_the_last() -> None:
+    rows = Page(html(tables(), now=NOW)).rows
+    (mail,) = [row for row in rows if row[0] == "mail" and "(" in row[1]]
+    assert mail[1] == "60 (+33 %)"  # 10 + 20 + 30 against 40 + 5
+    assert mail[4] == "9 seconds (3.0 times)"
+
+
+def test_a_queue_has_one_colour_in_all_charts() -> None:
+    page = Page(html(tables(), now=NOW))
+    found = {name: colours for name, colours in page.colours.items() if name in {"mail", "images"}}
+    assert len(found) == 2
+    assert all(len(colours) == 1 for colours in found.values())
+    assert len(set.union(*found.values())) == 2
+    # Also when a queue is added.
+    assert tones(["mail", "images"]).items() <= tones(["mail", "images", "zoo"]).items()
+    assert len(set(tones([f"q{n}" for n in range(8)]).values())) == 8
+
+
+def test_words() -> None:
+    assert when(NOW) == "Thursday 14 March 2030, 12:20"
+    assert [lasted(seconds) for seconds in (0.25, 42, 90, 3_600, 90_000)] == [
+        "0.25 seconds",
+        "42 seconds",
+        "90 seconds",
+        "1 hour",
+        "1 day 1 hour",
+    ]
+    assert [change(this, last) for this, last in ((5, 0), (0, 5), (1, 1), (3, 4), (9, 3))] == [
+        "new",
+        "-",
+        "as before",
+        "-25 %",
+        "3.0 times",
+    ]
+    assert DAYS[NOW.weekday()] == "Thursday"
