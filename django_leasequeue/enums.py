@@ -63,7 +63,7 @@ class JobFlag(IntFlag):
     #: Its result is kept for a time of its own.
     RESULT_TTL = 2
     #: It is a dead letter in a dead-letter topic.
-    LETTER = 4
+    DEAD_LETTER = 4
     #: It has failed before.
     FAILED = 8
     #: Of a claim: its jobs do not all have the same task name.
@@ -72,6 +72,34 @@ class JobFlag(IntFlag):
     SUSPECT = 32
     #: Its payload has more than 16 KiB: a claim counts its bytes.
     LARGE = 64
+    #: It is under a limit or in a workflow: what happens to it may set others free.
+    FLOW = 128
+
+
+class MemberState(IntegerChoices):
+    """The state of a job in its workflow. What is not open has ended, until it is retried."""
+
+    OPEN = 0, "open"
+    COMPLETED = 1, "completed"
+    FAILED = 2, "failed"
+    CANCELLED = 3, "cancelled"
+
+
+class WorkflowState(IntegerChoices):
+    """The state of a workflow. A failed one runs again when what failed is retried."""
+
+    RUNNING = 0, "running"
+    COMPLETED = 1, "completed"
+    FAILED = 2, "failed"
+    CANCELLED = 3, "cancelled"
+
+
+class TurnKind(IntegerChoices):
+    """What a claimer has to do for a turn."""
+
+    JOIN = 1, "bring new jobs under their limits"
+    LOOK = 2, "look where jobs stand that have moved"
+    ADMIT = 3, "admit jobs of a key"
 
 
 class FloorKind(IntegerChoices):

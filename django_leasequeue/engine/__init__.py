@@ -6,6 +6,20 @@ from typing import TypeVar
 
 from .. import conf
 from .dead.deadletter import Redriven, redrive, redrive_home
+from .flow.advance import advance, expire_workflows
+from .flow.limits import HELD, LimitValues, limit, set_limits
+from .flow.members import MemberRow, member
+from .flow.workflows import (
+    Input,
+    Node,
+    NodeRow,
+    WorkflowStatus,
+    cancel_workflow,
+    get_workflow,
+    inputs,
+    start_workflow,
+    workflow_nodes,
+)
 from .jobs.cancel import cancel, purge
 from .jobs.enqueue import enqueue
 from .jobs.lookup import Found, StoredResult, find, get_results
@@ -57,6 +71,7 @@ async def arun(operation: Operation[T], using: str | None = None) -> T:
 
 
 __all__ = [
+    "HELD",
     "AsyncConnectionExecutor",
     "ConnectionExecutor",
     "Counts",
@@ -66,9 +81,14 @@ __all__ = [
     "Enqueued",
     "Failure",
     "Found",
+    "Input",
     "JobRow",
     "LeasedJob",
+    "LimitValues",
+    "MemberRow",
     "NewJob",
+    "Node",
+    "NodeRow",
     "Operation",
     "Outcome",
     "Page",
@@ -83,10 +103,13 @@ __all__ = [
     "Swept",
     "Totals",
     "Waiting",
+    "WorkflowStatus",
     "ack",
+    "advance",
     "advance_floors",
     "arun",
     "cancel",
+    "cancel_workflow",
     "claim",
     "configure",
     "counts",
@@ -96,16 +119,21 @@ __all__ = [
     "enqueue",
     "expire",
     "expire_results",
+    "expire_workflows",
     "extend",
     "find",
     "finish",
     "get",
     "get_job",
     "get_results",
+    "get_workflow",
+    "inputs",
+    "limit",
     "list_jobs",
     "list_queues",
     "make_id",
     "make_token",
+    "member",
     "nack",
     "parse_token",
     "pause",
@@ -117,7 +145,10 @@ __all__ = [
     "release",
     "run",
     "sample",
+    "set_limits",
+    "start_workflow",
     "state",
     "sweep",
     "totals",
+    "workflow_nodes",
 ]

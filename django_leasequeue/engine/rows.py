@@ -46,7 +46,11 @@ class NewJob(NamedTuple):
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
     ``origin`` is the producing node, where it differs from the call's. ``id_end`` instead of a key: the key is made of
     the job's number and this random end (``make_id``); it leads to its job without an index. ``max_bytes`` is what its
-    payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``.
+    payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``. ``flow``: the same transaction brings it under a
+    limit or into a workflow.
+
+    ``unique_until``, ``unique_for_ms`` and ``on_conflict`` make it a unique job, whose key holds as they say in place
+    of the queue's ``dedup_until``; ``unique_key`` is that key where ``key`` is another id of the job.
     """
 
     data: Any = None
@@ -63,6 +67,11 @@ class NewJob(NamedTuple):
     result_ttl_ms: int | None = None
     max_deliveries: int | None = None
     origin: str | None = None
+    flow: bool | None = None
+    unique_key: str | None = None
+    unique_until: str | None = None
+    unique_for_ms: int | None = None
+    on_conflict: str | None = None
     id_end: str | None = None
     max_bytes: int | None = None
 
@@ -70,6 +79,9 @@ class NewJob(NamedTuple):
 #: What a job with no more than data, key, name and an id's end has from ``TAG`` to ``END``: nothing else to look at.
 TAG, END = NewJob._fields.index("tag"), NewJob._fields.index("id_end")
 PLAIN = NewJob()[TAG:END]
+#: The fields of a unique job from ``UNIQUE`` to ``UNIQUE_END``, and what others have there.
+UNIQUE, UNIQUE_END = NewJob._fields.index("unique_key"), NewJob._fields.index("on_conflict") + 1
+NOT_UNIQUE = NewJob()[UNIQUE:UNIQUE_END]
 
 
 class EnqueueStatus(StrEnum):

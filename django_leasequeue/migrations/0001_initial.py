@@ -179,6 +179,7 @@ ALTER TABLE leasequeue_delayed SET (autovacuum_vacuum_scale_factor = 0.02, autov
 ALTER TABLE leasequeue_claim SET (fillfactor = 50, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 ALTER TABLE leasequeue_queuefloor SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 ALTER TABLE leasequeue_jobresult SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.2);
+ALTER TABLE leasequeue_uniquekey SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE leasequeue_worker SET (fillfactor = 50);
 ALTER TABLE leasequeue_topicstate SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 ALTER TABLE leasequeue_claimwaiter SET UNLOGGED;
@@ -820,6 +821,31 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="UniqueKey",
+            fields=[
+                (
+                    "queue",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="leasequeue.queue",
+                    ),
+                ),
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "queue", "key", blank=True, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("key", models.TextField(db_collation="C")),
+                ("seq", models.BigIntegerField(default=0)),
+                ("free_at", models.DateTimeField(null=True)),
+                ("until_start", models.BooleanField(default=False)),
+            ],
+        ),
+        migrations.CreateModel(
             name="Worker",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -1453,6 +1479,12 @@ class Migration(migrations.Migration):
                 models.expressions.CombinedExpression(models.F("seq"), "+", models.Value(0)),
                 include=["seq"],
                 name="leasequeue_dead_cause",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="deadletter",
+            index=models.Index(
+                condition=models.Q(("deliveries__gte", 0)), fields=["queue", "fingerprint"], name="leasequeue_dead_size"
             ),
         ),
         migrations.AddIndex(

@@ -13,10 +13,13 @@ from ..enums import (
     JobState,
     Lane,
     LateAck,
+    MemberState,
     PriorityOrder,
     QueueType,
     Requeue,
     ResultState,
+    TurnKind,
+    WorkflowState,
 )
 from .apikey import ApiKey, ApiScope
 from .attempt import Attempt
@@ -29,6 +32,8 @@ from .idempotency import IdempotencyKey
 from .job import Job, LiveJob
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
 from .largeobject import LargeObject
+from .limit import Limit, LimitKey
+from .member import FlowTurn, Member
 from .operation import BulkOperation, OperationKind, OperationState
 from .places import Delayed, Ready, Record
 from .queue import Queue
@@ -37,8 +42,10 @@ from .result import JobResult
 from .savedfilter import SavedFilter
 from .stat import QueueStat
 from .topic import TopicState
+from .uniquekey import UniqueKey
 from .waiter import ClaimWaiter
 from .worker import Worker
+from .workflow import Workflow
 
 __all__ = [
     "DEAD_LETTER_SELF",
@@ -57,6 +64,7 @@ __all__ = [
     "EventKind",
     "ExhaustAt",
     "FloorKind",
+    "FlowTurn",
     "IdempotencyKey",
     "Job",
     "JobEvent",
@@ -72,7 +80,11 @@ __all__ = [
     "LargeObject",
     "LateAck",
     "LeaseEvent",
+    "Limit",
+    "LimitKey",
     "LiveJob",
+    "Member",
+    "MemberState",
     "OperationKind",
     "OperationState",
     "OperatorAction",
@@ -89,5 +101,9 @@ __all__ = [
     "ResultState",
     "SavedFilter",
     "TopicState",
+    "TurnKind",
+    "UniqueKey",
     "Worker",
+    "Workflow",
+    "WorkflowState",
 ]

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from .guard import LocalTrigger
 from .queue import Queue
+
+#: Note the jobs that a claim does not hold any more, in the transaction that took them out, and wake a claimer.
+_NOTE_LEFT = """
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT OLD.queue_id, 'epoch', 2, array_agg(u.seq) FROM unnest(OLD.seqs) AS u(seq)
+    WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs) HAVING count(*) > 0;
+    IF FOUND AND NOT pg_try_advisory_lock(1280657731, OLD.queue_id::int) THEN
+        PERFORM pg_notify('leasequeue', 'q' || OLD.queue_id);
+    ELSIF FOUND THEN
+        PERFORM pg_advisory_unlock(1280657731, OLD.queue_id::int);
+    END IF;
+    RETURN NULL;
+"""
 
 
 class Claim(models.Model):
@@ -38,6 +53,16 @@ class Claim(models.Model):
             models.Index(fields=["queue", "deadline"], name="leasequeue_claim_deadline"),
             # What a node holds: settle calls without a token.
             models.Index(fields=["node"], name="leasequeue_claim_node"),
+        ]
+        triggers = [
+            # The condition is evaluated without a function call: other claims pay next to nothing.
+            LocalTrigger(
+                name="flow",
+                when=pgtrigger.After,
+                operation=pgtrigger.UpdateOf("seqs") | pgtrigger.Delete,
+                condition=pgtrigger.Condition("OLD.flags & 128 <> 0"),
+                func=_NOTE_LEFT,
+            ),
         ]
 
     def __str__(self) -> str:

@@ -25,6 +25,8 @@ class Queue(models.Model):
     late_ack = models.CharField(max_length=6, choices=LateAck.choices, default=LateAck.REJECT)
     leases_durable = models.BooleanField(default=False)
     claim_jitter_ms = models.IntegerField(default=0)
+    # The previous release, which knows nothing of it, makes queues during a deploy.
+    concurrency = models.IntegerField(default=0, db_default=0)
 
     max_deliveries = models.IntegerField(default=0)
     exhaust_at = models.CharField(max_length=7, choices=ExhaustAt.choices, default=ExhaustAt.CLAIM)
@@ -75,6 +77,10 @@ class Queue(models.Model):
                 & Q(backoff_max_ms__gte=0)
                 & Q(idempotency_window_ms__gte=0),
                 name="leasequeue_queue_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(concurrency__range=(0, 10_000)) & (Q(concurrency=0) | Q(claim_jitter_ms=0)),
+                name="leasequeue_queue_concurrency",
             ),
             models.CheckConstraint(
                 condition=Q(dead_letter__isnull=True) | ~Q(dead_letter=models.F("name")),

@@ -9,17 +9,14 @@ from typing import TypeVar
 
 import psycopg
 from django.db import Error as DjangoError
-from django.db import InterfaceError, OperationalError
 
 from .. import engine
 from ..engine.operation import Steps
-from ..engine.outage import passes
+from ..engine.outage import away
 from ..engine.runner import drive
 from ..exceptions import StorageError
 
 T = TypeVar("T")
-
-_STORAGE = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 
 
 @contextmanager
@@ -28,7 +25,7 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except (DjangoError, psycopg.Error) as error:
-        if not (passes(error) or isinstance(error, _STORAGE)):
+        if not away(error):
             raise
         raise StorageError(f"The database could not do it: {error}", error) from error
 

@@ -6,13 +6,12 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from .. import twins
 from ..conf.options import WorkerOptions
 from ..exceptions import InvalidOption, QueueClosed
-from ..twins import Steps, either
+from ..twins import AsyncStartStop, Steps, either
 from ..worker.worker import Worker
 from .base import find_serializer
 from .calls import arun, run
@@ -24,7 +23,7 @@ from .serializers import Serializer
 STOP_SLACK = 20.0
 
 
-class Consumer:
+class Consumer(AsyncStartStop):
     """Runs the jobs of one queue with a function, in threads of its own (a coroutine function: in an event loop).
 
     It is the machinery of ``runworker`` inside any process: heartbeats, waiting without polling, retries with the
@@ -177,19 +176,3 @@ class Consumer:
     async def astop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  (the same call as the thread's)
         """Async twin of ``stop``."""
         return await asyncio.to_thread(self.stop, timeout)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await self.astart()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.astop()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from .. import conf, engine
 from ..engine.jobs.results import status
+from ..engine.jobs.unique import hold_steps
 from ..engine.operation import BEGIN, Steps
 from ..exceptions import BatchTooLarge
 from ..twins import sync, twin
@@ -57,6 +58,13 @@ class JobOptions(TypedDict, total=False):
     reply_to: str | None
     #: Bytes that its payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``; at most 256 MiB.
     max_bytes: int | None
+    #: How long its ``key`` holds (then at most 512 bytes), in place of ``dedup_until``: until it starts or has ended.
+    unique_until: Literal["start", "end"] | None
+    #: The ``key`` holds for so many milliseconds from the enqueueing on.
+    unique_for_ms: int | None
+    #: What becomes of the job that waits under the ``key`` and was never started: it stays (``ignore``), this one takes
+    #: its place, or it gets the time of this one.
+    on_conflict: Literal["ignore", "replace", "reschedule"] | None
 
 
 class ProducerMethods(Handle):
@@ -69,7 +77,8 @@ class ProducerMethods(Handle):
         Args:
             payload: any JSON, or bytes; with another serializer whatever that takes.
             options: see ``JobOptions``: ``key``, ``name``, ``tag``, ``priority``, ``meta``, ``run_at``, ``delay_ms``,
-                ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``, ``max_bytes``.
+                ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``, ``max_bytes``, ``unique_until``,
+                ``unique_for_ms``, ``on_conflict``.
 
         Returns:
             What became of it: ``queued``, ``duplicate`` with the existing job's state, ``completed`` with its result.
@@ -104,6 +113,7 @@ class ProducerMethods(Handle):
         size = conf.settings.MAX_ENQUEUE
         if len(given) > size:
             yield BEGIN, {}
+            yield from hold_steps(self.project, self.name, given)
         receipts: list[Receipt] = []
         for start in range(0, len(given), size):
             receipts += yield from add_jobs(self, given[start : start + size], serializer)

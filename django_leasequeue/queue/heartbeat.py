@@ -10,8 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
-from django.db import connections
-
+from ..engine import pool
 from ..engine.leases.deadline import surely_until
 from ..engine.limits import MAX_LEASE_MS, MIN_LEASE_MS, check_integer, clamp_lease
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost
@@ -131,7 +130,7 @@ class Heartbeat(Twins):
 
     def __enter__(self) -> Self:
         # A lease taken in a transaction that is still open is invisible to the connection of the heartbeat thread.
-        self._beats = not connections[self.queue.using].in_atomic_block
+        self._beats = not pool.in_transaction(self.queue.using)
         if self._beats:
             heartbeat_thread.get_heartbeat_thread(self.queue.using).add(self)
         return self

@@ -7,7 +7,8 @@ from .janitor import Census, expire_samples, expire_workers, keep_partitions, no
 from .large import LargeObjects
 from .recurring.duty import RecurringDuty
 from .triage import operations
-from .upkeep import Expiry, Floors, expire_results, promote, sweep
+from .unique import UniqueKeys
+from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, promote, sweep
 
 
 def standard_duties() -> list[Duty]:
@@ -16,11 +17,13 @@ def standard_duties() -> list[Duty]:
     return [
         Duty("sweep", sweep, 0.5),
         Duty("promote", promote, 0.5),
+        Duty("advance", advance, 0.5),
         Duty("floors", Floors(), 0.2),
         Duty("expire", Expiry(), 1.0),
         Duty("recurring", RecurringDuty(), 1.0),
         Duty("operations", operations, 0.5),
         Duty("results", expire_results, 5.0),
+        Duty("workflows", expire_workflows, 30.0),
         Duty("samples", census.sample, 30.0),
         Duty("heads", note_heads, 10.0),
         Duty("partitions", keep_partitions, 60.0),
@@ -29,5 +32,6 @@ def standard_duties() -> list[Duty]:
         Duty("workers", expire_workers, 60.0),
         Duty("tidy", tidy, 30.0),
         Duty("large", LargeObjects(), 10.0),
+        Duty("unique_keys", UniqueKeys(), 30.0),
         Duty("orphans", census.clear_up, 3_600.0),
     ]

@@ -57,6 +57,17 @@ def promote(turn: Turn) -> None:
         _run(turn, engine.promote, ids)
 
 
+def advance(turn: Turn) -> None:
+    """Set free what limits and workflows held, where claimers are too busy to do it."""
+    for ids in _groups(queue_id for (queue_id,) in turn.fetch("due_turns")):
+        _run(turn, engine.advance, ids)
+
+
+def expire_workflows(turn: Turn) -> None:
+    """Forget workflows that ended long ago."""
+    turn.run(engine.expire_workflows())
+
+
 class _Expired(NamedTuple):
     """A row of ``due_expired``: a queue with something past its time; the first one only says when the look was."""
 

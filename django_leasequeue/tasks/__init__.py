@@ -5,9 +5,14 @@ Safe to import at any time: no model is loaded before a task is enqueued or a re
 
 from .backend import LeaseQueueBackend
 from .backoff import Backoff
+from .canvas import chain, chord, group
 from .context import LeaseQueueContext, current
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .limit import Limit
+from .signature import Signature
 from .task import LeaseQueueTask, task
+from .workflow import Workflow
+from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_result
 
 __all__ = [
     "Backoff",
@@ -15,9 +20,18 @@ __all__ = [
     "LeaseQueueBackend",
     "LeaseQueueContext",
     "LeaseQueueTask",
+    "Limit",
     "ResultNotSerializable",
     "RetryLater",
+    "Signature",
     "TaskNotFound",
+    "Workflow",
+    "WorkflowResult",
+    "aget_workflow_result",
+    "chain",
+    "chord",
     "current",
+    "get_workflow_result",
+    "group",
     "task",
 ]

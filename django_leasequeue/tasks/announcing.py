@@ -57,9 +57,13 @@ class Announcer:
         self._node = ""
         self._errors: dict[tuple[int, int], BaseException] = {}
 
-    def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None]:
-        """Send that a task is about to run, in the thread or the event loop that runs it."""
+    def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None] | None:
+        """Return the body that says that a task is about to run, ``None`` if nobody hears it."""
         self._node = control.node
+        heard = job_signals.started.receivers or signals.started.has_receivers() or signals.started.is_logged()
+        return self._tell_started(entry, job, control) if heard else None
+
+    def _tell_started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None]:
         if job_signals.started.receivers:
             send = partial(job_signals.started.asend_robust, sender=None)
             about = {**self._about(job), "job": job, "node": control.node}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 from django.core import checks as django_checks
 from django.db import transaction
 
 from .. import engine
 from ..engine.queues import presets, routing
-from ..exceptions import BatchTooLarge, InvalidOption
+from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError
 from ..twins import Steps, arun, either, run
-from . import after_commit, arguments, jobs, results, signals
+from . import after_commit, arguments, jobs, limit, results, signals
 from . import options as backend_options
 from .api import (
     TASK_MAX_PRIORITY,
@@ -28,28 +28,22 @@ from .api import (
 )
 from .exceptions import TaskNotFound
 from .ids import new_end
+from .prepared import Prepared, Queues, group, jobs_of, limits_of, note, note_taken, with_known_id
 from .registry import check_findable
 from .task import Call, LeaseQueueTask
-from .times import local
 from .waiting import LeaseQueueTaskResult
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
+
+#: Times that the job of a key may end without a trace while a call runs.
+TRIES = 5
 
 #: Most characters of a result's id that is looked for; ids of tasks have 36.
 MAX_ID = 256
 
 #: Paths of tasks that were found by their name in this process.
 _findable: set[str] = set()
-
-
-class _Prepared(NamedTuple):
-    """One call that is about to be stored: the result for the caller, the job for the database."""
-
-    result: TaskResult[Any]
-    job: engine.NewJob
-    queue: str
-    database: str
 
 
 class LeaseQueueBackend(BaseTaskBackend):
@@ -178,34 +172,52 @@ class LeaseQueueBackend(BaseTaskBackend):
     def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[list[TaskResult[Any]]]:
         """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
         prepared = self._prepare_many(calls)
-        for database, queues in _group(prepared).items():
+        for database, queues in group(prepared).items():
             data = after_commit.awaited(database) if waits else None
             if data is None:
                 yield from self._store(database, queues)
                 continue
-            known = {name: [_with_known_id(item) for item in items] for name, items in queues.items()}
-            jobs.check(_jobs(known), self.config)
+            known = {name: [with_known_id(item) for item in items] for name, items in queues.items()}
+            jobs.check(jobs_of(known), self.config)
             transaction.on_commit(partial(self._store_now, database, known), using=data)
         return [item.result for item in prepared]
 
-    def _store(self, database: str, queues: _Queues) -> Steps[None]:
-        answers = yield either(engine.run, engine.arun, jobs.submit(_jobs(queues), self.config), database)
-        _note_times(queues, answers)
+    def _store(self, database: str, queues: Queues) -> Steps[None]:
+        left = queues
+        for _ in range(TRIES):
+            answers = yield either(
+                engine.run, engine.arun, jobs.submit(jobs_of(left), self.config, limits_of(left)), database
+            )
+            taken = note(left, answers)
+            if not taken:
+                break
+            found = yield either(engine.run, engine.arun, jobs.find_taken(answers, self.config.project), database)
+            left = note_taken(taken, found, self.alias)
+            if not left:
+                break
+        else:
+            raise LeaseQueueError(f"A key was taken and freed again {TRIES} times in a row; try the call again.")
+        yield from self.announce(item.result for items in queues.values() for item in items)
+
+    def announce(self, new: Iterable[TaskResult[Any]]) -> Steps[None]:
+        """Send Django's signal for tasks that were enqueued, and write its log lines."""
         sender, told, logged = type(self), signals.enqueued.has_receivers(), signals.enqueued.is_logged()
         if not (told or logged):
             return
-        for result in (item.result for items in queues.values() for item in items):
+        for result in new:
+            if cast("LeaseQueueTaskResult[Any]", result).created is False:
+                continue
             if told:
                 yield either(signals.enqueued.send, signals.enqueued.asend, sender, result)
             else:
                 signals.enqueued.log(sender=sender, task_result=result)
 
-    def _store_now(self, database: str, queues: _Queues) -> None:
+    def _store_now(self, database: str, queues: Queues) -> None:
         run(self._store(database, queues))
 
     def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
         key = _key(result_id)
-        for database in self._databases():
+        for database in self.databases():
             row: results.ResultRow | None = yield either(
                 engine.run, engine.arun, jobs.find(key, self.config.project), database
             )
@@ -213,8 +225,8 @@ class LeaseQueueBackend(BaseTaskBackend):
                 return results.result_of_row(key, row, self.alias)
         raise _missing(key)
 
-    def _prepare_many(self, calls: Iterable[Call]) -> list[_Prepared]:
-        prepared: list[_Prepared] = []
+    def _prepare_many(self, calls: Iterable[Call]) -> list[Prepared]:
+        prepared: list[Prepared] = []
         # By identity: the results keep their tasks alive, so that no number comes twice.
         databases: dict[int, str] = {}
         for task, args, kwargs in calls:
@@ -222,11 +234,11 @@ class LeaseQueueBackend(BaseTaskBackend):
                 raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
             database = databases.get(id(task))
             if database is None:
-                database = databases[id(task)] = self._accept(task)
+                database = databases[id(task)] = self.accept(task)
             prepared.append(self._prepare(task, args, kwargs, database))
         return prepared
 
-    def _accept(self, task: Task[..., Any]) -> str:
+    def accept(self, task: Task[..., Any]) -> str:
         """Return the alias of the database for a task's jobs; refuse a task that could not run."""
         self.validate_task(task)
         path = task.module_path
@@ -238,16 +250,15 @@ class LeaseQueueBackend(BaseTaskBackend):
             _findable.add(path)
         return self.database_of(task)
 
-    def _prepare(
-        self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], database: str
-    ) -> _Prepared:
+    def _prepare(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], database: str) -> Prepared:
         arguments.check(task, args, kwargs)
-        result = _new_result(task, args, kwargs, self.alias)
+        result = new_result(task, args, kwargs, self.alias)
         # The job's number is the other half of the id: the database gives it.
         job = jobs.new_job(task, new_end(), result.args, result.kwargs, self.alias)
-        return _Prepared(result, job, task.queue_name, database)
+        limited = limit.of_call(task, result.args, result.kwargs)
+        return Prepared(result, limit.held(job, limited), task.queue_name, database, limited)
 
-    def _databases(self) -> list[str]:
+    def databases(self) -> list[str]:
         """Return the aliases of the databases in which results of this backend may be."""
         if self.config.database:
             return [self.config.database]
@@ -256,36 +267,8 @@ class LeaseQueueBackend(BaseTaskBackend):
         return routing.aliases()
 
 
-_Queues = dict[str, list[_Prepared]]
-
-
-def _group(prepared: Sequence[_Prepared]) -> dict[str, _Queues]:
-    """Return the calls by database and queue, each in order."""
-    groups: dict[str, _Queues] = {}
-    for item in prepared:
-        groups.setdefault(item.database, {}).setdefault(item.queue, []).append(item)
-    return groups
-
-
-def _jobs(queues: _Queues) -> dict[str, list[engine.NewJob]]:
-    return {name: [item.job for item in items] for name, items in queues.items()}
-
-
-def _with_known_id(item: _Prepared) -> _Prepared:
-    job = after_commit.with_known_id(item.job)
-    object.__setattr__(item.result, "id", job.key)
-    return item._replace(job=job)
-
-
-def _note_times(queues: _Queues, answers: Mapping[str, Sequence[engine.Enqueued]]) -> None:
-    for name, items in queues.items():
-        for item, answer in zip(items, answers[name], strict=True):
-            if item.job.id_end is not None:
-                object.__setattr__(item.result, "id", engine.make_id(answer.seq, item.job.id_end))
-            object.__setattr__(item.result, "enqueued_at", local(answer.created_at))
-
-
-def _new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], alias: str) -> TaskResult[Any]:
+def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], alias: str) -> TaskResult[Any]:
+    """Return the result of a call that is about to be stored, with its arguments normalised to JSON."""
     try:
         return LeaseQueueTaskResult(
             task=task,

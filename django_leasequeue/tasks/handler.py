@@ -8,15 +8,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from .. import twins
+from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec
 from ..engine.dead.fingerprint import fingerprint
 from ..engine.large.writing import result_limit
 from ..exceptions import InvalidOption
 from ..worker.handler import EndingName, GiveUp, JobControl, Retry
 from . import backoff as backoffs
+from . import inputs
 from .announcing import Announcer
-from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json
+from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound, seconds_of
 from .registry import Entry, find_entry
@@ -73,8 +74,11 @@ class TaskHandler:
         entry, job = self._entry(job), job.loaded()
         token = running.set(control)
         try:
-            twins.run(self._announcer.started(entry, job, control))
-            args, kwargs = self._arguments(entry, job, control)
+            if (telling := self._announcer.started(entry, job, control)) is not None:
+                twins.run(telling)
+            args, kwargs, marked = self._arguments(entry, job, control)
+            if marked is not None:
+                args = twins.run(_with_inputs(entry, job, args, marked))
             value = entry.func(*args, **kwargs)
         finally:
             running.reset(token)
@@ -85,8 +89,11 @@ class TaskHandler:
         entry, job = self._entry(job), await job.aloaded()
         token = running.set(control)
         try:
-            await twins.arun(self._announcer.started(entry, job, control))
-            args, kwargs = self._arguments(entry, job, control)
+            if (telling := self._announcer.started(entry, job, control)) is not None:
+                await twins.arun(telling)
+            args, kwargs, marked = self._arguments(entry, job, control)
+            if marked is not None:
+                args = await twins.arun(_with_inputs(entry, job, args, marked))
             value = await entry.func(*args, **kwargs)
         finally:
             running.reset(token)
@@ -141,12 +148,12 @@ class TaskHandler:
         meta = job.meta
         return meta if isinstance(meta, dict) else {}
 
-    def _arguments(self, entry: Entry, job: LeasedJob, control: JobControl) -> tuple[Any, Any]:
-        args, kwargs = _arguments(job.data_json)
+    def _arguments(self, entry: Entry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
+        args, kwargs, marked = _arguments(job.data_json)
         if entry.takes_context:
             result = self._announcer.running_result(entry, job, control.node)
             args = [LeaseQueueContext(task_result=result, control=control), *args]
-        return args, kwargs
+        return args, kwargs, marked
 
     def _verdict(self, job: LeasedJob, error: BaseException, failure: Failure) -> Retry | GiveUp:
         if isinstance(error, FailForGood):
@@ -182,20 +189,30 @@ def _retry(seconds: float) -> Retry:
     return Retry(int(min(seconds, backoffs.MAX_SECONDS) * 1000))
 
 
-def _arguments(text: str | None) -> tuple[Any, Any]:
-    """Return positional and keyword arguments of a job's payload. The call itself reports those that do not fit.
+def _with_inputs(entry: Entry, job: LeasedJob, args: Any, marked: Any) -> twins.Steps[list[Any]]:
+    """Return arguments with what the job takes from those before it."""
+    database = inputs.database_of(task_backends[entry.alias], job.queue)
+    parents = yield twins.either(engine.run, engine.arun, inputs.read(job.seq), database)
+    context = int(entry.takes_context)
+    return [*args[:context], inputs.first_argument(parents, marked), *args[context:]]
+
+
+def _arguments(text: str | None) -> tuple[Any, Any, Any]:
+    """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it.
+
+    The call itself reports arguments that do not fit.
 
     Raises:
         InvalidOption: the payload is not that of a task.
     """
     if text is None:
-        return (), {}
+        return (), {}, None
     data = codec.loads(text)
-    if not isinstance(data, dict) or not data.keys() <= {"args", "kwargs"}:
+    if not isinstance(data, dict) or not data.keys() <= {"args", "kwargs", "inputs"}:
         raise InvalidOption(
             f'The payload of a task is {{"args": [...], "kwargs": {{...}}}}, each optional; it is {text[:200]}.'
         )
-    return data.get("args", ()), data.get("kwargs", {})
+    return data.get("args", ()), data.get("kwargs", {}), data.get("inputs")
 
 
 def result_json(path: str, value: Any) -> str:

@@ -7,14 +7,19 @@ from datetime import UTC
 from typing import Any
 
 from .. import conf, engine
+from ..engine.flow.limits import limit_steps
 from ..engine.jobs import replies, results
+from ..engine.jobs.unique import hold_steps
 from ..engine.large import reading
+from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Steps, operation
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
+from . import unique
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task
+from .limit import Limited
 from .options import BackendOptions
 from .results import ResultRow
 from .task import LeaseQueueTask
@@ -50,6 +55,7 @@ def new_job(
         meta=_meta(task, backend) or None,
         run_at=None if task.run_after is None else aware(task.run_after),
         max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
+        **(unique.options(task, args, kwargs) if isinstance(task, LeaseQueueTask) else {}),
     )
 
 
@@ -70,13 +76,16 @@ def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:
 
 @operation
 def submit(
-    queues: Mapping[str, Sequence[engine.NewJob]], options: BackendOptions
+    queues: Mapping[str, Sequence[engine.NewJob]],
+    options: BackendOptions,
+    limits: Mapping[str, Sequence[Limited | None]],
 ) -> Steps[dict[str, list[engine.Enqueued]]]:
     """Add jobs to queues of one database, all or none; a queue that is missing is made as the settings declare it.
 
     Args:
         queues: the jobs of each queue, at least one in all.
         options: the backend's.
+        limits: the limit of each job, for queues with a job that has one.
 
     Returns:
         The engine's answers for each queue, in order.
@@ -86,8 +95,11 @@ def submit(
         InvalidOption: a job was refused; nothing was added.
     """
     batches = list(_batches(queues))
-    if len(batches) > 1:
+    if len(batches) > 1 or limits:
         yield BEGIN, {}
+    if len(batches) > 1:
+        for queue in sorted(queues):
+            yield from hold_steps(options.project, queue, queues[queue])
     answers: dict[str, list[engine.Enqueued]] = {}
     for queue, jobs in batches:
         try:
@@ -95,8 +107,24 @@ def submit(
         except QueueNotFound:
             yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
             added = yield from _add(queue, jobs, options).steps()
-        answers.setdefault(queue, []).extend(added)
+        known = answers.setdefault(queue, [])
+        if queue in limits:
+            yield from _bring_under(queue, added, limits[queue][len(known) :], options.project)
+        known.extend(added)
     return answers
+
+
+def _bring_under(
+    queue: str, added: Sequence[engine.Enqueued], limits: Sequence[Limited | None], project: str
+) -> Steps[None]:
+    new = [
+        (answer.seq, *limit)
+        for answer, limit in zip(added, limits, strict=False)
+        if limit is not None and answer.status is engine.EnqueueStatus.QUEUED
+    ]
+    if new:
+        seqs, keys, values = zip(*new, strict=True)
+        yield from limit_steps(queue, seqs, keys, values, project)
 
 
 def check(queues: Mapping[str, Sequence[engine.NewJob]], options: BackendOptions) -> None:
@@ -138,6 +166,31 @@ def join(key: str, queue: str, project: str, channel: str) -> Steps[tuple[int | 
         return None, False
     told = yield from replies.join(found[0].seq, channel).steps()
     return found[0].seq, bool(told)
+
+
+@operation
+def find_taken(
+    queues: Mapping[str, Sequence[engine.Enqueued]], project: str
+) -> Steps[dict[int, tuple[str, ResultRow | None]]]:
+    """Read what is known of the jobs that hold keys of unique tasks.
+
+    Args:
+        queues: answers of ``submit``.
+        project: the tenant.
+
+    Returns:
+        By the numbers of those jobs: the id of the result, and its row if there is one. Jobs that are gone are not in
+        it.
+    """
+    found: dict[int, tuple[str, ResultRow | None]] = {}
+    for queue, answers in queues.items():
+        seqs = list(dict.fromkeys(a.seq for a in answers if a.status is not engine.EnqueueStatus.QUEUED))
+        for start in range(0, len(seqs), MAX_BATCH):
+            rows = yield from results.status(queue, seqs=seqs[start : start + MAX_BATCH], project=project).steps()
+            for row in rows:
+                if row.key is not None:
+                    found[row.seq] = row.key, (yield from find(row.key, project).steps())
+    return found
 
 
 @operation

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ..engine import codec
+from ..engine import HELD, codec
 from ..enums import JobState, ResultState
 from . import backoff as backoffs
 from .api import Task, TaskError, TaskResult, TaskResultStatus
@@ -147,8 +147,8 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         priority=row.priority,
         queue_name=row.queue,
         backend=alias,
-        # A delay after an attempt is a backoff, not what the caller asked for.
-        run_after=None if row.deliveries else row.available_at,
+        # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: nobody asked for it.
+        run_after=None if row.deliveries or row.available_at == HELD else row.available_at,
         max_attempts=row.max_deliveries,
     )
     running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL

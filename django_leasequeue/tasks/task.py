@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, 
 
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
+from . import limit as limits
+from . import unique
 from .api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_PRIORITY,
@@ -23,7 +25,10 @@ from .api import (
 from .backoff import BackoffLike
 from .context import LeaseQueueContext
 from .exceptions import seconds_of
+from .limit import Limit
+from .signature import Signature
 from .times import after
+from .unique import OnConflict, UniqueUntil
 
 if TYPE_CHECKING:
     from typing import Self
@@ -51,9 +56,9 @@ class BulkBackend(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
-    """Django's ``Task`` with retries and a time limit. ``None`` in one of its three fields: as the queue has it.
+    """Django's ``Task`` with retries, a time limit and a key. ``None`` in one of the first three: as the queue has it.
 
-    The names are those of Django's open proposals (django/new-features, issues 142 and 144).
+    The names of those are those of Django's open proposals (django/new-features, issues 142 and 144).
     """
 
     max_attempts: int | None = None
@@ -65,12 +70,29 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     timeout: float | None = None
     """Seconds that one attempt may take."""
 
+    key: str | Callable[P, str | None] | None = None
+    """The key that a call takes: while it holds there is one job of it in the queue. ``None``: each call is a job."""
+
+    unique_for: float | None = None
+    """Seconds for which the key holds, from the enqueueing on."""
+
+    unique_until: UniqueUntil | None = None
+    """The key holds until the task starts, or until it has ended (so if this and ``unique_for`` are ``None``)."""
+
+    on_conflict: OnConflict | None = None
+    """What becomes of the task that waits when its key is asked for again; ``None`` is ``"ignore"``."""
+
+    limit: Limit | None = None
+    """How many calls of a key may run at once, and how many may start in a time."""
+
     changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs."""
 
     def __post_init__(self) -> None:
         for name, value in _checked(self.max_attempts, self.backoff, self.timeout).items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "unique_for", unique.checked(self))
+        limits.check(self)
         if isinstance(self.run_after, timedelta):
             try:
                 object.__setattr__(self, "run_after", after(self.run_after))
@@ -88,6 +110,11 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         max_attempts: int | None = None,
         backoff: BackoffLike | None = None,
         timeout: float | timedelta | None = None,
+        key: str | Callable[P, str | None] | None = None,
+        unique_for: float | timedelta | None = None,
+        unique_until: UniqueUntil | None = None,
+        on_conflict: OnConflict | None = None,
+        limit: Limit | None = None,
     ) -> Self:
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
@@ -99,13 +126,20 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             max_attempts: how often it is tried, from 1.
             backoff: as ``@task`` takes it, but no function.
             timeout: seconds that one attempt may take.
+            key: 1 to 512 bytes, one job to a key while the key holds; or a function of the arguments.
+            unique_for: seconds for which the key holds, from the enqueueing on.
+            unique_until: ``"start"`` or ``"end"``: how far the task has got when its key is free.
+            on_conflict: as ``@task`` takes it.
+            limit: as ``@task`` takes it.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
         """
         standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
-        own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout}
-        changes: dict[str, Any] = {name: value for name, value in {**standard, **own}.items() if value is not None}
+        own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit}
+        keyed = {"key": key, "unique_for": unique_for, "unique_until": unique_until, "on_conflict": on_conflict}
+        given = {name: value for name, value in {**standard, **own, **keyed}.items() if value is not None}
+        changes = unique.merged(given)
         changed = tuple(name for name in OWN_FIELDS if name in self.changed or name in changes)
         if "backoff" in changes:
             try:
@@ -113,6 +147,24 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             except ValueError as error:
                 raise InvalidTask(f"{error}") from error
         return replace(self, **changes, changed=changed)
+
+    def s(self, *args: Any, **kwargs: Any) -> Signature[T]:
+        """Return the signature of a call in a workflow: what comes before it gives its first argument.
+
+        Args:
+            args: positional arguments, JSON, without the first one if something comes before it.
+            kwargs: keyword arguments, JSON.
+        """
+        return Signature(self, args, kwargs)
+
+    def si(self, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
+        """Return the signature of a call in a workflow that takes nothing from what comes before it.
+
+        Args:
+            args: positional arguments, JSON.
+            kwargs: keyword arguments, JSON.
+        """
+        return Signature(self, args, kwargs, immutable=True)
 
     if TYPE_CHECKING:  # what our backend answers
 
@@ -228,6 +280,11 @@ def task(
     max_attempts: int | None = ...,
     backoff: BackoffLike | None = ...,
     timeout: float | timedelta | None = ...,
+    key: str | Callable[..., str | None] | None = ...,
+    unique_for: float | timedelta | None = ...,
+    unique_until: UniqueUntil | None = ...,
+    on_conflict: OnConflict | None = ...,
+    limit: Limit | None = ...,
 ) -> _Makes: ...
 
 
@@ -241,6 +298,11 @@ def task(
     max_attempts: int | None = ...,
     backoff: BackoffLike | None = ...,
     timeout: float | timedelta | None = ...,
+    key: str | Callable[..., str | None] | None = ...,
+    unique_for: float | timedelta | None = ...,
+    unique_until: UniqueUntil | None = ...,
+    on_conflict: OnConflict | None = ...,
+    limit: Limit | None = ...,
 ) -> _MakesWithContext: ...
 
 
@@ -255,8 +317,13 @@ def task(
     max_attempts: int | None = None,
     backoff: BackoffLike | None = None,
     timeout: float | timedelta | None = None,
+    key: str | Callable[..., str | None] | None = None,
+    unique_for: float | timedelta | None = None,
+    unique_until: UniqueUntil | None = None,
+    on_conflict: OnConflict | None = None,
+    limit: Limit | None = None,
 ) -> Any:
-    """Make a task of a function; like Django's ``@task``, with the three arguments more on every Django version.
+    """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
     Django's own decorator does the same where it passes arguments on to the backend's task class (Django 6.1 and the
     backport). A task made here also runs on other backends: they take no notice of what they do not know.
@@ -271,6 +338,15 @@ def task(
         backoff: seconds before the next try; a list of seconds, one an attempt; the name of a kind; a ``Backoff``; or a
             function ``(exception, task_result) -> seconds``, or ``None`` for no more tries. ``None``: the queue's.
         timeout: seconds that one attempt may take.
+        key: the key that a call takes, 1 to 512 bytes: a text in which ``{name}`` stands for the argument of that name,
+            or a function of the arguments (its ``None``: this call has no key). While the key holds, another call
+            returns the result that is there. Keys are those of the queue, not of the task.
+        unique_for: seconds for which the key holds, from the enqueueing on.
+        unique_until: ``"start"``: the key holds until the task starts; ``"end"`` (so if neither is given): until it
+            has ended, well or not.
+        on_conflict: what another call does to a task with its key that waits and was never started: ``"ignore"`` (so
+            if it is not given) nothing, ``"replace"`` takes its place, ``"reschedule"`` gives it the time of this call.
+        limit: how many of its calls may run at once or start in a time, see ``Limit``.
 
     Raises:
         InvalidTask: a value is not allowed.
@@ -287,6 +363,11 @@ def task(
             max_attempts=max_attempts,
             backoff=backoff,
             timeout=cast("float | None", timeout),
+            key=key,
+            unique_for=cast("float | None", unique_for),
+            unique_until=unique_until,
+            on_conflict=on_conflict,
+            limit=limit,
         )
 
     return make if function is None else make(function)

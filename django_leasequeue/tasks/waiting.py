@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
-
-from asgiref.sync import sync_to_async
-from django.db import connections
+from typing import TYPE_CHECKING, cast
 
 from .. import engine
-from ..conf import process
+from ..engine.limits import check_timeout
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
+from ..notify.alarms import Alarm, AsyncAlarm
+from ..notify.replies import answer, get_hub, work_in_place
 from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, TaskResultDoesNotExist, TaskResultStatus, task_backends
 
 if TYPE_CHECKING:
-    from ..notify import Subscription
     from .backend import LeaseQueueBackend
 
-#: Seconds that a caller waits at most.
-MAX_TIMEOUT = 86_400.0
-#: Seconds that listening may take to begin; after them the caller polls until it has begun.
-_READY_TIMEOUT = 5.0
-#: Seconds between two looks at the result: while its end is told, and, doubled from and up to, while it is not.
-_BACKSTOP, _FIRST_POLL, _LAST_POLL = 15.0, 0.05, 1.0
+
+#: Types of values that are JSON as they are, and of names.
+_ATOMS, _NAMES = frozenset({str, int, float, bool, type(None)}), frozenset({str})
 
 
 class LeaseQueueTaskResult(GenericTaskResult[T]):
     """Django's ``TaskResult``, which can also be cancelled and waited for."""
 
-    __slots__ = ()
+    __slots__ = ("_created",)
+
+    def __post_init__(self) -> None:
+        """Normalise the arguments to JSON, as Django does, unless they are plain values: most are."""
+        args, kwargs = self.args, self.kwargs
+        if not (
+            (type(args) is list and _ATOMS.issuperset(map(type, args)))
+            and (type(kwargs) is dict and _ATOMS.issuperset(map(type, kwargs.values())))
+            and _NAMES.issuperset(map(type, kwargs))
+        ):
+            GenericTaskResult.__post_init__(self)
+
+    @property
+    def created(self) -> bool | None:
+        """Whether the call made this task: ``False`` if its key was taken and this is the result that was there.
+
+        ``None`` for a result that was looked up by its id, and for one that waits for the commit of other data.
+        """
+        return getattr(self, "_created", None)
 
     if TYPE_CHECKING:  # it raises where there is none
 
@@ -59,7 +69,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         """Wait until the task has ended, refresh this result, and return what the task returned.
 
         Not inside ``transaction.atomic()`` of the jobs' database, where no worker sees the task; tests with
-        ``django_leasequeue.testing`` run it there themselves.
+        ``django_leasequeue.testing`` run it there themselves. Once it waits, it goes on while the database is away.
 
         Args:
             timeout: seconds, at most a day.
@@ -70,7 +80,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
             JobCancelled: it was cancelled or removed, or its result has expired.
             InvalidOption: ``timeout`` is not allowed, or the task waits for a transaction of the caller.
         """
-        return run(self._waiting(timeout, _Bell()))
+        return run(self._waiting(timeout, Alarm))
 
     async def await_result(self, timeout: float = 30.0) -> T:  # noqa: ASYNC109  (the same call as the thread's)
         """Wait as ``wait`` does, in a coroutine, without a thread or a connection that waits.
@@ -81,33 +91,33 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         Raises:
             WaitTimeout, JobFailed, JobCancelled, InvalidOption: as ``wait``.
         """
-        return await arun(self._waiting(timeout, _AsyncBell()))
+        return await arun(self._waiting(timeout, AsyncAlarm))
 
-    def _waiting(self, timeout: float, bell: _Bell) -> Steps[T]:
-        deadline = time.monotonic() + _check_timeout(timeout)
+    def _waiting(self, timeout: float, alarm: Callable[[], Alarm]) -> Steps[T]:
+        deadline = time.monotonic() + check_timeout(timeout)
         database = self._database()
-        if self.enqueued_at is not None:
-            yield from self._look()
-            if self.is_finished:
-                return self._ended()
-        work = self._work_here((yield either(_in_transaction, _in_tests_transaction, database)))
+        if self.enqueued_at is None:
+            raise InvalidOption(
+                "the task is not enqueued before the transaction of the caller's data commits. Wait for it after that."
+            )
+        if found := (yield from self._look()):
+            return found[0]
+        work = yield from work_in_place(database)
         if work is not None:
-            yield either(work, sync_to_async(work))
-        hearing = _Hearing(database, bell.ring)
+            yield work
+            if found := (yield from self._look()):
+                return found[0]
+        hub = get_hub(database)
+        ticket = hub.open(alarm())
         try:
-            heard = hearing.subscription
-            yield either(heard.wait_ready, heard.async_ready, min(_READY_TIMEOUT, timeout))
-            hearing.joined((yield either(engine.run, engine.arun, self._joining(), database)))
-            while True:
-                yield from self._look()
-                if self.is_finished:
-                    return self._ended()
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise WaitTimeout(self.id, timeout)
-                yield either(bell.wait, bell.wait, min(left, hearing.patience()))
+            yield ticket.ready(timeout)
+            seq, ticket.told = yield either(engine.run, engine.arun, self._joining(hub.channel), database)
+            if seq is not None:
+                ticket.bind(seq)
+            ticket.ended = True  # it may have ended before its end could be told: look once more
+            return (yield from answer(ticket, deadline, self._look, WaitTimeout(self.id, timeout)))
         finally:
-            hearing.subscription.close()
+            ticket.close()
 
     def _lease_backend(self) -> LeaseQueueBackend:
         return cast("LeaseQueueBackend", task_backends[self.backend])
@@ -119,37 +129,20 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         project = self._lease_backend().config.project
         return engine.cancel(self.task.queue_name, keys=[self.id], project=project)
 
-    def _joining(self) -> engine.Operation[tuple[int | None, bool]]:
-        from ..notify import reply_channel
+    def _joining(self, channel: str) -> engine.Operation[tuple[int | None, bool]]:
         from . import jobs
 
-        return jobs.join(self.id, self.task.queue_name, self._lease_backend().config.project, reply_channel())
+        return jobs.join(self.id, self.task.queue_name, self._lease_backend().config.project, channel)
 
-    def _work_here(self, hidden: bool) -> Callable[[], None] | None:
-        """Return what runs jobs in place of a worker, in tests.
-
-        Raises:
-            InvalidOption: no worker can see the task, and this is no test that runs it.
-        """
-        if self.enqueued_at is None:
-            raise InvalidOption(
-                "the task is not enqueued before the transaction of the caller's data commits. Wait for it after that."
-            )
-        inline = process.switches.inline
-        if inline is not None and (hidden or inline.always):
-            return inline
-        if hidden:
-            raise InvalidOption(
-                "waiting inside transaction.atomic() would wait for a task that no worker can see. Wait for it after"
-                " the transaction, or in a test use the fixture 'leasequeue'."
-            )
-        return None
-
-    def _look(self) -> Steps[None]:
+    def _look(self) -> Steps[tuple[T] | None]:
+        """Refresh, and return what the task returned in a tuple, ``None`` if it goes on."""
         try:
             yield either(self.refresh, self.arefresh)
         except TaskResultDoesNotExist as error:
-            raise _gone(self.id) from error
+            raise JobCancelled(
+                self.id, f"Task {self.id} is gone: it was cancelled or removed, or its result has expired."
+            ) from error
+        return (self._ended(),) if self.is_finished else None
 
     def _ended(self) -> T:
         if self.status is TaskResultStatus.SUCCESSFUL:
@@ -161,90 +154,3 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         said = last.traceback.rstrip().rpartition("\n")[2]
         errors = [{"type": error.exception_class_path, "traceback": error.traceback} for error in self.errors]
         raise JobFailed(self.id, last.exception_class_path, said, self.attempts, errors)
-
-
-class _Bell:
-    """Wakes a thread."""
-
-    def __init__(self) -> None:
-        self._rung = threading.Event()
-
-    def ring(self) -> None:
-        self._rung.set()
-
-    def wait(self, seconds: float) -> Any:
-        self._rung.wait(seconds)
-        self._rung.clear()
-
-
-class _AsyncBell(_Bell):
-    """Wakes a coroutine, from any thread."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-
-    def ring(self) -> None:
-        self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-            self._event.clear()
-
-
-class _Hearing:
-    """The ends of tasks as a caller hears them, and the time that it may sleep.
-
-    Args:
-        database: alias of the jobs' database.
-        wake: wakes the caller, from any thread.
-    """
-
-    def __init__(self, database: str, wake: Callable[[], object]) -> None:
-        from ..notify import get_listener, reply_channel
-
-        self._wake = wake
-        self._seq: int | None = None
-        self._told = False
-        self._polled = _FIRST_POLL
-        self.subscription: Subscription = get_listener(database).subscribe(reply_channel(), self._hear)
-
-    def joined(self, answer: tuple[int | None, bool]) -> None:
-        """Note the number of the job, and whether its end will be told."""
-        self._seq, self._told = answer
-
-    def _hear(self, payload: str | None) -> None:
-        if payload is None or self._seq is None or payload.startswith(f"{self._seq}:"):
-            self._wake()
-
-    def patience(self) -> float:
-        """Return the seconds to sleep at most before the next look."""
-        if self._told and self.subscription.live:
-            return _BACKSTOP
-        step, self._polled = self._polled, min(self._polled * 2, _LAST_POLL)
-        return step
-
-
-def _in_transaction(database: str) -> bool:
-    return connections[database].in_atomic_block
-
-
-async def _in_tests_transaction(database: str) -> bool:
-    """Return whether async calls use Django's connection (in tests), and a transaction is open there."""
-    from ..engine import pool
-
-    if not pool.in_thread():
-        return False
-    return await sync_to_async(lambda: connections[database].in_atomic_block)()
-
-
-def _gone(key: str) -> JobCancelled:
-    return JobCancelled(key, f"Task {key} is gone: it was cancelled or removed, or its result has expired.")
-
-
-def _check_timeout(timeout: float) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
-        raise InvalidOption(f"timeout must be seconds, more than 0 and at most {MAX_TIMEOUT:g}; it is {timeout!r}.")
-    return float(timeout)

@@ -237,7 +237,7 @@ def _place(queue: Queue | str) -> tuple[str, str]:
 
 
 def _same(data: Mapping[str, Any], called: Mapping[str, Any]) -> bool:
-    return bool({item: value for item, value in data.items() if value} == _stored(called))
+    return bool({item: value for item, value in data.items() if value and item != "inputs"} == _stored(called))
 
 
 def _stored(value: Any) -> Any:

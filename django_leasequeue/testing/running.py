@@ -104,13 +104,18 @@ class Runner:
     def next(self, places: Sequence[tuple[str, str]]) -> Found | None:
         """Claim the next job of these queues (of any if there are none named), ``None`` if none is ready."""
         for alias in self.aliases():
-            queues = QueueRow.objects.using(alias).filter(type="queue").order_by("project", "name")
-            for project, name in queues.values_list("project", "name"):
-                if places and (project, name) not in places:
-                    continue
-                jobs = engine.run(engine.claim(name, NODE, 1, project=project, strict=False), alias)
-                if jobs:
-                    return Found(alias, project, jobs[0])
+            queues = list(QueueRow.objects.using(alias).filter(type="queue").order_by("project", "name"))
+            ids = [queue.pk for queue in queues]
+            for _ in range(2):
+                # What has ended in one queue may set a job of another free, one that was looked at before too.
+                while engine.run(engine.advance(ids), alias) > 0:
+                    pass
+                for queue in queues:
+                    if places and (queue.project, queue.name) not in places:
+                        continue
+                    jobs = engine.run(engine.claim(queue.name, NODE, 1, project=queue.project, strict=False), alias)
+                    if jobs:
+                        return Found(alias, queue.project, jobs[0])
         return None
 
     def run(self, found: Found, *, raise_errors: bool) -> Ran:

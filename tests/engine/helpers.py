@@ -12,7 +12,9 @@ from django.db import connection as django_connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, LeasedJob, NewJob
+from django_leasequeue.engine.jobs.results import INLINE_BYTES, Status, complete_steps, status
 from django_leasequeue.engine.leases.floor import Proposals
+from django_leasequeue.engine.operation import Steps, operation
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import EventKind, Job, JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor, Ready
 
@@ -25,6 +27,13 @@ def make(name: str = "work", **options: Any) -> int:
     project = options.get("project", "")
     engine.run(engine.create(name, **options))
     return Queue.objects.get(project=project, name=name).pk
+
+
+@operation
+def read_result(queue: str, **job: Any) -> Steps[Status]:
+    """Read the status of one job together with its whole result."""
+    (found,) = yield from status(queue, inline=INLINE_BYTES, **job).steps()
+    return (yield from complete_steps(found))
 
 
 def enqueue(*jobs: NewJob, queue: str = "work", **call: Any) -> list[Enqueued]:

@@ -519,7 +519,7 @@ class TestALetterInAQueue:
             assert [error["type"] for error in codec.loads(row.errors_json or "")] == ["app.Broken"]
             claim(queue="graveyard")
         (job,) = Claim.objects.values_list("flags", flat=True)
-        assert job == JobFlag.LETTER | JobFlag.FAILED
+        assert job == JobFlag.DEAD_LETTER | JobFlag.FAILED
 
     @pytest.mark.parametrize("keeps", [0, 60_000])
     def test_it_ends_like_any_job(self, keeps: int) -> None:

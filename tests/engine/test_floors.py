@@ -335,7 +335,7 @@ class TestOpenTransactions:
 
     def others_go_on(self, executor: engine.ConnectionExecutor) -> list[int]:
         """Produce, claim, settle and raise floors beside an open transaction; a wait for a lock is an error."""
-        executor.connection.execute("SET lock_timeout = '20ms'")
+        executor.connection.execute("SET lock_timeout = '2s'")
         new = executor.run(engine.enqueue("work", [NewJob(), NewJob(priority=7)]))
         executor.run(engine.enqueue("work", [NewJob()] * 150))
         jobs = executor.run(engine.claim("work", OTHER, 200))
@@ -372,7 +372,7 @@ class TestOpenTransactions:
         make("fresh")
         with open_transaction() as slow, own_connection() as other:
             slow.run(engine.enqueue("fresh", [NewJob()]))
-            other.connection.execute("SET lock_timeout = '20ms'")
+            other.connection.execute("SET lock_timeout = '2s'")
             (second,) = other.run(engine.enqueue("fresh", [NewJob()]))
             assert seqs(other.run(engine.claim("fresh", OTHER, 5))) == [second.seq]
 

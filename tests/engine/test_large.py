@@ -23,7 +23,6 @@ from django_leasequeue.engine.dead.triage import dead_page, dead_rows
 from django_leasequeue.engine.jobs.cancel import cancel, purge
 from django_leasequeue.engine.jobs.lookup import get_results
 from django_leasequeue.engine.jobs.read import get_job, list_jobs
-from django_leasequeue.engine.jobs.results import read_result
 from django_leasequeue.engine.large.reference import MARK, is_reference
 from django_leasequeue.engine.topics import log, messages
 from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
@@ -31,7 +30,7 @@ from django_leasequeue.models import Job, JobResult, LargeObject
 from tests.large import BIG, FailingStorage, away, files, large_settings, reap
 from tests.queue.processes import python
 
-from .helpers import NODE, claim, counts, enqueue, make, one, outcomes, put, state
+from .helpers import NODE, claim, counts, enqueue, make, one, outcomes, put, read_result, state
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BODY = bytes(range(256)) * 20
@@ -127,8 +126,7 @@ def test_a_client_cannot_forge_a_reference() -> None:
     engine.run(
         engine.finish([Ending(job.seq, job.claim, result_json=forged, result_ttl_ms=60_000) for job in jobs], NODE)
     )
-    row = engine.run(read_result("work", seq=jobs[0].seq))
-    assert row is not None
+    row = engine.run(read_result("work", seqs=[jobs[0].seq]))
     assert row.result_json == forged.strip()
 
 
@@ -189,8 +187,7 @@ def test_every_way_to_read_gives_the_payload() -> None:
         BIG,
         BODY,
     )
-    row = engine.run(read_result("work", seq=job.seq))
-    assert row is not None
+    row = engine.run(read_result("work", seqs=[job.seq]))
     assert (json.loads(row.result_json or ""), row.result_body, row.left_behind) == (BIG, BODY, False)
 
 
@@ -447,7 +444,7 @@ def test_async_calls() -> None:
             [answer] = await engine.arun(engine.enqueue("work", [NewJob(BIG, body=BODY)]))
             [job] = await engine.arun(engine.claim("work", NODE))
             await engine.arun(engine.finish([Ending(job.seq, job.claim, result=BIG, result_ttl_ms=60_000)], NODE))
-            row = await engine.arun(read_result("work", seq=answer.seq))
+            row = await engine.arun(read_result("work", seqs=[answer.seq]))
             return job, row
         finally:
             await close_pools()

@@ -42,7 +42,7 @@ class Crashing:
         self.connect()
 
     def connect(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             try:
                 connections = [psycopg.connect(self.server.url(), autocommit=True) for _ in range(3)]

@@ -123,7 +123,7 @@ INDEXES = {
     "ready": {"ready_pkey", "ready_tag", "ready_expires", "ready_moved"},
     "delayed": {"delayed_pkey", "delayed_due", "delayed_expires", "delayed_tag"},
     "claim": {"claim_pkey", "claim_deadline", "claim_node"},
-    "deadletter": {"deadletter_pkey", "dead_cause", "dead_died", "dead_expires"},
+    "deadletter": {"deadletter_pkey", "dead_cause", "dead_died", "dead_expires", "dead_size"},
     "record": {"record_pkey", "record_expires", "record_tag"},
     "jobresult": {"jobresult_pkey", "result_expires"},
     "attempt": {"attempt_pkey", "attempt_job"},

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import cases_core, cases_queues, cases_upkeep
+from . import cases_core, cases_flow, cases_queues, cases_upkeep
 
-CASES = [*cases_core.CASES, *cases_queues.CASES, *cases_upkeep.CASES]
+CASES = [*cases_core.CASES, *cases_flow.CASES, *cases_queues.CASES, *cases_upkeep.CASES]

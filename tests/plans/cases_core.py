@@ -42,6 +42,7 @@ def new_jobs(count: int, **given: Any) -> dict[str, Any]:
             "result_ttls",
             "max_deliveries",
             "origins",
+            "flows",
             "id_ends",
         ],
         arrays.EMPTY,
@@ -106,6 +107,7 @@ CLAIM = {
     "node": "n",
     "size": 100,
     "grace_ms": 0,
+    "slots": False,
 }
 ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
 
@@ -119,6 +121,26 @@ CASES = [
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", DONE, 50)}, 50),
     Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50)}, 50),
+    Case("unique_look", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50), "free": False}, 50),
+    Case("unique_look", {"project": "", "queue": "busy", "keys": keys("busy", DONE, 50), "free": True}, 50),
+    Case("unique_look", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50), "free": False}, 50),
+    Case("unique_take", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
+    Case("unique_take", {"project": "", "queue": "busy", "keys": keys("new", FRESH, 50)}, 50),
+    Case(
+        "unique_note",
+        {
+            "queue": BUSY,
+            "keys": keys("busy", FRESH, 50),
+            "seqs": numbers(FRESH, 50),
+            "spans": arrays.integers([1_000, *[None] * 49]),
+            "starts": arrays.integers([0] * 50),
+        },
+        50,
+    ),
+    Case("unique_lock", {"queue": BUSY, "seqs": numbers(FRESH, 50)}, 50),
+    Case("unique_lock", {"queue": BUSY, "seqs": numbers(LATER, 50)}, 50),
+    Case("unique_move", {"seq": FRESH + 7, "run_at": None, "delay": 60_000}, 1),
+    Case("unique_move", {"seq": LATER + 7, "run_at": None, "delay": None}, 1),
     Case("bulk_open", {"project": "", "queue": "busy", "size": 200, "held": False}, 200),
     Case(
         "bulk_close",

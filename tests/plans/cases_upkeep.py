@@ -12,6 +12,11 @@ from .regimes import Case
 
 DEATHS = {"queues": arrays.integers([IDS["morgue"], IDS["annex"]]), "each": 100, "size": 100}
 GROUP = {**DEATHS, "fingerprint": "print-7"}
+CAUSES = {
+    "queues": arrays.integers([IDS["morgue"]] * 20),
+    "fingerprints": arrays.texts(f"print-{n}" for n in range(20)),
+    "cap": 1_000_000,
+}
 #: Where dead letters stand: in their own queue, in a log, in another queue.
 DEATH_PLACES = ((DEAD, "morgue"), (LETTERS, "letters"), (PARKED, "parked"))
 #: Since when half of the log's rows were written.
@@ -22,15 +27,8 @@ CASES = [
     Case("dead_queues", {"project": None, "queue": None, "prefixes": "{}", "size": 50}, 312),
     Case("dead_groups", {"queues": DEATHS["queues"], "size": 100}, 100),
     Case("dead_groups", {"queues": DEATHS["queues"], "size": 100, "fingerprint": "print-7"}, 2),
-    Case(
-        "dead_group_counts",
-        {
-            "queues": arrays.integers([IDS["morgue"]] * 20),
-            "fingerprints": arrays.texts(f"print-{n}" for n in range(20)),
-            "cap": 1_000_000,
-        },
-        20_000,
-    ),
+    Case("dead_group_counts", CAUSES, 20_000),
+    Case("dead_group_counts_within", CAUSES, 20_000),
     Case(
         "dead_group_figures",
         {
@@ -187,6 +185,7 @@ CASES = [
     Case("lake/consumer_report", {"name": "c7", "txid": 2, "event": 2, "horizon": 2}, 1),
     Case("lake/consumer_forget", {"name": "c7"}, 1),
     Case("lake/stage_sources", {"seqs": numbers(FRESH, 100), "sources": numbers(1, 100)}, 100),
+    Case("unique_expire", {"queue": 1, "key": "", "size": 100}, 100),
     Case("orphans", {"queue": 1, "size": 100}, 100),
     Case("orphan_jobs", {"queue": 1, "after": 0, "size": 100}, 100),
     Case("orphan_queues", {"size": 10}, 10),
@@ -194,6 +193,7 @@ CASES = [
     Case("admin/job_events", {"seq": FRESH + 6_000, "size": 100}, 100, log=True),
     Case("admin/recurring", {"size": 100}, 100, log=True),
     Case("admin/event_reach", {"since": HOUR, "size": 1_000}, 1, log=True),
+    Case("admin/event_sizes", {"since": HOUR, "now": NOW}, 1, log=True),
     Case("admin/event_rates", {"since": HOUR, "bucket": 600}, 10_000, log=True),
     Case("admin/task_rates", {"since": HOUR, "size": 100}, 10_000, log=True),
     Case("lake/count", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1, log=True),
@@ -210,6 +210,8 @@ CASES = [
     Case("lake/stage_drop", {"parts": PART}, 100),
     Case("lake/replay_results", {"parts": PART, "low": 0, "high": 10**6, "project": ""}, 100),
     Case("lake/replay_jobs", {"parts": PART, "low": 0, "high": 10**6, "project": ""}, 100),
+    Case("lake/replay_jobs_done", {"parts": PART, "low": 0, "high": 10**6, "project": "", "freed": "{}"}, 100),
+    Case("lake/replay_results_done", {"parts": PART, "low": 0, "high": 10**6, "project": "", "freed": "{}"}, 100),
     Case("large_link", {"ids": numbers(10, 100, 10), "seqs": numbers(FRESH, 100)}, 100),
     Case("large_unused", {"grace": 3_600.0, "after": 0, "size": 100}, 100),
     Case("large_left", {"after": 0, "size": 1_000}, 1_000),

@@ -41,12 +41,14 @@ LEASED, BATCHED, OVER, GRAVES = 2_000_000, 2_100_000, 2_200_000, 2_300_000
 DEAD, ANNEX, RECORDS, LETTERS, CAPPED, DONE = 3_000_000, 3_100_000, 3_200_000, 3_300_000, 3_400_000, 4_000_000
 #: Dead letters that are ready in another queue.
 PARKED = 3_500_000
+#: Jobs that limits and workflows hold.
+HELD = 3_700_000
 COUNTS = {
     FRESH: ("busy", 50_000), AGAIN: ("busy", 10_000), OTHER: ("other", 20_000), LATER: ("later", 20_000),
     DUE: ("due", 10_000), STALE: ("stale", 2_000), LEASED: ("busy", 20_000), BATCHED: ("busy", 10_000),
     OVER: ("over", 2_000), GRAVES: ("graves", 1_000), DEAD: ("morgue", 20_000), ANNEX: ("annex", 5_000),
     RECORDS: ("letters", 20_000), LETTERS: ("letters", 5_000), CAPPED: ("capped", 5_000), DONE: ("busy", RESULTS),
-    PARKED: ("parked", 10_000),
+    PARKED: ("parked", 10_000), HELD: ("busy", 12_000),
 }  # fmt: skip
 assert sum(count for _, count in COUNTS.values()) >= 400_000
 #: Jobs of a claim, where they are leased in batches.
@@ -54,11 +56,11 @@ BATCH = 200
 
 QUEUES = """
 INSERT INTO leasequeue_queue (id, project, name, type, requeue, priority_order, priority_min, priority_max, lease_ms,
-    late_ack, leases_durable, claim_jitter_ms, max_deliveries, exhaust_at, dead_letter, dead_ttl_ms, backoff,
+    late_ack, leases_durable, claim_jitter_ms, concurrency, max_deliveries, exhaust_at, dead_letter, dead_ttl_ms, backoff,
     backoff_base_ms, backoff_max_ms, result_ttl_ms, dedup_until, ttl_ms, cap_records, cap_bytes, discard, durability,
     idempotency_window_ms, log_enqueued, serializer, metadata, dead_lettered, created_at, updated_at)
 SELECT u.id, '', u.name, CASE WHEN u.name IN ('letters', 'capped') THEN 'log' ELSE 'queue' END, 'original', 'desc', 0, 9,
-    30000, 'reject', false, 0, 3, CASE WHEN u.name IN ('graves', 'morgue', 'annex') THEN 'release' ELSE 'claim' END,
+    30000, 'reject', false, 0, CASE u.name WHEN 'empty' THEN 5 ELSE 0 END, 3, CASE WHEN u.name IN ('graves', 'morgue', 'annex') THEN 'release' ELSE 'claim' END,
     CASE u.name WHEN 'graves' THEN 'letters' WHEN 'empty' THEN NULL ELSE 'self' END,
     CASE u.name WHEN 'morgue' THEN 86400000 ELSE 0 END, 'none', 1000, 3600000,
     CASE u.name WHEN 'busy' THEN 60000 ELSE 0 END, 'terminal', 0, CASE u.name WHEN 'capped' THEN 4000 ELSE 0 END, 0, 'old',
@@ -111,6 +113,36 @@ SELECT seq, queue_id, %(now)s, n, 'n', 'app.Error', 'error number ' || seq, 'Tra
 FROM leasequeue_job, generate_series(1, %(each)s) AS n WHERE seq >= %(first)s AND seq < %(first)s + %(count)s
 """
 
+HOLD = """
+INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags)
+SELECT seq, queue_id, '9000-01-01 00:00+00', 0, rank, 128
+FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s ORDER BY seq
+"""
+
+#: 10,000 jobs that wait for 1,000 keys, 2,000 that have slots, 2,000 workflows of five jobs that are done and one that waits.
+FLOW = (
+    """INSERT INTO leasequeue_limit (id, project, name, concurrency, rate, per_ms, burst, fair, pinned, updated_at)
+    SELECT n, '', 'limit-' || n, 5, 1000, 1000, 0, n % 2 = 0, n % 10 = 0, %(now)s FROM generate_series(1, 100) AS n""",
+    """INSERT INTO leasequeue_limitkey (id, limit_id, key) SELECT n, 1 + n % 100, 'key-' || n FROM generate_series(1, 20000) AS n""",
+    """INSERT INTO leasequeue_member (seq, queue_id, rank, key, taken, waits, state, pending, tolerant, place, label)
+    SELECT 3700000 + n, 900001, 0, 1 + n % 1000, false, true, 0, 0, false, 0, '' FROM generate_series(0, 9999) AS n
+    UNION ALL SELECT 2000000 + n, 900001, 0, 1 + n % 1000, true, false, 0, 0, false, 0, '' FROM generate_series(0, 1999) AS n""",
+    """INSERT INTO leasequeue_workflow (id, uid, project, name, state, total, completed, failed, cancelled, created_at, ended_at,
+        expires_at)
+    SELECT n, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, '', '', 0, 6, 0, 0, 0, %(now)s,
+        CASE WHEN n % 2 = 0 THEN %(now)s::timestamptz END,
+        CASE WHEN n % 2 = 0 THEN %(now)s::timestamptz + (n - 100) * interval '1 s' END FROM generate_series(1, 2000) AS n""",
+    """INSERT INTO leasequeue_member (seq, queue_id, rank, taken, waits, workflow, state, pending, tolerant, place, label, children)
+    SELECT 4000000 + n, 900001, 0, false, false, 1 + n / 5, 0, 0, false, n % 5, 'a', ARRAY[3710000 + n / 5]
+    FROM generate_series(0, 9999) AS n""",
+    """INSERT INTO leasequeue_member (seq, queue_id, rank, taken, waits, workflow, state, pending, tolerant, place, label, parents)
+    SELECT 3710000 + n, 900001, 0, false, false, 1 + n, 0, 5, false, 5, 'z',
+        ARRAY(SELECT generate_series(4000000 + n * 5, 4000004 + n * 5)) FROM generate_series(0, 1999) AS n""",
+    """INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
+    SELECT 900001 + n % 12, %(now)s::timestamptz + (n - 1000) * interval '1 s', 3, 1 + n % 1000 FROM generate_series(0, 9999) AS n""",
+    "SELECT setval(pg_get_serial_sequence('leasequeue_' || t, 'id'), 100000) FROM unnest('{limit,limitkey,workflow}'::text[]) AS t",
+)
+
 RECORD = """
 INSERT INTO leasequeue_record (queue_id, seq, expires_at, tag)
 SELECT queue_id, seq, CASE WHEN seq %% 10 = 0 THEN %(now)s::timestamptz + interval '1 day' END, tag
@@ -151,6 +183,10 @@ REST = (
         %(now)s::timestamptz - n * interval '1 s', 0, 0, 0, 0, '[]', '{}' FROM generate_series(1, 2000) AS n""",
     """INSERT INTO leasequeue_idempotencykey (queue_id, key, seqs, created_at, expires_at)
     SELECT 900001, 'idem-' || n, ARRAY[n], %(now)s, %(now)s::timestamptz + interval '1 m' FROM generate_series(1, 10000) AS n""",
+    # Every tenth of no job that is there.
+    """INSERT INTO leasequeue_uniquekey (queue_id, key, seq, until_start)
+    SELECT queue_id, key, CASE WHEN seq % 10 = 0 THEN 90000000 + seq ELSE seq END, false FROM leasequeue_job
+    WHERE key IS NOT NULL AND NOT generated""",
     """INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)
     SELECT 'k' || n, 'prefix' || n, 'digest', '{}', '{}', '', %(now)s FROM generate_series(1, 2000) AS n""",
     """INSERT INTO leasequeue_bulkoperation (kind, state, project, queue, filters, frozen_at, jitter_ms, reason, user_id, username,
@@ -218,6 +254,9 @@ def fill(connection: psycopg.Connection[Any]) -> None:
         for first in (RECORDS, LETTERS, CAPPED):
             run(RECORD, first)
         run(RESULT, DONE)
+        run(HOLD, HELD)
+        for text in FLOW:
+            run(text.replace(" % ", " %% "))
         run(EVENTS, busy=IDS["busy"], other=IDS["other"])
         for text in REST:
             run(text.replace(" % ", " %% "))

@@ -28,7 +28,7 @@ class Case:
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     asked: int = 0
-    #: Whether it is run as ``admin/plans`` and the lake set the planner: the log's BRIN indexes need bitmaps.
+    #: Whether it is run as ``plans`` and the lake set the planner: the log's BRIN indexes need bitmaps.
     log: bool = False
 
 

@@ -12,6 +12,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from django_leasequeue import engine
 from django_leasequeue.admin import leaselog, reading
 from django_leasequeue.engine import clock
+from django_leasequeue.engine.plans import steady
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues.stats import counts_by_id
 
@@ -62,14 +63,14 @@ def check(plan: Plan, *, rows: int) -> None:
     ],
 )  # fmt: skip
 def test_a_live_job(explaining: Explaining, seq: int, state: str, rows: int) -> None:
-    found = explaining.run(reading.steady(reading.read_job(seq)))
+    found = explaining.run(steady(reading.read_job(seq)))
     assert found is not None
     assert (found.state, found.live) == (state, True)
     check(explaining.plan("admin/job"), rows=rows)
 
 
 def test_a_finished_job(explaining: Explaining) -> None:
-    found = explaining.run(reading.steady(reading.read_job(DONE + 7)))
+    found = explaining.run(steady(reading.read_job(DONE + 7)))
     assert found is not None
     assert found.state == "completed"
     check(explaining.plan("admin/job"), rows=CLAIMS + 20)
@@ -77,16 +78,14 @@ def test_a_finished_job(explaining: Explaining) -> None:
 
 
 def test_events_of_a_job(explaining: Explaining) -> None:
-    found = explaining.run(reading.steady(reading.read_events(FRESH + 40_000), log=True))
+    found = explaining.run(steady(reading.read_events(FRESH + 40_000), log=True))
     assert 1 <= len(found) <= 10
     # The rows of the ranges of pages that the index names.
     check(explaining.plan("admin/job_events"), rows=5_000)
 
 
 def test_rates_of_a_busy_hour_are_of_as_many_rows_as_one_look_reads(explaining: Explaining) -> None:
-    found = explaining.run(
-        reading.steady(leaselog.read_rates(IDS["busy"], seconds=3_600, bucket=600, size=5_000), log=True)
-    )
+    found = explaining.run(steady(leaselog.read_rates(IDS["busy"], seconds=3_600, bucket=600, size=5_000), log=True))
     assert found.reach.whole is False
     assert 0 < found.of(None).claimed < 10 * 5_000
     # The rows are read once to be counted and once for their waits, those at both ends of the time as well.
@@ -94,46 +93,46 @@ def test_rates_of_a_busy_hour_are_of_as_many_rows_as_one_look_reads(explaining: 
 
 
 def test_rates_of_tasks_are_of_as_many_rows_as_one_look_reads(explaining: Explaining) -> None:
-    found = explaining.run(reading.steady(leaselog.read_tasks(seconds=3_600, size=5_000), log=True))
+    found = explaining.run(steady(leaselog.read_tasks(seconds=3_600, size=5_000), log=True))
     assert found.reach.whole is False
     assert len(found.tasks) == 7
     check(explaining.plan("admin/task_rates"), rows=2 * 5_000 + 2_000 + 7 * 2 * 500)
 
 
 def test_counts_of_many_queues(explaining: Explaining) -> None:
-    found = explaining.run(reading.steady(counts_by_id(list(IDS.values()), cap=1_000)))
+    found = explaining.run(steady(counts_by_id(list(IDS.values()), cap=1_000)))
     assert {each.ready for each in found.values()} >= {0}
     # Eight kinds of figures, each up to the cap; claims up to twice the cap.
     check(explaining.plan("queue_counts"), rows=len(IDS) * 11 * 1_001)
 
 
 def test_health_of_queues(explaining: Explaining) -> None:
-    found = explaining.run(reading.steady(reading.read_health(list(IDS.values()))))
+    found = explaining.run(steady(reading.read_health(list(IDS.values()))))
     assert len(found) == len(IDS)
     assert found[IDS["over"]].overdue is not None
     check(explaining.plan("admin/queue_health"), rows=len(IDS) * 210)
 
 
 def test_dead_jobs_of_a_queue(explaining: Explaining) -> None:
-    page = explaining.run(reading.steady(engine.list_jobs("morgue", "dead", size=50, payload=False)))
+    page = explaining.run(steady(engine.list_jobs("morgue", "dead", size=50, payload=False)))
     assert len(page.jobs) == 50
     check(explaining.plan("list_dead"), rows=400)
-    explaining.run(reading.steady(engine.list_jobs("morgue", "dead", size=50, payload=False, fingerprint="print-7")))
+    explaining.run(steady(engine.list_jobs("morgue", "dead", size=50, payload=False, fingerprint="print-7")))
     check(explaining.plan("list_dead", 1), rows=400)
 
 
 def test_a_search(explaining: Explaining) -> None:
-    found = explaining.run(reading.steady(reading.find_jobs(FRESH + 7, f"busy-{FRESH + 8}")))
+    found = explaining.run(steady(reading.find_jobs(FRESH + 7, f"busy-{FRESH + 8}")))
     assert {(job.seq, job.state) for job in found} == {(FRESH + 7, "ready"), (FRESH + 8, "ready")}
     check(explaining.plan("admin/find_jobs"), rows=30)
-    (done,) = explaining.run(reading.steady(reading.find_jobs(None, f"busy-{DONE + 8}")))
+    (done,) = explaining.run(steady(reading.find_jobs(None, f"busy-{DONE + 8}")))
     assert (done.seq, done.state) == (DONE + 8, "completed")
     check(explaining.plan("admin/find_jobs", 1), rows=CLAIMS + 30)
 
 
 def test_lists_of_queues_samples_and_workers(explaining: Explaining) -> None:
-    explaining.run(reading.steady(reading.read_queues(None, "", None, 26)))
-    explaining.run(reading.steady(reading.read_samples(IDS["busy"])))
-    explaining.run(reading.steady(reading.read_workers()))
+    explaining.run(steady(reading.read_queues(None, "", None, 26)))
+    explaining.run(steady(reading.read_samples(IDS["busy"])))
+    explaining.run(steady(reading.read_workers()))
     for name in ("admin/queues", "admin/samples", "admin/workers"):
         check(explaining.plan(name), rows=0)

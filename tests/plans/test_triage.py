@@ -153,7 +153,7 @@ def test_groups_read_a_few_entries_each(explaining: Explaining, dead: Dead) -> N
     check(explaining.plan("dead_groups"), "dead_cause", rows=4 * groups + 100)
     assert found.exact
     # Each dead letter once, in the index; the number of groups is that of the probes.
-    check(explaining.plan("dead_group_counts"), "dead_cause", rows=LETTERS + 20_000 + 2 * groups + 100)
+    check(explaining.plan("dead_group_counts"), "dead_size", rows=LETTERS + 20_000 + 2 * groups + 100)
     limit = 20 * (triage.BUCKETS * (triage.BUCKET_CAP + 1) + 10)
     check(explaining.plan("dead_group_figures"), "dead_cause", rows=limit)
 
@@ -164,7 +164,7 @@ def test_groups_of_one_fingerprint_and_of_an_hour(explaining: Explaining, dead: 
     check(explaining.plan("dead_group_figures"), "dead_cause", rows=120)
     explaining.plans.clear()
     explaining.run(triage.dead_groups(from_query("queue=morgue&since=1h")))
-    check(explaining.plan("dead_group_counts"), "dead_cause", rows=20 * (181 + 30))
+    check(explaining.plan("dead_group_counts_within"), "dead_cause", rows=20 * (181 + 30))
     check(explaining.plan("dead_group_figures"), "dead_cause", rows=20 * (181 * 2 + 30))
 
 

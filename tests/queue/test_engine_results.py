@@ -11,6 +11,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Outcome, Release, 
 from django_leasequeue.engine.jobs import progress, replies, results
 from django_leasequeue.engine.leases import stale
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
+from tests.engine.helpers import read_result
 
 NODE = "worker-1"
 BOOM = Failure("builtins.ValueError", "boom")
@@ -138,8 +139,7 @@ class TestStatus:
         assert found is not None
         assert found.left_behind
         assert (found.result_json, found.result_body, found.body_size) == (None, None, len(body))
-        whole = engine.run(results.read_result("work", key="a"))
-        assert whole is not None
+        whole = engine.run(read_result("work", keys=["a"]))
         assert whole.result_json is not None
         assert (len(whole.result_json), whole.result_body) == (300_002, body)
 

@@ -15,17 +15,11 @@ from pytest_django import DjangoDbBlocker
 from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Queue
 from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.exceptions import StorageError
-from django_leasequeue.queue.replies import get_hub
-from tests.support.faults import Faulty, alias, faulty, migrated_server
+from django_leasequeue.notify.replies import get_hub
+from tests.support.faults import Faulty, alias, faulty
 from tests.support.waiting import eventually
 
 _names = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def migrated() -> Iterator[TemporaryServer]:
-    with migrated_server() as server:
-        yield server
 
 
 @pytest.fixture
@@ -116,7 +110,7 @@ async def araises(call: Any) -> bool:
 @pytest.mark.parametrize("fault", ["refuse", "hang"])
 def test_who_waits_for_a_result_waits_through_it(server: Faulty, queue: Queue, fault: str, settings: Any) -> None:
     """Its end is told while the database is away for the caller, who is told and cannot read it, or is not told."""
-    settings.LEASEQUEUE = {"ASYNC": "native", "STATEMENT_TIMEOUT": 1}
+    settings.LEASEQUEUE = {"ASYNC": "native", "STATEMENT_TIMEOUT": 3}
     answers: list[Any] = []
 
     def ask() -> None:

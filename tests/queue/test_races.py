@@ -142,7 +142,7 @@ def test_who_joins_while_the_job_ends_is_told_or_too_late(test_dsn: str, unusual
                 answer = rival.end()
             if joins:
                 assert answer.ok == [job.seq]
-                assert [told.payload.split(":")[0] for told in listener.notifies(timeout=5, stop_after=1)] == [
+                assert [told.payload.split(":")[0] for told in listener.notifies(timeout=60, stop_after=1)] == [
                     str(job.seq)
                 ]
                 assert [found.state for found in engine.run(results.status("joined", seqs=[job.seq]))] == ["completed"]

@@ -430,7 +430,7 @@ class TestP6RequestResponse:
     def test_p6_none_resolves(self) -> None:
         queue = jobqueue()
         with Serves(queue, lambda job: None):
-            assert queue.enqueue_and_wait(1, key="id", timeout=20) is None
+            assert queue.enqueue_and_wait(1, key="id", timeout=60) is None
         assert states(queue) == "completed"
 
     def test_p6_completed_before_returns_at_once(self) -> None:
@@ -465,9 +465,9 @@ class TestP6RequestResponse:
         queue = jobqueue()
         with Serves(queue, handler):
             with pytest.raises(JobFailed, match="no use"):
-                queue.enqueue_and_wait("give up", timeout=20)
+                queue.enqueue_and_wait("give up", timeout=60)
             with pytest.raises(MaxRetries, match="boom") as caught:
-                queue.enqueue_and_wait("try", timeout=20)
+                queue.enqueue_and_wait("try", timeout=60)
         assert caught.value.deliveries == 3
 
     def test_p6_a_timeout_leaves_the_job_running(self) -> None:
@@ -475,7 +475,7 @@ class TestP6RequestResponse:
         finish = threading.Event()
 
         def slow(job: Any) -> str:
-            finish.wait(20)
+            finish.wait(60)
             return "late"
 
         with Serves(queue, slow):
@@ -484,7 +484,7 @@ class TestP6RequestResponse:
             assert isinstance(caught.value, TimeoutError)
             assert eventually(lambda: states(queue) == "processing")
             finish.set()
-            assert queue.enqueue_and_wait(1, key="id", timeout=20) == "late"
+            assert queue.enqueue_and_wait(1, key="id", timeout=60) == "late"
 
     def test_p6_nobody_works(self) -> None:
         queue = jobqueue()
@@ -573,7 +573,7 @@ class TestP6RequestResponse:
 
     def test_p6_nothing_is_left_listening(self, test_dsn: str) -> None:
         from django_leasequeue.notify import get_listener
-        from django_leasequeue.queue.replies import get_hub
+        from django_leasequeue.notify.replies import get_hub
 
         queue = jobqueue()
         with pytest.raises(WaitTimeout):
@@ -591,7 +591,7 @@ class TestP6RequestResponse:
             kill_listeners(test_dsn)
             [job] = queue.claim()
             queue.ack(job, "told nobody")
-            assert waiting.value(30) == "told nobody"
+            assert waiting.value() == "told nobody"
 
     async def test_p6_the_loss_of_the_listen_connection_is_survived_by_many(self, test_dsn: str) -> None:
         queue = jobqueue()
@@ -627,7 +627,7 @@ class TestP6RequestResponse:
         assert not get_listener().polls
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
             eventually(lambda: states(queue) == "queued")
-            assert listening(test_dsn) == 1
+            eventually(lambda: listening(test_dsn) == 1, "listening")
             queue.ack(queue.claim()[0], "heard")
             assert waiting.value() == "heard"
 
@@ -669,7 +669,7 @@ class TestP6RequestResponse:
                 assert waiting.value(60) == "run 2"
 
     def test_p6_a_caller_that_leaves_leaves_no_trace(self) -> None:
-        from django_leasequeue.queue.replies import get_hub
+        from django_leasequeue.notify.replies import get_hub
 
         queue = jobqueue()
         hub = get_hub(queue.using)
@@ -679,7 +679,7 @@ class TestP6RequestResponse:
         assert (hub._tickets, hub._unbound, hub._heard, hub._subscription) == ({}, {}, {}, None)
 
     async def test_p6_a_cancelled_caller_leaves_no_trace(self) -> None:
-        from django_leasequeue.queue.replies import get_hub
+        from django_leasequeue.notify.replies import get_hub
 
         queue = jobqueue()
         await queue.acreate()
@@ -792,7 +792,7 @@ class TestP13OneTransaction:
                 assert _others_view(queue) == ("processing", None)
                 assert list(other.notifies(timeout=0.2)) == []
             assert _others_view(queue) == ("completed", "result")
-            [told] = other.notifies(timeout=20, stop_after=1)
+            [told] = other.notifies(timeout=60, stop_after=1)
         assert told.payload == f"{job.seq}:1:id"
 
     def test_p13_a_rollback_undoes_all(self, test_dsn: str) -> None:

@@ -34,7 +34,7 @@ def running(*reapers: Reaper) -> Iterator[None]:
     try:
         yield
     finally:
-        stopped = [each.stop() for each in reapers]
+        stopped = [each.stop(60) for each in reapers]
         assert all(stopped)
 
 
@@ -123,12 +123,12 @@ def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
             eventually(lambda: own.execute(query).fetchone() == (2,))
         assert leaders() == [pid]
         first.kill()
-        first.wait(10)
+        first.wait(60)
         eventually(lambda: leaders() not in ([], [pid]))
         claim(2, lease_ms=100)
         eventually(lambda: LiveJob.objects.filter(state=0).count() == 2)
         second.send_signal(signal.SIGTERM)
-        assert second.wait(10) == 0
+        assert second.wait(60) == 0
         assert leaders() == []
         output = second.stdout.read() if second.stdout else ""
         assert "This reaper leads now" in output
@@ -220,14 +220,13 @@ def test_a_stop_breaks_off_a_long_statement(settings) -> None:
 
     def long(turn: Turn) -> None:
         began.set()
-        turn.connection.execute("SELECT pg_sleep(50)")
+        turn.connection.execute("SELECT pg_sleep(500)")
 
     made = Reaper(duties=[Duty("long", long, 1.0)])
     made.start()
-    assert began.wait(10)
-    start = time.monotonic()
-    assert made.stop(timeout=5)
-    assert time.monotonic() - start < 30
+    assert began.wait(60)
+    # After a fifth of it the statement is broken off.
+    assert made.stop(timeout=30)
     assert leaders() == []
 
 

@@ -176,3 +176,19 @@ def _hidden(value: int) -> int:
 renamed = task(_hidden)
 
 not_a_task = uuid.uuid4
+
+
+def invoice_key(order: int, *, copy: bool = False) -> str | None:
+    return None if copy else f"invoice-{order}"
+
+
+@task(key=invoice_key)
+def send_invoice(order: int, *, copy: bool = False) -> int:
+    calls.append(order)
+    return order
+
+
+@task(key="index-{document}-{language}", unique_until="start", on_conflict="replace")
+def index_document(document: int, language: str = "en", text: str = "") -> str:
+    calls.append(text)
+    return text

@@ -10,11 +10,12 @@ import pytest
 from django.db import connections, transaction
 from django.test import TestCase, override_settings
 
+from django_leasequeue import engine
 from django_leasequeue import signals as job_signals
-from django_leasequeue.exceptions import PayloadTooLarge
+from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.models import LiveJob
-from django_leasequeue.tasks import LeaseQueueBackend
-from django_leasequeue.tasks.api import TaskResultDoesNotExist
+from django_leasequeue.tasks import LeaseQueueBackend, Limit, chain, get_workflow_result, group
+from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
 
@@ -150,3 +151,41 @@ def test_the_transaction_around_a_test_does_not_count() -> None:
             samples.add.enqueue(2)
             assert jobs() == 1
         assert len(callbacks) == 1
+
+
+def test_u1_a_task_with_a_key_becomes_the_one_that_is_there_when_the_data_is_committed() -> None:
+    there = samples.send_invoice.enqueue(5)
+    with transaction.atomic():
+        result = samples.send_invoice.enqueue(5)
+        new = samples.send_invoice.enqueue(6)
+        assert (result.created, new.created) == (None, None)
+        promised = new.id
+    assert (result.id, result.created, new.id, new.created) == (there.id, False, promised, True)
+    assert jobs() == 2
+
+
+def test_m2_calls_under_a_limit_wait_for_the_commit_too() -> None:
+    limited = samples.add.using(limit=Limit("k", concurrency=1))
+    with transaction.atomic():
+        limited.enqueue_many([(1,), (2,)])
+        assert jobs() == 0
+    assert [job.data["args"] for job in engine.run(engine.claim("default", "worker-1", 10), "far")] == [[1]]
+    with pytest.raises(InvalidTask, match="the key of a limit"), transaction.atomic():
+        samples.echo.using(limit=Limit("{value}", concurrency=1)).enqueue("")
+
+
+def test_k9_a_workflow_waits_for_the_commit_too() -> None:
+    with pytest.raises(Rollback), transaction.atomic():
+        group([samples.add.s(1)]).enqueue()
+        raise Rollback
+    assert jobs() == 0
+    with transaction.atomic():
+        result = chain(samples.add.s(1, 1), samples.add.s()).enqueue()
+        with pytest.raises(InvalidOption, match="not enqueued before the transaction"):
+            result.wait()
+        with pytest.raises(TaskResultDoesNotExist):
+            _ = result.status
+    assert result.status.total == 2
+    assert get_workflow_result(result.id).status.label == "running"
+    with pytest.raises(PayloadTooLarge), transaction.atomic():
+        group([samples.echo.s("x" * 20_000_000)]).enqueue()

@@ -32,7 +32,7 @@ def route(project: str, queue: str) -> str:
 
 
 def databases(**params: Any) -> list[str]:
-    return LeaseQueueBackend("default", params)._databases()
+    return LeaseQueueBackend("default", params).databases()
 
 
 def test_without_a_router_there_is_one_database() -> None:

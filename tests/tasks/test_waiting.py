@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test import TestCase, override_settings
 
-from django_leasequeue.engine.pool import close_pools
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from django_leasequeue.models import LiveJob
 from django_leasequeue.notify import close_listeners
+from django_leasequeue.notify.replies import get_hub
 from django_leasequeue.tasks.api import TaskResultDoesNotExist
 from django_leasequeue.testing import LeaseQueueTestMixin
 from tests.tasks import samples
@@ -25,14 +25,6 @@ from tests.tasks.helpers import claim, run_one
 def _listeners_end() -> Any:
     yield
     close_listeners()
-
-
-@pytest.fixture
-async def _native(settings: Any) -> Any:
-    """Async calls on connections of their own, as outside of tests."""
-    settings.LEASEQUEUE = {"ASYNC": "native"}
-    yield
-    await close_pools()
 
 
 def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> threading.Thread:
@@ -99,6 +91,38 @@ class TestWait:
         assert result.wait(timeout=30) == 1
         thread.join()
 
+    def test_callers_share_one_subscription_and_one_look_and_leave_no_trace(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"LISTEN_DSN": ""}
+        results = [samples.add.enqueue(number) for number in range(3)]
+        hub = get_hub("default")
+        threads = [soon(run_one, lambda: hub.waiting == 2 and len(hub._tickets) == 2)]
+        answers: list[Any] = []
+
+        def wait(result: Any) -> None:
+            try:
+                answers.append(result.wait(timeout=30))
+            finally:
+                connection.close()
+
+        threads += [threading.Thread(target=wait, args=[result]) for result in results[1:]]
+        for thread in threads[1:]:
+            thread.start()
+        threads[0].join()
+        while len(answers) < 2:
+            run_one()
+        for thread in threads:
+            thread.join()
+        assert sorted(answers) == [1, 2]
+        assert (hub.waiting, hub._tickets, hub._unbound, hub._heard, hub._subscription) == (0, {}, {}, {}, None)
+
+    def test_a_task_that_went_to_another_queue_is_waited_for(self) -> None:
+        result = samples.add.enqueue(7)
+        elsewhere = samples.add.get_result(result.id)
+        object.__setattr__(elsewhere, "task", samples.add.using(queue_name="elsewhere"))
+        thread = soon(run_one, lambda: get_hub("default").waiting == 1)
+        assert elsewhere.wait(timeout=30) == 7
+        thread.join()
+
     def test_a_failure_is_raised(self) -> None:
         result = samples.fail.using(max_attempts=1).enqueue("it broke")
         run_one()
@@ -133,7 +157,7 @@ class TestWait:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("_listeners_end", "_native")
+@pytest.mark.usefixtures("_listeners_end", "native")
 class TestAwait:
     async def test_it_returns_what_the_task_returned(self) -> None:
         result = await samples.aecho.aenqueue("word")
@@ -149,6 +173,23 @@ class TestAwait:
         assert await result.acancel() is True
         with pytest.raises(JobCancelled):
             await result.await_result()
+
+    async def test_while_the_database_is_away_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        result = await samples.aecho.aenqueue("word")
+        usual, calls = type(result).arefresh, 0
+
+        async def away(self: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if 1 < calls < 5:  # the first look is before it listens
+                raise OperationalError("away")
+            await usual(self)
+
+        monkeypatch.setattr(type(result), "arefresh", away)
+        waiting = asyncio.create_task(result.await_result(timeout=30))
+        thread = soon(run_one, lambda: calls >= 4)
+        assert await waiting == "word"
+        await asyncio.to_thread(thread.join)
 
 
 @pytest.mark.django_db

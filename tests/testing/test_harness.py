@@ -291,7 +291,7 @@ class TestWaiting:
         leasequeue.handle("mails", lambda job: job.payload * 2)
         assert mails().enqueue_and_wait(21, key="id") == 42
         assert mails().enqueue_and_wait(21, key="id") == 42
-        assert not get_listener().connected
+        assert not get_listener()._listening
 
     @pytest.mark.django_db
     def test_and_gets_their_errors(self, leasequeue: Harness) -> None:

@@ -13,7 +13,18 @@ from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, Ne
 from django_leasequeue.client import AsyncClient, Client, ClientJob, Record, Worker
 from django_leasequeue.exceptions import LeaseLost, LeaseQueueError
 from django_leasequeue.queue.outcomes import Receipt
-from django_leasequeue.tasks import LeaseQueueContext, task
+from django_leasequeue.tasks import (
+    LeaseQueueContext,
+    Limit,
+    Signature,
+    Workflow,
+    WorkflowResult,
+    chain,
+    chord,
+    get_workflow_result,
+    group,
+    task,
+)
 
 if sys.version_info >= (3, 12):
     from django.tasks import TaskResult
@@ -96,6 +107,29 @@ def enqueue_tasks() -> None:
     with_context.enqueue(3)  # wrong
 
 
+@task(key="invoice-{order}", unique_for=60, on_conflict="replace")
+def make_invoice(order: int) -> str:
+    return f"invoices/{order}.pdf"
+
+
+def key_of_order(order: int) -> str | None:
+    return f"order-{order}" if order else None
+
+
+@task(key="invoice-{order}", unique_until="never")  # wrong
+def misspelt_end(order: int) -> None: ...
+
+
+def enqueue_unique_tasks() -> None:
+    assert_type(make_invoice.using(key="invoice-7").enqueue(7).created, bool | None)
+    assert_type(make_invoice.using(key=key_of_order, unique_until="start").enqueue(7).return_value, str)
+    make_invoice.using(key=7)  # wrong
+    make_invoice.using(on_conflict="forget")  # wrong
+    make_invoice.using(unique_for="soon")  # wrong
+    images.enqueue({"id": 1}, key="img-1", unique_until="start", on_conflict="reschedule")
+    images.enqueue({"id": 1}, key="img-1", on_conflict="forget")  # wrong
+
+
 @task
 async def fetch(url: str) -> int:
     return len(url)
@@ -109,6 +143,48 @@ async def fetch_more(url: str) -> int:
 @task(takes_context=True)
 async def with_context(context: LeaseQueueContext, url: str) -> int:
     return len(url)
+
+
+@task(limit=Limit("customer:{customer}", concurrency=1))
+def for_customer(customer: int, *, day: str = "") -> list[str]:
+    return [day]
+
+
+@task
+def count(values: list[int]) -> float:
+    return float(len(values))
+
+
+def workflows() -> None:
+    assert_type(fetch.s("a"), Signature[int])
+    assert_type(send_receipt.si(3), Signature[str])
+    assert_type(send_receipt.s(), Signature[str])
+    for_customer.using(limit=Limit("api", rate=100, per=10)).enqueue(1, day="monday")
+    assert_type(chain(fetch.s("a"), send_receipt.s()).enqueue(), WorkflowResult[str])
+    assert_type(chain(fetch.s("a"), send_receipt.s()).enqueue().wait(5), list[str])
+    assert_type(group([fetch.s("a"), fetch.s("b")]).enqueue().results(), list[int])
+    assert_type(group(fetch.s(url) for url in ("a", "b")).enqueue().status.total, int)
+    assert_type(chord([fetch.s("a")], count.s()).enqueue(), WorkflowResult[float])
+    assert_type(chord(group([fetch.s("a")]), count.s(), allow_failures=True).enqueue().wait(), list[float])
+    workflow = Workflow(name="report")
+    first = workflow.add(fetch.s("a"))
+    workflow.add(group([count.s(), count.s()]), after=[first])
+    assert_type(workflow.enqueue().cancel(), int)
+    assert_type(get_workflow_result("a").wait(), list[Any])
+    send_receipt.si("three")  # wrong
+    for_customer.si(1, day=5)  # wrong
+    chain(fetch.s("a"), send_receipt)  # wrong
+    group([fetch])  # wrong
+    chord([fetch.s("a")])  # wrong
+    Limit("api", rate="100", per=10)  # wrong
+    task(limit="customer")  # wrong
+    workflow.add(count.s(), after=fetch.s("a"))  # wrong
+
+
+async def wait_for_workflows() -> None:
+    result = await group([fetch.s("a")]).aenqueue()
+    assert_type(await result.await_all(5), list[int])
+    assert_type((await result.astatus()).label, str)
 
 
 async def wait_for_tasks() -> None:

@@ -21,6 +21,7 @@ _PART = 200
 _LARGE = 4_096
 #: As plain numbers: the operators of an enum cost more than the rest of the row.
 _IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
+_IS_FLOW = int(JobFlag.FLOW)
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -94,8 +95,8 @@ def enqueue_steps(
                 key = f"t\t{make_id(seq, job.id_end)}"
             else:
                 key = "f\t" + (_NULL if job.key is None else _text(job.key))
-            flags = flags_of(job, data, meta)
-            if job.body is not None or flags or job[TAG:END] != PLAIN:
+            if job.body is not None or job[TAG:END] != PLAIN or (data is not None and len(data) > _LARGE):
+                flags = flags_of(job, data, meta)
                 place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high), flags)
                 odd[index] = place
                 rank = place.rank
@@ -165,6 +166,8 @@ def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
         flags |= _HAS_REPLY
     if job.result_ttl_ms is not None:
         flags |= _HAS_TTL
+    if job.flow:
+        flags |= _IS_FLOW
     return flags
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import conf, signals
-from ...enums import JobState, ResultState
+from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tracing
 from ..announce import announce
@@ -24,11 +24,9 @@ from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..topics import caps
 from . import bulk
-from .keys import DUPLICATE, holder_steps
-from .new_jobs import MAX_BYTES, check_job, narrow, parameters, payloads
-
-_STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
-_COMPLETED = 10 + ResultState.COMPLETED
+from .keys import DUPLICATE, STATES, existing, holder_steps
+from .new_jobs import MAX_BYTES, check_job, is_unique, narrow, parameters, payloads
+from .unique import unique_steps
 
 
 @operation
@@ -44,6 +42,7 @@ def enqueue(
     """Add jobs to a queue, or records to a log: all or none, in the caller's transaction if there is one.
 
     A job with a ``key`` that is taken is not added again: the answer names the existing one (option ``dedup_until``).
+    A unique job follows its own words in place of that option: see ``NewJob`` and ``unique_steps``.
 
     Args:
         queue: name of the queue.
@@ -84,10 +83,15 @@ def enqueue(
     large: dict[int, Reference] = {}
     if conf.settings.LARGE.ABOVE is not None:
         jobs, large = yield from _store(queue, jobs, project, create)
-    if len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs)):
-        complete = yield from _in_bulk(queue, jobs, project, origin, create)
+    bulky = _is_bulk(jobs, fresh)
+    if any(check_job(job) for job in jobs) if bulky else any(is_unique(job) for job in jobs if type(job) is NewJob):
+        complete = yield from unique_steps(
+            *(project, queue, jobs),
+            lambda new: _add(queue, new, project, origin, create, _is_bulk(new, fresh)),
+            lambda: _hold(queue, project, create),
+        )
     else:
-        complete = yield from _in_one_statement(queue, jobs, project, origin, create)
+        complete = yield from _add(queue, jobs, project, origin, create, bulky)
     if large:
         new = {complete[index].seq: reference for index, reference in large.items() if _is_new(complete[index])}
         yield from link_steps(new)
@@ -103,6 +107,18 @@ def enqueue(
                 status=answer.status,
             )
     return complete
+
+
+def _is_bulk(jobs: Sequence[NewJob], fresh: bool) -> bool:
+    return len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs))
+
+
+def _add(
+    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool, bulky: bool
+) -> Steps[list[Enqueued]]:
+    if bulky:
+        return (yield from _in_bulk(queue, jobs, project, origin, create))
+    return (yield from _in_one_statement(queue, jobs, project, origin, create))
 
 
 def _is_new(answer: Enqueued) -> bool:
@@ -149,8 +165,6 @@ def _hold(queue: str, project: str, create: bool) -> Steps[None]:
 def _in_bulk(
     queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
 ) -> Steps[list[Enqueued]]:
-    for job in jobs:
-        check_job(job)
     datas, metas = payloads(jobs)
     yield BEGIN, {}
     answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
@@ -229,7 +243,7 @@ def rows_steps(params: dict[str, Any], create: bool) -> Steps[Rows]:
 
 def _new(row: tuple[Any, ...]) -> Enqueued | None:
     seq, state, now = row[:3]
-    return None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, _STATES[state], now)
+    return None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, STATES[state], now)
 
 
 def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:
@@ -245,8 +259,7 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         for index, answer in enumerate(answers):
             holder = there.get(jobs[index].key or "")
             if answer is None and holder is not None and holder.verdict == DUPLICATE:
-                status = EnqueueStatus.COMPLETED if holder.state == _COMPLETED else EnqueueStatus.DUPLICATE
-                answers[index] = Enqueued(holder.seq, status, _STATES[holder.state], None)
+                answers[index] = existing(holder.seq, holder.state)
         missing = [index for index, answer in enumerate(answers) if answer is None]
         if not missing:
             return

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...enums import JobState
+from ...enums import JobState, ResultState
 from ..operation import Steps
+from ..rows import Enqueued, EnqueueStatus
 from .remove import remove_steps
+
+#: Words for the states of jobs, and of results as 10 and their number.
+STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
+_COMPLETED = 10 + ResultState.COMPLETED
 
 #: Verdicts of the statement ``key_taken``: the holder counts; it is a dead job past its time.
 DUPLICATE, OVER = 0, 2
@@ -20,6 +25,12 @@ class Holder(NamedTuple):
     state: int
     verdict: int
     queue_id: int
+
+
+def existing(seq: int, state: int) -> Enqueued:
+    """Return the answer to who wanted the key of a job that is there; ``state`` is as in ``Holder``."""
+    status = EnqueueStatus.COMPLETED if state == _COMPLETED else EnqueueStatus.DUPLICATE
+    return Enqueued(seq, status, STATES[state], None)
 
 
 def holder_steps(project: str, queue: str, keys: str) -> Steps[list[Holder]]:

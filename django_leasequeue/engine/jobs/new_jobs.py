@@ -16,10 +16,11 @@ from ..limits import (
     MAX_NODE_BYTES,
     MAX_SPAN_MS,
     MAX_TAG_BYTES,
+    MAX_UNIQUE_BYTES,
     check_integer,
     check_text,
 )
-from ..rows import END, PLAIN, TAG, NewJob
+from ..rows import END, NOT_UNIQUE, PLAIN, TAG, UNIQUE, UNIQUE_END, NewJob
 
 #: The highest limit of a payload that a call may name.
 MAX_BYTES = 256 * 1024 * 1024
@@ -51,8 +52,31 @@ def check_meta(meta: Any, what: str = "meta") -> None:
             )
 
 
-def check_job(job: NewJob) -> None:
+def is_unique(job: NewJob) -> bool:
+    """Return whether a job asks for its key to hold by its own words."""
+    return job[UNIQUE:UNIQUE_END] != NOT_UNIQUE
+
+
+def _check_unique(job: NewJob) -> None:
+    key = job.key if job.unique_key is None else job.unique_key
+    if key is None:
+        raise InvalidOption("unique_until, unique_for_ms and on_conflict are about a key: give the job one.")
+    check_text(key, "the key of a unique job", MAX_UNIQUE_BYTES)
+    if job.unique_until not in (None, "start", "end"):
+        raise InvalidOption(f"unique_until must be 'start' or 'end'; it is {job.unique_until!r}.")
+    if job.unique_for_ms is not None:
+        check_integer(job.unique_for_ms, "unique_for_ms", 1, MAX_SPAN_MS)
+        if job.unique_until is not None:
+            raise InvalidOption("a key holds for unique_for_ms or until unique_until: give one of them.")
+    if job.on_conflict not in (None, "ignore", "replace", "reschedule"):
+        raise InvalidOption(f"on_conflict must be 'ignore', 'replace' or 'reschedule'; it is {job.on_conflict!r}.")
+
+
+def check_job(job: NewJob) -> bool:
     """Check the fields of a job.
+
+    Returns:
+        Whether it is unique.
 
     Raises:
         InvalidOption: one is of a wrong type or out of its range.
@@ -69,8 +93,10 @@ def check_job(job: NewJob) -> None:
         raise InvalidOption(
             f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}."
         )
-    if job[TAG:END] == PLAIN:
-        return
+    return job[TAG:END] != PLAIN and _check_rest(job)
+
+
+def _check_rest(job: NewJob) -> bool:
     if job.tag is not None:
         check_text(job.tag, "tag", MAX_TAG_BYTES)
     if job.reply_to is not None:
@@ -82,6 +108,10 @@ def check_job(job: NewJob) -> None:
     if job.origin is not None:
         check_text(job.origin, "origin", MAX_NODE_BYTES)
     _check_numbers(job)
+    unique = is_unique(job)
+    if unique:
+        _check_unique(job)
+    return unique
 
 
 def _check_numbers(job: NewJob) -> None:
@@ -162,6 +192,7 @@ def parameters(
         "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
         "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
         "origins": _column(jobs, "origin", arrays.texts),
+        "flows": _column(jobs, "flow", lambda values: arrays.integers([value and 128 for value in values])),
         "id_ends": _column(jobs, "id_end", arrays.texts),
     }
 

@@ -12,6 +12,7 @@ from ... import conf
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
 from .. import arrays, codec
+from ..flow.limits import HELD, WAITING
 from ..large import reading
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, check_count, check_place, check_seqs, check_text
 from ..operation import Steps, operation
@@ -68,8 +69,8 @@ class JobRow(NamedTuple):
 
     @property
     def state(self) -> str:
-        """``ready``, ``delayed``, ``leased``, ``dead`` or ``record``."""
-        return str(JobState(self.state_number).label)
+        """``ready``, ``delayed``, ``leased``, ``dead`` or ``record``; ``waiting``: a limit or workflow holds it."""
+        return WAITING if self.available_at == HELD else str(JobState(self.state_number).label)
 
     @property
     def data(self) -> Any:

@@ -192,21 +192,6 @@ def result_slice(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes |
 
 
 @operation
-def read_result(
-    queue: str, *, key: str | None = None, seq: int | None = None, project: str = ""
-) -> Steps[Status | None]:
-    """Read the status of one job together with its whole result; ``None`` when nothing is known of it."""
-    found = yield from status(
-        queue,
-        keys=[] if key is None else [key],
-        seqs=[] if seq is None else [seq],
-        inline=INLINE_BYTES,
-        project=project,
-    ).steps()
-    return (yield from complete_steps(found[0])) if found else None
-
-
-@operation
 def update_result_ttl(
     queue: str, ttl_ms: int, *, key: str | None = None, seq: int | None = None, project: str = ""
 ) -> Steps[tuple[int, bool] | None]:

@@ -43,7 +43,7 @@ def enqueue_staged(
     """
     place = {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
     rows = yield "lake/stage_jobs", {**place, "ids": None}
-    absent = dict.fromkeys(("origins", "delays", "id_ends"), arrays.EMPTY)
+    absent = dict.fromkeys(("origins", "delays", "flows", "id_ends"), arrays.EMPTY)
     common = {"project": project, "origin": origin, **absent}
     added = 0
     for row in rows:

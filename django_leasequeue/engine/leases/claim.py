@@ -10,6 +10,7 @@ from typing import Any
 from ...exceptions import InvalidOption, LargePayloadLost, LargeStorageError, LeaseQueueError, NotAQueue, QueueNotFound
 from .. import arrays
 from ..dead import deadletter
+from ..flow.advance import advance_steps
 from ..large import reading
 from ..limits import (
     MAX_BATCH,
@@ -24,7 +25,7 @@ from ..limits import (
     clamp_grace,
     clamp_lease,
 )
-from ..operation import Steps, operation
+from ..operation import BEGIN, Steps, operation
 from ..rows import Failure, LeasedJob, Release
 from . import sweep
 from .settle import release
@@ -49,7 +50,7 @@ AWAY_MS = 10_000
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
 
-_LEASES, _DELAYED, _EXPIRED = 1, 2, 4
+_LEASES, _DELAYED, _EXPIRED, _TURNS = 1, 2, 4, 8
 
 
 @dataclass(slots=True)
@@ -258,11 +259,16 @@ def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found:
             return
         if not look.gives or not (look.fresh or look.again):
             continue
+        if look.concurrency:
+            missing = min(missing, (yield from _slots(look.queue_id)))
+            if missing <= 0:
+                continue
         where = {
             "queue": look.queue_id,
             "ranks": arrays.integers(look.ranks),
             "lows": arrays.integers(look.lows),
             "size": missing,
+            "slots": look.concurrency > 0,
         }
         mixed = look.again or params["tags"] is not None
         if not mixed:
@@ -279,6 +285,14 @@ def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found:
                     found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
 
 
+def _slots(queue_id: int) -> Steps[int]:
+    """Take turns with other claimers of a queue that has a limit; return how many jobs it may lease."""
+    yield BEGIN, {}
+    yield "slots_lock", {"queue": queue_id}
+    rows = yield "slots_free", {"queue": queue_id}
+    return rows[0][0] if rows else MAX_BATCH
+
+
 def _clear_the_way(
     looks: Sequence[Look],
     place: Mapping[str, object],
@@ -291,6 +305,7 @@ def _clear_the_way(
 
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
     """
+    advanced = 0
     for turn in range(20):
         for flag, bring in (
             (_LEASES, sweep.sweep_steps),
@@ -300,6 +315,10 @@ def _clear_the_way(
             ids = [look.queue_id for look in looks if look.due & flag]
             if ids and not turn:
                 yield from bring(ids, ROUNDS)
+        # Once: the locks are taken in one order, and kept until the jobs are claimed.
+        ids = [] if advanced else [look.queue_id for look in looks if look.due & _TURNS]
+        if ids:
+            advanced = yield from advance_steps(ids)
         if found.spent:
             yield from deadletter.spent_steps([look.queue_id for look in looks], params["tags"])
         if len(found.jobs) == size:
@@ -307,5 +326,6 @@ def _clear_the_way(
         looks = yield from _look(place, trail)
         before, found.spent = len(found.jobs), 0
         yield from _take(looks, params, size, found)
-        if found.cut or len(found.jobs) == size or (not found.spent and len(found.jobs) == before):
+        more = not advanced and any(look.due & _TURNS for look in looks)
+        if found.cut or len(found.jobs) == size or not (found.spent or len(found.jobs) > before or more):
             return

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ...exceptions import InvalidOption
 from .. import arrays
 from ..dead.deadletter import spent_steps
+from ..flow.advance import advance_steps
 from ..limits import MAX_BATCH, check_count, check_list, check_node, check_place, clamp_lease
 from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
@@ -28,7 +29,7 @@ BYTES, ALL_BYTES = 16_777_216, 67_108_864
 #: Claimers of one deal.
 MAX_CLAIMERS = 5_000
 
-_LEASES, _DELAYED, _EXPIRED = 1, 2, 4
+_LEASES, _DELAYED, _EXPIRED, _TURNS = 1, 2, 4, 8
 
 
 class Claimer(NamedTuple):
@@ -120,6 +121,8 @@ def _bring_back(queue_id: int, due: int) -> Steps[None]:
         yield from promote_steps([queue_id])
     if due & _EXPIRED:
         yield from expire_steps([queue_id])
+    if due & _TURNS:
+        yield from advance_steps([queue_id])
 
 
 def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:

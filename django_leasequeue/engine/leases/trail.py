@@ -32,6 +32,7 @@ class Look(NamedTuple):
     mark: int | None
     head: int
     pid: int
+    concurrency: int
 
 
 #: Queues that a claim tries without a look, at most: each is a statement.

@@ -28,6 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "late_ack": "reject",
     "leases_durable": False,
     "claim_jitter_ms": 0,
+    "concurrency": 0,
     "max_deliveries": 0,
     "exhaust_at": "claim",
     "dead_letter": None,
@@ -160,6 +161,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "late_ack": _one_of(*LateAck.values),
     "leases_durable": _boolean,
     "claim_jitter_ms": _integer(0, 5_000, clamp=True),
+    "concurrency": _integer(0, 10_000),
     "max_deliveries": _integer(0, 2**31 - 1),
     "exhaust_at": _one_of(*ExhaustAt.values),
     "dead_letter": _topic,
@@ -234,6 +236,8 @@ def complete(preset: str | None = None, name: str | None = None, **options: Any)
     full = {**DEFAULTS, **(PRESETS[preset] if preset else {}), **check_options(options)}
     if full["priority_min"] > full["priority_max"]:
         raise InvalidOption("priority_min must not be above priority_max.")
+    if full["concurrency"] and full["claim_jitter_ms"]:
+        raise InvalidOption("a queue has concurrency or claim_jitter_ms, not both: set one of them to 0.")
     if name is not None and full["dead_letter"] == name:
         raise InvalidOption("dead_letter must be another topic, or 'self' to keep dead jobs in their own queue.")
     return full

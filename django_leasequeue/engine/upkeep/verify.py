@@ -34,6 +34,11 @@ MEANINGS: dict[str, str] = {
     "place_without_job": "a place holds a number, and there is no such job",
     "other_queue": "the job's place is of another queue than the job",
     "wrong_type": "a record in a queue, or a job in a log",
+    "lost_slot": "the job has a slot of its limit, and is neither ready nor leased",
+    "no_slot": "the job is ready or leased under a limit of concurrency, and has no slot",
+    "too_many_slots": "more jobs of a key have slots than its limit allows: it was lowered, or a slot was given twice",
+    "waits_for_nothing": "the job is held, and nothing of its limit or workflow keeps it",
+    "held_by_nobody": "the job is held, and no limit or workflow knows it",
     "other_copy": "what the job's place repeats of the job is not what the job says",
 }
 
@@ -129,7 +134,7 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
     (first, *others) = yield "verify_events", {"size": size, "since": since}
     totals, rows = _Totals._make(first), [_Row._make(row) for row in others]
     total = totals.total
-    for name in ("verify_claims", "verify_floors", "verify_jobs"):
+    for name in ("verify_claims", "verify_flow", "verify_floors", "verify_jobs"):
         found = [_Counted._make(row) for row in (yield name, {"size": size})]
         total += found[0].total if found else 0
         rows += [counted.row for counted in found]

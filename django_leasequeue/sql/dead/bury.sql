@@ -9,12 +9,12 @@ WITH q AS MATERIALIZED (
     SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
     FROM leasequeue_queue WHERE id = %(queue)s AND COALESCE(dead_letter, 'self') = 'self' AND exhaust_at = 'claim'
 ), d AS MATERIALIZED (
-    SELECT j.seq, j.key, j.name, j.reply_to, j.result_ttl_ms, r.place, r.deliveries
+    SELECT j.seq, j.key, j.name, j.reply_to, j.result_ttl_ms, r.place, r.deliveries, r.flags
     FROM q CROSS JOIN unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
     CROSS JOIN (VALUES (2::smallint), (1::smallint)) AS v(lane)
     CROSS JOIN LATERAL (
-        SELECT r.ctid AS place, r.deliveries FROM leasequeue_ready r
+        SELECT r.ctid AS place, r.deliveries, r.flags FROM leasequeue_ready r
         WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq)
             AND r.seq = j.seq
             AND COALESCE(r.max_deliveries, CASE WHEN q.dead_letter = 'self' THEN q.max_deliveries END) BETWEEN 1 AND r.deliveries
@@ -27,6 +27,9 @@ WITH q AS MATERIALIZED (
         SELECT * FROM leasequeue_attempt a WHERE a.seq = d.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
 ), taken AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM x))
+), turns AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT %(queue)s, 'epoch', 2, array_agg(x.seq) FROM x WHERE x.flags & 128 <> 0 HAVING count(*) > 0
 ), dead_letters AS (
     INSERT INTO leasequeue_deadletter AS l (seq, queue_id, dead_at, expires_at, deliveries, in_place, error_type, error, fingerprint)
     SELECT x.seq, x.queue_id, x.now, x.expires_at, x.deliveries, true, x.error_type, x.error, x.fingerprint FROM x

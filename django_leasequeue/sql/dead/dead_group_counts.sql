@@ -1,6 +1,6 @@
 -- Purpose: how many dead letters each of some groups has; of all groups together no more than a cap are counted.
--- Parameters: queues (ids) and fingerprints, arrays of one length; since, until (null: any), cap.
--- Index: leasequeue_dead_cause (index-only where vacuum has been); compared and ordered as in dead_groups.
+-- Parameters: queues (ids) and fingerprints, arrays of one length; cap.
+-- Index: leasequeue_dead_size, which the condition on deliveries lets the planner use (index-only where vacuum has been).
 -- Pages: 20 + 0.6 a row
 -- Returns: counts in the order given; the last is too low, and the groups behind it are missing, where the sum is above the cap.
 WITH RECURSIVE r AS (
@@ -9,11 +9,8 @@ WITH RECURSIVE r AS (
     SELECT r.n + 1, c.counted, r.rest - c.counted FROM r CROSS JOIN LATERAL (
         SELECT count(*) AS counted FROM (
             SELECT FROM leasequeue_deadletter d WHERE d.queue_id = (%(queues)s::bigint[])[r.n + 1]
-                AND (d.fingerprint, d.dead_at)
-                    >= ((%(fingerprints)s::text[])[r.n + 1], COALESCE(%(since)s::timestamptz, '-infinity'))
-                AND (d.fingerprint, d.dead_at)
-                    <= ((%(fingerprints)s::text[])[r.n + 1], COALESCE(%(until)s::timestamptz, 'infinity'))
-            ORDER BY d.fingerprint, d.dead_at LIMIT r.rest + 1) x) c
+                AND d.fingerprint = (%(fingerprints)s::text[])[r.n + 1] AND d.deliveries >= 0
+            LIMIT r.rest + 1) x) c
     WHERE r.n < cardinality(%(queues)s::bigint[]) AND r.rest >= 0
 )
 SELECT counted FROM r WHERE n > 0 ORDER BY n

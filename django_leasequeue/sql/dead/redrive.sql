@@ -3,7 +3,7 @@
 -- Parameters: project, queue (name of the dead letters' topic), target (name), seqs (at most 1,000), delays (ms, or empty); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place,
---   leasequeue_largeobject_seq. A dead letter that somebody else has locked is passed over.
+--   leasequeue_largeobject_seq, leasequeue_member_pkey. A dead letter that somebody else has locked is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 99 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
@@ -34,10 +34,13 @@ WITH q AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS number, j.*, s.place, s.state, s.delay, target.id AS target, target.now,
         target.txid, j.queue_id = target.id AS stays,
         CASE WHEN j.queue_id = target.id OR j.source_queue = target.id THEN j.rank ELSE 0 END AS new_rank,
-        CASE WHEN s.delay > 0 THEN target.now + s.delay * interval '1 ms' END AS due,
+        -- A member goes by way of the delayed ones: its limit or workflow says when it may start.
+        CASE WHEN s.delay > 0 OR f.member THEN target.now + s.delay * interval '1 ms' END AS due,
         (j.queue_id = target.id AND j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
-            + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0))::int AS flags
+            + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0))::int + 128 * f.member::int AS flags
     FROM target, s CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
+    CROSS JOIN LATERAL (SELECT j.queue_id = target.id AND EXISTS (
+        SELECT FROM leasequeue_member m WHERE m.seq = s.seq OFFSET 0) AS member) f
     ORDER BY s.seq
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, source_queue, source_seq, rank, max_deliveries, result_ttl_ms, key,
@@ -104,7 +107,7 @@ WITH q AS MATERIALIZED (
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
     FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL)
 )
-SELECT m.seq, CASE WHEN m.due IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, m.key, (SELECT sent FROM wake)
+SELECT m.seq, CASE WHEN m.due IS NULL OR m.delay = 0 THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, m.key, (SELECT sent FROM wake)
 FROM m
 UNION ALL
 SELECT n.seq, -1, NULL, n.key, NULL FROM n

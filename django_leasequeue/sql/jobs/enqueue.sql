@@ -3,7 +3,7 @@
 -- Parameters: project, queue, numbers (1 to the number of jobs: an array, whose guessed length lets PostgreSQL keep one
 --   generic plan), origin, locked (the caller holds cap_lock), held (it
 --   holds queue_hold); arrays of that length or empty: keys, names, tags, priorities,
---   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins, id_ends (the key is made
+--   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins, flows (flags), id_ends (the key is made
 --   of the number and this); now, autocommit.
 -- Whoever deletes an empty queue locks its row, which shows in xmax at once, and then waits for all who write jobs: who sees
 --   that, or any other change that is not past, adds nothing. (What is older than pg_snapshot_xmin is past.)
@@ -24,16 +24,16 @@ WITH q AS MATERIALIZED (
         CASE WHEN COALESCE(u.ttl, q.ttl_ms) > 0 THEN q.now + COALESCE(u.ttl, q.ttl_ms) * interval '1 ms' END AS expires_at,
         COALESCE(u.run_at, q.now + u.delay * interval '1 ms') AS due,
         (u.reply_to IS NOT NULL)::int + 2 * (u.result_ttl IS NOT NULL)::int + 64 * (COALESCE(octet_length(u.data), 0)
-            + COALESCE(octet_length(u.meta), 0) + COALESCE(octet_length(u.body), 0) > 16384)::int AS flags
+            + COALESCE(octet_length(u.meta), 0) + COALESCE(octet_length(u.body), 0) > 16384)::int + COALESCE(u.flow, 0) AS flags
     FROM q, ROWS FROM (
         unnest(%(numbers)s::int[]),
         unnest(%(keys)s::text[]), unnest(%(names)s::text[]), unnest(%(tags)s::text[]),
         unnest(%(priorities)s::int[]), unnest(%(datas)s::text[]), unnest(%(metas)s::text[]),
         unnest(%(bodies)s::bytea[]), unnest(%(run_at)s::timestamptz[]), unnest(%(delays)s::bigint[]),
         unnest(%(ttls)s::bigint[]), unnest(%(reply_to)s::text[]), unnest(%(result_ttls)s::bigint[]),
-        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[]), unnest(%(id_ends)s::text[])
+        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[]), unnest(%(flows)s::int[]), unnest(%(id_ends)s::text[])
     ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries, origin,
-        id_end)
+        flow, id_end)
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, tag, data, meta, body, reply_to,
         result_ttl_ms, max_deliveries, origin)

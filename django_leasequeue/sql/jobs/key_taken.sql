@@ -1,10 +1,10 @@
 -- Purpose: what holds these keys of a queue, after an enqueue met them; keys that need not be kept any more are set free.
 --   A key is kept by a live job (dedup_until = claimed: until its first claim), and by a result until its time is over
---   (dedup_until = result_ttl).
+--   (dedup_until = result_ttl); that of a unique job as long as that job has said.
 -- Parameters: project, queue, keys, now.
 -- Index: leasequeue_job_key, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_ready_pkey,
---   leasequeue_delayed_pkey.
--- Pages: 20 + 25 a row
+--   leasequeue_delayed_pkey, leasequeue_uniquekey_pkey.
+-- Pages: 20 + 29 a row
 -- Returns: key, seq and state of its job (job state, or 10 + result state), what to do: 0 it is a duplicate, 1 the key is
 --   free now, 2 a dead job past its time holds it (remove that one); then the queue's id.
 WITH q AS MATERIALIZED (
@@ -13,6 +13,8 @@ WITH q AS MATERIALIZED (
 ), k AS MATERIALIZED (
     SELECT j.key, j.seq, q.id AS queue_id, p.state, CASE
         WHEN p.state = 3 AND p.expires_at <= q.now THEN 2
+        WHEN u.free_at IS NOT NULL THEN (u.free_at <= q.now OR p.state = 13)::int
+        WHEN u.until_start IS NOT NULL THEN (p.state = 3 OR p.state >= 10 OR u.until_start AND p.started)::int
         WHEN p.state >= 10 THEN (q.dedup_until <> 'result_ttl' OR p.state = 13 OR p.expires_at <= q.now)::int
         WHEN q.dedup_until = 'claimed' AND p.started THEN 1
         ELSE 0 END AS verdict
@@ -31,6 +33,9 @@ WITH q AS MATERIALIZED (
         SELECT 2, NULL, true
         LIMIT 1
     ) p
+    LEFT JOIN LATERAL (
+        SELECT u.free_at, u.until_start FROM leasequeue_uniquekey u
+        WHERE u.queue_id = q.id AND u.key = j.key AND u.seq = j.seq OFFSET 0) u ON true
 ), freed AS (
     UPDATE leasequeue_job j SET key = NULL FROM k
     WHERE j.seq = ANY (ARRAY(SELECT seq FROM k WHERE verdict = 1)) AND k.seq = j.seq AND j.key = k.key

@@ -27,12 +27,12 @@ WITH t AS MATERIALIZED (
     WHERE 0 = ANY (%(places)s::int[])
 ), r AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM p UNION SELECT last FROM p))
-    RETURNING seq, 0 AS state, deliveries
+    RETURNING seq, 0 AS state, deliveries, flags
 ), d AS (
     DELETE FROM leasequeue_delayed d USING t
     WHERE d.seq = ANY (%(seqs)s::bigint[]) AND d.queue_id + 0 = %(queue)s::bigint AND 1 = ANY (%(places)s::int[])
         AND (NOT %(expired)s::bool OR d.expires_at <= t.now)
-    RETURNING d.seq, 1 AS state, d.deliveries
+    RETURNING d.seq, 1 AS state, d.deliveries, d.flags
 ), x AS (
     DELETE FROM leasequeue_deadletter x USING t
     WHERE x.seq = ANY (%(seqs)s::bigint[]) AND x.queue_id + 0 = %(queue)s::bigint AND x.in_place AND 3 = ANY (%(places)s::int[])
@@ -71,6 +71,13 @@ WITH t AS MATERIALIZED (
     UNION ALL SELECT seq, state, deliveries, NULL, NULL FROM x
     UNION ALL SELECT seq, state, deliveries, NULL, NULL FROM o
     UNION ALL SELECT seq, 2, deliveries, token, node FROM u WHERE wanted
+), turns AS (
+    -- Those that were leased are noted by the trigger of the claims.
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT %(queue)s::bigint, 'epoch', 2, array_agg(f.seq)
+    FROM (SELECT seq FROM r WHERE flags & 128 <> 0 UNION ALL SELECT seq FROM d WHERE flags & 128 <> 0
+        UNION ALL SELECT x.seq FROM x WHERE EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0)) f
+    HAVING count(*) > 0
 ), jobs AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM g))
     RETURNING seq, key, name, reply_to, created_at, COALESCE(octet_length(data::text), 0) + COALESCE(octet_length(meta::text), 0)

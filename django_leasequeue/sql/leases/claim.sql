@@ -2,7 +2,8 @@
 --   stand in the claim; the jobs themselves are only read. For queues where nothing came back to an old place (claim_look.sql);
 --   claim_mixed.sql is for the others.
 -- Parameters: queue (id), ranks (in order), lows (lowest position worth reading of each), node, size, lease_ms (null: the queue's),
---   grace_ms, connection (null or a stream's mark), now, autocommit.
+--   grace_ms, connection (null or a stream's mark),
+--   slots (the caller has locked and counted the leases of a queue with concurrency), now, autocommit.
 -- Index: leasequeue_ready_pkey from the floors on, leasequeue_job_pkey, leasequeue_queue_pkey.
 -- Pages: 50 + 12 a row
 -- Returns: on every row whether nothing was taken because a job stands in the way that claim_mixed.sql has to look at; then the job,
@@ -12,7 +13,7 @@ WITH q AS MATERIALIZED (
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max,
         CASE WHEN %(autocommit)s::bool AND NOT q.leases_durable THEN set_config('synchronous_commit', 'off', true) END
-    FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL
+    FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL AND (q.concurrency = 0 OR %(slots)s::bool)
 ), p AS MATERIALIZED (
     SELECT r.* FROM q, unnest(%(ranks)s::smallint[], %(lows)s::bigint[]) AS f(rank, low) CROSS JOIN LATERAL (
         SELECT r.ctid AS tid, r.flags & 96 <> 0 OR q.max IS NOT NULL AND COALESCE(r.max_deliveries, q.max) BETWEEN 1 AND r.deliveries AS odd
@@ -29,10 +30,10 @@ WITH q AS MATERIALIZED (
     SELECT r.*, j.created_at, j.key, j.name, j.tag, j.data, j.meta, j.body, j.reply_to, j.first_claimed_at, j.progress
     FROM taken r CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = r.seq OFFSET 0) j
 ), c AS MATERIALIZED (
-    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags <> 0)::int AS token,
+    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags & 127 <> 0)::int AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline
-    FROM q, (SELECT (bit_or(l.flags) & 15)::int
-                + CASE WHEN min(l.name) IS NOT DISTINCT FROM max(l.name) AND count(l.name) IN (0, count(*)) THEN 0 ELSE 16 END AS flags,
+    FROM q, (SELECT (bit_or(l.flags) & 143)::int
+                + CASE WHEN min(l.name) IS NOT DISTINCT FROM max(l.name) AND count(l.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 128 ELSE 0 END AS flags,
             min(l.name) AS name, array_agg(l.seq) AS seqs, CASE WHEN max(l.deliveries) > 1 THEN array_agg(l.deliveries) END AS deliveries
         FROM l) x
     WHERE x.seqs IS NOT NULL

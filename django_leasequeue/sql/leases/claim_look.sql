@@ -3,15 +3,15 @@
 --   nothing), now; what the caller found for itself on this connection (pid; on another it counts for nothing): arrays of equal
 --   length ids, places (ranks), floors; head (the first number that had not been drawn when it looked last).
 -- Index: leasequeue_queue_name, leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey (its fresh lane from the
---   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires, and
---   leasequeue_dead_expires where dead_ttl_ms is set. The probes order their one row (EXISTS would drop the order): else a
+--   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires, leasequeue_flowturn_due
+--   and leasequeue_dead_expires where dead_ttl_ms is set. The probes order their one row (EXISTS would drop the order): else a
 --   planner who expects many such rows reads the table from its beginning.
--- Pages: 480
+-- Pages: 520
 -- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (0 unless it does, 1 expired
---   leases, 2 due delayed jobs, 4 expired messages or dead letters), whether jobs came back to an old place, whether there are
+--   leases, 2 due delayed jobs, 4 expired messages or dead letters, 8 turns of limits and workflows), whether jobs came back to an old place, whether there are
 --   fresh ones, its ranks in order, the lowest position worth reading of each, what may become the caller's own floor of each;
 --   oldest running transaction, mark (as in floor.sql; null when a floor would rise by less than 100 positions, or in a
---   transaction that had an id before), head for the next call, pid.
+--   transaction that had an id before), head for the next call, pid, concurrency.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_current_xact_id_if_assigned() IS NULL AS marks,
@@ -22,7 +22,7 @@ WITH t AS MATERIALIZED (
     WHERE pg_backend_pid() = %(pid)s::int
 ), q AS MATERIALIZED (
     SELECT q.id, q.name, q.type, q.type = 'queue' AND q.paused_at IS NULL AND q.claim_jitter_ms <= %(jitter)s::int AS gives, u.ord,
-        q.dead_ttl_ms,
+        q.dead_ttl_ms, q.concurrency,
         'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
             WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS delayed,
         'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
@@ -38,10 +38,12 @@ SELECT q.id, q.name, q.type, q.gives, CASE WHEN NOT q.gives THEN 0 ELSE
     + 4 * (COALESCE((SELECT true FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.expires_at IS NOT NULL
         AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1), CASE WHEN q.dead_ttl_ms > 0 THEN (
         SELECT true FROM leasequeue_deadletter x WHERE x.queue_id = q.id AND x.in_place
-        AND x.expires_at <= (SELECT now FROM t) ORDER BY x.expires_at LIMIT 1) END) IS NOT NULL)::int END,
+        AND x.expires_at <= (SELECT now FROM t) ORDER BY x.expires_at LIMIT 1) END) IS NOT NULL)::int
+    + 8 * (EXISTS (SELECT FROM leasequeue_flowturn f WHERE f.queue_id = q.id AND f.at <= (SELECT now FROM t)
+        ORDER BY f.at LIMIT 1))::int END,
     COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}'),
     COALESCE(x.proposed, '{}'), t.xmin, CASE WHEN t.marks AND x.gain > 100 THEN pg_current_xact_id()::text::bigint END, t.head,
-    pg_backend_pid()
+    pg_backend_pid(), q.concurrency
 FROM t, q CROSS JOIN LATERAL (
     SELECT array_agg(k.rank) AS ranks, array_agg(COALESCE(w.first, v.low)) AS lows,
         array_agg(COALESCE(w.first, %(head)s::bigint)) AS proposed, max(COALESCE(w.first, %(head)s::bigint) - v.low) AS gain, bool_or(w.first IS NOT NULL) AS fresh,

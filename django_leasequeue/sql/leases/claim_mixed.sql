@@ -2,7 +2,7 @@
 --   deliveries, large payloads.
 -- Parameters: queue (id), ranks (in order), lows (lowest fresh position worth reading of each), tags (array, each once;
 --   null: any), node, size, lease_ms (null: the queue's), grace_ms, connection (null or a stream's mark), alone (a suspect is
---   given alone), bytes (of payloads together; the first job always fits), now, autocommit.
+--   given alone), bytes (of payloads together; the first job always fits), slots (as in claim.sql), now, autocommit.
 -- Index: leasequeue_ready_pkey, the fresh lane from the floors on; leasequeue_ready_tag, at most size rows of each tag;
 --   leasequeue_job_pkey, leasequeue_queue_pkey.
 -- Pages: 20 + 15 a row
@@ -13,7 +13,7 @@ WITH q AS MATERIALIZED (
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max,
         CASE WHEN %(autocommit)s::bool AND NOT q.leases_durable THEN set_config('synchronous_commit', 'off', true) END
-    FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL
+    FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL AND (q.concurrency = 0 OR %(slots)s::bool)
 ), p AS MATERIALIZED (
     SELECT r.*, row_number() OVER () AS n FROM (
         SELECT r.*, q.max IS NOT NULL AND COALESCE(r.max_deliveries, q.max) BETWEEN 1 AND r.deliveries AS spent
@@ -54,10 +54,10 @@ WITH q AS MATERIALIZED (
     -- What went, not what was to go: a row that was changed since this statement began is left where it is.
     SELECT l.* FROM taken JOIN l ON l.seq = taken.seq
 ), c AS MATERIALIZED (
-    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags <> 0)::int AS token,
+    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags & 127 <> 0)::int AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline
-    FROM q, (SELECT (bit_or(g.flags) & 47)::int
-                + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END AS flags,
+    FROM q, (SELECT (bit_or(g.flags) & 175)::int
+                + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 128 ELSE 0 END AS flags,
             min(g.name) AS name, array_agg(g.seq) AS seqs, CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries
         FROM g) x
     WHERE x.seqs IS NOT NULL

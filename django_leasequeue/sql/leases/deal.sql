@@ -35,6 +35,8 @@ WITH t AS MATERIALIZED (
             AND r.expires_at IS NOT NULL AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) x)
             OR EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_deadletter x WHERE q.dead_ttl_ms > 0 AND x.queue_id = q.id
             AND x.in_place AND x.expires_at <= (SELECT now FROM t) ORDER BY x.expires_at LIMIT 1) x))::int
+        + 8 * (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_flowturn u WHERE u.queue_id = q.id
+            AND u.at <= (SELECT now FROM t) ORDER BY u.at LIMIT 1) x))::int
         AS flags,
         CASE WHEN %(autocommit)s::bool AND NOT EXISTS (SELECT FROM q WHERE leases_durable)
             THEN set_config('synchronous_commit', 'off', true) END AS relaxed
@@ -94,11 +96,11 @@ WITH t AS MATERIALIZED (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT tid FROM g))
 ), c AS MATERIALIZED (
     SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1)
-            + (x.flags <> 0)::int AS token,
+            + (x.flags & 127 <> 0)::int AS token,
         w.n, w.node, w.connection, w.shown, q.id AS queue_id, q.name AS queue, q.max_deliveries, x.flags, x.seqs, x.deliveries,
         CASE WHEN x.flags & 16 = 0 THEN x.name END AS name, t.now, COALESCE(w.lease, q.lease_ms) AS ttl,
         t.now + COALESCE(w.lease, q.lease_ms) * interval '1 ms' AS deadline
-    FROM (SELECT g.n, (bit_or(g.flags) & 47)::int
+    FROM (SELECT g.n, (bit_or(g.flags) & 175)::int
                 + CASE WHEN count(g.name) IN (0, count(*)) AND min(g.name) IS NOT DISTINCT FROM max(g.name) THEN 0 ELSE 16 END AS flags,
             min(g.name) AS name, array_agg(g.seq ORDER BY g.k) AS seqs,
             CASE WHEN max(g.deliveries) > 0 THEN array_agg(g.deliveries + 1 ORDER BY g.k) END AS deliveries

@@ -1,4 +1,4 @@
--- Purpose: delayed jobs whose time has come become ready; those that go to the back, in the order of their times. For that one
+-- Purpose: delayed jobs whose time has come become ready, or wait for their limit or workflow, with a turn for who looks; those that go to the back, in the order of their times. For that one
 --   statement at a time does it (an advisory lock; not in a caller's transaction, which would keep it): the next one finds the rest.
 -- Parameters: queues (ids), size (jobs per queue), now, autocommit.
 -- Index: leasequeue_delayed_due from the floor on, leasequeue_delayed_pkey; leasequeue_job_pkey where jobs go to the back.
@@ -15,12 +15,19 @@ WITH t AS MATERIALIZED (
         ORDER BY f.value DESC LIMIT 1), 0) AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), due AS MATERIALIZED (
-    SELECT d.seq FROM q CROSS JOIN LATERAL (
-        SELECT d.seq FROM leasequeue_delayed d
+    SELECT d.seq, d.flags FROM q CROSS JOIN LATERAL (
+        SELECT d.seq, d.flags FROM leasequeue_delayed d
         WHERE q.ours AND d.queue_id = q.id AND d.available_at >= q.since AND d.available_at <= (SELECT now FROM t)
         ORDER BY d.available_at, d.seq LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) d
 ), gone AS (
-    DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM due)) RETURNING *
+    DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM due WHERE flags & 128 = 0)) RETURNING *
+), held AS (
+    -- A limit or a workflow says when these may start.
+    UPDATE leasequeue_delayed SET available_at = '9000-01-01 00:00+00'
+    WHERE seq = ANY (ARRAY(SELECT seq FROM due WHERE flags & 128 <> 0)) RETURNING seq, queue_id
+), turns AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT h.queue_id, 'epoch', 2, array_agg(h.seq) FROM held h GROUP BY h.queue_id
 ), d AS MATERIALIZED (
     -- Sorted after the join, which may turn the order round: the back of the queue is reached in the order of the due times.
     SELECT g.*, CASE WHEN g.back THEN nextval('leasequeue_job_seq_seq')
@@ -40,9 +47,9 @@ WITH t AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
         THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
         ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
-    FROM (SELECT DISTINCT queue_id FROM d) w
+    FROM (SELECT queue_id FROM d UNION SELECT queue_id FROM held) w
 )
 SELECT d.seq, d.queue_id, (SELECT count(sent) FROM wake),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true) END FROM q)
-FROM d
+FROM (SELECT seq, queue_id FROM d UNION ALL SELECT seq, queue_id FROM held) d

@@ -5,7 +5,7 @@
 --   unstarted (the handler never ran: the delivery does not count); now, autocommit.
 --   A failure waits for 10 ms at least from the fifth delivery on, doubled by each, at most for 1 s: whatever the delay, a job that
 --   fails at once does not keep a worker busy.
--- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey. Tells the stream that
+-- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_member_pkey. Tells the stream that
 --   the job was leased to.
 -- Pages: 210 + 32 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, 3 dead in place, 2 used up and bound for another topic: left leased with its
@@ -40,7 +40,8 @@ WITH t AS MATERIALIZED (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = x.seq AND NOT d.in_place OFFSET 0))::int
             + 8 * (x.error_type IS NOT NULL OR k.flags & 8 <> 0 AND EXISTS (
             SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq OFFSET 0))::int
-            + CASE WHEN %(unstarted)s::bool THEN k.flags & 32 ELSE 0 END AS flags,
+            + CASE WHEN %(unstarted)s::bool THEN k.flags & 32 ELSE 0 END
+            + 128 * (k.flags & 128 <> 0 AND EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0))::int AS flags,
         CASE WHEN s.spent AND COALESCE(k.dead_letter, 'self') <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 THEN 1 ELSE 0 END AS state
     FROM t, x JOIN k ON k.token = x.token AND k.part = x.part
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0 FOR NO KEY UPDATE) j

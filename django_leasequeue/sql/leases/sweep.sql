@@ -1,6 +1,6 @@
 -- Purpose: jobs of expired claims become ready again (or dead, where deliveries end at release); each is a suspect then.
 -- Parameters: queues (ids), size (claims per queue), jobs (of all claims together; the last claim goes over it), now, autocommit.
--- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_attempt_job.
+-- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_member_pkey.
 -- Pages: 20 + 37 a row
 -- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
 --   name, node, deliveries; first one row with the number of claims removed (seq) and read (outcome; size when some were left
@@ -28,7 +28,8 @@ WITH t AS MATERIALIZED (
         (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
             + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
-            SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq AND NOT d.in_place OFFSET 0))::int AS flags,
+            SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq AND NOT d.in_place OFFSET 0))::int
+            + 128 * (k.flags & 128 <> 0 AND EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0))::int AS flags,
         CASE WHEN NOT s.spent THEN 0 WHEN COALESCE(q.dead_letter, 'self') = 'self' THEN 3 ELSE -1 END AS state
     FROM t, k JOIN q ON q.id = k.queue_id CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0 FOR NO KEY UPDATE) j

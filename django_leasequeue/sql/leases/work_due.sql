@@ -12,5 +12,6 @@ SELECT extract(epoch FROM LEAST(
     (SELECT d.available_at FROM leasequeue_delayed d WHERE d.queue_id = %(queue)s::bigint
         AND d.available_at >= (SELECT since FROM f WHERE kind = 1) ORDER BY d.available_at LIMIT 1),
     (SELECT c.deadline FROM leasequeue_claim c WHERE c.queue_id = %(queue)s::bigint
-        AND c.deadline >= (SELECT since FROM f WHERE kind = 2) ORDER BY c.deadline LIMIT 1)
+        AND c.deadline >= (SELECT since FROM f WHERE kind = 2) ORDER BY c.deadline LIMIT 1),
+    (SELECT f.at FROM leasequeue_flowturn f WHERE f.queue_id = %(queue)s::bigint ORDER BY f.at LIMIT 1)
     ) - COALESCE(%(now)s::timestamptz, clock_timestamp()))::float8

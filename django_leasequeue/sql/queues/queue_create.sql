@@ -8,12 +8,12 @@ WITH t AS MATERIALIZED (
 ), new AS (
     INSERT INTO leasequeue_queue (project, name, dead_lettered, created_at, updated_at,
         type, requeue, priority_order, priority_min, priority_max, lease_ms, late_ack, leases_durable,
-        claim_jitter_ms, max_deliveries, exhaust_at, dead_letter, dead_ttl_ms, backoff, backoff_base_ms,
+        claim_jitter_ms, concurrency, max_deliveries, exhaust_at, dead_letter, dead_ttl_ms, backoff, backoff_base_ms,
         backoff_max_ms, result_ttl_ms, dedup_until, ttl_ms, cap_records, cap_bytes, discard, durability,
         idempotency_window_ms, log_enqueued, serializer, metadata)
     SELECT %(project)s, %(name)s, 0, t.now, t.now, o.* FROM t, jsonb_to_record(%(config)s::jsonb) AS o(
         type text, requeue text, priority_order text, priority_min smallint, priority_max smallint, lease_ms int,
-        late_ack text, leases_durable bool, claim_jitter_ms int, max_deliveries int, exhaust_at text,
+        late_ack text, leases_durable bool, claim_jitter_ms int, concurrency int, max_deliveries int, exhaust_at text,
         dead_letter text, dead_ttl_ms bigint, backoff text, backoff_base_ms int, backoff_max_ms int,
         result_ttl_ms bigint, dedup_until text, ttl_ms bigint, cap_records bigint, cap_bytes bigint, discard text,
         durability text, idempotency_window_ms int, log_enqueued bool, serializer text, metadata jsonb)

@@ -19,4 +19,6 @@ FROM f CROSS JOIN LATERAL (
     UNION ALL
     (SELECT c.deadline FROM leasequeue_claim c
     WHERE f.kind = 2 AND c.queue_id = f.queue_id AND c.deadline >= f.since ORDER BY c.deadline LIMIT 1)
+    UNION ALL
+    (SELECT w.at FROM leasequeue_flowturn w WHERE f.kind = 1 AND w.queue_id = f.queue_id ORDER BY w.at LIMIT 1)
 ) x

@@ -12,6 +12,7 @@ from . import (
     drain,
     duplicate,
     enqueue,
+    flow,
     http,
     latency,
     log,
@@ -42,6 +43,7 @@ MODES: dict[str, ModuleType] = {
     "request": request,
     "zaqar": zaqar,
     "triage": triage,
+    "flow": flow,
     "http": http,
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,6 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, connections
 
 from django_leasequeue import engine
-from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import Job, RecurringTask
 from django_leasequeue.reaper import Duty, Reaper, Turn
@@ -24,12 +22,6 @@ REPORT = "tests.reaper.recurring.tasks.report"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(NOON)) as held:
-        yield held
 
 
 class Looker:

@@ -1,0 +1,186 @@
+"""Taking turns: what has joined, moved or ended sets free what may start now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...enums import JobState, MemberState, TurnKind, WorkflowState
+from .. import arrays, codec
+from ..jobs.remove import remove_steps
+from ..limits import check_ids
+from ..operation import BEGIN, Steps, operation
+from .limits import LimitValues, values_parameters
+
+#: Turns of each queue that one claimer takes.
+TURNS = 200
+#: Jobs of one key that are admitted at once.
+MOST = 1_000
+#: Workflows that one call forgets: each has up to 10,000 jobs.
+EXPIRED = 5
+#: Milliseconds that an ended workflow is kept.
+KEEP_MS = 86_400_000
+
+
+class _Turn(NamedTuple):
+    kind: int
+    project: str
+    key: int | None
+    seqs: list[int] | None
+    detail: str | None
+
+
+class _Looked(NamedTuple):
+    """Where a member stands."""
+
+    seq: int
+    workflow: int | None
+    before: int
+    state: int
+    free: bool
+    ended: bool
+
+
+class _Freed(NamedTuple):
+    """The jobs that may start, and the keys that may admit more, each with a queue that has such a job."""
+
+    ready: list[int]
+    keys: dict[int, int]
+
+
+@operation
+def expire_workflows() -> Steps[None]:
+    """Forget workflows that ended ``KEEP_MS`` ago, ``EXPIRED`` of them."""
+    yield BEGIN, {}
+    for queue_id, seqs, _ in (yield "workflow_expire", {"size": EXPIRED}):
+        yield from remove_steps(queue_id, seqs, [JobState.DELAYED], reason="workflow_ended")
+
+
+@operation
+def advance(queue_ids: Sequence[int]) -> Steps[int]:
+    """Take the turns of these queues that are due; return how many."""
+    return (yield from advance_steps(check_ids(queue_ids)))
+
+
+def advance_steps(queue_ids: Sequence[int]) -> Steps[int]:
+    """Steps that take turns, once. The rest of the operation is part of their transaction.
+
+    Locks are taken in one order: limits, workflows, keys.
+    """
+    yield BEGIN, {}
+    rows = yield "turn_take", {"queues": arrays.integers(queue_ids), "size": TURNS}
+    turns = [_Turn._make(row) for row in rows]
+    if not turns:
+        return 0
+    keys = {turn.key for turn in turns if turn.key is not None}
+    for turn in turns:
+        if turn.kind == TurnKind.JOIN:
+            keys.update((yield from _join(turn)))
+    seqs = sorted({seq for turn in turns if turn.kind == TurnKind.LOOK for seq in turn.seqs or ()})
+    locked = yield "flow_lock", {"seqs": arrays.integers(seqs), "keys": arrays.integers(sorted(keys))}
+    admitted: set[int] = {*(locked[0][0] or ())}
+    if seqs:
+        more = {key: queue for key, queue in (yield from _look(seqs)).items() if key not in admitted}
+        if more:
+            both = {"keys": arrays.integers(more), "queues": arrays.integers(more.values())}
+            admitted.update(key for (key,) in (yield "key_lock", both))
+    if admitted:
+        yield "flow_admit", {"keys": arrays.integers(sorted(admitted)), "most": MOST}
+    return len(turns)
+
+
+def _join(turn: _Turn) -> Steps[list[int]]:
+    """Make the limits and keys that are missing, and the members; return the keys."""
+    detail: dict[str, Any] = codec.loads(turn.detail or "{}")
+    limits = [LimitValues(*values) for values in detail["limits"]]
+    changed = yield (
+        "limit_set",
+        {"project": turn.project, **values_parameters(limits), "pin": False, "unpin": False},
+    )
+    if changed:
+        yield "limit_waiting", {"limits": arrays.integers([row[0] for row in changed])}
+    pairs = sorted(set(zip(detail["names"], detail["keys"], strict=True)))
+    yield (
+        "limit_keys",
+        {
+            "project": turn.project,
+            "names": arrays.texts([name for name, _ in pairs]),
+            "keys": arrays.texts([key for _, key in pairs]),
+        },
+    )
+    rows = yield (
+        "member_join",
+        {
+            "project": turn.project,
+            "seqs": arrays.integers(turn.seqs or ()),
+            "names": arrays.texts(detail["names"]),
+            "keys": arrays.texts(detail["keys"]),
+        },
+    )
+    return [row[0] for row in rows]
+
+
+def _look(seqs: Sequence[int]) -> Steps[dict[int, int]]:
+    """Note where members stand, and what that means for their workflows; return keys to admit more of, with a queue."""
+    rows = yield "flow_look", {"seqs": arrays.integers(seqs)}
+    looked = [_Looked._make(row) for row in rows]
+    freed = _Freed([one.seq for one in looked if one.free], {})
+    nodes = [one for one in looked if one.workflow is not None and one.before != one.state]
+    if nodes:
+        yield from _nodes(nodes, freed)
+    if freed.ready:
+        yield "flow_ready", {"seqs": arrays.integers(freed.ready)}
+    return freed.keys
+
+
+def _nodes(nodes: Sequence[_Looked], freed: _Freed) -> Steps[None]:
+    """Tell children and workflows how nodes have ended, or that they run again; note what may start."""
+    completed = [node.seq for node in nodes if node.state == MemberState.COMPLETED]
+    broken = [node.seq for node in nodes if node.state in (MemberState.FAILED, MemberState.CANCELLED)]
+    again = [node.seq for node in nodes if node.before in (MemberState.FAILED, MemberState.CANCELLED)]
+    counts: dict[int, Counter[int]] = {}
+    for node in nodes:
+        counts.setdefault(node.workflow or 0, Counter()).update({node.before: -1, node.state: 1})
+    if again:
+        yield from _children(again, freed, tolerant=True, back=True)
+        for _, workflow in (yield "flow_cancel", {"seqs": arrays.integers(again), "back": True}):
+            counts[workflow].update({MemberState.CANCELLED: -1})
+    if completed:
+        yield from _children(completed, freed)
+    if broken:
+        yield from _children(broken, freed, tolerant=True)
+        for _, workflow in (yield "flow_cancel", {"seqs": arrays.integers(broken), "back": False}):
+            counts[workflow].update({MemberState.CANCELLED: 1})
+    freed.ready.extend((yield from _count(counts)))
+
+
+def _children(seqs: Sequence[int], freed: _Freed, *, tolerant: bool = False, back: bool = False) -> Steps[None]:
+    rows = yield "flow_children", {"seqs": arrays.integers(seqs), "tolerant": tolerant, "back": back}
+    for seq, key, queue_id in rows:
+        if key is None:
+            freed.ready.append(seq)
+        else:
+            freed.keys[key] = queue_id
+
+
+def _count(counts: dict[int, Counter[int]]) -> Steps[list[int]]:
+    """Note the counts of workflows; return the jobs that start because one has failed."""
+    ids = sorted(counts)
+    rows = yield (
+        "workflow_count",
+        {
+            "workflows": arrays.integers(ids),
+            "completed": arrays.integers([counts[one][MemberState.COMPLETED] for one in ids]),
+            "failed": arrays.integers([counts[one][MemberState.FAILED] for one in ids]),
+            "cancelled": arrays.integers([counts[one][MemberState.CANCELLED] for one in ids]),
+            "keep": KEEP_MS,
+        },
+    )
+    starts: list[int] = []
+    for _, state, on_failure, queue_id, now in rows:
+        if on_failure is not None and now:
+            starts.append(on_failure)
+        elif on_failure is not None and state in (WorkflowState.COMPLETED, WorkflowState.CANCELLED):
+            yield from remove_steps(queue_id, [on_failure], [JobState.DELAYED], reason="not_needed")
+    return starts

@@ -1,0 +1,274 @@
+"""Workflows: graphs of jobs, each of which starts when its parents have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from ... import conf
+from ...enums import JobState, MemberState, ResultState, WorkflowState
+from ...exceptions import InvalidOption
+from .. import arrays
+from ..jobs.enqueue import enqueue
+from ..jobs.remove import remove_steps
+from ..limits import check_count, check_list, check_place, check_text
+from ..operation import BEGIN, Steps, operation
+from ..queues.queues import find
+from ..rows import Enqueued, NewJob
+from .advance import KEEP_MS
+from .limits import HELD, LimitValues, check_key, limit_steps
+
+#: Nodes of one workflow, and parents that all of them have together.
+MAX_NODES, MAX_EDGES = 10_000, 100_000
+#: Bytes of a label or a name.
+MAX_LABEL_BYTES = 255
+#: Nodes of one page.
+MAX_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A job of a workflow: ``parents`` are the places of the nodes before it that must have ended.
+
+    ``tolerant``: it starts however they ended; else only if all completed. ``limit``: key and limit that it is under.
+    """
+
+    queue: str
+    job: NewJob
+    parents: tuple[int, ...] = ()
+    tolerant: bool = False
+    label: str = ""
+    limit: tuple[str, LimitValues] | None = None
+
+
+class WorkflowStatus(NamedTuple):
+    """What is known of a workflow. ``state`` is a ``WorkflowState``."""
+
+    id: int
+    name: str
+    state: int
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    created_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def label(self) -> str:
+        """Its state in a word."""
+        return str(WorkflowState(self.state).label)
+
+    @property
+    def open(self) -> int:
+        """The number of its jobs that have not ended."""
+        return self.total - self.completed - self.failed - self.cancelled
+
+
+class NodeRow(NamedTuple):
+    """A node of a workflow and where it stands."""
+
+    seq: int
+    place: int
+    label: str
+    task: str | None
+    queue: str | None
+    key: str | None
+    member: int
+    parents: list[int] | None
+    ended: bool
+    held: bool
+    delayed: bool
+    ready: bool
+    error_type: str | None
+    error: str | None
+    result_json: str | None
+
+    @property
+    def state(self) -> str:
+        """Its state in a word."""
+        if self.member != MemberState.OPEN:
+            return str(MemberState(self.member).label)
+        if self.held:
+            return "waiting"
+        return "delayed" if self.delayed else "ready" if self.ready else "running"
+
+
+class Input(NamedTuple):
+    """How a parent ended: ``state`` is a ``ResultState``, ``None`` if nothing is known of it any more.
+
+    ``member`` is a ``MemberState``, ``None`` if its workflow is forgotten.
+    """
+
+    seq: int
+    state: int | None
+    result_json: str | None
+    member: int | None
+
+    @property
+    def completed(self) -> bool:
+        """Whether it completed, and its result is there."""
+        return self.state == ResultState.COMPLETED
+
+
+@operation
+def start_workflow(
+    nodes: Sequence[Node], uid: UUID, *, project: str = "", name: str = "", on_failure: Node | None = None
+) -> Steps[list[Enqueued]]:
+    """Enqueue the jobs of a workflow: all or none, in the caller's transaction if there is one.
+
+    Args:
+        nodes: at most 10,000; a node's parents stand before it.
+        uid: a new id of the workflow.
+        project: the tenant.
+        name: to find it by.
+        on_failure: the job that starts when one has failed; it is not one of ``nodes``.
+
+    Returns:
+        The answer for each node, in order, and that of ``on_failure`` at the end.
+
+    Raises:
+        InvalidOption: a node is not allowed; nothing was enqueued.
+        QueueNotFound, QueueFull, PayloadTooLarge: as ``enqueue``; nothing was enqueued.
+    """
+    check_place(project)
+    check_text(name, "the name of a workflow", MAX_LABEL_BYTES, 0)
+    check_nodes(nodes)
+    every = [*nodes] if on_failure is None else [*nodes, on_failure]
+    yield BEGIN, {}
+    answers = yield from _enqueue(every, len(nodes), project)
+    seqs = [answer.seq for answer in answers]
+    children: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes):
+        for parent in node.parents:
+            children.setdefault(parent, []).append(seqs[place])
+    pendings = [len(node.parents) for node in nodes] + [1] * (on_failure is not None)
+    yield (
+        "workflow_add",
+        {
+            "uid": str(uid),
+            "project": project,
+            "name": name,
+            "total": len(nodes),
+            "on_failure": None if on_failure is None else seqs[-1],
+            "seqs": arrays.integers(seqs),
+            "pendings": arrays.integers(pendings),
+            "tolerants": "{" + ",".join("t" if node.tolerant else "f" for node in every) + "}",
+            "labels": arrays.texts([node.label for node in every]),
+            "parents": arrays.texts([_array(seqs[parent] for parent in node.parents) for node in every]),
+            "children": arrays.texts([_array(children.get(place, ())) for place in range(len(every))]),
+        },
+    )
+    for queue, limited in _by_queue(every, seqs).items():
+        if limited:
+            places, keys, values = zip(*limited, strict=True)
+            yield from limit_steps(queue, places, keys, values, project)
+    return answers
+
+
+def _array(seqs: Sequence[int] | Iterator[int]) -> str | None:
+    text = ",".join(map(str, seqs))
+    return f"{{{text}}}" if text else None
+
+
+def _by_queue(nodes: Sequence[Node], seqs: Sequence[int]) -> dict[str, list[tuple[int, str, LimitValues]]]:
+    found: dict[str, list[tuple[int, str, LimitValues]]] = {}
+    for node, seq in zip(nodes, seqs, strict=True):
+        if node.limit is not None:
+            found.setdefault(node.queue, []).append((seq, *node.limit))
+    return found
+
+
+def check_nodes(nodes: Sequence[Node]) -> None:
+    """Refuse what is no graph, or too large a one.
+
+    Raises:
+        InvalidOption: a node is not allowed.
+    """
+    if not 1 <= len(check_list(nodes, "the nodes of a workflow")) <= MAX_NODES:
+        raise InvalidOption(f"a workflow has 1 to {MAX_NODES} jobs; there are {len(nodes)}.")
+    edges = 0
+    for place, node in enumerate(nodes):
+        check_text(node.label, "a label", MAX_LABEL_BYTES, 0)
+        if node.job.run_at is not None or node.job.delay_ms:
+            raise InvalidOption("a job of a workflow has no time of its own: it starts after its parents.")
+        if node.job.key is not None:
+            raise InvalidOption("a job of a workflow has no key of its own.")
+        if any(not 0 <= parent < place for parent in node.parents) or len({*node.parents}) < len(node.parents):
+            raise InvalidOption(f"the parents of a node stand before it, each once; those of node {place} do not.")
+        if node.limit is not None:
+            check_key(node.limit[0])
+        edges += len(node.parents)
+    if edges > MAX_EDGES:
+        raise InvalidOption(f"the jobs of a workflow have at most {MAX_EDGES} parents together; there are {edges}.")
+
+
+def _enqueue(every: Sequence[Node], count: int, project: str) -> Steps[list[Enqueued]]:
+    """Enqueue the jobs, those of a queue together; return the answers in the order of the nodes."""
+    places: dict[str, list[int]] = {}
+    for place, node in enumerate(every):
+        places.setdefault(node.queue, []).append(place)
+    size = conf.settings.MAX_ENQUEUE
+    answers: dict[int, Enqueued] = {}
+    for queue, mine in places.items():
+        found = yield from find(project, queue)
+        keep = None if found is not None and found.config["result_ttl_ms"] >= KEEP_MS else KEEP_MS
+        made: list[NewJob] = []
+        for place in mine:
+            node = every[place]
+            held = bool(node.parents) or node.limit is not None or place >= count
+            ttl = node.job.result_ttl_ms or keep
+            made.append(node.job._replace(flow=True, result_ttl_ms=ttl, run_at=HELD if held else None))
+        added: list[Enqueued] = []
+        for start in range(0, len(made), size):
+            added += yield from enqueue(queue, made[start : start + size], project=project).steps()
+        answers.update(zip(mine, added, strict=True))
+    return [answers[place] for place in range(len(every))]
+
+
+@operation
+def get_workflow(uid: UUID, *, project: str = "") -> Steps[WorkflowStatus | None]:
+    """Return what is known of a workflow: one row, whatever its size."""
+    check_place(project)
+    rows = yield "workflow_get", {"uid": str(uid), "project": project}
+    return WorkflowStatus._make(rows[0]) if rows else None
+
+
+@operation
+def workflow_nodes(workflow: int, *, after: int = 0, size: int = 100) -> Steps[list[NodeRow]]:
+    """Return a page of the nodes of a workflow.
+
+    Args:
+        workflow: ``id`` of its status.
+        after: number of the last node of the page before.
+        size: at most 1,000.
+    """
+    params = {"workflow": workflow, "after": after, "size": check_count(size, "size", MAX_PAGE, 1)}
+    return [NodeRow._make(row) for row in (yield "workflow_nodes", params)]
+
+
+@operation
+def inputs(seq: int) -> Steps[list[Input]]:
+    """Return how the parents of a job ended, in their order."""
+    return [Input._make(row) for row in (yield "member_inputs", {"seq": seq})]
+
+
+@operation
+def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
+    """Cancel a workflow: what has not started is taken out, what runs loses its lease.
+
+    Returns:
+        How many jobs were taken out; ``None`` if it has ended, or there is none.
+    """
+    yield BEGIN, {}
+    rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
+    if not rows:
+        return None
+    gone = 0
+    for queue_id, seqs in rows:
+        places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
+        gone += len((yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")))
+    return gone

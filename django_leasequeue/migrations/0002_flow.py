@@ -1,0 +1,247 @@
+"""Limits and workflows: new tables, and a trigger on claims that costs plain ones no function call."""
+
+import django.contrib.postgres.fields
+import django.db.models.deletion
+import pgtrigger.compiler
+import pgtrigger.migrations
+from django.db import migrations, models
+
+# django-pgtrigger removes its triggers with their tables, but leaves their functions.
+DROP_TRIGGER_FUNCTIONS = "DROP FUNCTION IF EXISTS pgtrigger_flow_97f85()"
+
+# Rows that change where they stand: room on the page for the next version, and vacuum by count.
+STORAGE = """
+ALTER TABLE leasequeue_member SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+ALTER TABLE leasequeue_limitkey SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+ALTER TABLE leasequeue_flowturn SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+ALTER TABLE leasequeue_workflow SET (fillfactor = 50);
+"""
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("leasequeue", "0001_initial"),
+    ]
+
+    operations = [
+        # First forward is last backward.
+        migrations.RunSQL(migrations.RunSQL.noop, DROP_TRIGGER_FUNCTIONS),
+        migrations.CreateModel(
+            name="FlowTurn",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField()),
+                (
+                    "kind",
+                    models.SmallIntegerField(
+                        choices=[
+                            (1, "bring new jobs under their limits"),
+                            (2, "look where jobs stand that have moved"),
+                            (3, "admit jobs of a key"),
+                        ]
+                    ),
+                ),
+                ("key", models.BigIntegerField(null=True)),
+                (
+                    "seqs",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), null=True, size=None
+                    ),
+                ),
+                ("detail", models.JSONField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Limit",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                ("name", models.CharField(max_length=255)),
+                ("concurrency", models.IntegerField(blank=True, null=True)),
+                ("rate", models.IntegerField(blank=True, null=True)),
+                ("per_ms", models.BigIntegerField(blank=True, null=True)),
+                ("burst", models.IntegerField(default=0)),
+                ("fair", models.BooleanField(default=False)),
+                ("pinned", models.BooleanField(default=False)),
+                ("updated_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
+            name="LimitKey",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.TextField(db_collation="C")),
+                ("paid_until", models.DateTimeField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Member",
+            fields=[
+                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("rank", models.SmallIntegerField(default=0)),
+                ("key", models.BigIntegerField(null=True)),
+                ("taken", models.BooleanField(default=False)),
+                ("waits", models.BooleanField(default=False)),
+                ("workflow", models.BigIntegerField(null=True)),
+                (
+                    "state",
+                    models.SmallIntegerField(
+                        choices=[(0, "open"), (1, "completed"), (2, "failed"), (3, "cancelled")], default=0
+                    ),
+                ),
+                ("pending", models.IntegerField(default=0)),
+                ("tolerant", models.BooleanField(default=False)),
+                ("place", models.IntegerField(default=0)),
+                ("label", models.TextField(default="")),
+                (
+                    "parents",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), null=True, size=None
+                    ),
+                ),
+                (
+                    "children",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), null=True, size=None
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Workflow",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("uid", models.UUIDField(unique=True)),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                ("name", models.CharField(blank=True, default="", max_length=255)),
+                (
+                    "state",
+                    models.SmallIntegerField(
+                        choices=[(0, "running"), (1, "completed"), (2, "failed"), (3, "cancelled")], default=0
+                    ),
+                ),
+                ("total", models.IntegerField()),
+                ("completed", models.IntegerField(default=0)),
+                ("failed", models.IntegerField(default=0)),
+                ("cancelled", models.IntegerField(default=0)),
+                ("on_failure", models.BigIntegerField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+            ],
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name="claim",
+            trigger=pgtrigger.compiler.Trigger(
+                name="flow",
+                sql=pgtrigger.compiler.UpsertTriggerSql(
+                    condition="WHEN (OLD.flags & 128 <> 0)",
+                    func="\n    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)\n    SELECT OLD.queue_id, 'epoch', 2, array_agg(u.seq) FROM unnest(OLD.seqs) AS u(seq)\n    WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs) HAVING count(*) > 0;\n    IF FOUND AND NOT pg_try_advisory_lock(1280657731, OLD.queue_id::int) THEN\n        PERFORM pg_notify('leasequeue', 'q' || OLD.queue_id);\n    ELSIF FOUND THEN\n        PERFORM pg_advisory_unlock(1280657731, OLD.queue_id::int);\n    END IF;\n    RETURN NULL;\n",
+                    hash="897419ba862f1b1f43ee6a35838096ae9a661a56",
+                    ignore_func_name="_pgtrigger_should_ignore",
+                    operation='UPDATE OF "seqs" OR DELETE',
+                    pgid="pgtrigger_flow_97f85",
+                    table="leasequeue_claim",
+                    when="AFTER",
+                ),
+            ),
+        ),
+        migrations.AddField(
+            model_name="flowturn",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="limit",
+            constraint=models.UniqueConstraint(fields=("project", "name"), name="leasequeue_limit_name"),
+        ),
+        migrations.AddConstraint(
+            model_name="limit",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("concurrency__isnull", True), ("concurrency__range", (1, 10000)), _connector="OR"),
+                    models.Q(
+                        models.Q(("per_ms__isnull", True), ("rate__isnull", True)),
+                        models.Q(("per_ms__range", (100, 86400000)), ("rate__range", (1, 1000000))),
+                        _connector="OR",
+                    ),
+                    ("burst__range", (0, 1000000)),
+                ),
+                name="leasequeue_limit_values",
+            ),
+        ),
+        migrations.AddField(
+            model_name="limitkey",
+            name="limit",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.limit",
+            ),
+        ),
+        migrations.AddField(
+            model_name="member",
+            name="queue",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="+",
+                to="leasequeue.queue",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="workflow",
+            index=models.Index(
+                condition=models.Q(("expires_at__isnull", False)),
+                fields=["expires_at"],
+                name="leasequeue_workflow_expires",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="flowturn",
+            index=models.Index(fields=["queue", "at"], name="leasequeue_flowturn_due"),
+        ),
+        migrations.AddConstraint(
+            model_name="limitkey",
+            constraint=models.UniqueConstraint(fields=("limit", "key"), name="leasequeue_limitkey_key"),
+        ),
+        migrations.AddIndex(
+            model_name="member",
+            index=models.Index(
+                condition=models.Q(("waits", True)), fields=["key", "rank", "seq"], name="leasequeue_member_waits"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="member",
+            index=models.Index(condition=models.Q(("taken", True)), fields=["key"], name="leasequeue_member_taken"),
+        ),
+        migrations.AddIndex(
+            model_name="member",
+            index=models.Index(
+                condition=models.Q(("workflow__isnull", False)),
+                fields=["workflow", "seq"],
+                name="leasequeue_member_workflow",
+            ),
+        ),
+        migrations.AddField(model_name="queue", name="concurrency", field=models.IntegerField(default=0, db_default=0)),
+        migrations.AddConstraint(
+            model_name="queue",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("concurrency__range", (0, 10000)),
+                    models.Q(("concurrency", 0), ("claim_jitter_ms", 0), _connector="OR"),
+                ),
+                name="leasequeue_queue_concurrency",
+            ),
+        ),
+        migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
+    ]

@@ -1,0 +1,37 @@
+"""Workflow: jobs that start after one another."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from ..enums import WorkflowState
+
+
+class Workflow(models.Model):
+    """A graph of jobs. Its row is the lock under which its members change; only workers and the reaper take it."""
+
+    uid = models.UUIDField(unique=True)
+    project = models.CharField(max_length=256, default="", blank=True)
+    name = models.CharField(max_length=255, default="", blank=True)
+    state = models.SmallIntegerField(choices=WorkflowState.choices, default=WorkflowState.RUNNING)
+    total = models.IntegerField()
+    completed = models.IntegerField(default=0)
+    failed = models.IntegerField(default=0)
+    cancelled = models.IntegerField(default=0)
+    #: The job that starts when one has failed.
+    on_failure = models.BigIntegerField(null=True)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            # Retention: the ended ones, oldest first.
+            models.Index(
+                fields=["expires_at"], name="leasequeue_workflow_expires", condition=Q(expires_at__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or str(self.uid)

@@ -1,0 +1,19 @@
+-- Purpose: parents have ended: their children wait for so many fewer. The caller holds the workflow (flow_lock.sql).
+-- Parameters: seqs (of the parents), tolerant (only the children that start however their parents ended), back (the parents run
+--   again: the children wait for them once more).
+-- Index: leasequeue_member_pkey.
+-- Pages: 20 + 16 a row
+-- Returns: the children that wait for no parent: seq, key (null: they may start), queue id.
+WITH c AS MATERIALIZED (
+    SELECT u.child, count(*) AS n FROM unnest(%(seqs)s::bigint[]) AS p(seq)
+    CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m WHERE m.seq = p.seq OFFSET 0) m
+    CROSS JOIN LATERAL unnest(m.children) AS u(child) GROUP BY u.child
+), done AS (
+    UPDATE leasequeue_member m
+    SET pending = m.pending - CASE WHEN %(back)s::bool THEN -1 ELSE 1 END * (SELECT c.n FROM c WHERE c.child = m.seq),
+        waits = NOT %(back)s::bool AND (m.waits OR m.key IS NOT NULL AND m.state = 0
+            AND m.pending = (SELECT c.n FROM c WHERE c.child = m.seq))
+    WHERE m.seq = ANY (ARRAY(SELECT child FROM c)) AND (m.tolerant OR NOT %(tolerant)s::bool)
+    RETURNING m.seq, m.queue_id, m.key, m.pending, m.state
+)
+SELECT d.seq, d.key, d.queue_id FROM done d WHERE d.pending = 0 AND d.state = 0

@@ -1,0 +1,20 @@
+-- Purpose: jobs that wait for nothing any more become ready. The caller holds their workflows (flow_lock.sql).
+-- Parameters: seqs, now.
+-- Index: leasequeue_delayed_pkey, leasequeue_job_pkey.
+-- Pages: 40 + 20 a row
+-- Returns: the jobs' numbers; waking.
+WITH gone AS (
+    DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (%(seqs)s::bigint[]) AND d.available_at >= '9000-01-01 00:00+00' RETURNING d.*
+), ready AS (
+    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
+        tag)
+    SELECT g.queue_id, g.rank, 1, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq), g.seq, g.deliveries,
+        g.flags, COALESCE(%(now)s::timestamptz, clock_timestamp()), g.max_deliveries, g.expires_at, g.tag
+    FROM gone g
+), wake AS MATERIALIZED (
+    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
+        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
+        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    FROM (SELECT DISTINCT queue_id FROM gone) w
+)
+SELECT g.seq, (SELECT count(sent) FROM wake) FROM gone g

@@ -1,0 +1,17 @@
+-- Purpose: note that jobs of a queue have to be brought under their limits or looked at, and wake a claimer. It only adds a row: a
+--   producer's open transaction keeps nobody waiting.
+-- Parameters: project, queue, kind, seqs, detail (JSON text, or null).
+-- Index: leasequeue_queue_name; inserts.
+-- Pages: 30
+-- Host: inserts, and looks at the queue: no plan reads more.
+-- Returns: waking.
+WITH q AS MATERIALIZED (
+    SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+), made AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs, detail)
+    SELECT q.id, 'epoch', %(kind)s::smallint, %(seqs)s::bigint[], %(detail)s::text::jsonb FROM q
+)
+SELECT CASE WHEN pg_try_advisory_lock(1280657731, q.id::int)
+    THEN pg_advisory_unlock(1280657731, q.id::int)::text
+    ELSE pg_notify('leasequeue', 'q' || q.id)::text END
+FROM q

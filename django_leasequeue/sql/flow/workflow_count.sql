@@ -1,0 +1,25 @@
+-- Purpose: note how many nodes of workflows have ended, and whether that was the end. The caller holds them (flow_lock.sql).
+-- Parameters: arrays of equal length: workflows (ids, each once), completed, failed, cancelled (how many more, or fewer); keep (ms
+--   that an ended workflow is kept), now.
+-- Index: leasequeue_workflow_pkey, leasequeue_member_pkey.
+-- Pages: 20 + 12 a row
+-- Returns: id, state, the job that starts when one has failed, its queue, whether it does now.
+WITH i AS MATERIALIZED (
+    SELECT * FROM ROWS FROM (unnest(%(workflows)s::bigint[]), unnest(%(completed)s::int[]), unnest(%(failed)s::int[]),
+        unnest(%(cancelled)s::int[])) AS i(id, completed, failed, cancelled)
+), n AS MATERIALIZED (
+    SELECT w.id, w.completed + i.completed AS completed, w.failed + i.failed AS failed, w.cancelled + i.cancelled AS cancelled,
+        w.total, w.state, w.failed AS failed_before, w.on_failure, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    FROM i CROSS JOIN LATERAL (SELECT * FROM leasequeue_workflow w WHERE w.id = i.id OFFSET 0) w
+), done AS (
+    UPDATE leasequeue_workflow w SET completed = n.completed, failed = n.failed, cancelled = n.cancelled,
+        state = CASE WHEN w.state = 3 THEN 3 WHEN n.failed > 0 THEN 2 WHEN n.completed + n.cancelled < n.total THEN 0
+            WHEN n.cancelled > 0 THEN 3 ELSE 1 END,
+        ended_at = CASE WHEN n.completed + n.failed + n.cancelled >= n.total THEN COALESCE(w.ended_at, n.now) END,
+        expires_at = CASE WHEN n.completed + n.failed + n.cancelled >= n.total THEN n.now + %(keep)s::bigint * interval '1 ms' END
+    FROM n WHERE w.id = n.id AND w.id = ANY (%(workflows)s::bigint[])
+    RETURNING w.id, w.state
+)
+SELECT d.id, d.state::int, n.on_failure, (SELECT m.queue_id FROM leasequeue_member m WHERE m.seq = n.on_failure OFFSET 0),
+    n.failed > 0 AND n.failed_before = 0
+FROM done d JOIN n ON n.id = d.id

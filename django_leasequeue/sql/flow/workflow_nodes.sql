@@ -1,0 +1,19 @@
+-- Purpose: the nodes of a workflow, in the order of their numbers, with where they stand and how they ended.
+-- Parameters: workflow (id), after (number of the last one of the page before; 0: the first), size.
+-- Index: leasequeue_member_workflow, leasequeue_job_pkey, leasequeue_queue_pkey, leasequeue_jobresult_pkey,
+--   leasequeue_deadletter_pkey, leasequeue_delayed_pkey, leasequeue_ready_pkey.
+-- Pages: 20 + 40 a row
+-- Returns: seq, place, label, task, queue, key, state of the member, parents, whether it has ended, is held, is delayed, is ready (else it
+--   runs), error type and error, result as JSON text.
+SELECT m.seq, m.place, m.label, j.name, q.name, j.key, m.state::int, m.parents, r.state IS NOT NULL, COALESCE(w.held, false),
+    w.held IS NOT NULL, EXISTS (SELECT FROM leasequeue_ready_at(m.queue_id, m.rank, COALESCE(j.position, m.seq)) a WHERE a.seq = m.seq),
+    COALESCE(r.error_type, d.error_type), COALESCE(r.error, d.error), r.result::text
+FROM (SELECT * FROM leasequeue_member m WHERE m.workflow = %(workflow)s::bigint AND m.seq > %(after)s::bigint
+    ORDER BY m.seq LIMIT %(size)s::int) m
+LEFT JOIN LATERAL (SELECT j.name, j.key, j.position FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0) j ON true
+LEFT JOIN LATERAL (SELECT q.name FROM leasequeue_queue q WHERE q.id = m.queue_id OFFSET 0) q ON true
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0) r ON true
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = m.seq AND d.in_place OFFSET 0) d ON true
+LEFT JOIN LATERAL (SELECT w.available_at >= '9000-01-01 00:00+00' AS held FROM leasequeue_delayed w
+    WHERE w.seq = m.seq OFFSET 0) w ON true
+ORDER BY m.seq

@@ -1,0 +1,201 @@
+"""Chains, groups and chords: the usual forms of workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar, overload
+
+from ..exceptions import InvalidOption
+from ..twins import arun, run
+from .api import T
+from .signature import Ends, Graph, Signature, Step, T_co, check_step
+from .starting import Plan, start
+from .workflow_result import WorkflowResult
+
+R = TypeVar("R")
+
+
+class Canvas(Step[T_co]):
+    """A part of a workflow that can also be enqueued by itself."""
+
+    __slots__ = ("_name", "_on_failure")
+
+    def __init__(self, on_failure: Signature[Any] | None, name: str) -> None:
+        self._on_failure = on_failure
+        self._name = name
+
+    def enqueue(self) -> WorkflowResult[T_co]:
+        """Enqueue all of it, in the caller's transaction if there is one.
+
+        Raises:
+            InvalidTask: a task cannot run, or not in a workflow; nothing was enqueued.
+            InvalidOption: it is too large, or no workflow; nothing was enqueued.
+            TypeError, ValueError: as ``enqueue`` of a task; nothing was enqueued.
+        """
+        return run(start(self._plan(), waits=True))
+
+    async def aenqueue(self) -> WorkflowResult[T_co]:
+        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
+        return await arun(start(self._plan(), waits=False))
+
+    def place(self, graph: Graph, after: Ends) -> Ends:
+        if self._on_failure is not None or self._name:
+            raise InvalidOption("on_failure and name belong to the whole workflow: give them to its outermost part.")
+        return self._place(graph, after)
+
+    def _plan(self) -> Plan:
+        graph = Graph()
+        self._place(graph, Ends())
+        return Plan(graph, self._on_failure, self._name)
+
+    def _place(self, graph: Graph, after: Ends) -> Ends:
+        raise NotImplementedError
+
+
+class Chain(Canvas[T_co]):
+    """Steps one after the other, made by ``chain``."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: Iterable[Step[Any]], on_failure: Signature[Any] | None = None, name: str = "") -> None:
+        super().__init__(on_failure, name)
+        self._steps = [check_step(step, "chain") for step in steps]
+        if not self._steps:
+            raise InvalidOption("a chain has at least one step.")
+
+    def _place(self, graph: Graph, after: Ends) -> Ends:
+        for step in self._steps:
+            after = step.place(graph, after)
+        return after
+
+
+class Group(Canvas[T_co]):
+    """Steps side by side, made by ``group``."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: Iterable[Step[Any]], on_failure: Signature[Any] | None = None, name: str = "") -> None:
+        super().__init__(on_failure, name)
+        self._members = [check_step(member, "group") for member in members]
+        if not self._members:
+            raise InvalidOption("a group has at least one member.")
+
+    def _place(self, graph: Graph, after: Ends) -> Ends:
+        places: list[int] = []
+        for member in self._members:
+            ends = member.place(graph, after)
+            if ends.many:
+                raise InvalidOption("a group in a group: put the members of both into one list.")
+            places += ends.places
+        return Ends(tuple(places), many=True)
+
+
+class Chord(Canvas[T_co]):
+    """A group and what comes after it, made by ``chord``."""
+
+    __slots__ = ("_allow_failures", "_callback", "_members")
+
+    def __init__(
+        self,
+        members: Step[Any],
+        callback: Step[Any],
+        allow_failures: bool = False,
+        on_failure: Signature[Any] | None = None,
+        name: str = "",
+    ) -> None:
+        super().__init__(on_failure, name)
+        self._members = members
+        self._callback = check_step(callback, "chord")
+        self._allow_failures = allow_failures
+
+    def _place(self, graph: Graph, after: Ends) -> Ends:
+        ends = self._members.place(graph, after)
+        return self._callback.place(graph, ends._replace(tolerant=self._allow_failures))
+
+
+@overload
+def chain(last: Step[T], /, *, on_failure: Signature[Any] | None = ..., name: str = ...) -> Chain[T]: ...
+
+
+@overload
+def chain(a: Step[Any], last: Step[T], /, *, on_failure: Signature[Any] | None = ..., name: str = ...) -> Chain[T]: ...
+
+
+@overload
+def chain(
+    a: Step[Any], b: Step[Any], last: Step[T], /, *, on_failure: Signature[Any] | None = ..., name: str = ...
+) -> Chain[T]: ...
+
+
+@overload
+def chain(
+    a: Step[Any],
+    b: Step[Any],
+    c: Step[Any],
+    last: Step[T],
+    /,
+    *,
+    on_failure: Signature[Any] | None = ...,
+    name: str = ...,
+) -> Chain[T]: ...
+
+
+@overload
+def chain(*steps: Step[Any], on_failure: Signature[Any] | None = ..., name: str = ...) -> Chain[Any]: ...
+
+
+def chain(*steps: Step[Any], on_failure: Signature[Any] | None = None, name: str = "") -> Chain[Any]:
+    """Make a workflow of steps one after the other: ``chain(fetch.s(url), parse.s(), store.s())``.
+
+    Each gets the return value of the one before it as its first argument, unless its signature is immutable (``si``);
+    what comes after a group gets the list of its members' values. If one fails for good the rest is cancelled.
+
+    Args:
+        steps: signatures, groups, chords and chains.
+        on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
+        name: to find it by, at most 255 bytes.
+
+    Raises:
+        InvalidOption: a step is none of them, or there is none.
+    """
+    return Chain(steps, on_failure, name)
+
+
+def group(members: Iterable[Step[T]], *, on_failure: Signature[Any] | None = None, name: str = "") -> Group[T]:
+    """Make a workflow of steps side by side: ``group(resize.s(photo.pk) for photo in photos)``.
+
+    Args:
+        members: at most 10,000 signatures, or chains and chords.
+        on_failure: see ``chain``.
+        name: see ``chain``.
+
+    Raises:
+        InvalidOption: a member is none of them, or there is none.
+    """
+    return Group(members, on_failure, name)
+
+
+def chord(
+    members: Group[Any] | Iterable[Step[Any]],
+    callback: Step[R],
+    *,
+    allow_failures: bool = False,
+    on_failure: Signature[Any] | None = None,
+    name: str = "",
+) -> Chord[R]:
+    """Make a workflow whose callback runs once after all members: ``chord(group(...), tell.s())``.
+
+    The callback gets the list of the members' return values, in their order, unless its signature is immutable.
+
+    Args:
+        members: a group, or what ``group`` takes.
+        callback: the step after them.
+        allow_failures: whether it starts however the members ended, with ``None`` for those that failed or were
+            cancelled; else it starts only if all succeeded.
+        on_failure: see ``chain``.
+        name: see ``chain``.
+
+    Raises:
+        InvalidOption: a step is none, or there is no member.
+    """
+    return Chord(members if isinstance(members, Group) else Group(members), callback, allow_failures, on_failure, name)

@@ -1,0 +1,72 @@
+"""What a job of a workflow takes from those before it: read when it starts, by reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import engine
+from ..engine import Input, codec
+from ..engine.large import reading
+from ..engine.operation import Steps, operation
+from ..engine.queues import routing
+from ..enums import MemberState
+from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
+from .exceptions import FailForGood
+from .signature import Ends
+
+_RESULT = reading.Columns("result_json", None)
+
+
+def database_of(backend: Any, queue: str) -> str:
+    """Return the alias of the database in which a queue's jobs are."""
+    return str(backend.config.database or routing.alias_of(backend.config.project, queue))
+
+
+def marker(after: Ends) -> dict[str, bool]:
+    """Return what a job's payload says of the return values that it takes."""
+    return {"many": after.many, "failed": after.tolerant}
+
+
+@operation
+def read(seq: int) -> Steps[list[Input]]:
+    """Read how the parents of a job ended, with large results from their storage.
+
+    Raises:
+        PayloadAway: that storage is away.
+        LargePayloadLost: a result is gone there.
+    """
+    rows = yield from engine.inputs(seq).steps()
+    try:
+        return (yield from reading.steps(rows, _RESULT))
+    except LargeStorageError as error:
+        raise PayloadAway(str(error), error.cause) from error
+
+
+def first_argument(rows: list[Input], marked: Any) -> Any:
+    """Return the first argument of a job: its parent's return value, or the list of those of all.
+
+    Args:
+        rows: its parents.
+        marked: what its payload says, see ``marker``.
+
+    Raises:
+        FailForGood: a value is not there any more.
+        InvalidOption: the payload is not that of a task in a workflow.
+    """
+    if not isinstance(marked, dict) or marked.keys() != {"many", "failed"}:
+        raise InvalidOption(f'"inputs" of a payload are written by workflows only; they are {marked!r:.200}.')
+    if not rows or not (marked["many"] or len(rows) == 1):
+        raise FailForGood("The jobs before this one are not known: it is not in its workflow any more.")
+    values = [_value(row, allow_failures=marked["failed"]) for row in rows]
+    return values if marked["many"] else values[0]
+
+
+def _value(row: Input, *, allow_failures: bool) -> Any:
+    if row.completed:
+        return None if row.result_json is None else codec.loads(row.result_json)
+    if allow_failures and row.member != MemberState.COMPLETED:
+        return None
+    raise FailForGood(
+        f"The result of job {row.seq}, which this one takes, is not there any more: it has expired (result_ttl_ms), or"
+        " the job was removed."
+    )

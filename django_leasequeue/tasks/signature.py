@@ -1,0 +1,100 @@
+"""Signatures: calls of tasks that are written down, and the graph into which workflows place them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
+from ..exceptions import InvalidOption
+from .api import Task
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ends(NamedTuple):
+    """Where a part of a graph ends: places of calls, and how what comes after them takes their return values.
+
+    ``many``: as a list; else as one value. ``tolerant``: it starts however they ended, with ``None`` for each failure.
+    """
+
+    places: tuple[int, ...] = ()
+    many: bool = False
+    tolerant: bool = False
+
+
+class Placed(NamedTuple):
+    """A call in a graph, and what it comes after."""
+
+    signature: Signature[Any]
+    after: Ends
+
+
+@dataclass(slots=True)
+class Graph:
+    """The calls of a workflow; each stands behind those it comes after, so that there are no cycles."""
+
+    calls: list[Placed] = field(default_factory=list)
+    edges: int = 0
+
+    def add(self, signature: Signature[Any], after: Ends) -> Ends:
+        """Place a call; return where it ends.
+
+        Raises:
+            InvalidOption: there are too many.
+        """
+        self.edges += len(after.places)
+        if len(self.calls) >= MAX_NODES:
+            raise InvalidOption(f"a workflow has at most {MAX_NODES} jobs. Split it.")
+        if self.edges > MAX_EDGES:
+            raise InvalidOption(
+                f"the jobs of a workflow wait for at most {MAX_EDGES} others together. Where many come after many, put"
+                " one job between them."
+            )
+        self.calls.append(Placed(signature, after))
+        return Ends((len(self.calls) - 1,))
+
+
+class Step(ABC, Generic[T_co]):
+    """A part of a workflow: a signature, a chain, a group or a chord. Jobs at its end return ``T_co``."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def place(self, graph: Graph, after: Ends) -> Ends:
+        """Add the calls of this part to a graph; return where it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature(Step[T_co]):
+    """A call of a task, made by ``task.s(...)`` or ``task.si(...)``; options are those of the task, see ``using``.
+
+    Args:
+        task: the task.
+        args: positional arguments, JSON.
+        kwargs: keyword arguments, JSON.
+        immutable: whether it takes nothing from those that it comes after.
+    """
+
+    task: Task[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    immutable: bool = False
+
+    def place(self, graph: Graph, after: Ends) -> Ends:
+        return graph.add(self, after)
+
+
+def check_step(step: Any, where: str) -> Step[Any]:
+    """Return a part of a workflow.
+
+    Raises:
+        InvalidOption: it is none.
+    """
+    if not isinstance(step, Step):
+        raise InvalidOption(
+            f"{where} takes signatures, such as task.s(1), chains, groups and chords; {step!r} is none of them."
+        )
+    return step

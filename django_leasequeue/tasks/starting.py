@@ -1,0 +1,191 @@
+"""The start of a workflow: its calls become jobs, all of them in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+from uuid import UUID, uuid4
+
+from django.db import transaction
+
+from .. import engine
+from ..engine import Enqueued, NewJob, Node
+from ..engine.flow.workflows import MAX_LABEL_BYTES, check_nodes
+from ..engine.limits import check_text
+from ..engine.operation import BEGIN, operation
+from ..engine.operation import Steps as Statements
+from ..engine.queues.definition import Definition
+from ..engine.queues.queues import find, make_declared
+from ..exceptions import InvalidOption
+from ..twins import Steps, either, run
+from . import after_commit, arguments, inputs, jobs, limit
+from .api import InvalidTask, T, Task, TaskResult
+from .backend import LeaseQueueBackend, new_result
+from .ids import new_end
+from .options import BackendOptions
+from .signature import Ends, Graph, Placed, Signature
+from .task import LeaseQueueTask
+from .times import local
+from .workflow_result import WorkflowResult
+
+
+class Plan(NamedTuple):
+    """A workflow that is to be enqueued."""
+
+    graph: Graph
+    on_failure: Signature[Any] | None
+    name: str
+
+
+class _Ready(NamedTuple):
+    """A workflow that can be enqueued: its nodes, the one for a failure, and the results of all."""
+
+    nodes: list[Node]
+    on_failure: Node | None
+    results: list[TaskResult[Any]]
+    database: str
+
+
+class _Unknown:
+    """The first argument of a call that gets it from the job before: there is none yet to make a key of."""
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise InvalidTask(
+            "A limit takes its key from the first argument, which is not known before the job before has ended. Take"
+            " another argument for the key, or give all arguments with si()."
+        )
+
+    __format__ = __str__ = __getitem__ = __getattr__ = __eq__ = __hash__ = __int__ = __iter__ = _refuse
+
+
+def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
+    """Enqueue a workflow; with ``waits`` only once data are committed that must be."""
+    uid = uuid4()
+    backend = _backend(plan)
+    ready = _prepare(plan, backend, uid)
+    result: WorkflowResult[T] = WorkflowResult(str(uid), backend.alias, ready.database)
+    data = after_commit.awaited(ready.database) if waits else None
+    if data is None:
+        yield from _store(plan, ready, uid, backend)
+        return result
+    _check(ready, backend.config)
+    result.enqueued = False
+    transaction.on_commit(partial(_store_now, plan, ready, uid, backend, result), using=data)
+    return result
+
+
+def _store_now(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend, result: WorkflowResult[Any]) -> None:
+    run(_store(plan, ready, uid, backend))
+    result.enqueued = True
+
+
+def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> Steps[None]:
+    operation = _start(ready, uid, plan.name, backend.config)
+    answers = yield either(engine.run, engine.arun, operation, ready.database)
+    nodes = [*ready.nodes, *([] if ready.on_failure is None else [ready.on_failure])]
+    for node, result, answer in zip(nodes, ready.results, answers, strict=True):
+        object.__setattr__(result, "id", engine.make_id(answer.seq, node.job.id_end or ""))
+        object.__setattr__(result, "enqueued_at", local(answer.created_at))
+    yield from backend.announce(ready.results)
+
+
+@operation
+def _start(ready: _Ready, uid: UUID, name: str, options: BackendOptions) -> Statements[list[Enqueued]]:
+    """Enqueue the nodes; a queue that is missing is made as the settings declare it."""
+    yield BEGIN, {}
+    every = [*ready.nodes, *([] if ready.on_failure is None else [ready.on_failure])]
+    for queue in sorted({node.queue for node in every}):
+        if (yield from find(options.project, queue)) is None:
+            check_nodes(ready.nodes)
+            yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
+    return (
+        yield from engine.start_workflow(
+            ready.nodes, uid, project=options.project, name=name, on_failure=ready.on_failure
+        ).steps()
+    )
+
+
+def _check(ready: _Ready, options: BackendOptions) -> None:
+    """Refuse what would be refused for what it is, without asking the database."""
+    check_nodes(ready.nodes)
+    queues: dict[str, list[NewJob]] = {}
+    for node in ready.nodes:
+        queues.setdefault(node.queue, []).append(node.job)
+    jobs.check(queues, options)
+
+
+def _backend(plan: Plan) -> LeaseQueueBackend:
+    """Return the backend of all tasks of a workflow."""
+    check_text(plan.name, "the name of a workflow", MAX_LABEL_BYTES, 0)
+    if plan.on_failure is not None and not isinstance(plan.on_failure, Signature):
+        raise InvalidOption(f"on_failure takes a signature, such as task.s(); it is {plan.on_failure!r}.")
+    if not plan.graph.calls:
+        raise InvalidOption("a workflow has at least one job.")
+    aliases = {placed.signature.task.backend for placed in _every(plan)}
+    if len(aliases) > 1:
+        raise InvalidTask(f"The tasks of a workflow have one backend; these have {', '.join(sorted(aliases))}.")
+    backend = plan.graph.calls[0].signature.task.get_backend()
+    if not isinstance(backend, LeaseQueueBackend):
+        raise InvalidTask(
+            f"The backend {backend.alias!r} is a {type(backend).__name__}, which has no workflows: they need a"
+            " LeaseQueueBackend. Tests run them at once with django_leasequeue.testing."
+        )
+    return backend
+
+
+def _every(plan: Plan) -> list[Placed]:
+    return [*plan.graph.calls, *([] if plan.on_failure is None else [Placed(plan.on_failure, Ends())])]
+
+
+def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
+    databases: dict[int, str] = {}
+    nodes: list[Node] = []
+    results: list[TaskResult[Any]] = []
+    for number, (signature, after) in enumerate(_every(plan)):
+        task = signature.task
+        if id(task) not in databases:
+            databases[id(task)] = _accept(task, backend)
+        args = list(signature.args)
+        if number == len(plan.graph.calls) and not signature.immutable:
+            args.insert(0, str(uid))
+        node, result = _node(task, args, signature, after, backend)
+        nodes.append(node)
+        results.append(result)
+    if len({*databases.values()}) > 1:
+        raise InvalidTask(
+            "The jobs of a workflow are in one database; the queues of these are in"
+            f" {', '.join(sorted({*databases.values()}))}."
+        )
+    on_failure = None if plan.on_failure is None else nodes.pop()
+    return _Ready(nodes, on_failure, results, next(iter(databases.values())))
+
+
+def _accept(task: Task[..., Any], backend: LeaseQueueBackend) -> str:
+    if task.run_after is not None:
+        raise InvalidTask(f"{task.module_path} has a run_after: a job of a workflow starts after those before it.")
+    if isinstance(task, LeaseQueueTask) and task.key is not None:
+        raise InvalidTask(f"{task.module_path} has a key: a job of a workflow is not unique. Take a task without one.")
+    return backend.accept(task)
+
+
+def _node(
+    task: Task[..., Any], args: Sequence[Any], signature: Signature[Any], after: Ends, backend: LeaseQueueBackend
+) -> tuple[Node, TaskResult[Any]]:
+    takes = bool(after.places) and not signature.immutable
+    arguments.check(task, [None, *args] if takes else args, signature.kwargs)
+    result = new_result(task, args, signature.kwargs, backend.alias)
+    job = jobs.new_job(task, new_end(), result.args, result.kwargs, backend.alias)
+    known = result.args
+    if takes:
+        job = job._replace(data={**(job.data or {}), "inputs": inputs.marker(after)})
+        known = [_Unknown(), *known]
+    limited = limit.of_call(task, known, result.kwargs)
+    node = Node(
+        task.queue_name,
+        job,
+        after.places,
+        after.tolerant,
+        limit=None if limited is None else (limited.key, limited.values),
+    )
+    return node, result

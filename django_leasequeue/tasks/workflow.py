@@ -1,0 +1,88 @@
+"""Workflows of any form: graphs of calls of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..exceptions import InvalidOption
+from ..twins import arun, run
+from .signature import Ends, Graph, Signature, Step, check_step
+from .starting import Plan, start
+from .workflow_result import WorkflowResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Added:
+    """A step that was added to a workflow, for ``after`` of those that come after it."""
+
+    workflow: Workflow
+    ends: Ends
+
+
+class Workflow:
+    """A graph of calls of tasks, in which each starts after others.
+
+    ::
+
+        workflow = Workflow(name="report")
+        sales, costs = workflow.add(load.s("sales")), workflow.add(load.s("costs"))
+        workflow.add(compare.s(), after=[sales, costs])
+        result = workflow.enqueue()
+
+    It has at most 10,000 jobs. What a step comes after must be there before it, so there are no cycles.
+
+    Args:
+        name: to find it by, at most 255 bytes.
+        on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
+    """
+
+    def __init__(self, *, name: str = "", on_failure: Signature[Any] | None = None) -> None:
+        self._name = name
+        self._on_failure = on_failure
+        self._graph = Graph()
+
+    def add(self, step: Step[Any], *, after: Added | Sequence[Added] = (), allow_failures: bool = False) -> Added:
+        """Add a step.
+
+        Args:
+            step: a signature, a chain, a group or a chord.
+            after: what it comes after. Of one step it gets the return value as its first argument, of a list of steps
+                or of a group the list of values; nothing if its signature is immutable (``si``).
+            allow_failures: whether it starts however those ended, with ``None`` for those that failed or were
+                cancelled; else it starts only if all succeeded, and is cancelled if not.
+
+        Returns:
+            What ``after`` of other steps takes.
+
+        Raises:
+            InvalidOption: ``after`` is not of this workflow, or the workflow is too large.
+        """
+        parents = [after] if isinstance(after, Added) else list(after)
+        for parent in parents:
+            if not isinstance(parent, Added) or parent.workflow is not self:
+                raise InvalidOption(f"after takes what add() of the same workflow returned; it is {parent!r}.")
+        ends = Ends(
+            tuple(dict.fromkeys(place for parent in parents for place in parent.ends.places)),
+            many=any(parent.ends.many for parent in parents) if isinstance(after, Added) else bool(parents),
+            tolerant=allow_failures,
+        )
+        return Added(self, check_step(step, "Workflow.add").place(self._graph, ends))
+
+    def enqueue(self) -> WorkflowResult[Any]:
+        """Enqueue all of it, in the caller's transaction if there is one.
+
+        Raises:
+            InvalidTask: a task cannot run, or not in a workflow; nothing was enqueued.
+            InvalidOption: there is no job in it; nothing was enqueued.
+            TypeError, ValueError: as ``enqueue`` of a task; nothing was enqueued.
+        """
+        return run(start(self._plan(), waits=True))
+
+    async def aenqueue(self) -> WorkflowResult[Any]:
+        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
+        return await arun(start(self._plan(), waits=False))
+
+    def _plan(self) -> Plan:
+        return Plan(self._graph, self._on_failure, self._name)

@@ -1,0 +1,284 @@
+"""Results of workflows: how far they are, what their jobs returned, and how to wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple
+from uuid import UUID
+
+from .. import engine
+from ..engine import NodeRow, WorkflowStatus, codec
+from ..engine.flow.workflows import MAX_PAGE
+from ..engine.large import reading
+from ..engine.limits import check_timeout
+from ..engine.operation import Steps as Statements
+from ..engine.operation import operation
+from ..engine.outage import away
+from ..enums import MemberState, WorkflowState
+from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
+from ..notify.replies import work_in_place
+from ..twins import Steps, arun, either, run
+from .api import DEFAULT_TASK_BACKEND_ALIAS, T, TaskResultDoesNotExist, task_backends
+
+#: Seconds between two looks at a workflow that is waited for, at first and at most.
+_FIRST_LOOK, _LAST_LOOK = 0.05, 1.0
+
+_RESULT = reading.Columns("result_json", None)
+
+
+class Member(NamedTuple):
+    """A job of a workflow.
+
+    ``id`` is that of its task's result, ``task`` its path. ``state``: ``waiting``, ``ready``, ``delayed`` (until its
+    next attempt), ``running``, ``completed``, ``failed`` or ``cancelled``.
+    """
+
+    id: str | None
+    task: str | None
+    queue: str | None
+    state: str
+    error_type: str | None
+    error: str | None
+
+
+class WorkflowResult(Generic[T]):
+    """A workflow that was enqueued.
+
+    Args:
+        id: of the workflow.
+        backend: alias of its tasks' backend in ``TASKS``.
+        database: alias of the database.
+    """
+
+    def __init__(self, id: str, backend: str, database: str) -> None:
+        self.id = id
+        self.backend = backend
+        self._database = database
+        #: Whether it is enqueued: not before the commit of data in another database.
+        self.enqueued = True
+
+    def __repr__(self) -> str:
+        return f"WorkflowResult(id={self.id!r})"
+
+    @property
+    def status(self) -> WorkflowStatus:
+        """How many of its jobs have ended, and its state (``label``): one cheap read, however many there are.
+
+        Raises:
+            TaskResultDoesNotExist: it is not there: not enqueued yet, rolled back, or forgotten a day after its end.
+        """
+        return run(self._status())
+
+    async def astatus(self) -> WorkflowStatus:
+        """Async twin of ``status``."""
+        return await arun(self._status())
+
+    def members(self) -> list[Member]:
+        """Return its jobs in the order in which they were added, and how they are.
+
+        Raises:
+            TaskResultDoesNotExist: see ``status``.
+        """
+        return run(self._members())
+
+    async def amembers(self) -> list[Member]:
+        """Async twin of ``members``."""
+        return await arun(self._members())
+
+    def results(self) -> list[T]:
+        """Return what the jobs at its end returned, those that no other comes after, in order.
+
+        Of a group these are all members, of a chain the last step, of a chord the callback.
+
+        Raises:
+            InvalidOption: it goes on.
+            JobFailed: one of them failed, or was cancelled because another failed: that one's error.
+            JobCancelled: it was cancelled; or a return value has expired.
+            TaskResultDoesNotExist: see ``status``.
+        """
+        return run(self._results())
+
+    async def aresults(self) -> list[T]:
+        """Async twin of ``results``."""
+        return await arun(self._results())
+
+    def wait(self, timeout: float = 30.0) -> list[T]:
+        """Wait until all its jobs have ended and return ``results()``.
+
+        Not inside ``transaction.atomic()`` of the jobs' database, where no worker sees them; tests with
+        ``django_leasequeue.testing`` run them there themselves.
+
+        Args:
+            timeout: seconds, at most a day.
+
+        Raises:
+            WaitTimeout: they have not ended in time; they go on.
+            JobFailed, JobCancelled: see ``results``; ``JobCancelled`` also if it is not there any more.
+            InvalidOption: ``timeout`` is not allowed, or it waits for a transaction of the caller.
+        """
+        return run(self._waiting(timeout))
+
+    async def await_all(self, timeout: float = 30.0) -> list[T]:  # noqa: ASYNC109  (the same call as the thread's)
+        """Wait as ``wait`` does, in a coroutine, without a thread or a connection that waits."""
+        return await arun(self._waiting(timeout))
+
+    def cancel(self) -> int:
+        """Cancel it: jobs that have not started are taken out, those that run lose their leases.
+
+        In the caller's transaction if there is one.
+
+        Returns:
+            How many jobs were taken out; 0 if it has ended.
+        """
+        return run(self._cancel())
+
+    async def acancel(self) -> int:
+        """Async twin of ``cancel``, not in a transaction of the caller."""
+        return await arun(self._cancel())
+
+    # The bodies of the methods above
+
+    def _ask(self, operation: engine.Operation[Any]) -> Any:
+        return either(engine.run, engine.arun, operation, self._database)
+
+    def _project(self) -> str:
+        return _project_of(self.backend)
+
+    def _status(self) -> Steps[WorkflowStatus]:
+        found: WorkflowStatus | None = yield self._ask(engine.get_workflow(UUID(self.id), project=self._project()))
+        if found is None:
+            raise _missing(self.id)
+        return found
+
+    def _members(self) -> Steps[list[Member]]:
+        status = yield from self._status()
+        rows: list[NodeRow] = yield self._ask(_nodes(status.id))
+        return [Member(row.key, row.task, row.queue, row.state, row.error_type, row.error) for row in rows]
+
+    def _results(self) -> Steps[list[T]]:
+        status = yield from self._status()
+        if not _has_ended(status):
+            raise InvalidOption(f"The workflow {self.id} goes on: {status.open} jobs have not ended. Wait for it.")
+        return (yield from self._ended(status))
+
+    def _ended(self, status: WorkflowStatus) -> Steps[list[T]]:
+        rows: list[NodeRow] = yield self._ask(_nodes(status.id))
+        parents = {seq for row in rows for seq in row.parents or ()}
+        ends = [row for row in rows if row.seq not in parents]
+        broken = [row for row in ends if row.member != MemberState.COMPLETED]
+        if broken:
+            failed = next((row for row in [*broken, *rows] if row.member == MemberState.FAILED), None)
+            if failed is None:
+                raise JobCancelled(self.id, f"Workflow {self.id} was cancelled.")
+            raise JobFailed(failed.key or failed.seq, failed.error_type, failed.error)
+        for row in ends:
+            if not row.ended:
+                raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
+        loaded: list[NodeRow] = yield self._ask(_load(ends))
+        return [None if row.result_json is None else codec.loads(row.result_json) for row in loaded]  # type: ignore[misc]
+
+    def _waiting(self, timeout: float) -> Steps[list[T]]:
+        deadline = time.monotonic() + check_timeout(timeout)
+        if not self.enqueued:
+            raise InvalidOption(
+                "the workflow is not enqueued before the transaction of the caller's data commits. Wait for it after"
+                " that."
+            )
+        work = yield from work_in_place(self._database)
+        if work is not None:
+            yield work
+        pause = _FIRST_LOOK
+        while True:
+            found = yield from self._look()
+            if found is not None:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(self.id, timeout)
+            yield either(time.sleep, _asleep, min(pause, left))
+            pause = min(pause * 1.5, _LAST_LOOK)
+
+    def _look(self) -> Steps[list[T] | None]:
+        """Return the results, ``None`` if it goes on or the database is away."""
+        try:
+            status = yield from self._status()
+            return (yield from self._ended(status)) if _has_ended(status) else None
+        except TaskResultDoesNotExist as error:
+            raise JobCancelled(self.id, f"Workflow {self.id} is gone: it was removed, or has expired.") from error
+        except Exception as error:
+            if not away(error):
+                raise
+            return None
+
+    def _cancel(self) -> Steps[int]:
+        gone: int | None = yield self._ask(engine.cancel_workflow(UUID(self.id), project=self._project()))
+        return gone or 0
+
+
+def get_workflow_result(workflow_id: str, backend: str = DEFAULT_TASK_BACKEND_ALIAS) -> WorkflowResult[Any]:
+    """Return the result of a workflow by its id.
+
+    Args:
+        workflow_id: ``id`` of what enqueueing it returned.
+        backend: alias of its tasks' backend.
+
+    Raises:
+        TaskResultDoesNotExist: there is none: it never was, or ended more than a day ago.
+    """
+    return run(_find(workflow_id, backend))
+
+
+async def aget_workflow_result(workflow_id: str, backend: str = DEFAULT_TASK_BACKEND_ALIAS) -> WorkflowResult[Any]:
+    """Async twin of ``get_workflow_result``."""
+    return await arun(_find(workflow_id, backend))
+
+
+def _find(workflow_id: Any, alias: str) -> Steps[WorkflowResult[Any]]:
+    backend: Any = task_backends[alias]
+    project = _project_of(alias)
+    try:
+        uid = UUID(str(workflow_id))
+    except ValueError as error:
+        raise _missing(str(workflow_id)[:80]) from error
+    for database in backend.databases():
+        if (yield either(engine.run, engine.arun, engine.get_workflow(uid, project=project), database)) is not None:
+            return WorkflowResult(str(uid), alias, database)
+    raise _missing(str(uid))
+
+
+def _project_of(alias: str) -> str:
+    backend: Any = task_backends[alias]
+    if not hasattr(backend, "config"):
+        raise InvalidOption(f"The backend {alias!r} is a {type(backend).__name__}, which has no workflows.")
+    return str(backend.config.project)
+
+
+def _missing(workflow_id: str) -> TaskResultDoesNotExist:
+    return TaskResultDoesNotExist(
+        f"There is no workflow {workflow_id!r}: it was not enqueued in this project, or ended more than a day ago."
+    )
+
+
+async def _asleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+def _has_ended(status: WorkflowStatus) -> bool:
+    return status.ended_at is not None or status.state == WorkflowState.CANCELLED
+
+
+@operation
+def _nodes(workflow: int) -> Statements[list[NodeRow]]:
+    rows: list[NodeRow] = []
+    while True:
+        page = yield from engine.workflow_nodes(workflow, after=rows[-1].seq if rows else 0, size=MAX_PAGE).steps()
+        rows += page
+        if len(page) < MAX_PAGE:
+            return sorted(rows, key=lambda row: row.place)
+
+
+@operation
+def _load(rows: Sequence[NodeRow]) -> Statements[list[NodeRow]]:
+    return (yield from reading.steps(rows, _RESULT))

@@ -1,0 +1,120 @@
+"""A limit of a queue: so many of its jobs are leased at once, whoever claims."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Release
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import FlowTurn
+from tests.engine.helpers import NODE, claim, make, put
+from tests.support.threads import ThreadResult
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.mark.django_db
+class TestSlots:
+    def test_m1_no_more_than_the_limit_are_leased(self, clock: engine_clock.Clock) -> None:
+        make(concurrency=3)
+        put(10)
+        first = claim(2)
+        second = claim(10)
+        assert (len(first), len(second)) == (2, 1)
+        assert claim(10) == []
+        engine.run(engine.finish([Ending(job.seq, job.claim) for job in first], NODE))
+        assert len(claim(10)) == 2
+
+    def test_m4_a_slot_comes_back_with_the_lease(self, clock: engine_clock.Clock) -> None:
+        make(concurrency=2)
+        put(4)
+        job, _ = claim(10)
+        engine.run(engine.release([Release(job.seq, job.claim, delay_ms=60_000)], NODE))
+        assert len(claim(10)) == 1
+        clock.advance(seconds=31)
+        assert len(claim(10)) == 2
+
+    def test_m5_a_limit_that_changes_counts_at_once(self, clock: engine_clock.Clock) -> None:
+        make(concurrency=2)
+        put(20)
+        assert len(claim(10)) == 2
+        engine.run(engine.configure("work", concurrency=5))
+        assert len(claim(10)) == 3
+        engine.run(engine.configure("work", concurrency=1))
+        assert claim(10) == []
+        engine.run(engine.configure("work", concurrency=0))
+        assert len(claim(10)) == 10
+
+    def test_jobs_that_came_back_to_an_old_place_and_tags_count_too(self, clock: engine_clock.Clock) -> None:
+        make(concurrency=1)
+        put(2, tag="a")
+        (job,) = claim(10)
+        engine.run(engine.release([Release(job.seq, job.claim)], NODE))
+        (job,) = claim(10)
+        assert claim(10, tag="a") == []
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        assert len(claim(10, tag="a")) == 1
+
+    def test_other_queues_give_what_they_have(self, clock: engine_clock.Clock) -> None:
+        make(concurrency=1)
+        make("other")
+        put(3)
+        put(3, queue="other")
+        assert [job.queue for job in claim(10, queue=["work", "other"])] == ["work", *["other"] * 3]
+
+    def test_the_end_of_a_lease_wakes_a_claimer(self, clock: engine_clock.Clock) -> None:
+        make(concurrency=1)
+        put(1)
+        (job,) = claim(1)
+        assert not FlowTurn.objects.exists()
+        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        assert FlowTurn.objects.count() == 1
+        assert claim(1) == []
+        assert not FlowTurn.objects.exists()
+
+    def test_not_together_with_shared_claims(self) -> None:
+        with pytest.raises(InvalidOption, match="not both"):
+            make(concurrency=1, claim_jitter_ms=100)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_m1_claimers_at_the_same_moment_do_not_overdraw_it() -> None:
+    make(concurrency=3)
+    put(120)
+    lock, done = threading.Lock(), []
+    running: set[int] = set()
+    most = 0
+
+    def work() -> None:
+        nonlocal most
+        node = threading.current_thread().name
+        while len(done) < 120:
+            jobs = claim(2, node=node)
+            with lock:
+                running.update(job.seq for job in jobs)
+                most = max(most, len(running))
+            for job in jobs:
+                with lock:
+                    running.discard(job.seq)
+                engine.run(engine.finish([Ending(job.seq, job.claim)], node))
+                done.append(job.seq)
+        connection.close()
+
+    threads = [ThreadResult(work) for _ in range(6)]
+    for thread in threads:
+        thread.__enter__()
+    for thread in threads:
+        thread.value(300)
+    assert len(done) == len(set(done)) == 120
+    assert most <= 3

@@ -1,0 +1,168 @@
+"""Unique jobs at the Python door: how long a key holds, and what becomes of the job that has it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import override_settings
+
+from django_leasequeue import BufferedQueue, NewJob, Queue, engine
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import Job, LiveJob, UniqueKey
+
+from .support import jobqueue, states
+
+pytestmark = pytest.mark.django_db
+
+
+def test_u1_the_existing_job_is_named() -> None:
+    queue = Queue("mail")
+    first = queue.enqueue({"to": "a"}, key="k", unique_until="end")
+    again = queue.enqueue({"to": "b"}, key="k", unique_until="end")
+    assert (first.status, again.status, again.seq, again.state) == ("queued", "duplicate", first.seq, "queued")
+    (job,) = queue.claim()
+    assert job.payload == {"to": "a"}
+    queue.ack(job)
+    assert queue.enqueue({"to": "c"}, key="k", unique_until="end").status == "queued"
+
+
+def test_u2_the_jobs_word_wins_over_the_queues_option(clock: Any) -> None:
+    queue = jobqueue()  # its keys are taken until the end is forgotten
+    first = queue.enqueue(1, key="k", unique_until="end")
+    (job,) = queue.claim()
+    queue.ack(job, "done")
+    second = queue.enqueue(2, key="k", unique_until="end")
+    assert (second.status, second.seq != first.seq) == ("queued", True)
+    # Also for a call that has no word of its own.
+    (job,) = queue.claim()
+    queue.ack(job, "done")
+    third = queue.enqueue(3, key="k")
+    assert third.status == "queued"
+    # And that one holds its key as the queue says, for others too.
+    (job,) = queue.claim()
+    queue.ack(job, "done")
+    assert queue.enqueue(4, key="k", unique_until="end").result == "done"
+
+
+def test_u2_until_it_starts_and_for_a_time(clock: Any) -> None:
+    queue = Queue("mail")
+    first = queue.enqueue(1, key="a", unique_until="start")
+    queue.claim()
+    second = queue.enqueue(2, key="a", unique_until="start")
+    assert second.status == "queued"
+    status = queue.get_status("a")
+    assert status is not None
+    assert status.row.seq == second.seq
+    for_a_minute = queue.enqueue(3, key="b", unique_for_ms=60_000)
+    for job in queue.claim(5):
+        queue.ack(job, job.payload)
+    clock.advance(seconds=59)
+    assert queue.enqueue(4, key="b", unique_for_ms=60_000) == for_a_minute._replace(
+        status="completed", state="completed", result=3, created_at=None
+    )
+    assert queue.enqueue(4, key="b").status == "completed"
+    clock.advance(seconds=1)
+    assert queue.enqueue(4, key="b", unique_for_ms=60_000).status == "queued"
+    assert first.seq < second.seq
+
+
+def test_u3_replace_and_reschedule(clock: Any) -> None:
+    queue = Queue("mail")
+    first = queue.enqueue(1, key="k", delay_ms=60_000)
+    second = queue.enqueue(2, key="k", on_conflict="replace")
+    assert (second.status, LiveJob.objects.get().seq) == ("queued", second.seq)
+    assert queue.get_status(first.seq) is None
+    moved = queue.enqueue(3, key="k", on_conflict="reschedule", delay_ms=10_000)
+    assert (moved.status, moved.seq) == ("duplicate", second.seq)
+    assert queue.claim() == []
+    assert queue.enqueue(4, key="k", on_conflict="reschedule").seq == second.seq
+    (job,) = queue.claim()
+    assert job.payload == 2
+    assert queue.enqueue(5, key="k", on_conflict="replace").state == "processing"
+
+
+def test_u3_a_job_without_these_options_is_rescheduled_too(clock: Any) -> None:
+    queue = Queue("mail")
+    plain = queue.enqueue(1, key="k")
+    moved = queue.enqueue(2, key="k", on_conflict="reschedule", delay_ms=10_000)
+    assert (moved.seq, LiveJob.objects.get().available_at) == (plain.seq, clock.now.replace(second=10))
+
+
+@override_settings(LEASEQUEUE={"MAX_ENQUEUE": 7})
+def test_u1_many_at_once() -> None:
+    queue = Queue("mail")
+    queue.enqueue("there", key="k3")
+    jobs = [NewJob(number, key=f"k{number % 10}", unique_until="end") for number in range(20)]
+    receipts = queue.enqueue_many([*jobs, "plain"])
+    assert [receipt.status for receipt in receipts] == [
+        *["duplicate" if number == 3 else "queued" for number in range(10)],
+        *["duplicate"] * 10,
+        "queued",
+    ]
+    assert [receipt.seq for receipt in receipts[10:20]] == [receipt.seq for receipt in receipts[:10]]
+
+
+def test_u4_a_bad_key_is_refused_before_anything_is_written() -> None:
+    queue = Queue("mail")
+    queue.create()
+    bad: list[dict[str, Any]] = [
+        {"key": "é" * 257, "unique_until": "end"},
+        {"key": "", "on_conflict": "ignore"},
+        {"unique_for_ms": 5},
+        {"key": "k", "unique_for_ms": 0},
+        {"key": "k", "unique_until": "now"},
+        {"key": "k", "on_conflict": "forget"},
+        {"key": "k", "unique_for_ms": 5, "unique_until": "end"},
+    ]
+    for options in bad:
+        with pytest.raises(InvalidOption):
+            queue.enqueue(1, **options)
+        with pytest.raises(InvalidOption):
+            queue.enqueue_many([NewJob(1, key="good", unique_until="end"), NewJob(1, **options)])
+    assert not Job.objects.exists()
+    assert not UniqueKey.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_u1_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
+    Queue("mail").create()
+    with BufferedQueue("mail") as queue, ThreadPoolExecutor(50) as pool:
+        start = threading.Barrier(50, timeout=60)
+
+        def call(number: int) -> Any:
+            start.wait()
+            return queue.enqueue(number, key="k", unique_until="end")
+
+        receipts = list(pool.map(call, range(50)))
+    assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 49 + ["queued"]
+    assert len({receipt.seq for receipt in receipts}) == 1
+    assert LiveJob.objects.count() == 1
+    connections.close_all()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_u1_async_twins(native: None) -> None:
+    queue = Queue("mail")
+    receipts = await asyncio.gather(*(queue.aenqueue(number, key="k", unique_until="end") for number in range(20)))
+    assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 19 + ["queued"]
+    jobs = [NewJob(1, key="k", on_conflict="replace"), NewJob(2, key="l", unique_until="end")]
+    many = await queue.aenqueue_many(jobs)
+    assert [receipt.status for receipt in many] == ["queued", "queued"]
+    async with BufferedQueue("mail") as buffered:
+        again = await asyncio.gather(*(buffered.aenqueue(n, key="l", unique_until="end") for n in range(10)))
+    assert {receipt.seq for receipt in again} == {many[1].seq}
+
+
+def test_u1_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:
+    queue = Queue("mail", dead_letter="self", max_deliveries=1, exhaust_at="release")
+    first = queue.enqueue(1, key="k", unique_until="end")
+    (job,) = queue.claim()
+    queue.nack(job)
+    assert states(queue, "k") == "failed"
+    engine.run(engine.redrive("mail", [first.seq]))
+    assert queue.enqueue(2, key="k", unique_until="end").seq == first.seq

@@ -1,0 +1,139 @@
+"""Tasks under limits and in workflows, and an oracle that counts what runs: files, no table of ours."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django_leasequeue.tasks import FailForGood, Limit, get_workflow_result, task
+
+#: The environment variable with the folder of the oracle.
+FOLDER = "LEASEQUEUE_TEST_ORACLE"
+
+
+class Run(NamedTuple):
+    """One run as the oracle has it: times of the monotonic clock, which all processes of a machine share."""
+
+    key: str
+    value: int
+    began: float
+    ended: float
+
+
+class Oracle:
+    """Runs, each written as a line of a file by the process that ran it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def runs(self) -> list[Run]:
+        """What ran and has ended, in the order of the beginnings."""
+        found = []
+        for path in self.folder.glob("*.runs"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                key, value, began, ended = line.split()
+                found.append(Run(key, int(value), float(began), float(ended)))
+        return sorted(found, key=lambda run: run.began)
+
+    def most_at_once(self, key: str | None = None) -> int:
+        """The highest number of runs that overlapped."""
+        moments = []
+        for run in self.runs():
+            if key is None or run.key == key:
+                moments += [(run.began, 1), (run.ended, -1)]
+        now = most = 0
+        for _, step in sorted(moments):
+            now += step
+            most = max(most, now)
+        return most
+
+
+@contextmanager
+def watch(folder: Path) -> Iterator[Oracle]:
+    """Have the tasks here write into a folder."""
+    os.environ[FOLDER] = str(folder)
+    try:
+        yield Oracle(folder)
+    finally:
+        del os.environ[FOLDER]
+
+
+def note(key: str, value: int, began: float) -> None:
+    path = Path(os.environ[FOLDER]) / f"{os.getpid()}.runs"
+    # One write of a short line to a file that is only appended to: lines of threads do not mix.
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{key} {value} {began:.6f} {time.monotonic():.6f}\n")
+
+
+@task
+def seen(key: str, value: int = 0, seconds: float = 0.02) -> int:
+    """Run for a time, and have the oracle know of it."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    note(key, value, began)
+    return value
+
+
+@task(limit=Limit("customer:{key}", concurrency=1))
+def for_customer(key: str, value: int = 0, seconds: float = 0.02) -> int:
+    return seen.func(key, value, seconds)
+
+
+@task
+def double(value: int) -> int:
+    return value * 2
+
+
+@task
+async def adouble(value: int) -> int:
+    return value * 2
+
+
+@task
+def total(values: list[int | None]) -> int:
+    note("total", len(values), time.monotonic())
+    return sum(value or 0 for value in values)
+
+
+@task
+def given(*values: Any) -> list[Any]:
+    return list(values)
+
+
+@task(takes_context=True)
+def given_with_context(context: Any, value: Any, more: int) -> list[Any]:
+    return [context.attempt, value, more]
+
+
+@task
+def much(size: int) -> str:
+    return "x" * size
+
+
+@task
+def length(text: str) -> int:
+    return len(text)
+
+
+@task
+def fail_for_good(reason: str = "no") -> int:
+    raise FailForGood(reason)
+
+
+@task
+def fail_once(folder: str) -> int:
+    """Fail the first time."""
+    mark = Path(folder) / "failed"
+    if mark.exists():
+        return 5
+    mark.touch()
+    raise ValueError("the first time")
+
+
+@task
+def sorry(workflow_id: str, word: str = "") -> list[Any]:
+    return [workflow_id, word, get_workflow_result(workflow_id).status.failed]

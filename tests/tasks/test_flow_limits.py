@@ -1,0 +1,339 @@
+"""Limits of tasks: how many run at once and start in a time. What counts them is no table of ours: files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import transaction
+from django.test import TestCase, override_settings
+
+from django_leasequeue import engine
+from django_leasequeue.engine import LimitValues
+from django_leasequeue.engine.clock import Clock
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import Delayed, FlowTurn, Job, LimitKey, Member
+from django_leasequeue.models import Limit as LimitRow
+from django_leasequeue.tasks import FailForGood, Limit, task
+from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
+from django_leasequeue.tasks.handler import TaskHandler
+from django_leasequeue.testing import Harness, LeaseQueueTestMixin
+from tests.support.pages import run_page
+from tests.support.waiting import eventually
+from tests.tasks import flow_samples, samples
+from tests.tasks.helpers import claim, settle_failed
+from tests.worker.support import working
+
+ONE = Limit("customer:{first}", concurrency=1)
+add = samples.add.using(limit=ONE)
+
+
+@pytest.fixture
+def oracle(tmp_path: Path) -> Iterator[flow_samples.Oracle]:
+    with flow_samples.watch(tmp_path) as watched:
+        yield watched
+
+
+def values_of(count: int = 1) -> list[Any]:
+    """Claim what may start, and end it; what it was called with."""
+    jobs = claim(size=count)
+    engine.run(engine.finish([engine.Ending(job.seq, job.claim) for job in jobs], "worker-1"))
+    return [job.data["args"] for job in jobs]
+
+
+@pytest.mark.django_db
+class TestEnqueueing:
+    def test_m2_one_of_a_key_at_a_time_in_the_order_of_enqueueing(self, clock: Clock) -> None:
+        for number in range(3):
+            add.enqueue(7, number)
+        add.enqueue(8, 0)
+        assert values_of(10) == [[7, 0], [8, 0]]
+        assert values_of(10) == [[7, 1]]
+        assert values_of(10) == [[7, 2]]
+        assert values_of(10) == []
+
+    def test_m2_the_key_is_made_of_the_arguments_as_the_function_names_them(self, clock: Clock) -> None:
+        add.enqueue(1)
+        add.enqueue(first=1, second=5)
+        add.using(limit=Limit("{second:02d} {{of}} {first}", concurrency=1, name="both")).enqueue(3)
+        claim(size=10)
+        assert sorted(LimitKey.objects.values_list("key", flat=True)) == ["00 {of} 3", "customer:1"]
+        assert sorted(LimitRow.objects.values_list("name", flat=True)) == ["both", "customer:{first}"]
+
+    def test_m2_a_function_makes_the_key_or_lets_a_call_go(self, clock: Clock) -> None:
+        limit = Limit(
+            "odd {numbers}", concurrency=1, key=lambda first, second=0: f"odd {second}" if first % 2 else None
+        )
+        for number in (1, 2, 3, 4):
+            samples.add.using(limit=limit).enqueue(number)
+        assert [job.data["args"] for job in claim(size=10)] == [[1], [2], [4]]
+        assert LimitRow.objects.get().name == "odd {numbers}"
+
+    def test_m2_calls_of_enqueue_many_and_of_other_tasks_beside_them(self, clock: Clock) -> None:
+        results = add.enqueue_many([(1, 0), (2, 0), (1, 1)])
+        samples.add.enqueue(5)
+        assert all(result.status == TaskResultStatus.READY for result in results)
+        assert values_of(10) == [[1, 0], [2, 0], [5]]
+        assert values_of(10) == [[1, 1]]
+
+    def test_m2_several_statements_are_one_call(self, clock: Clock, settings: Any) -> None:
+        settings.LEASEQUEUE = {"MAX_ENQUEUE": 2}
+        add.enqueue_many((number // 2, number) for number in range(6))
+        assert values_of(10) == [[0, 0], [1, 2], [2, 4]]
+        assert values_of(10) == [[0, 1], [1, 3], [2, 5]]
+
+    def test_m2_nothing_of_it_is_there_when_the_transaction_is_rolled_back(self) -> None:
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            add.enqueue(1)
+            raise ZeroDivisionError
+        for table in (Job, Delayed, FlowTurn, Member):
+            assert not table.objects.exists()
+
+    def test_m2_the_result_tells_of_no_time_that_nobody_gave(self, clock: Clock) -> None:
+        result = add.enqueue(1)
+        again = samples.add.get_result(result.id)
+        assert (again.status, again.task.run_after) == (TaskResultStatus.READY, None)
+        later = clock.now + timedelta(seconds=10)
+        result = add.using(run_after=later).enqueue(1)
+        assert samples.add.get_result(result.id).task.run_after == later
+
+    def test_m2_a_time_of_its_own_comes_before_the_slot(self, clock: Clock) -> None:
+        add.using(run_after=timedelta(seconds=10)).enqueue(1, 1)
+        add.enqueue(1, 2)
+        (job,) = claim(size=10)
+        assert job.data["args"] == [1, 2]
+        clock.advance(seconds=11)
+        assert claim(size=10) == []
+        engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+        assert values_of(10) == [[1, 1]]
+
+    def test_m2_a_unique_task_under_a_limit(self, clock: Clock) -> None:
+        unique = add.using(key="one")
+        first, again = unique.enqueue_many([(1,), (1,)])
+        assert again.id == first.id
+        add.enqueue(1, 5)
+        assert values_of(10) == [[1]]
+        assert values_of(10) == [[1, 5]]
+
+    def test_m3_no_window_has_more_starts_than_the_rate(self, clock: Clock) -> None:
+        limit = Limit("api", rate=100, per=timedelta(seconds=10))
+        samples.add.using(limit=limit).enqueue_many((number,) for number in range(300))
+        started: list[datetime] = []
+        for _ in range(280):
+            started += [clock.now] * len(values_of(200))
+            clock.advance(milliseconds=100)
+        assert len(started) >= 270
+        for first in started:
+            assert sum(first <= at < first + timedelta(seconds=10) for at in started) <= 100
+
+    def test_m3_a_burst_may_start_at_once(self, clock: Clock) -> None:
+        samples.add.using(limit=Limit("api", rate=1, per=10, burst=4)).enqueue_many((number,) for number in range(9))
+        assert len(values_of(20)) == 5
+        clock.advance(seconds=11)
+        assert len(values_of(20)) == 1
+
+    @pytest.mark.parametrize("ending", ["completed", "failed", "failing", "dead", "cancelled", "expired"])
+    def test_m4_the_slot_comes_back_however_the_task_ends(self, clock: Clock, ending: str) -> None:
+        attempts = 1 if ending == "dead" else 2
+        first = samples.fail.using(limit=Limit("k", concurrency=1), max_attempts=attempts, backoff=60).enqueue()
+        second = samples.add.using(limit=Limit("k", concurrency=1)).enqueue(2)
+        (job,) = claim(size=10)
+        if ending == "completed":
+            engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+        elif ending == "failed":
+            assert settle_failed(TaskHandler(), job, FailForGood("no"), "worker-1", "") == "failed"
+        elif ending in ("failing", "dead"):
+            assert settle_failed(TaskHandler(), job, ValueError("no"), "worker-1", "") == ending
+        elif ending == "cancelled":
+            engine.run(engine.release([engine.Release(job.seq, job.claim)], "worker-1"))
+            assert first.cancel()
+        else:
+            clock.advance(seconds=3600)
+            (job,) = claim(size=10)
+            assert job.key == first.id, "its lease is over: it keeps its slot and comes again"
+            engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+        (job,) = claim(size=10)
+        assert job.key == second.id
+
+    def test_m5_a_limit_that_changes_counts_for_those_that_wait(self, clock: Clock) -> None:
+        samples.add.using(limit=Limit("k", concurrency=1)).enqueue_many((number,) for number in range(10))
+        assert len(claim(size=10)) == 1
+        engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
+        assert len(claim(size=10)) == 3
+        engine.run(engine.set_limits([LimitValues("k", concurrency=2)]))
+        assert claim(size=10) == []
+
+
+@pytest.mark.django_db
+def test_m5_a_rate_that_changes_counts_for_those_that_wait(clock: Clock) -> None:
+    samples.add.using(limit=Limit("k", rate=1, per=3600)).enqueue_many((number,) for number in range(30))
+    assert len(values_of(100)) == 1
+    clock.advance(seconds=2)
+    assert values_of(100) == []
+    engine.run(engine.set_limits([LimitValues("k", rate=10, per_ms=1_000)]))
+    started = 0
+    for _ in range(20):
+        started += len(values_of(100))
+        clock.advance(milliseconds=100)
+    assert started >= 10
+
+
+class Async(LeaseQueueTestMixin, TestCase):
+    async def test_m2_the_async_twins(self) -> None:
+        await add.aenqueue(1, 0)
+        await add.aenqueue_many([(1, 1), (2, 0)])
+        assert await sync_to_async(values_of)(10) == [[1, 0], [2, 0]]
+        assert await sync_to_async(values_of)(10) == [[1, 1]]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({}, "limits nothing"),
+            ({"concurrency": 0}, "concurrency must be"),
+            ({"concurrency": True}, "concurrency must be"),
+            ({"rate": 5}, "both rate= and per="),
+            ({"per": 5}, "both rate= and per=|limits nothing"),
+            ({"rate": 5, "per": 0.01}, "per, in milliseconds, must be"),
+            ({"rate": 5, "per": -1}, "per must be a number of seconds"),
+            ({"rate": 5, "per": "a minute"}, "per must be a number of seconds"),
+            ({"rate": 0, "per": 5}, "rate must be"),
+            ({"rate": 1, "per": 5, "burst": -1}, "burst must be"),
+            ({"concurrency": 1, "key": "customer"}, "key must be a function"),
+            ({"concurrency": 1, "name": ""}, "the name of a limit"),
+        ],
+    )
+    def test_m2_what_is_no_limit(self, options: dict[str, Any], says: str) -> None:
+        with pytest.raises(InvalidOption, match=says):
+            Limit("api", **options)
+
+    @pytest.mark.parametrize(
+        ("template", "says"),
+        [("{third}", "names 'third', which is no argument"), ("{first", "is no template"), ("{}", "names ''")],
+    )
+    def test_m2_a_template_that_fits_no_call(self, template: str, says: str) -> None:
+        with pytest.raises(InvalidTask, match=says):
+            samples.add.using(limit=Limit(template, concurrency=1))
+        with pytest.raises(InvalidTask, match=says):
+            task(limit=Limit(template, concurrency=1))(samples.add.func)
+
+    def test_m2_what_is_no_limit_at_all(self) -> None:
+        with pytest.raises(InvalidTask, match="limit must be a Limit"):
+            samples.add.using(limit="customer")  # type: ignore[arg-type]  # just this is refused
+
+    @pytest.mark.parametrize(
+        ("limit", "args", "says"),
+        [
+            (Limit("{first}", concurrency=1), ("",), "the key of a limit must be 1 to 512 bytes"),
+            (Limit("{first}", concurrency=1), ("x" * 513,), "the key of a limit must be 1 to 512 bytes"),
+            (Limit("{first[name]}", concurrency=1), (5,), "cannot be made of these arguments"),
+            (Limit("k", concurrency=1, key=lambda first: first), (5,), "the key of a limit must be text"),
+        ],
+    )
+    @pytest.mark.django_db
+    def test_m2_a_key_that_is_none_is_refused_before_anything_is_written(
+        self, limit: Limit, args: tuple[Any, ...], says: str
+    ) -> None:
+        limited = samples.add.using(limit=limit)
+        for call in (lambda: limited.enqueue(*args), lambda: limited.enqueue_many([("good",), args])):
+            with pytest.raises(InvalidTask, match=says):
+                call()
+        assert not Job.objects.exists()
+        assert not FlowTurn.objects.exists()
+
+    def test_m2_limits_are_compared_shown_and_pickled(self) -> None:
+        assert Limit("api", rate=1, per=10) == Limit("api", rate=1, per=timedelta(seconds=10))
+        assert hash(ONE) != hash(Limit("api", concurrency=1))
+        assert repr(Limit("api", rate=1, per=10, burst=2)) == "Limit('api', rate=1, per_ms=10000, burst=2)"
+        assert pickle.loads(pickle.dumps(ONE)) == ONE
+
+
+@pytest.mark.django_db
+def test_m2_django_s_own_backends_take_no_notice() -> None:
+    backend = "django.tasks.backends.immediate.ImmediateBackend"
+    if TaskResultStatus.__module__.startswith("django_tasks"):
+        backend = backend.replace("django.tasks", "django_tasks")
+    with override_settings(TASKS={"default": {"BACKEND": backend}}):
+        assert add.enqueue(1, 2).return_value == 3
+
+
+class TestWorkers:
+    """Real workers; files say what ran at once."""
+
+    def test_m1_never_more_than_the_limit_over_all_workers(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
+        three = flow_samples.seen.using(limit=Limit("all", concurrency=3))
+        three.enqueue_many(("k", number) for number in range(120))
+        with working(TaskHandler(), queues=["default"], concurrency=4):
+            with working(TaskHandler(), queues=["default"], concurrency=4):
+                eventually(lambda: len(oracle.runs()) == 120, "all have run", 90)
+        assert sorted(run.value for run in oracle.runs()) == list(range(120))
+        assert oracle.most_at_once() == 3
+
+    def test_m2_one_at_a_time_for_each_customer(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
+        calls = [(f"c{number % 10}", number, 0.01) for number in range(100)]
+        flow_samples.for_customer.enqueue_many(calls)
+        flow_samples.seen.enqueue_many(("free", number, 0.01) for number in range(20))
+        with working(TaskHandler(), queues=["default"], concurrency=4):
+            with working(TaskHandler(), queues=["default"], concurrency=4):
+                eventually(lambda: len(oracle.runs()) == 120, "all have run", 90)
+        for customer in {key for key, _, _ in calls}:
+            assert oracle.most_at_once(customer) == 1
+            mine = [run.value for run in oracle.runs() if run.key == customer]
+            assert mine == sorted(mine)
+        assert Counter(run.key for run in oracle.runs())["free"] == 20
+
+    def test_m5_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
+        flow_samples.seen.using(limit=Limit("k", concurrency=1)).enqueue_many(("k", n, 0.2) for n in range(30))
+        with working(TaskHandler(), queues=["default"], concurrency=4):
+            eventually(lambda: len(oracle.runs()) >= 2, "some have run", 90)
+            assert oracle.most_at_once() == 1
+            engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
+            eventually(lambda: oracle.most_at_once() > 1, "several run at once", 90)
+
+    def test_m4_a_killed_worker_s_slots_come_back(
+        self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
+    ) -> None:
+        engine.run(engine.create("default", preset="django", lease_ms=2_000))
+        two = flow_samples.seen.using(limit=Limit("two", concurrency=2))
+        two.enqueue_many(("k", number, 0.3) for number in range(12))
+        worker = subprocess.Popen(
+            [sys.executable, "manage.py", "runworker", "--queues", "default", "--concurrency", "4"],
+            env={**subprocess_env, flow_samples.FOLDER: str(oracle.folder)},
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            eventually(lambda: len(oracle.runs()) >= 3, "some have run", 90)
+        finally:
+            os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
+        with working(TaskHandler(), queues=["default"], concurrency=4):
+            eventually(lambda: {run.value for run in oracle.runs()} == set(range(12)), "all have run", 90)
+            eventually(lambda: not Member.objects.filter(taken=True).exists(), "slots come back")
+        assert oracle.most_at_once() == 2
+
+
+@pytest.mark.django_db
+def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
+    leasequeue.freeze()
+    names = run_page("how-to/limits.md", monkeypatch)
+    assert [ran.result for ran in leasequeue.drain()] == ["7 new address", "7 new card", "8 new address"]
+    assert names["sync_customer"].limit.values == LimitValues("customer:{customer_id}", 1)
+    from shop.partner import cancel_order, send_order  # type: ignore[import-not-found]
+
+    send_order.enqueue(1)
+    cancel_order.enqueue(2)
+    assert len(leasequeue.drain()) == 1
+    leasequeue.advance(seconds=0.21)
+    assert len(leasequeue.drain()) == 1

@@ -1,0 +1,571 @@
+"""Unique tasks: one job to a key, for how long, and what becomes of the one that is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, connections, transaction
+from django.test import TransactionTestCase, override_settings
+
+from django_leasequeue import Queue, engine, signals
+from django_leasequeue.engine.pool import close_pools, connect
+from django_leasequeue.exceptions import JobCancelled
+from django_leasequeue.models import Job, LiveJob, UniqueKey
+from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.unique import UniqueKeys
+from django_leasequeue.tasks import task
+from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from django_leasequeue.tasks.limit import Limit
+from tests.support.documents import blocks
+from tests.support.threads import ThreadResult
+from tests.tasks import samples
+from tests.tasks.helpers import claim, run_one
+
+add, index_document, send_invoice = samples.add, samples.index_document, samples.send_invoice
+invoice = add.using(key="invoice-7")
+ONE_AT_A_TIME = Limit("unique-tests", concurrency=1)
+
+
+class Rollback(Exception):
+    pass
+
+
+@pytest.mark.django_db
+class TestOneJobToAKey:
+    def test_u1_a_second_call_gives_the_result_that_is_there(self) -> None:
+        first = invoice.enqueue(1)
+        again = invoice.enqueue(2)
+        assert (first.created, again.created) == (True, False)
+        assert again.id == first.id
+        assert (again.args, again.status, again.enqueued_at) == ([1], TaskResultStatus.READY, first.enqueued_at)
+        assert LiveJob.objects.count() == 1
+        claim()
+        assert invoice.enqueue(2).status is TaskResultStatus.RUNNING
+        # What is looked up was made by another call.
+        assert add.get_result(first.id).created is None
+
+    def test_u1_a_task_that_has_ended_makes_room_for_a_new_one(self) -> None:
+        first = invoice.enqueue(1)
+        assert run_one() == "completed"
+        second = invoice.enqueue(2)
+        assert second.created
+        assert second.id != first.id
+        first.refresh()
+        assert first.return_value == 1
+
+    def test_u1_the_key_is_made_of_the_arguments(self) -> None:
+        first = index_document.enqueue(3)
+        assert UniqueKey.objects.get().key == "index-3-en"
+        assert send_invoice.enqueue(order=5).created
+        assert send_invoice.enqueue(5).created is False
+        assert send_invoice.enqueue(6).created
+        # A function that returns None gives the call no key.
+        assert [send_invoice.enqueue(5, copy=True).created for _ in range(2)] == [True, True]
+        assert index_document.enqueue(document=3, language="de").id != first.id
+
+    def test_u1_braces_mean_nothing_in_using(self) -> None:
+        add.using(key="{first}-{nothing}").enqueue(1)
+        assert UniqueKey.objects.get().key == "{first}-{nothing}"
+
+    def test_u1_many_calls_at_once(self) -> None:
+        there = send_invoice.enqueue(2)
+        results = send_invoice.enqueue_many([(1,), (2,), (3,), (1,), {"order": 3}, {"order": 9, "copy": True}])
+        assert [result.created for result in results] == [True, False, True, False, False, True]
+        assert results[1].id == there.id
+        assert [results[3].id, results[4].id] == [results[0].id, results[2].id]
+        assert [result.args or result.kwargs["order"] for result in results] == [[1], [2], [3], [1], [3], 9]
+        assert LiveJob.objects.count() == 4
+
+    def test_u1_several_tasks_and_queues_in_one_call(self) -> None:
+        backend: Any = task_backends["default"]
+        other = invoice.using(queue_name="mail")
+        calls: list[Any] = [
+            (invoice, (1,), {}),
+            (other, (2,), {}),
+            (add, (3,), {}),
+            (invoice, (4,), {}),
+            (other, (5,), {}),
+        ]
+        results = backend.enqueue_many(calls)
+        assert [result.created for result in results] == [True, True, True, False, False]
+        assert [results[3].id, results[4].id] == [results[0].id, results[1].id]
+        assert [result.args for result in results] == [[1], [2], [3], [1], [2]]
+
+    @override_settings(LEASEQUEUE={"MAX_ENQUEUE": 50})
+    def test_u1_more_than_one_batch(self) -> None:
+        results = send_invoice.enqueue_many((number % 150,) for number in range(300))
+        assert [result.created for result in results] == [True] * 150 + [False] * 150
+        assert [result.id for result in results[150:]] == [result.id for result in results[:150]]
+        assert LiveJob.objects.count() == 150
+
+    def test_u1_plain_calls_ask_for_nothing_more(self) -> None:
+        add.enqueue(1)
+        sent: list[str] = []
+
+        def note(execute: Any, sql: str, *rest: Any) -> Any:
+            sent.append(sql)
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(note):
+            add.enqueue(1)
+        assert not [sql for sql in sent if "uniquekey" in sql]
+        assert not UniqueKey.objects.exists()
+
+    def test_u1_the_callers_transaction_takes_the_key_with_it(self) -> None:
+        with pytest.raises(Rollback), transaction.atomic():
+            gone = invoice.enqueue(1)
+            raise Rollback
+        kept = invoice.enqueue(2)
+        assert kept.created
+        assert kept.id != gone.id
+        assert UniqueKey.objects.get().seq == LiveJob.objects.get().seq
+
+    def test_u1_a_cancelled_task_frees_its_key(self) -> None:
+        assert invoice.enqueue(1).cancel()
+        assert invoice.enqueue(2).created
+
+    def test_u1_the_key_of_something_else_is_taken_as_well(self) -> None:
+        receipt = Queue("default").enqueue({"no": "task"}, key="invoice-7", unique_until="end")
+        result = invoice.enqueue(1)
+        assert result.created is False
+        assert result.id == "invoice-7"
+        assert Job.objects.get().seq == receipt.seq
+
+
+@pytest.mark.django_db
+class TestHowLong:
+    def test_u2_until_it_starts(self) -> None:
+        waiting = invoice.using(unique_until="start")
+        first = waiting.enqueue(1)
+        assert waiting.enqueue(2).id == first.id
+        claim()
+        second = waiting.enqueue(3)
+        assert second.created
+        assert waiting.enqueue(4).id == second.id
+
+    def test_u2_until_it_has_ended_well_or_not(self) -> None:
+        once = samples.fail.using(key="k", max_attempts=1, unique_until="end")
+        first = once.enqueue()
+        assert run_one() == "dead"
+        second = once.enqueue()
+        assert second.created
+        assert second.id != first.id
+
+    def test_u2_between_two_attempts_it_lives(self, clock: Any) -> None:
+        again = samples.fail.using(key="k", max_attempts=2, backoff=10)
+        first = again.enqueue()
+        assert run_one() == "failing"
+        assert again.enqueue().id == first.id
+        assert again.using(on_conflict="replace").enqueue().id == first.id
+
+    def test_u2_for_a_time_whatever_the_task_does(self, clock: Any) -> None:
+        hourly = invoice.using(unique_for=timedelta(hours=1))
+        first = hourly.enqueue(1)
+        assert run_one() == "completed"
+        clock.advance(seconds=3_599)
+        again = hourly.enqueue(2)
+        assert (again.id, again.created, again.return_value) == (first.id, False, 1)
+        clock.advance(seconds=1)
+        second = hourly.enqueue(3)
+        assert second.created
+        # After its time the key is free even if the task still waits.
+        clock.advance(seconds=3_600)
+        assert hourly.enqueue(4).created
+        assert LiveJob.objects.count() == 2
+
+    def test_u2_the_result_is_there_as_long_as_the_key_holds(self, clock: Any) -> None:
+        engine.run(engine.create("default", preset="django", result_ttl_ms=0))
+        hourly = invoice.using(unique_for=3_600)
+        first = hourly.enqueue(1)
+        run_one()
+        clock.advance(seconds=3_599)
+        assert hourly.enqueue(2).id == first.id
+
+    def test_u2_the_first_call_says_how_long(self, clock: Any) -> None:
+        first = invoice.using(unique_for=60).enqueue(1)
+        run_one()
+        assert invoice.enqueue(2).id == first.id
+
+    def test_u2_using_has_the_last_word(self) -> None:
+        assert index_document.using(unique_for=5).unique_until is None
+        assert index_document.using(unique_for=5).using(unique_until="end").unique_for is None
+        assert index_document.using(unique_for=timedelta(minutes=1)).unique_for == 60.0
+
+    def test_u2_keys_of_jobs_that_are_gone_are_removed(self) -> None:
+        invoice.enqueue(1).cancel()
+        kept = send_invoice.enqueue(5)
+        turn = Turn(connection.connection, "default")
+        UniqueKeys()(turn)
+        assert UniqueKey.objects.get().key == "invoice-5"
+        assert send_invoice.enqueue(5).id == kept.id
+
+
+@pytest.mark.django_db
+class TestConflicts:
+    def test_u3_replace_gives_a_waiting_task_the_new_arguments(self) -> None:
+        first = index_document.enqueue(1, text="old")
+        second = index_document.enqueue(1, text="new")
+        assert second.created
+        with pytest.raises(TaskResultDoesNotExist):
+            first.refresh()
+        assert run_one() == "completed"
+        assert run_one() is None
+        assert samples.calls == ["new"]
+        second.refresh()
+        assert second.return_value == "new"
+
+    def test_u3_a_task_that_has_started_is_not_replaced(self) -> None:
+        once = invoice.using(on_conflict="replace")
+        first = once.enqueue(1)
+        claim()
+        again = once.enqueue(2)
+        assert (again.id, again.created, again.args) == (first.id, False, [1])
+
+    def test_u3_the_last_of_a_hundred_quick_calls_runs_once(self, clock: Any) -> None:
+        for number in range(100):
+            index_document.using(run_after=clock.now + timedelta(seconds=5)).enqueue(1, text=str(number))
+        assert run_one() is None
+        clock.advance(seconds=6)
+        promote()
+        assert run_one() == "completed"
+        assert run_one() is None
+        assert samples.calls == ["99"]
+
+    def test_u3_reschedule_moves_the_task_and_runs_it_once(self, clock: Any) -> None:
+        later = invoice.using(on_conflict="reschedule")
+        results = []
+        for number in range(100):
+            results.append(later.using(run_after=clock.now + timedelta(seconds=5)).enqueue(number))
+            clock.advance(seconds=1)
+            promote()
+        assert {result.id for result in results} == {results[0].id}
+        assert [result.created for result in results] == [True] + [False] * 99
+        assert run_one() is None
+        clock.advance(seconds=3)
+        promote()
+        assert run_one() is None
+        clock.advance(seconds=1)
+        promote()
+        assert run_one() == "completed"
+        assert run_one() is None
+        # Its arguments are those of the call that made it.
+        assert samples.calls == [(0, 0)]
+
+    def test_u3_reschedule_without_a_time_is_now_and_ready_ones_can_be_put_off(self, clock: Any) -> None:
+        later = invoice.using(on_conflict="reschedule")
+        first = later.using(run_after=clock.now + timedelta(hours=1)).enqueue(1)
+        assert later.enqueue(2).id == first.id
+        assert LiveJob.objects.get().state == 0
+        assert later.using(run_after=clock.now + timedelta(hours=1)).enqueue(3).id == first.id
+        assert claim() == []
+        clock.advance(hours=1)
+        promote()
+        (job,) = claim()
+        assert job.data == {"args": [1]}
+
+    def test_u3_one_call_of_many_comes_to_what_single_calls_come_to(self, clock: Any) -> None:
+        calls = [{"document": 1, "text": str(number)} for number in range(10)]
+        results = index_document.enqueue_many(calls)
+        assert [result.created for result in results] == [False] * 9 + [True]
+        assert {result.id for result in results} == {results[9].id}
+        assert results[0].kwargs["text"] == "9"
+        again = index_document.enqueue_many(calls)
+        assert again[9].created
+        assert LiveJob.objects.get().key == again[0].id
+        backend: Any = task_backends["default"]
+        soon, late = (clock.now + timedelta(seconds=seconds) for seconds in (5, 50))
+        moved = invoice.using(on_conflict="reschedule")
+        made = backend.enqueue_many([(moved.using(run_after=at), (1,), {}) for at in (soon, late)])
+        assert [result.created for result in made] == [True, False]
+        assert LiveJob.objects.get(key=made[0].id).available_at == late
+
+    def test_u3_who_waits_for_a_replaced_task_is_told(self, leasequeue: Any) -> None:
+        first = index_document.enqueue(1, text="old")
+        index_document.enqueue(1, text="new")
+        with pytest.raises(JobCancelled):
+            first.wait(5)
+
+
+@pytest.mark.django_db
+class TestUnderALimit:
+    def test_u3_a_task_that_waits_for_a_limit_is_replaced(self, leasequeue: Any) -> None:
+        first = add.using(limit=ONE_AT_A_TIME).enqueue(1)
+        once = invoice.using(limit=ONE_AT_A_TIME, on_conflict="replace")
+        claim()
+        waits = once.enqueue(2)
+        new = once.enqueue(3)
+        assert new.created
+        assert set(LiveJob.objects.values_list("key", flat=True)) == {first.id, new.id}
+        assert waits.id != new.id
+
+    def test_u3_its_limit_says_when_a_rescheduled_task_starts(self, leasequeue: Any) -> None:
+        later = invoice.using(limit=ONE_AT_A_TIME, on_conflict="reschedule")
+        at = leasequeue.clock.now + timedelta(seconds=60)
+        first = later.using(run_after=at).enqueue(1)
+        assert leasequeue.drain() == []
+        assert later.enqueue(2).id == first.id
+        assert [ran.payload for ran in leasequeue.drain()] == [{"args": [1]}]
+        # One that waits for its limit alone stays where it is.
+        waits = later.enqueue(3)
+        assert later.using(run_after=leasequeue.clock.now + timedelta(seconds=60)).enqueue(4).id == waits.id
+        assert [ran.payload for ran in leasequeue.drain()] == [{"args": [3]}]
+
+
+@pytest.mark.django_db
+class TestBadKeys:
+    def test_u4_the_key_is_of_its_queue_and_project(self) -> None:
+        assert invoice.enqueue(1).created
+        assert invoice.using(queue_name="mail").enqueue(1).created
+        assert samples.echo.using(key="invoice-7").enqueue(1).created is False
+        engine.run(engine.create("default", project="acme", preset="django"))
+        job = engine.NewJob(unique_key="invoice-7")
+        (answer,) = engine.run(engine.enqueue("default", [job], project="acme"))
+        assert answer.status == "queued"
+
+    @pytest.mark.parametrize("key", ["", "é" * 257, "k" * 513, "a\x00b", 7, "\ud800"])
+    def test_u4_a_bad_key_is_refused_before_anything_is_written(self, key: Any) -> None:
+        with pytest.raises(InvalidTask):
+            add.using(key=key)
+        with pytest.raises(InvalidTask):
+            samples.echo.using(key=lambda value=None: key).enqueue_many([(1,), (2,)])
+        assert not Job.objects.exists()
+        assert not UniqueKey.objects.exists()
+
+    def test_u4_a_key_of_512_bytes_is_taken(self) -> None:
+        long = add.using(key="é" * 256)
+        assert long.enqueue(1).id == long.enqueue(2).id
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"key": "a{order}"}, "order"),
+            ({"key": "a{"}, "template"),
+            ({"key": "a{0}"}, "no argument"),
+            ({"key": 7}, "key must be"),
+            ({"key": "k", "unique_until": "never"}, "unique_until"),
+            ({"key": "k", "unique_for": 0}, "unique_for"),
+            ({"key": "k", "unique_for": "soon"}, "unique_for"),
+            ({"key": "k", "unique_for": 1, "unique_until": "end"}, "one of them"),
+            ({"key": "k", "on_conflict": "forget"}, "on_conflict"),
+        ],
+    )
+    def test_u4_what_cannot_be_is_refused_where_it_is_declared(self, options: dict[str, Any], said: str) -> None:
+        with pytest.raises(InvalidTask, match=said):
+            task(**options)(samples._hidden)
+
+    def test_u4_options_without_a_key_are_refused(self) -> None:
+        with pytest.raises(InvalidTask, match="give the task one"):
+            add.using(unique_for=5).enqueue(1)
+
+    def test_u4_arguments_that_make_no_key_are_refused(self) -> None:
+        strange = task(key="{value[id]}")(samples.echo.func)
+        with pytest.raises(InvalidTask, match="cannot be made"):
+            strange.enqueue({"no": "id"})
+        with pytest.raises(InvalidTask, match="1 to 512 bytes"):
+            strange.enqueue({"id": ""})
+        assert strange.enqueue({"id": 3}).created
+
+
+def promote() -> None:
+    engine.run(engine.promote(list(Job.objects.values_list("queue_id", flat=True).distinct())))
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAtOnce:
+    def test_u1_fifty_callers_make_one_job(self) -> None:
+        callers = 50
+        start = threading.Barrier(callers, timeout=60)
+        add.enqueue(0).cancel()  # the queue is there
+
+        def call(number: int) -> tuple[str, bool | None]:
+            try:
+                connection.ensure_connection()
+                start.wait()
+                result = invoice.enqueue(number)
+                return result.id, result.created
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(callers) as pool:
+            answers = list(pool.map(call, range(callers)))
+        assert len({result_id for result_id, _ in answers}) == 1
+        assert sorted(made for _, made in answers if made is not None) == [False] * 49 + [True]
+        assert LiveJob.objects.count() == 1
+
+    def test_u1_processes_make_one_job(self, subprocess_env: dict[str, str]) -> None:
+        code = (
+            "import sys, django; django.setup()\n"
+            "from tests.tasks import samples\n"
+            "print('ready', flush=True); sys.stdin.readline()\n"
+            "for number in range(50):\n"
+            "    result = samples.send_invoice.enqueue(number)\n"
+            "    print(result.id, result.created)\n"
+        )
+        command = [sys.executable, "-W", "error", "-c", code]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        children = [subprocess.Popen(command, env=subprocess_env, **pipes) for _ in range(4)]
+        try:
+            for child in children:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "ready\n"
+            for child in children:
+                assert child.stdin is not None
+                child.stdin.write("\n")
+                child.stdin.flush()
+            lines = [line for child in children for line in child.communicate(timeout=120)[0].splitlines()]
+        finally:
+            for child in children:
+                child.kill()
+                child.wait()
+        assert len(lines) == 200
+        assert len({line.split()[0] for line in lines}) == 50
+        assert sum(line.endswith("True") for line in lines) == 50
+        assert LiveJob.objects.count() == 50
+
+    def test_u1_who_comes_while_the_first_is_not_committed_waits_for_what_becomes_of_it(self) -> None:
+        add.enqueue(0).cancel()
+        for commits in (True, False):
+            second = ThreadResult(lambda: invoice.enqueue(2))
+            with suppress(Rollback), transaction.atomic():
+                first = invoice.enqueue(1)
+                second.__enter__()
+                wait_for_a_blocked_session()
+                if not commits:
+                    raise Rollback
+            result = second.value()
+            assert (result.created, result.id == first.id) == (not commits, commits)
+            assert LiveJob.objects.get().key == result.id
+            assert run_one() == "completed"
+
+    def test_u1_signals_tell_of_new_jobs_only(self) -> None:
+        told: list[Any] = []
+
+        def hear(key: str, **about: Any) -> None:
+            told.append(key)
+
+        signals.enqueued.connect(hear)
+        try:
+            first = invoice.enqueue(1)
+            invoice.enqueue(2)
+        finally:
+            signals.enqueued.disconnect(hear)
+        assert told == [first.id]
+
+    def test_u3_a_hundred_replacing_calls_from_ten_threads_run_once(self) -> None:
+        add.enqueue(0).cancel()
+        start = threading.Barrier(10, timeout=60)
+
+        def call(thread: int) -> list[tuple[str, str]]:
+            try:
+                start.wait()
+                made = [(f"{thread}-{n}", index_document.enqueue(1, text=f"{thread}-{n}")) for n in range(10)]
+                assert all(result.created for _, result in made)
+                return [(text, result.id) for text, result in made]
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(10) as pool:
+            made = dict(pair[::-1] for pairs in pool.map(call, range(10)) for pair in pairs)
+        assert len(made) == 100
+        job = LiveJob.objects.get()
+        assert run_one() == "completed"
+        assert samples.calls == [made[str(job.key)]]
+
+    def test_u3_a_claim_and_a_replacement_never_both_have_the_job(self, test_dsn: str) -> None:
+        once = invoice.using(on_conflict="replace")
+        add.enqueue(0).cancel()
+        seen = set()
+        with psycopg.connect(test_dsn, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+            executor = engine.ConnectionExecutor(other)
+            for number in range(200):
+                first = once.enqueue(number)
+                line = threading.Barrier(2, timeout=30)
+
+                def take(line: threading.Barrier = line) -> list[engine.LeasedJob]:
+                    line.wait()
+                    return executor.run(engine.claim("default", "claimer"))
+
+                taken = pool.submit(take)
+                line.wait()
+                second = once.enqueue(-number)
+                jobs = taken.result(30) or executor.run(engine.claim("default", "claimer"))
+                seen.add((second.created, jobs[0].key == second.id))
+                # Exactly one job is there, and it is the one that the second call was told of.
+                assert [job.key for job in jobs] == [second.id]
+                assert (second.id == first.id) is not second.created
+                assert executor.run(engine.ack([job.seq for job in jobs], "claimer")).ok
+                assert not LiveJob.objects.exists()
+
+    def test_u1_calls_with_the_same_keys_in_another_order_do_not_wait_for_each_other(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"MAX_ENQUEUE": 10}
+        add.enqueue(0).cancel()
+        start = threading.Barrier(2, timeout=60)
+
+        def call(step: int) -> list[str]:
+            try:
+                found: list[str] = []
+                for number in range(5):
+                    start.wait()
+                    orders = [(100 * number + order,) for order in range(60)][::step]
+                    found += [result.id for result in send_invoice.enqueue_many(orders)]
+                return found
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(2) as pool:
+            one, two = pool.map(call, (1, -1))
+        assert sorted(one) == sorted(two)
+        assert LiveJob.objects.count() == 300
+
+
+def wait_for_a_blocked_session() -> None:
+    """Wait until another session waits for a lock of this transaction."""
+    with connect("default") as own:
+        for _ in range(6_000):
+            if own.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone() != (0,):
+                return
+            threading.Event().wait(0.01)
+    raise AssertionError("nobody waits")
+
+
+@pytest.mark.django_db
+def test_the_page_about_unique_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Any) -> None:
+    shop, module = types.ModuleType("shop"), types.ModuleType("shop.tasks")
+    monkeypatch.setitem(sys.modules, "shop", shop)
+    monkeypatch.setitem(sys.modules, "shop.tasks", module)
+    shop.tasks = module  # type: ignore[attr-defined]
+    names: dict[str, Any] = {}
+    for block in blocks("how-to/unique-tasks.md"):
+        assert block.language == "python"
+        exec(block.text, vars(module) if block.word else names)
+    assert (names["first"].created, names["again"].created) == (True, False)
+    assert names["again"].id == names["first"].id
+    assert names["mail"].created
+    assert names["newest"].created
+    leasequeue.advance(seconds=6)
+    assert [ran.payload["args"] for ran in leasequeue.drain()] == [[7], [7], [3, "abc"]]
+
+
+class InCoroutines(TransactionTestCase):
+    @override_settings(LEASEQUEUE={"ASYNC": "native"})
+    async def test_u1_the_async_twins_do_the_same(self) -> None:
+        try:
+            first = await invoice.aenqueue(1)
+            again = await invoice.aenqueue(2)
+            assert (first.created, again.created, again.id) == (True, False, first.id)
+            many = await send_invoice.aenqueue_many([(1,), (1,)])
+            assert [result.created for result in many] == [True, False]
+            new = await invoice.using(on_conflict="replace").aenqueue(3)
+            assert new.created
+            assert await LiveJob.objects.acount() == 2
+        finally:
+            await close_pools()

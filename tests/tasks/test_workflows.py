@@ -1,0 +1,519 @@
+"""Workflows of tasks: what starts when, with what, and how often. What counts the runs is no table of ours: files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import TestCase, override_settings
+
+from django_leasequeue import engine
+from django_leasequeue.enums import WorkflowState
+from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
+from django_leasequeue.models import Delayed, FlowTurn, Job, JobResult, Member
+from django_leasequeue.models import Workflow as WorkflowRow
+from django_leasequeue.tasks import (
+    Limit,
+    Workflow,
+    WorkflowResult,
+    aget_workflow_result,
+    chain,
+    chord,
+    get_workflow_result,
+    group,
+)
+from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_signals
+from django_leasequeue.tasks.handler import TaskHandler
+from django_leasequeue.testing import Harness, LeaseQueueTestMixin
+from tests.support.pages import run_page
+from tests.support.waiting import eventually
+from tests.tasks import flow_samples as flow
+from tests.tasks import samples
+from tests.tasks.helpers import claim, run_one
+from tests.worker.support import working
+
+
+@pytest.fixture
+def oracle(tmp_path: Path) -> Iterator[flow.Oracle]:
+    with flow.watch(tmp_path) as watched:
+        yield watched
+
+
+def run_all() -> list[str | None]:
+    """Run until nothing is ready; how each job ended."""
+    endings = []
+    while (ending := run_one()) is not None:
+        endings.append(ending)
+    return endings
+
+
+def states(result: WorkflowResult[Any]) -> list[str]:
+    return [member.state for member in result.members()]
+
+
+@pytest.mark.django_db
+class TestChain:
+    def test_k1_each_gets_the_return_value_of_the_one_before(self) -> None:
+        result = chain(flow.double.s(3), samples.add.s(4), flow.double.s()).enqueue()
+        assert run_all() == ["completed"] * 3
+        assert samples.calls == [(6, 4)]
+        assert result.results() == [20]
+        assert result.status.label == "completed"
+
+    def test_k1_an_immutable_signature_takes_nothing(self) -> None:
+        result = chain(flow.double.s(3), flow.double.si(5), flow.given.s("more")).enqueue()
+        run_all()
+        assert result.results() == [[10, "more"]]
+
+    def test_k1_a_none_is_a_value(self) -> None:
+        result = chain(samples.echo.s(), flow.given.s()).enqueue()
+        run_all()
+        assert result.results() == [[None]]
+
+    @pytest.mark.parametrize("step", [flow.fail_for_good.s("no"), samples.fail.using(max_attempts=1).s("no")])
+    def test_k1_a_failure_cancels_the_rest_with_its_cause(self, step: Any) -> None:
+        result = chain(step, flow.double.s(), flow.double.s()).enqueue()
+        assert len(run_all()) == 1
+        assert states(result) == ["failed", "cancelled", "cancelled"]
+        assert (result.status.label, result.status.failed, result.status.cancelled) == ("failed", 1, 2)
+        with pytest.raises(JobFailed, match="no") as caught:
+            result.results()
+        assert caught.value.job_id == result.members()[0].id
+        assert caught.value.error_type in ("builtins.ValueError", "django_leasequeue.tasks.exceptions.FailForGood")
+
+    def test_k1_on_failure_names_a_task(self) -> None:
+        result = chain(flow.fail_for_good.s(), flow.double.s(), on_failure=flow.sorry.s("much")).enqueue()
+        assert run_all() == ["failed", "completed"]
+        assert JobResult.objects.filter(result__isnull=False).get().result == [result.id, "much", 1]
+        result = chain(flow.double.s(1), on_failure=flow.sorry.s()).enqueue()
+        assert run_all() == ["completed"]
+        assert Delayed.objects.count() == 1, "only what the first one has cancelled, and may be retried"
+
+    def test_k1_on_failure_with_an_immutable_signature(self) -> None:
+        chain(flow.fail_for_good.s(), on_failure=flow.given.si("just this")).enqueue()
+        assert run_all() == ["failed", "completed"]
+        assert JobResult.objects.filter(result__isnull=False).get().result == ["just this"]
+
+    def test_k1_an_attempt_that_fails_is_tried_again_and_goes_on(self, tmp_path: Path) -> None:
+        result = chain(flow.fail_once.using(backoff=0).s(str(tmp_path)), flow.double.s()).enqueue()
+        assert run_all() == ["failing", "completed", "completed"]
+        assert result.results() == [10]
+
+
+@pytest.mark.django_db
+class TestGroup:
+    def test_k2_counts_results_and_members_in_order(self) -> None:
+        result = group(flow.double.s(number) for number in range(5)).enqueue()
+        assert (result.status.total, result.status.open, result.status.label) == (5, 5, "running")
+        assert states(result) == ["ready"] * 5
+        with pytest.raises(InvalidOption, match="5 jobs have not ended"):
+            result.results()
+        run_one()
+        run_one()
+        claim()
+        assert (result.status.completed, result.status.open) == (2, 3)
+        assert sorted(states(result)) == ["completed", "completed", "ready", "ready", "running"]
+
+    def test_k2_ten_thousand_members_and_one_more_for_a_failure(self) -> None:
+        result = group((flow.double.s(number) for number in range(10_000)), on_failure=flow.sorry.s()).enqueue()
+        assert result.status.total == 10_000
+        members = result.members()
+        assert len(members) == 10_000
+        assert {member.state for member in members} == {"ready"}
+        with pytest.raises(InvalidOption, match="at most 10000 jobs"):
+            group(flow.double.s(number) for number in range(10_001)).enqueue()
+
+    def test_k2_found_again_by_its_id(self) -> None:
+        result = group([flow.double.s(1), flow.double.s(2)], name="pair").enqueue()
+        run_all()
+        found = get_workflow_result(result.id)
+        assert (found.id, found.results()) == (result.id, [2, 4])
+        assert WorkflowRow.objects.get().name == "pair"
+        assert repr(found) == f"WorkflowResult(id={result.id!r})"
+        members = found.members()
+        assert [flow.double.get_result(member.id or "").return_value for member in members] == [2, 4]
+
+    @pytest.mark.parametrize("wrong", ["nonsense", "00000000-0000-4000-8000-000000000000"])
+    def test_k2_what_was_never_enqueued_does_not_exist(self, wrong: str) -> None:
+        with pytest.raises(TaskResultDoesNotExist, match="no workflow"):
+            get_workflow_result(wrong)
+
+    def test_k2_django_s_signal_tells_of_each_task(self) -> None:
+        told: list[str] = []
+
+        def hear(sender: Any, task_result: Any, **kwargs: Any) -> None:
+            told.append(task_result.id)
+
+        task_signals.task_enqueued.connect(hear)
+        try:
+            result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
+        finally:
+            task_signals.task_enqueued.disconnect(hear)
+        assert told == [member.id for member in result.members()]
+
+
+@pytest.mark.django_db
+class TestChord:
+    def test_k3_the_callback_gets_the_values_in_order(self) -> None:
+        result = chord([flow.given.s(number) for number in range(5)], flow.given.s("end")).enqueue()
+        run_all()
+        assert result.results() == [[[[0], [1], [2], [3], [4]], "end"]]
+
+    def test_k3_a_group_of_one_gives_a_list_too(self) -> None:
+        result = chord(group([flow.double.s(1)]), flow.given.s()).enqueue()
+        run_all()
+        assert result.results() == [[[2]]]
+
+    def test_k3_a_failure_cancels_the_callback(self) -> None:
+        result = chord([flow.double.s(1), flow.fail_for_good.s("no luck")], flow.total.s()).enqueue()
+        run_all()
+        assert states(result) == ["completed", "failed", "cancelled"]
+        with pytest.raises(JobFailed, match="no luck"):
+            result.results()
+
+    @pytest.mark.parametrize("step", [flow.fail_for_good.s(), samples.fail.using(max_attempts=1).s()])
+    def test_k3_with_allow_failures_none_stands_for_each(self, step: Any) -> None:
+        result = chord([flow.double.s(1), step, flow.double.s(2)], flow.given.s(), allow_failures=True).enqueue()
+        run_all()
+        assert result.results() == [[[2, None, 4]]]
+        assert (result.status.completed, result.status.failed) == (3, 1)
+
+    def test_k3_a_member_that_was_redriven(self) -> None:
+        step = samples.fail.using(max_attempts=1).s()
+        result = chord([flow.double.s(1), step], flow.total.s()).enqueue()
+        run_all()
+        assert states(result)[-1] == "cancelled"
+        seq = Member.objects.order_by("seq")[1].seq
+        engine.run(engine.redrive("default", [seq]))
+        (job,) = claim()
+        engine.run(engine.finish([engine.Ending(job.seq, job.claim, result=5)], "worker-1"))
+        (job,) = claim()
+        assert (job.name, claim()) == (flow.total.module_path, [])
+
+    def test_chains_in_groups_in_chains(self) -> None:
+        pair = group([chain(flow.double.s(), flow.double.s()), flow.double.s()])
+        result = chain(flow.double.s(1), pair, flow.given.s("x")).enqueue()
+        run_all()
+        assert result.results() == [[[8, 4], "x"]]
+
+
+@pytest.mark.django_db
+class TestWorkflow:
+    def test_k4_a_graph_of_any_form(self) -> None:
+        workflow = Workflow(name="report")
+        one, two = workflow.add(flow.double.s(1)), workflow.add(flow.double.s(2))
+        alone = workflow.add(flow.given.s("one"), after=one)
+        both = workflow.add(flow.given.s("both"), after=[one, two])
+        after_group = workflow.add(
+            flow.given.s(), after=workflow.add(group([flow.double.s(), flow.double.s()]), after=two)
+        )
+        workflow.add(flow.given.s(), after=[alone, both, after_group])
+        result = workflow.enqueue()
+        run_all()
+        assert result.results() == [[[[2, "one"], [[2, 4], "both"], [[8, 8]]]]]
+        assert WorkflowRow.objects.get().name == "report"
+
+    def test_k4_there_are_no_cycles(self) -> None:
+        workflow, other = Workflow(), Workflow()
+        first = workflow.add(flow.double.s(1))
+        with pytest.raises(InvalidOption, match="of the same workflow"):
+            other.add(flow.double.s(), after=first)
+        with pytest.raises(InvalidOption, match="of the same workflow"):
+            workflow.add(flow.double.s(), after=[flow.double.s(1)])  # type: ignore[list-item]  # just this is refused
+
+    def test_k4_many_layers_of_many(self) -> None:
+        workflow = Workflow()
+        layer = workflow.add(group(flow.double.s(number) for number in range(300)))
+        for _ in range(10):
+            middle = workflow.add(flow.given.si(), after=layer)
+            layer = workflow.add(group(flow.double.si(number) for number in range(300)), after=middle)
+        assert workflow.enqueue().status.total == 3_310
+
+    def test_k4_too_many_edges_are_refused_before_they_are_all_there(self) -> None:
+        many = group(flow.double.si(number) for number in range(1_000))
+        with pytest.raises(InvalidOption, match="put one job between them"):
+            chain(many, many).enqueue()
+
+    def test_k4_a_fan_in_of_thousands(self) -> None:
+        result = chord((flow.double.s(number) for number in range(5_000)), flow.given.si("end")).enqueue()
+        while jobs := claim(size=1_000):
+            engine.run(engine.finish([engine.Ending(job.seq, job.claim, result=1) for job in jobs], "worker-1"))
+        assert (result.status.completed, result.status.label) == (5_001, "completed")
+
+    def test_k4_nodes_in_other_queues_under_limits(
+        self, leasequeue: Harness, settings: Any, oracle: flow.Oracle
+    ) -> None:
+        settings.TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "QUEUES": []}}
+        limit = Limit("one", concurrency=1)
+        last = flow.double.using(queue_name="a_queue")
+        result = chain(
+            flow.double.using(queue_name="z_queue").s(1),
+            group([last.using(limit=limit).s(), last.using(limit=limit).s()]),
+            flow.total.using(queue_name="b_queue").si([1, 2]),
+        )
+        assert result.enqueue().wait() == [3]
+
+
+@pytest.mark.django_db
+class TestCancel:
+    def test_k6_what_has_not_started_is_taken_out(self) -> None:
+        result = chain(flow.double.s(1), flow.double.s()).enqueue()
+        assert result.cancel() == 2
+        assert run_all() == []
+        assert result.status.state == WorkflowState.CANCELLED
+        assert result.cancel() == 0
+        with pytest.raises(JobCancelled, match=r"Workflow .* was cancelled"):
+            result.results()
+
+    def test_k6_what_runs_loses_its_lease(self) -> None:
+        result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
+        (job,) = claim()
+        assert result.cancel() == 2
+        settled = engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+        assert settled.ok == []
+        assert states(result) == ["cancelled", "cancelled"] or run_all() == []
+        assert states(result) == ["cancelled", "cancelled"]
+
+    def test_k6_a_retry_of_a_dead_member_goes_on_with_the_rest(self, tmp_path: Path) -> None:
+        result = chain(flow.fail_once.using(max_attempts=1).s(str(tmp_path)), flow.double.s()).enqueue()
+        assert run_all() == ["dead"]
+        assert result.status.label == "failed"
+        engine.run(engine.redrive("default", [Member.objects.order_by("seq")[0].seq]))
+        assert run_all() == ["completed", "completed"]
+        assert result.results() == [10]
+
+
+@pytest.mark.django_db
+class TestReferences:
+    def test_k8_the_payload_has_no_value_of_the_one_before(self) -> None:
+        chain(flow.much.s(100_000), flow.length.s()).enqueue()
+        run_one()
+        (job,) = claim()
+        assert job.data == {"inputs": {"many": False, "failed": False}}
+
+    def test_k8_a_large_result_is_stored_once_and_read_from_its_storage(self, settings: Any, tmp_path: Path) -> None:
+        settings.STORAGES = {
+            **settings.STORAGES,
+            "large": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": str(tmp_path)}},
+        }
+        settings.LEASEQUEUE = {"LARGE": {"STORAGE": "large", "ABOVE": 2_000}}
+        result = chain(flow.much.s(100_000), flow.length.s()).enqueue()
+        assert run_all() == ["completed", "completed"]
+        assert result.results() == [100_000]
+        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
+        large = group([flow.much.s(5_000)]).enqueue()
+        run_all()
+        assert large.results() == ["x" * 5_000]
+
+    @pytest.mark.parametrize("tolerant", [False, True])
+    def test_k8_a_result_that_has_expired_is_a_failure_for_good(self, tolerant: bool) -> None:
+        result = chord([flow.double.s(1)], flow.given.s(), allow_failures=tolerant).enqueue()
+        run_one()
+        engine.run(engine.advance([Member.objects.all()[0].queue_id]))
+        JobResult.objects.all().delete()
+        assert run_all() == ["failed"]
+        with pytest.raises(JobFailed, match="is not there any more: it has expired"):
+            result.results()
+
+    def test_k8_a_result_of_the_workflow_that_has_expired(self) -> None:
+        result = group([flow.double.s(1)]).enqueue()
+        run_all()
+        JobResult.objects.all().delete()
+        with pytest.raises(JobCancelled, match="has expired"):
+            result.results()
+
+
+@pytest.mark.django_db
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("make", "error", "says"),
+        [
+            (chain, InvalidOption, "at least one step"),
+            (lambda: group([]), InvalidOption, "at least one member"),
+            (lambda: chord([], flow.total.s()), InvalidOption, "at least one member"),
+            (Workflow, InvalidOption, "at least one job"),
+            (lambda: chain(flow.double), InvalidOption, "takes signatures"),
+            (lambda: group([flow.double.s(1), 5]), InvalidOption, "takes signatures"),
+            (lambda: group([group([flow.double.s(1)])]), InvalidOption, "a group in a group"),
+            (lambda: chain(chain(flow.double.s(1), name="x")), InvalidOption, "outermost part"),
+            (lambda: chain(flow.double.s(1), on_failure=chain(flow.double.s())), InvalidOption, "on_failure takes"),
+            (lambda: chain(flow.double.s(1), name="x" * 256), InvalidOption, "name of a workflow"),
+            (lambda: chain(flow.double.s()), TypeError, "missing a required argument"),
+            (lambda: chain(flow.double.s(1), flow.double.s(1)), TypeError, "too many positional"),
+            (lambda: chain(flow.double.s(1), flow.double.si()), TypeError, "missing a required argument"),
+            (lambda: chain(flow.double.s({1, 2})), TypeError, "must be JSON"),
+            (lambda: chain(flow.double.using(key="k").s(1)), InvalidTask, "has a key"),
+            (lambda: chain(samples.renamed.s(1)), InvalidTask, "No worker could run"),
+            (
+                lambda: chain(flow.double.s(1), flow.double.using(limit=Limit("{value}", concurrency=1)).s()),
+                InvalidTask,
+                "not known before the job before has ended",
+            ),
+        ],
+    )
+    def test_k9_what_is_no_workflow_is_refused_before_anything_is_written(
+        self, make: Callable[[], Any], error: type[Exception], says: str
+    ) -> None:
+        with pytest.raises(error, match=says):
+            make().enqueue()
+        assert not Job.objects.exists()
+
+    def test_k9_a_time_of_its_own_is_refused(self) -> None:
+        with pytest.raises(InvalidTask, match="run_after"):
+            chain(flow.double.using(run_after=timedelta(seconds=5)).s(1)).enqueue()
+
+    def test_k9_rolled_back_nothing_of_it_exists(self) -> None:
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            result = chord([flow.double.s(1)], flow.total.s(), on_failure=flow.sorry.s()).enqueue()
+            assert result.status.total == 2
+            raise ZeroDivisionError
+        for table in (WorkflowRow, Member, FlowTurn, Delayed, Job):
+            assert not table.objects.exists()
+        with pytest.raises(TaskResultDoesNotExist):
+            _ = result.status
+
+    @pytest.mark.parametrize("kind", ["immediate.ImmediateBackend", "dummy.DummyBackend"])
+    def test_other_backends_have_no_workflows_and_say_so(self, kind: str) -> None:
+        package = "django_tasks" if TaskResultStatus.__module__.startswith("django_tasks") else "django.tasks"
+        with override_settings(TASKS={"default": {"BACKEND": f"{package}.backends.{kind}"}}):
+            with pytest.raises(InvalidTask, match="no workflows: they need a LeaseQueueBackend"):
+                chain(flow.double.s(1)).enqueue()
+            with pytest.raises(InvalidOption, match="has no workflows"):
+                get_workflow_result("00000000-0000-4000-8000-000000000000")
+
+    def test_a_payload_that_no_workflow_wrote(self) -> None:
+        job = engine.NewJob({"inputs": 1}, name=flow.given.module_path)
+        flow.given.enqueue()
+        run_one()
+        engine.run(engine.enqueue("default", [job], project=""))
+        assert run_one() == "failing"
+        job = job._replace(data={"inputs": {"many": True, "failed": True}})
+        engine.run(engine.enqueue("default", [job], project=""))
+        assert run_one() == "failed"
+
+
+class InTests(LeaseQueueTestMixin, TestCase):
+    """The tools for tests run workflows in place."""
+
+    def test_k3_drain_goes_on_until_the_workflow_has_ended(self) -> None:
+        result = chord([flow.double.s(number) for number in range(3)], flow.given.s()).enqueue()
+        ran = self.leasequeue.drain()
+        assert [each.result for each in ran] == [0, 2, 4, [[0, 2, 4]]]
+        assert result.results() == [[[0, 2, 4]]]
+        self.leasequeue.assert_enqueued(flow.double, 2)
+        self.leasequeue.assert_enqueued(flow.given)
+
+    def test_k1_async_tasks_and_those_with_a_context(self) -> None:
+        result = chain(flow.adouble.s(3), flow.adouble.s(), flow.given_with_context.s(9)).enqueue()
+        assert result.wait() == [[1, 12, 9]]
+
+    def test_m2_and_m3_limits_hold(self) -> None:
+        self.leasequeue.freeze()
+        one = flow.double.using(limit=Limit("one", concurrency=1))
+        one.enqueue_many((number,) for number in range(3))
+        assert len(self.leasequeue.drain()) == 3
+        flow.double.using(limit=Limit("api", rate=1, per=10)).enqueue_many((number,) for number in range(3))
+        assert len(self.leasequeue.drain()) == 1
+        self.leasequeue.advance(seconds=11)
+        assert len(self.leasequeue.drain()) == 1
+
+    async def test_k2_the_async_twins(self) -> None:
+        result = await group([flow.adouble.s(1), flow.double.s(2)]).aenqueue()
+        assert (await result.astatus()).open == 2
+        assert await result.await_all() == [2, 4]
+        assert await (await aget_workflow_result(result.id)).aresults() == [2, 4]
+        assert [member.state for member in await result.amembers()] == ["completed", "completed"]
+        workflow = Workflow()
+        workflow.add(flow.double.s(1))
+        other = await workflow.aenqueue()
+        assert await other.acancel() == 1
+        with pytest.raises(JobCancelled):
+            await other.await_all()
+
+
+class TestWorkers:
+    """Real workers; files say what ran."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, test_dsn: str) -> None:
+        return None
+
+    def test_k2_wait_for_a_group(self, oracle: flow.Oracle) -> None:
+        result = group(flow.seen.s("k", number, 0) for number in range(200)).enqueue()
+        with pytest.raises(WaitTimeout):
+            result.wait(timeout=0.1)
+        with pytest.raises(InvalidOption, match="no worker can see"), transaction.atomic():
+            result.wait(timeout=0.1)
+        with working(TaskHandler(), queues=["default"], concurrency=4):
+            assert result.wait(timeout=90) == list(range(200))
+        assert sorted(run.value for run in oracle.runs()) == list(range(200))
+
+    def test_k1_coroutines_take_what_the_one_before_returned(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"ASYNC": "native"}
+        results = [chain(flow.double.s(number), flow.adouble.s(), flow.adouble.s()).enqueue() for number in range(10)]
+        with working(TaskHandler(), queues=["default"], concurrency=2):
+            assert [result.wait(timeout=90) for result in results] == [[8 * number] for number in range(10)]
+
+    def test_k3_the_callback_runs_once_whoever_ends_last(self, oracle: flow.Oracle) -> None:
+        results = [
+            chord([flow.seen.s(f"c{number}", part, 0) for part in range(4)], flow.total.s()).enqueue()
+            for number in range(40)
+        ]
+        with working(TaskHandler(), queues=["default"], concurrency=4):
+            with working(TaskHandler(), queues=["default"], concurrency=4):
+                assert [result.wait(timeout=90) for result in results] == [[6]] * 40
+        runs = oracle.runs()
+        assert sum(run.key == "total" for run in runs) == 40
+        assert len(runs) == 200
+
+    def test_k1_a_cancel_while_somebody_waits(self) -> None:
+        result = chain(flow.double.s(1)).enqueue()
+
+        def cancel() -> None:
+            result.cancel()
+            connection.close()
+
+        thread = threading.Timer(0.2, cancel)
+        thread.start()
+        with pytest.raises(JobCancelled):
+            result.wait(timeout=60)
+        thread.join()
+
+    def test_k5_killed_workers_leave_nothing_stuck_and_the_callback_runs_once(
+        self, oracle: flow.Oracle, subprocess_env: dict[str, str]
+    ) -> None:
+        """Each parent is told of in the transaction in which it ends: whoever dies, the rest goes on."""
+        engine.run(engine.create("default", preset="django", lease_ms=2_000))
+        env = {**subprocess_env, flow.FOLDER: str(oracle.folder)}
+        result = chord([flow.seen.s("k", number, 0.3) for number in range(40)], flow.total.s()).enqueue()
+        command = [sys.executable, "manage.py", "runworker", "--queues", "default", "--concurrency", "4"]
+        for _ in range(3):
+            wanted = min(len(oracle.runs()) + 4, 40)
+            worker = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
+            try:
+                eventually(lambda wanted=wanted: len(oracle.runs()) >= wanted, "some have run", 90)
+            finally:
+                os.killpg(worker.pid, signal.SIGKILL)
+                worker.wait()
+        with working(TaskHandler(), queues=["default"], concurrency=4):
+            assert result.wait(timeout=120) == [sum(range(40))]
+        runs = oracle.runs()
+        assert {run.value for run in runs if run.key == "k"} == set(range(40))
+        assert sum(run.key == "total" for run in runs) == 1
+
+
+@pytest.mark.django_db
+def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
+    names = run_page("how-to/workflows.md", monkeypatch, lambda text: text.replace("range(5_000)", "range(50)"))
+    assert names["said"] == "a@example.org: 50 pictures, 245000 bytes"
+    assert names["pair"].wait() == [200, 400]
+    assert names["report"].wait() == ["a@example.org: 2 pictures, 2200 bytes", 2_000]
