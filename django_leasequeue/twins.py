@@ -8,10 +8,12 @@ coroutine function of the same body, so both take the same arguments and do the 
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_args
+from types import TracebackType
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast, get_args
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -162,6 +164,46 @@ class Twins:
 
     async def _arun(self, steps: Generator[Any, Any, T], /) -> T:
         return await arun(steps)
+
+
+class StartStop(ABC):
+    """Base of classes that ``with`` starts and stops."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start."""
+
+    @abstractmethod
+    def stop(self) -> Any:
+        """Stop."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class AsyncStartStop(StartStop):
+    """Base of classes that ``async with`` starts and stops as well."""
+
+    @abstractmethod
+    async def astart(self) -> Self:
+        """Async twin of ``start``."""
+
+    @abstractmethod
+    async def astop(self) -> Any:
+        """Async twin of ``stop``."""
+
+    async def __aenter__(self) -> Self:
+        return await self.astart()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.astop()
 
 
 R = TypeVar("R", bound=Runs)

@@ -6,12 +6,15 @@ Every run has a database of its own, so any number of runs go on at once and non
 * with it a database ``test_<name>_<random>`` on that server.
 """
 
+import inspect
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -19,6 +22,8 @@ from django.db import connections
 from hypothesis import settings as hypothesis_settings
 
 from django_leasequeue.devdb import TemporaryServer, url_from_database
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.pool import close_pools
 from tests.support.databases import OwnDatabase
 
 # How long an example takes says something about the machine, not about what it shows.
@@ -31,6 +36,28 @@ HOME = Path(settings.BASE_DIR) / ".leasequeue"
 def pytest_report_header() -> str:
     own = "a PostgreSQL of its own" if settings.DATABASE_URL is None else "on the server that DATABASE_URL names"
     return f"database: {own}"
+
+
+@pytest.fixture
+def clock() -> Iterator[engine_clock.Clock]:
+    """The engine's clock, held at a round time; ``clock.advance(seconds=...)`` moves it."""
+    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
+        yield held
+
+
+@pytest.fixture
+def native(request: pytest.FixtureRequest, settings: Any) -> None:
+    """Async calls on connections of their own, as outside of tests."""
+    settings.LEASEQUEUE = {"ASYNC": "native"}
+    if inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue("closed_pools")
+
+
+@pytest.fixture
+async def closed_pools() -> AsyncIterator[None]:
+    """The event loop's connections do not outlive the test."""
+    yield
+    await close_pools()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,5 +8,6 @@ from . import (  # noqa: F401  (they register their pages)
     operations,
     queues,
     recurring,
+    wide,
     workers,
 )

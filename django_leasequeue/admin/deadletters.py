@@ -16,8 +16,9 @@ from ..engine.dead.filter import EMPTY, DeadFilter
 from ..engine.dead.search import DeadRow
 from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, Group, dead_groups, dead_page
 from ..exceptions import InvalidOption
+from ..metrics import charts
 from ..models import DeadLetter
-from . import audit, charts, deadaction, deadedit, downloads, filters, pages, redaction
+from . import audit, deadaction, deadedit, downloads, filters, pages, redaction
 
 if TYPE_CHECKING:  # generic for the type checker only
     DeadLetterPages = admin.ModelAdmin[DeadLetter]

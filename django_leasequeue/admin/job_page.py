@@ -11,6 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.safestring import SafeString
 
+from .. import engine
 from ..engine import clock
 from ..enums import EventKind
 from . import pages, reading
@@ -48,6 +49,7 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
         raise Http404(f"There is no job {seq}, and nothing is remembered of it.")
     nodes = sorted({event.node for event in events if event.node})
     workers = reading.read(reading.read_workers(nodes)) if nodes else []
+    member = reading.read(engine.member(seq)) if job is not None and job.live else None
     values = may_view(request)
     running = job is not None and job.live
     return pages.page(
@@ -60,6 +62,7 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
             "state": job.state if job else events[-1].kind,
             "task": job.name if job else events[-1].name,
             "running": running,
+            "member": member,
             "attempts": attempts_of(
                 events, job.errors if job else [], {worker.node: worker.host for worker in workers}
             )[::-1],

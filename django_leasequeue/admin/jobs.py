@@ -18,7 +18,6 @@ from .base import PageAdmin
 from .job_actions import copy_job, run_now
 from .job_list import job_list
 from .job_page import describe, job_page
-from .task_list import task_list
 
 if TYPE_CHECKING:
     JobPageAdmin = PageAdmin[Job]
@@ -37,7 +36,6 @@ class JobAdmin(JobPageAdmin):
         """The pages of jobs."""
         return [
             path("", self.view(self.changelist), name="leasequeue_job_changelist"),
-            path("tasks/", self.view(self.tasks), name="leasequeue_tasks"),
             path("<int:seq>/change/", self.view(self.change), name="leasequeue_job_change"),
             path("<int:seq>/act/", self.view(self.act), name="leasequeue_job_act"),
         ]
@@ -46,11 +44,6 @@ class JobAdmin(JobPageAdmin):
         """The jobs of a queue in one state, and the search."""
         pages.require(request, "view_job")
         return job_list(request, self.admin_site)
-
-    def tasks(self, request: HttpRequest) -> HttpResponse:
-        """The list of tasks."""
-        pages.require(request, "view_job")
-        return task_list(request, self.admin_site)
 
     def change(self, request: HttpRequest, seq: int) -> HttpResponse:
         """One job."""

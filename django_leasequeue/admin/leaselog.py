@@ -16,6 +16,8 @@ from .figures import span
 
 #: Rows of the log that one look reads: of a page that refreshes itself, and of one that does not.
 FEW_ROWS, MANY_ROWS = 250_000, 1_000_000
+#: Numbers of jobs in them, about: a row has up to 1,000. A job that ran once is in three.
+MAX_NUMBERS = 40_000_000
 #: Tasks of one page.
 MAX_TASKS = 300
 #: Shares of the time that is asked for, tried one after the other until few enough rows are behind its beginning.
@@ -110,6 +112,8 @@ class Tasks(NamedTuple):
 def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
     """Steps that find since when the log can be counted: at the beginning of a bucket, or in the newest."""
     ((now,),) = yield "server_time", {}
+    ((jobs,),) = yield "admin/event_sizes", {"since": now - timedelta(seconds=seconds), "now": now}
+    size = min(size, int(MAX_NUMBERS / max(jobs or 1, 1)))
     oldest: datetime | None = None
     counts = dict.fromkeys(max(math.ceil(share * seconds / bucket), 1) for share in _SHARES)
     # Where the newest bucket alone has too many rows, a part of it, of a second at least, is counted.

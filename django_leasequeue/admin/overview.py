@@ -34,6 +34,7 @@ def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
         "cards": _depths(totals, counts),
         "rates": rates.show(found, None, chosen),
         "ranges": rates.buttons(chosen),
+        "every": chosen.every,
         "reach": found.reach,
         "lines": lines,
         "workers": alive[:20],
@@ -41,11 +42,14 @@ def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
         "show_workers": pages.allowed(request, "view_worker"),
         "running": sum(len(worker.running) for worker in alive),
         "server": server,
-        "concerns": [
-            *concerns.of_server(server),
-            *(concern for line in lines for concern in line.concerns),
-            *concerns.of_workers(workers),
-        ],
+        "concerns": sorted(
+            [
+                *concerns.of_server(server),
+                *(concern for line in lines for concern in line.concerns),
+                *concerns.of_workers(workers),
+            ],
+            key=lambda concern: concern.level != "error",
+        ),
     }
     return pages.page(request, site, "overview.html", context, title="Overview")
 

@@ -26,7 +26,7 @@ _CHOICES: dict[str, Any] = {
 }
 _BOOLEANS = ("leases_durable", "log_enqueued")
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "Leases": ("lease_ms", "late_ack", "leases_durable", "claim_jitter_ms", "requeue"),
+    "Leases": ("lease_ms", "late_ack", "leases_durable", "claim_jitter_ms", "concurrency", "requeue"),
     "Tries": (
         "max_deliveries",
         "exhaust_at",

@@ -12,8 +12,9 @@ from django.utils.safestring import SafeString
 from .. import engine
 from ..engine import clock
 from ..engine.queues.stats import counts_by_id
+from ..metrics import charts
 from ..models import Queue
-from . import charts, concerns, leaselog, pages, rates, reading
+from . import concerns, leaselog, pages, rates, reading
 from .figures import capped
 
 #: Places of the chart of depths: samples are spread over them.
@@ -48,6 +49,7 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
         "health": health,
         "rates": rates.show(found, None, chosen),
         "ranges": rates.buttons(chosen),
+        "every": chosen.every,
         "depths": _depths(reading.read(reading.read_samples(queue.pk, chosen.seconds, _SAMPLES)), now, chosen.seconds),
         "options": sorted(info.config.items()),
         "dead_letters_url": dead_letters,

@@ -1,4 +1,4 @@
-"""Queues in the admin: the list, the page of one, what can be done to it, and the overview."""
+"""Queues in the admin: the list, the page of one, what can be done to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ..exceptions import LeaseQueueError
 from ..models import Queue
 from . import pages, reading
 from .base import PageAdmin
-from .overview import overview
 from .queue_form import QueueForm
 from .queue_list import queue_list
 from .queue_page import queue_page
@@ -46,16 +45,10 @@ class QueueAdmin(QueuePageAdmin):
         """The pages of queues."""
         return [
             path("", self.view(self.changelist), name="leasequeue_queue_changelist"),
-            path("overview/", self.view(self.overview), name="leasequeue_overview"),
             path("<int:pk>/change/", self.view(self.change), name="leasequeue_queue_change"),
             path("<int:pk>/options/", self.view(self.options), name="leasequeue_queue_options"),
             path("<int:pk>/act/", self.view(self.act), name="leasequeue_queue_act"),
         ]
-
-    def overview(self, request: HttpRequest) -> HttpResponse:
-        """All of it on one page."""
-        pages.require(request, "view_queue")
-        return overview(request, self.admin_site)
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
         """The queues by name."""

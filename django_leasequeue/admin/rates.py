@@ -9,7 +9,8 @@ from typing import NamedTuple
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from . import charts, figures
+from ..metrics import charts
+from . import figures
 from .leaselog import Rate, Rates
 
 
@@ -19,6 +20,11 @@ class Span(NamedTuple):
     name: str
     seconds: int
     bucket: int
+
+    @property
+    def every(self) -> int:
+        """Seconds after which a page with it asks for its figures anew: a longer time costs more, and changes less."""
+        return max(5, self.bucket // 40)
 
 
 HOUR = Span("1 h", 3_600, 120)

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from .. import conf, engine
 from ..engine import arrays, codec
+from ..engine.flow.limits import WAITING
 from ..engine.limits import WORKER_LEASE
-from ..engine.operation import BEGIN, Operation, Steps, operation
+from ..engine.operation import Operation, Steps, operation
+from ..engine.plans import steady
 from ..enums import EventKind, JobState, ResultState
 from .largeparts import shown_steps
 
@@ -78,8 +80,8 @@ class JobFacts(NamedTuple):
 
     @property
     def state(self) -> str:
-        """``ready`` ... ``record``; ``completed``, ``failed`` or ``cancelled`` once it has ended."""
-        return state_label(self.state_number)
+        """``ready`` ... ``record``, ``waiting``; ``completed``, ``failed`` or ``cancelled`` once it has ended."""
+        return WAITING if self.available_at == engine.HELD else state_label(self.state_number)
 
     @property
     def errors(self) -> list[dict[str, Any]]:
@@ -227,24 +229,6 @@ class Server(NamedTuple):
 def state_label(number: int) -> str:
     """Return the word for a state of a job, or (from 10 on) of a result."""
     return str(JobState(number).label if number < 10 else ResultState(number - 10).label)
-
-
-@operation
-def steady(inner: Operation[T], *, log: bool = False) -> Steps[T]:
-    """Run an operation that only reads so that the planner walks indexes and never a large table, on any connection.
-
-    Our own connections are set up so; a host's may trust a limit and read a table from its beginning.
-
-    Args:
-        inner: the operation.
-        log: whether it reads the lease log, whose BRIN indexes need bitmaps; elsewhere one reads all before a limit.
-    """
-    yield BEGIN, {}
-    before = yield "admin/plans", {"seqscan": "off", "bitmapscan": "on" if log else "off", "jit": "off"}
-    value = yield from inner.steps()
-    seqscan, bitmapscan, jit, *_ = before[0]
-    yield "admin/plans", {"seqscan": seqscan, "bitmapscan": bitmapscan, "jit": jit}
-    return value
 
 
 def alias() -> str:

@@ -28,8 +28,9 @@ class WorkerAdmin(WorkerPageAdmin):
     def page_urls(self) -> list[URLPattern]:
         """The pages of workers."""
         return [
+            path("", self.view(self.workers), name="leasequeue_workers"),
+            # The name that the list of apps looks for.
             path("", self.view(self.workers), name="leasequeue_worker_changelist"),
-            path("now/", self.view(self.workers), name="leasequeue_workers"),
             path("<int:pk>/change/", self.view(self.change), name="leasequeue_worker_change"),
             path("<int:pk>/stop/", self.view(self.stop), name="leasequeue_worker_stop"),
         ]

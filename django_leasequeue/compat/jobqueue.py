@@ -17,7 +17,6 @@ milliseconds, as there::
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from .. import reaper as reapers
@@ -34,6 +33,7 @@ from ..queue import queue as queues
 from ..queue.base import find_serializer
 from ..queue.calls import arun, run
 from ..queue.serializers import Serializer
+from ..twins import AsyncStartStop, StartStop
 from ..worker.handler import JobAborted as AbortError
 from .jobqueue_events import Events
 from .jobqueue_execution import after, check_handler, runner
@@ -74,7 +74,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Queue(Producer):
+class Queue(Producer, AsyncStartStop):
     """A producer, a consumer (after ``execute``), or both.
 
     Args:
@@ -234,22 +234,6 @@ class Queue(Producer):
         self._events.emit("stopped")
         self._events.disconnect()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await self.astart()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.astop()
-
     def on(self, event: str, handler: Callable[..., Any]) -> None:
         """Hear what happens to this queue and its jobs in this process, between ``start`` and ``stop``.
 
@@ -268,7 +252,7 @@ class Queue(Producer):
         self._events.off(event, handler)
 
 
-class Reaper:
+class Reaper(StartStop):
     """Brings stalled jobs back, and does the reaper's other duties: of many that run, one leads.
 
     Workers do that by themselves unless told otherwise (``Queue(..., reaper=False)``).
@@ -305,11 +289,3 @@ class Reaper:
             return self._reaper.stop()
         finally:
             self._events.disconnect()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()

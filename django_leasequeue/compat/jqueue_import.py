@@ -28,8 +28,8 @@ from ..queue.enqueue import MAX_MANY
 from ..queue.queue import Queue
 from .jqueue_direct import kept_priorities
 from .jqueue_files import File
-from .jqueue_state import FileJob, FileState, Mark, read_state
-from .jqueue_values import JobStatus, payload_limit, place_of, tag_of
+from .jqueue_state import FileState, Mark, read_state
+from .jqueue_values import Job, JobStatus, payload_limit, place_of, tag_of
 
 ACTION = "import"
 #: The space of the advisory locks of hand-overs.
@@ -100,7 +100,7 @@ def move(file: File, queue: Queue, *, in_progress: bool = False) -> Moved:
     return _moved(state, added, known)
 
 
-def _add(jobs: Sequence[FileJob], queue: Queue, mark: Mark) -> tuple[int, int]:
+def _add(jobs: Sequence[Job], queue: Queue, mark: Mark) -> tuple[int, int]:
     """Add the jobs of a hand-over unless that was done; return how many were added and how many were there."""
     with storage_errors(), transaction.atomic(using=queue.using):
         if not run(_lock(mark), queue.using):
@@ -143,7 +143,7 @@ def _finish(file: File, mark: Mark) -> None:
     raise StorageError("The jobs were moved, but the file could not be marked as done: run the command again.")
 
 
-def _new(job: FileJob) -> NewJob:
+def _new(job: Job) -> NewJob:
     name, meta = place_of(job.entrypoint)
     return NewJob(
         body=job.payload,
@@ -156,7 +156,7 @@ def _new(job: FileJob) -> NewJob:
     )
 
 
-def _check(jobs: Sequence[FileJob], queue: Queue, in_progress: bool) -> None:
+def _check(jobs: Sequence[Job], queue: Queue, in_progress: bool) -> None:
     """Refuse what could not be kept as it is, before anything is changed."""
     limit = payload_limit()
     kept = run(kept_priorities(queue), queue.using)
@@ -195,7 +195,7 @@ def _database(queue: Queue) -> str:
     return str(connections[queue.using].settings_dict["NAME"])
 
 
-def _live(state: FileState) -> list[FileJob]:
+def _live(state: FileState) -> list[Job]:
     return [job for job in state.jobs if job.status is not JobStatus.DEAD]
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..exceptions import InvalidOption
-from .jqueue_values import JobStatus
+from .jqueue_values import Job, JobStatus
 
 _FIRST, _SECOND = "handing_over", "handed_over"
 
@@ -29,23 +29,10 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FileJob:
-    """A job of a file."""
-
-    id: str
-    entrypoint: str
-    payload: bytes
-    status: JobStatus
-    priority: int
-    created_at: datetime
-    heartbeat_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class FileState:
     """The content of a file: its jobs in the order of processing; the mark, if there is one; whether that is done."""
 
-    jobs: Sequence[FileJob]
+    jobs: Sequence[Job]
     mark: Mark | None
     done: bool
     #: The file's own text, without marks.
@@ -92,12 +79,12 @@ def _line(line: str) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _job(given: dict[str, Any]) -> FileJob:
+def _job(given: dict[str, Any]) -> Job:
     beat = given.get("heartbeat_at")
     priority = given["priority"]
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise ValueError(f"a priority must be an integer; it is {priority!r}")
-    return FileJob(
+    return Job(
         str(given["id"]),
         str(given["entrypoint"]),
         base64.b64decode(given["payload"]),

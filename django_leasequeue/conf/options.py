@@ -157,6 +157,8 @@ class LakeOptions:
     MASTER: str | None = None
     REMOTE: str | None = None
     MEMORY: str | None = None
+    #: The site whose admin the report links to, for example ``https://ops.example.com``.
+    SITE: str | None = None
     #: Further options of the Spark session.
     CONF: dict[str, str] = field(default_factory=dict)
 

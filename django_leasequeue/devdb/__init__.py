@@ -8,7 +8,7 @@ Not for production: it has one superuser and no password.
 
 from django_leasequeue.devdb.database_url import InvalidDatabaseURL, database_from_url, url_from_database
 from django_leasequeue.devdb.errors import DevDBError
-from django_leasequeue.devdb.server import DATABASE, Server, ServerStatus, default_data_dir, ensure_running
+from django_leasequeue.devdb.server import DATABASE, Server, ServerStatus, default_data_dir
 from django_leasequeue.devdb.temporary import TemporaryServer
 
 __all__ = [
@@ -20,6 +20,5 @@ __all__ = [
     "TemporaryServer",
     "database_from_url",
     "default_data_dir",
-    "ensure_running",
     "url_from_database",
 ]

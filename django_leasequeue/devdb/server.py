@@ -177,7 +177,8 @@ class Server:
         except psycopg.OperationalError:
             return ServerStatus(running=False, data_dir=self.data_dir)
         assert row is not None
-        return ServerStatus(running=True, data_dir=self.data_dir, pid=self.pid, version=row[0], connections=row[1])
+        version, clients = row
+        return ServerStatus(running=True, data_dir=self.data_dir, pid=self.pid, version=version, connections=clients)
 
     def _account(self) -> Account | None:
         """Return the account that the server runs as.
@@ -300,23 +301,6 @@ class Server:
 def default_data_dir(project_dir: Path | str) -> Path:
     """The data directory of a project's development database."""
     return Path(project_dir).resolve() / ".leasequeue" / "pg"
-
-
-def ensure_running(data_dir: Path | str) -> Server:
-    """Start the development database on this data if it does not run; it goes on running when the caller ends.
-
-    Args:
-        data_dir: the data directory, usually :func:`default_data_dir`.
-
-    Returns:
-        The server, which answers.
-
-    Raises:
-        DevDBError: it cannot be started, or no PostgreSQL is installed.
-    """
-    server = Server(data_dir)
-    server.start()
-    return server
 
 
 def _first_number(path: Path) -> int | None:

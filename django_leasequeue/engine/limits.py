@@ -15,6 +15,8 @@ MAX_LEASE_MS = 86_400_000
 MIN_LEASE_MS = 100
 MAX_DELAY_MS = 86_400_000
 MAX_KEY_BYTES = 1_024
+#: Bytes of the key of a unique job.
+MAX_UNIQUE_BYTES = 512
 MAX_TAG_BYTES = 256
 MAX_PROJECT_BYTES = 1_024
 MAX_QUEUE_BYTES = 255
@@ -23,6 +25,8 @@ MAX_CHANNEL_BYTES = 63
 MAX_SEQ = 2**63 - 1
 #: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed one writes none.
 WORKER_LEASE = 30
+#: Seconds that a caller waits for a job at most.
+MAX_TIMEOUT = 86_400.0
 #: The longest delay, message TTL and retention: a hundred years. What is longer leaves the range of ``datetime``.
 MAX_SPAN_MS = 100 * 366 * 86_400_000
 
@@ -105,7 +109,7 @@ def check_seqs(seqs: Sequence[int]) -> list[int]:
 
 
 def check_claim(claim: Any) -> int | None:
-    """Return the number of a claim, ``None`` for a call without a fence.
+    """Return the number of a lease token, ``None`` for a call without one.
 
     Raises:
         InvalidOption: it is something else.
@@ -137,32 +141,39 @@ def check_count(size: Any, what: str, high: int, low: int = 0) -> int:
     return min(size, high)
 
 
+def check_timeout(timeout: Any) -> float:
+    """Return ``timeout``, a number of seconds that a caller may wait for a job.
+
+    Raises:
+        InvalidOption: it is something else.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
+        raise InvalidOption(f"timeout must be seconds, more than 0 and at most {MAX_TIMEOUT:g}; it is {timeout!r}.")
+    return float(timeout)
+
+
 class LongLease(int):
     """The length of a lease in ms that may be more than a day: for callers that bound it themselves."""
 
 
+def _clamp(value: int | None, what: str, low: int, high: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(f"{what} must be an integer of milliseconds; it is {value!r}.")
+    return min(max(value, low), high)
+
+
 def clamp_lease(lease_ms: int | None) -> int | None:
     """Return a lease length within 100..86,400,000 ms (a ``LongLease`` as it is), ``None`` for the queue's own."""
-    if lease_ms is None or isinstance(lease_ms, LongLease):
-        return lease_ms
-    if isinstance(lease_ms, bool) or not isinstance(lease_ms, int):
-        raise InvalidOption(f"lease_ms must be an integer of milliseconds; it is {lease_ms!r}.")
-    return min(max(lease_ms, MIN_LEASE_MS), MAX_LEASE_MS)
+    return lease_ms if isinstance(lease_ms, LongLease) else _clamp(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
 
 
 def clamp_grace(grace_ms: int | None) -> int | None:
     """Return how long a message outlives its claim, within 0..86,400,000 ms; ``None`` for not at all."""
-    if grace_ms is None:
-        return None
-    if isinstance(grace_ms, bool) or not isinstance(grace_ms, int):
-        raise InvalidOption(f"grace_ms must be an integer of milliseconds; it is {grace_ms!r}.")
-    return min(max(grace_ms, 0), MAX_LEASE_MS)
+    return _clamp(grace_ms, "grace_ms", 0, MAX_LEASE_MS)
 
 
 def clamp_delay(delay_ms: int | None) -> int | None:
     """Return a delay within 0..86,400,000 ms, ``None`` for the queue's backoff."""
-    if delay_ms is None:
-        return None
-    if isinstance(delay_ms, bool) or not isinstance(delay_ms, int):
-        raise InvalidOption(f"delay_ms must be an integer of milliseconds; it is {delay_ms!r}.")
-    return min(max(delay_ms, 0), MAX_DELAY_MS)
+    return _clamp(delay_ms, "delay_ms", 0, MAX_DELAY_MS)

@@ -46,6 +46,12 @@ def passes(error: BaseException) -> bool:
     return state[:2] in _PASSING or state in _PASSING_CODES
 
 
+def away(error: BaseException) -> bool:
+    """Return whether the database's connection or server did not let something happen, for a moment or for longer."""
+    found = (psycopg.OperationalError, psycopg.InterfaceError, OperationalError, InterfaceError, StorageError)
+    return isinstance(error, found) or passes(error)
+
+
 def lost(error: BaseException) -> bool:
     """Return whether the connection is gone, or there was none."""
     found = psycopg_error(error)

@@ -172,7 +172,7 @@ def connect(using: str, *, dsn: str | None = None, patience: float | None = None
     _plain_integers(connection)
     if ours:
         limit = "" if patience is None else _LIMIT.format(int(patience * 900))
-        connection.execute((STEADY_PLANS + limit).encode(), prepare=False)
+        connection.execute((STEADY_PLANS + _UTC + limit).encode(), prepare=False)
     return connection
 
 
@@ -188,11 +188,24 @@ STEADY_PLANS = (
     " SET plan_cache_mode = force_generic_plan"
 )
 
+#: Times come back in UTC, whatever the server's zone: those of another one take psycopg three times as long.
+_UTC = "; SET TimeZone = 'UTC'"
+
 
 def in_thread() -> bool:
     """Return whether async callers go through Django's connection in a thread (setting ``ASYNC``)."""
     mode = conf.settings.ASYNC
     return process.switches.django_connection if mode == "auto" else mode == "thread"
+
+
+def in_transaction(using: str) -> bool:
+    """Return whether a transaction of the caller is open on an alias: what it adds there nobody else sees yet."""
+    return connections[using].in_atomic_block
+
+
+async def ain_transaction(using: str) -> bool:
+    """The same for async code, whose calls are part of it only where they go through Django's connection."""
+    return in_thread() and await sync_to_async(in_transaction)(using)
 
 
 def _plain_integers(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -204,7 +217,7 @@ def _plain_integers(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
     _plain_integers(connection)
     patience = conf.settings.STATEMENT_TIMEOUT
-    setting = STEADY_PLANS + (_LIMIT.format(int(patience * 900)) if patience else "")
+    setting = STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")
     await connection.execute(setting.encode(), prepare=False)
 
 

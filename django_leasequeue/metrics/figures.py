@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..engine import Counts, arrays
 from ..engine.limits import WORKER_LEASE
-from ..engine.operation import BEGIN, Steps, operation
+from ..engine.operation import Steps, operation
+from ..engine.plans import steady
 from ..engine.queues.stats import counts_by_id
 from ..reaper.leader import LOCK
 
@@ -105,7 +106,7 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[Look]:
     workers = yield "worker_list", {"size": WORKERS, "lease": WORKER_LEASE}
     leaders = yield "reaper_leader", LOCK
     ((_, horizon, *_),) = yield "server_status", {}
-    log = yield from _count_log(before)
+    log = yield from steady(_count_log(before), log=True).steps()
     return Look(
         [counts[queue_id] for queue_id in ids if queue_id in counts],
         ages,
@@ -117,10 +118,9 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[Look]:
     )
 
 
+@operation
 def _count_log(before: LogCounts | None) -> Steps[LogCounts]:
-    """Count what the log has beyond an earlier count. In a transaction: the planner is to use the log's indexes."""
-    yield BEGIN, {}
-    ((seqscan, bitmapscan, jit, *_),) = yield "admin/plans", {"seqscan": "off", "bitmapscan": "on", "jit": "off"}
+    """Count what the log has beyond an earlier count."""
     rows = yield (
         "log_counts",
         {
@@ -129,22 +129,33 @@ def _count_log(before: LogCounts | None) -> Steps[LogCounts]:
             "bounds": arrays.integers(bound + 1 for bound in BOUNDS),
         },
     )
-    yield "admin/plans", {"seqscan": seqscan, "bitmapscan": bitmapscan, "jit": jit}
-    return _merged(before, rows)
+    return _merged(before, [_LogRow._make(row) for row in rows])
 
 
-def _merged(before: LogCounts | None, rows: Sequence[Sequence[Any]]) -> LogCounts:
-    since, snapshot, goes_on, *_ = rows[0]
-    base = before if goes_on else None
+class _LogRow(NamedTuple):
+    """A row of ``log_counts``. ``what`` is an event, "wait" or "run", ``None`` where nothing happened."""
+
+    since: datetime
+    snapshot: str
+    goes_on: bool
+    queue_id: int
+    what: str | None
+    place: int
+    jobs: int
+    milliseconds: int
+
+
+def _merged(before: LogCounts | None, rows: Sequence[_LogRow]) -> LogCounts:
+    base = before if rows[0].goes_on else None
     events = Counter(base.events if base else {})
     times: dict[str, dict[int, Histogram]] = {
         "wait": dict(base.waits if base else {}),
         "run": dict(base.runs if base else {}),
     }
-    for _, _, _, queue_id, word, place, count, milliseconds in rows:
-        if word in times:
-            known = times[word].get(queue_id, Histogram())
-            times[word][queue_id] = known.add(place, count, milliseconds)
-        elif word is not None:
-            events[queue_id, word] += count
-    return LogCounts(since, snapshot, events, times["wait"], times["run"])
+    for row in rows:
+        if row.what in times:
+            known = times[row.what].get(row.queue_id, Histogram())
+            times[row.what][row.queue_id] = known.add(row.place, row.jobs, row.milliseconds)
+        elif row.what is not None:
+            events[row.queue_id, row.what] += row.jobs
+    return LogCounts(rows[0].since, rows[0].snapshot, events, times["wait"], times["run"])

@@ -33,11 +33,6 @@ def instrument() -> None:
     tracing.wrap = lambda handler, project: TracedHandler(handler, project, telemetry)
 
 
-def uninstrument() -> None:
-    """Trace and measure nothing any more."""
-    tracing.begin = tracing.wrap = None
-
-
 def _about(project: str, queue: str, operation: str, kind: str) -> _Attributes:
     return {
         "messaging.system": SYSTEM,

@@ -97,13 +97,13 @@ def _queues(look: Look, shown: Sequence[Counts], *, whole: bool) -> Iterator[Met
     from prometheus_client.core import CounterMetricFamily
 
     jobs, ready, overdue, floor, paused = map(_gauge, (_JOBS, _READY, _OVERDUE, _FLOOR, _PAUSED))
-    letters = CounterMetricFamily(
+    dead_letters = CounterMetricFamily(
         "leasequeue_dead_lettered", "Jobs of a queue that have become dead letters.", labels=["project", "queue"]
     )
     for counts in shown:
         place = (counts.project, counts.queue)
         _add_states(jobs, place, counts)
-        letters.add_metric(place, counts.dead_lettered)
+        dead_letters.add_metric(place, counts.dead_lettered)
         paused.add_metric(place, counts.paused_at is not None)
         ages = look.ages.get(counts.queue_id)
         for family, age in zip((ready, overdue, floor), ages or (), strict=False):
@@ -111,8 +111,8 @@ def _queues(look: Look, shown: Sequence[Counts], *, whole: bool) -> Iterator[Met
                 family.add_metric(place, age)
     if whole and look.rest.queues:
         _add_states(jobs, OTHER, look.rest)
-        letters.add_metric(OTHER, look.rest.dead_lettered)
-    yield from (jobs, ready, overdue, floor, paused, letters)
+        dead_letters.add_metric(OTHER, look.rest.dead_lettered)
+    yield from (jobs, ready, overdue, floor, paused, dead_letters)
 
 
 def _add_states(family: GaugeMetricFamily, place: Place, counts: Counts | object) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from .channels import JOBS, reply_channel
 from .listener import Listener, Subscription, Watch
 from .registry import close_listeners, get_listener
-from .waiter import AsyncWaiter, Waiter
+from .waiter import AsyncWaiter
 
 __all__ = [
     "JOBS",
     "AsyncWaiter",
     "Listener",
     "Subscription",
-    "Waiter",
     "Watch",
     "close_listeners",
     "get_listener",

@@ -29,6 +29,8 @@ IDLE_CLOSE = 10.0
 HEARTBEAT = 20.0
 #: Seconds between looks while transactions run that began before the lock was held: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
+#: Seconds that listening may take to begin; after them the caller polls until it has begun.
+READY_TIMEOUT = 5.0
 
 
 class _Entry:
@@ -39,14 +41,14 @@ class _Entry:
         #: Done when this is in effect (True), or when it is not and one has to poll for now (False).
         self.ready: Future[bool] = Future()
 
-    def wait_ready(self, timeout: float) -> bool:
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> bool:
         """Wait until this is in effect; return False if one has to poll: no connection now, or none is wanted."""
         try:
             return self.ready.result(timeout)
         except FutureTimeoutError:
             return False
 
-    async def async_ready(self, timeout: float) -> bool:  # noqa: ASYNC109  (the same call as the thread's)
+    async def async_ready(self, timeout: float = READY_TIMEOUT) -> bool:  # noqa: ASYNC109  (the thread's call)
         """The same for coroutines."""
         if self.ready.done():
             return self.ready.result()
@@ -125,11 +127,6 @@ class Listener:
         """Whether this database is not listened to: everybody polls."""
         dsn = conf.settings.LISTEN_DSN
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
-
-    @property
-    def connected(self) -> bool:
-        """Whether the connection listens now."""
-        return bool(self._listening)
 
     def subscribe(self, channel: str, callback: Callable[[str | None], None]) -> Subscription:
         """Hear a channel.

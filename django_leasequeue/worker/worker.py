@@ -44,6 +44,8 @@ ABORT_GRACE = 1.0
 HANGS = 60.0
 #: Seconds that the database gets to hear of the last ends and of jobs given back.
 FLUSH = 10.0
+#: Seconds that threads with nothing left to do get to end: they close connections, which takes some on a busy machine.
+REST = 6.0
 
 
 class HardTimeout(Exception):
@@ -339,9 +341,10 @@ class Worker:
         keeper.join(2)
         if keeper.is_alive():
             self._keeper.link.give_up()
-            keeper.join(2)
-        threads = self._threads.stop(0.2 if self.running() else 2.0)
-        coroutines = self._coroutines.stop(2.0)
+            keeper.join(REST)
+        hangs = bool(self.running())
+        threads = self._threads.stop(0.2 if hangs else REST)
+        coroutines = self._coroutines.stop(2.0 if hangs else REST)
         self._journal.close(told=self.state.empty)
         return threads and coroutines and not keeper.is_alive()
 

@@ -46,11 +46,11 @@ def test_list() -> None:
     seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
     assert str(seqs[0]) in run("list")
     found = as_json("list", "--size", 2)
-    assert [letter["seq"] for letter in found["letters"]] == seqs[:0:-1]
-    assert "data" not in found["letters"][0]
-    (last,) = as_json("list", "--after", found["next"], "--with-payload")["letters"]
+    assert [letter["seq"] for letter in found["dead_letters"]] == seqs[:0:-1]
+    assert "data" not in found["dead_letters"][0]
+    (last,) = as_json("list", "--after", found["next"], "--with-payload")["dead_letters"]
     assert last["data"] == {"password": "[hidden]", "n": 1}
-    assert as_json("list", "--payload", "data.n = 2")["letters"] == []
+    assert as_json("list", "--payload", "data.n = 2")["dead_letters"] == []
 
 
 def test_retry_here() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
-
 import pytest
 from django.db import connection
 from django.urls import reverse
@@ -20,12 +17,6 @@ from tests.engine.helpers import NODE, claim, make, put
 pytestmark = pytest.mark.django_db
 
 BROKEN = Failure("shop.Declined", "card declined", "Traceback", "print-a")
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 def lately(queue: int | None = None, **options: int) -> leaselog.Rates:
@@ -134,6 +125,19 @@ class TestRates:
             reach = reading.read_log(leaselog.read_tasks(seconds=share, size=8)).reach
             assert (reach.now - reach.since).total_seconds() <= expected + 3
 
+    def test_rows_of_many_jobs_count_for_as_many(
+        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue = make()
+        for _ in range(60):
+            put(100)
+            clock.advance(minutes=1)
+        assert lately(queue).reach.whole is True
+        monkeypatch.setattr(leaselog, "MAX_NUMBERS", 2_000)
+        found = lately(queue)
+        assert found.reach.whole is False
+        assert 0 < found.of(None).enqueued <= 2_000
+
     def test_partitions_that_were_dropped_leave_the_time_before_unknown(self, clock: engine_clock.Clock) -> None:
         queue = make()
         put(3)
@@ -176,6 +180,18 @@ class TestTasks:
         engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
         (found,) = tasks().values()
         assert (found.runs, found.ran, found.slowest) == (1, None, None)
+
+    def test_of_very_many_claims_every_task_has_some_that_are_looked_at(self, clock: engine_clock.Clock) -> None:
+        """Two tasks take turns: a choice by the parity of the rows' numbers would leave one of them out."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO leasequeue_leaseevent"
+                " (txid, occurred_at, queue_id, low, high, kind, node, claim, name, seqs, waited)"
+                " SELECT 1000, %s, %s, 1, 1000, 2, 'n', g, 'task_' || g %% 2, array_fill(1::bigint, ARRAY[1000]),"
+                " array_fill(7, ARRAY[1000]) FROM generate_series(1, 1200) AS g ORDER BY g",
+                [clock.now, make()],
+            )
+        assert {name: task.waits for name, task in tasks().items()} == dict.fromkeys(("task_0", "task_1"), (0.007,) * 3)
 
     def test_a_range_of_time(self, clock: engine_clock.Clock) -> None:
         make()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,12 +18,6 @@ from tests.engine.helpers import enqueue, make, one, put, state
 
 pytestmark = pytest.mark.django_db
 _EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>"
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 @pytest.fixture

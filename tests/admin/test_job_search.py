@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,12 +22,6 @@ from tests.engine.helpers import NODE, claim, enqueue, make, put, state
 pytestmark = pytest.mark.django_db
 
 DECLINED = Failure("shop.Declined", "Card 4711 was declined", "Traceback", "print-a")
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_dead_letters_in_the_admin_and_the_command(client: Client, storage: Path
     assert "needle" in edit.content.decode()
     out = io.StringIO()
     call_command("leasequeue_dlq", "list", "--with-payload", "--json", stdout=out)
-    assert [letter["data"] for letter in json.loads(out.getvalue())["letters"]] == [DATA]
+    assert [letter["data"] for letter in json.loads(out.getvalue())["dead_letters"]] == [DATA]
     out = io.StringIO()
     call_command("leasequeue_dlq", "export", "--json", stdout=out)
     assert json.loads(out.getvalue())["data"] == DATA

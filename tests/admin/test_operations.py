@@ -37,12 +37,6 @@ from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
-
-
-@pytest.fixture
 def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper]:
     made = Reaper(duties=[Duty("operations", operations, 0.5)])
     assert made.lead()

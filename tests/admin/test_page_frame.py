@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,17 +16,12 @@ from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import BulkOperation
 from tests.admin.letters import bury, graves
 from tests.admin.pages import Page
+from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, put
 
 pytestmark = pytest.mark.django_db
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(NOON)) as held:
-        yield held
 
 
 @pytest.fixture
@@ -62,9 +56,46 @@ def test_a_page_has_the_same_name_in_the_sidebar_and_in_the_tabs(client: Client)
     bar = re.search(r'<nav class="sticky" id="nav-sidebar".*?</nav>', html, re.DOTALL)
     assert bar is not None
     sidebar = dict(re.findall(r'<a href="(/admin/leasequeue/[^"]*)"[^>]*>([^<]*)</a>', bar[0]))
-    both = {url: (name, sidebar[url].strip()) for url, name in named.items() if url in sidebar}
-    assert len(both) >= 5
-    assert [names for names in both.values() if names[0] != names[1]] == []
+    assert set(named) <= set(sidebar)
+    assert {url: sidebar[url].strip() for url in named} == named
+
+
+@pytest.mark.parametrize(
+    ("permission", "entries"),
+    [
+        ("view_queue", {"Overview", "Queues"}),
+        ("view_job", {"Dead letters", "Jobs", "Tasks"}),
+        ("view_worker", {"Workers"}),
+    ],
+)
+def test_the_list_of_apps_has_the_pages_that_a_user_may_see(permission: str, entries: set[str]) -> None:
+    html = signed_in(permission).get(reverse("admin:index")).content.decode()
+    (shown,) = re.findall(r'<div class="app-leasequeue module.*?</table>', html, re.DOTALL)
+    assert {
+        name.strip() for name in re.findall(r'<th scope="row"[^>]*>\s*<a href="[^"]+"[^>]*>([^<]+)</a>', shown)
+    } == entries
+
+
+def test_errors_stand_above_warnings(client: Client) -> None:
+    make("aside")
+    engine.run(engine.pause("aside", paused=True))
+    make("late")
+    put(queue="late")
+    html = body(client, "overview")
+    notes = re.findall(r'<div class="lq-note lq-note-(error|warning)">', html)
+    assert {"error", "warning"} <= set(notes)
+    assert notes == sorted(notes)
+    assert html.index("lq-note-warning") < html.index("lq-cards")
+
+
+def test_warnings_of_queues_stand_above_everything_else(client: Client) -> None:
+    queue = make()
+    engine.run(engine.pause("work", paused=True))
+    for name, args in (("overview", []), ("queue_changelist", []), ("queue_change", [queue])):
+        shown = body(client, name, *args).partition('id="content-main"')[2]
+        warning = shown.index("lq-note-warning")
+        others = [shown.find(word) for word in ("lq-filters", "lq-actions", "lq-ranges", "lq-cards", "<table")]
+        assert warning < min(place for place in others if place >= 0), name
 
 
 def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: engine_clock.Clock, client: Client) -> None:
@@ -96,6 +127,8 @@ def test_charts_of_longer_times(clock: engine_clock.Clock, client: Client, span:
     for name, args in (("overview", []), ("queue_change", [queue])):
         page = Page(body(client, name, *args, range=span))
         assert f"completed {words}" in page.text
+        every = {attrs["data-lq-every"] for _, attrs in page.tags if attrs.get("data-lq-every")}
+        assert every == {"5" if span == "1 h" else "60"}
         assert "Throughput, jobs a minute" in page.text
 
 

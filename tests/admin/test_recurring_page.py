@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 
 REPORT = "tests.reaper.recurring.tasks.report"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(NOON)) as held:
-        yield held
 
 
 @pytest.fixture

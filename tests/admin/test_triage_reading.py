@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
-
 import pytest
 
 from django_leasequeue import engine
@@ -16,12 +13,6 @@ from tests.admin.letters import bury, failure, graves
 from tests.engine.helpers import make, put
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 def page(query: str = "", **options) -> triage.DeadPage:

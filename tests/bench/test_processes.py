@@ -108,7 +108,7 @@ def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
         f"with Child(['-c', {child!r}], {{}}): time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", parent]) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (told.exists() and told.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,12 +17,6 @@ pytestmark = pytest.mark.django_db
 
 PAGE = "how-to/move-from-codeq.md"
 COMMANDS = ["render", "mail", "index"]
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ class TestHungHandlers:
         self, release: threading.Event, caplog: pytest.LogCaptureFixture
     ) -> None:
         # The lease alone would not end within this test.
-        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=600_000), visibility_timeout=2_000, concurrency=1)
+        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=600_000), visibility_timeout=5_000, concurrency=1)
         signals: list[AbortSignal] = []
 
         @queue.execute
@@ -125,7 +125,7 @@ class TestHungHandlers:
         assert stalled == ["id"]
 
     def test_its_slot_serves_other_jobs_meanwhile(self, release: threading.Event) -> None:
-        queue = Queue("jobs", visibility_timeout=2_000, concurrency=1, max_retries=1)
+        queue = Queue("jobs", visibility_timeout=5_000, concurrency=1, max_retries=1)
         hung = threading.Event()
 
         @queue.execute
@@ -148,7 +148,7 @@ class TestHungHandlers:
         assert error.code == "LEASE_EXPIRED"
 
     def test_a_coroutine_is_cancelled(self) -> None:
-        queue = Queue("jobs", visibility_timeout=2_000)
+        queue = Queue("jobs", visibility_timeout=5_000)
         reasons: list[str] = []
 
         @queue.execute

@@ -35,12 +35,6 @@ pytestmark = [pytest.mark.django_db(transaction=True)]
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(NOW)) as held:
-        yield held
-
-
 def job(number: int, **fields: Any) -> dict[str, Any]:
     return {
         "id": f"id-{number}",

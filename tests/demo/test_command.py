@@ -55,7 +55,7 @@ def serving(files: Path, subprocess_env: dict[str, str]) -> Iterator[subprocess.
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
 
 
 def test_it_serves_the_admin_until_it_is_told_to_end(serving: subprocess.Popen[str]) -> None:
@@ -72,17 +72,17 @@ def test_it_serves_the_admin_until_it_is_told_to_end(serving: subprocess.Popen[s
     children = psutil.Process(serving.pid).children(recursive=True)
     assert children
     serving.send_signal(signal.SIGINT)
-    rest, _ = serving.communicate(timeout=60)
+    rest, _ = serving.communicate(timeout=120)
     assert "Stopped." in rest
     assert serving.returncode == 0
-    assert psutil.wait_procs(children, timeout=30)[1] == []
+    assert psutil.wait_procs(children, timeout=60)[1] == []
 
 
 def _get(address: str) -> str:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while True:
         try:
-            with urllib.request.urlopen(address, timeout=10) as answer:
+            with urllib.request.urlopen(address, timeout=60) as answer:
                 return str(answer.read().decode())
         except OSError:
             if time.monotonic() > end:
@@ -95,7 +95,7 @@ def test_a_directory_without_work_is_refused(
     name: str, says: str, tmp_path: Path, subprocess_env: dict[str, str]
 ) -> None:
     env = {**subprocess_env, "DEMO_PATH": str(tmp_path / name)}
-    done = subprocess.run(MANAGE, capture_output=True, text=True, env=env, timeout=60, check=False)
+    done = subprocess.run(MANAGE, capture_output=True, text=True, env=env, timeout=120, check=False)
     assert done.returncode == 1
     assert says in done.stderr
     assert "DEMO_PATH=" in done.stderr

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -11,7 +10,6 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.conf import process
-from django_leasequeue.engine import clock as engine_clock
 from tests.conftest import child_environment
 from tests.http.client import Api
 from tests.http.servers import Server, serving
@@ -35,13 +33,6 @@ def open_api(settings: Any) -> None:
 def api(db: None, open_api: None) -> Api:
     """The door, open to everybody, inside the test's transaction."""
     return Api()
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    """The engine's clock, held at a round time; ``clock.advance(seconds=...)`` moves it."""
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 @pytest.fixture(scope="session")

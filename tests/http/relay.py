@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
 from types import TracebackType
 from typing import Self
+
+from tests.support.proxy import reset
 
 
 class Relay:
@@ -43,11 +44,7 @@ class Relay:
         with self._lock:
             cut, self._open = self._open, set()
         for one in cut:
-            # A reset, as a lost network gives.
-            with contextlib.suppress(OSError):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+            reset(one)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()

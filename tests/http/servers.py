@@ -20,7 +20,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.http.keys import make_token
 from tests.http import contract
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 
 
 class Server:
@@ -88,7 +88,7 @@ class Server:
         """Tell it to end."""
         self.process.send_signal(signal.SIGTERM)
 
-    def stop(self, timeout: float = 10.0) -> int:
+    def stop(self, timeout: float = 60.0) -> int:
         """End it and return its exit code."""
         if self.process.poll() is None:
             self.terminate()
@@ -166,7 +166,7 @@ class EventSource:
         headers: Mapping[str, str] | None = None,
         accept: str | None = "text/event-stream",
     ) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", server.port), 10)
+        self._socket = socket.create_connection(("127.0.0.1", server.port), 60)
         lines = [
             f"GET {path if path.startswith('/') else '/v0/' + path} HTTP/1.1",
             "host: localhost",
@@ -230,7 +230,7 @@ class EventSource:
             self.ended = True
             raise EOFError
 
-    def block(self, timeout: float = 10.0) -> list[str]:
+    def block(self, timeout: float = 60.0) -> list[str]:
         """The lines of the next block.
 
         Raises:
@@ -243,7 +243,7 @@ class EventSource:
         block, _, self._body = self._body.partition(b"\n\n")
         return block.decode().split("\n")
 
-    def event(self, timeout: float = 10.0) -> Event:
+    def event(self, timeout: float = 60.0) -> Event:
         """The next event; comments and ``retry`` are noted on the way."""
         ends = time.monotonic() + timeout
         while True:
@@ -259,7 +259,7 @@ class EventSource:
             if "data" in fields:
                 return Event(fields["event"], fields.get("id"), json.loads(fields["data"]))
 
-    def events(self, count: int, timeout: float = 10.0) -> list[Event]:
+    def events(self, count: int, timeout: float = 60.0) -> list[Event]:
         return [self.event(timeout) for _ in range(count)]
 
     def silence(self, seconds: float) -> None:
@@ -272,7 +272,7 @@ class EventSource:
                 return
             raise AssertionError(f"there came {event.name} {dict(event)}")
 
-    def end(self, timeout: float = 10.0) -> None:
+    def end(self, timeout: float = 60.0) -> None:
         """Check that the stream ends in order, with nothing more."""
         try:
             event = self.event(timeout)

@@ -51,7 +51,7 @@ def running(worker: Worker) -> Iterator[threading.Thread]:
         yield thread
     finally:
         worker.stop()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -82,7 +82,7 @@ def test_every_job_runs_once(client: Client, queue: str, stream: bool, handler: 
     seen: list[int] = []
     client.produce(queue, [Record(n) for n in range(200)])
     with running(Worker(client, queue, handler(seen), concurrency=16, stream=stream)):
-        eventually(empty(client, queue), seconds=20)
+        eventually(empty(client, queue))
         client.produce(queue, [Record(200)])
         eventually(empty(client, queue))
     assert Counter(seen) == Counter(range(201))
@@ -93,7 +93,7 @@ def test_acks_go_together(client: Client, server: Server, queue: str) -> None:
     client.produce(queue, [Record(n) for n in range(300)])
     with Relay(server.port) as relay:
         with running(Worker(Client(relay.address), queue, in_loop(seen), concurrency=100)):
-            eventually(empty(client, queue), seconds=20)
+            eventually(empty(client, queue))
         assert relay.count(f"POST /v0/topics/{queue}/ack ") < 100
     assert len(seen) == 300
 
@@ -139,12 +139,12 @@ def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bo
 
     def handler(job: ClientJob) -> None:
         runs.append(job.deliveries)
-        time.sleep(5.0)
+        time.sleep(9.0)
 
     client.produce(queue, [Record(1)])
-    with running(Worker(client, queue, handler, lease_ms=2_000, stream=stream)):
+    with running(Worker(client, queue, handler, lease_ms=4_000, stream=stream)):
         eventually(lambda: runs == [1])
-        ends = time.monotonic() + 4.0
+        ends = time.monotonic() + 8.0
         while time.monotonic() < ends:
             assert client.claim(queue, "thief") == []
             time.sleep(0.05)
@@ -181,7 +181,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
     def handler(job: ClientJob) -> None:
         log.append(("begins", job.deliveries, job.lost))
         if job.deliveries == 1:
-            go_on.wait(20)
+            go_on.wait(60)
         log.append(("ends", job.deliveries, job.lost))
 
     client.produce(queue, [Record(1)])
@@ -210,12 +210,12 @@ def test_leases_that_nobody_could_extend_are_lost(client: Client, server: Server
 
     client.produce(queue, [Record(1)])
     with Relay(server.port) as relay:
-        worker = Worker(Client(relay.address), queue, handler, stream=False, lease_ms=300, drain_seconds=0)
+        worker = Worker(Client(relay.address), queue, handler, stream=False, lease_ms=2_000, drain_seconds=0)
         with running(worker):
-            assert began.wait(10)
+            assert began.wait(60)
             relay.refusing = True
             relay.cut()
-            assert lost.wait(10)
+            assert lost.wait(60)
             relay.refusing = False
 
 
@@ -228,7 +228,7 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
 
     def handler(job: ClientJob) -> None:
         began.set()
-        ends = time.monotonic() + 20
+        ends = time.monotonic() + 60
         while not job.lost and time.monotonic() < ends:
             time.sleep(0.01)
         told.append((time.time(), job.deadline.timestamp()))
@@ -238,7 +238,7 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
         with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
             worker = Worker(through, queue, handler, stream=stream, lease_ms=4_000, drain_seconds=0)
             with running(worker):
-                assert began.wait(10)
+                assert began.wait(60)
                 proxy.hang()
                 eventually(lambda: bool(told))
                 proxy.heal()
@@ -277,12 +277,12 @@ def test_a_stop_waits_for_running_jobs_and_takes_no_more(client: Client, queue: 
 
     def handler(job: ClientJob) -> None:
         began.set()
-        go_on.wait(20)
+        go_on.wait(60)
 
     client.produce(queue, [Record(n) for n in range(3)])
     worker = Worker(client, queue, handler, concurrency=1, stream=stream)
     with running(worker) as thread:
-        assert began.wait(10)
+        assert began.wait(60)
         worker.stop()
         time.sleep(0.3)
         assert thread.is_alive()
@@ -298,11 +298,11 @@ def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> No
     def handler(job: ClientJob) -> None:
         held.append(job)
         began.set()
-        ends.wait(20)
+        ends.wait(60)
 
     client.produce(queue, [Record(1)])
     with running(Worker(client, queue, handler, stream=False, drain_seconds=0.1)):
-        assert began.wait(10)
+        assert began.wait(60)
     assert held[0].lost
     assert counters(client, queue)["ready"] == 1
     ends.set()
@@ -321,8 +321,8 @@ def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_d
         with Relay(old.port) as relay, running(Worker(Client(relay.address), queue, handler, concurrency=4)):
             eventually(lambda: len(done) > 20)
             relay.target = servers[1].port
-            assert old.stop(20) is not None
-            eventually(empty(client, queue), seconds=30)
+            assert old.stop() is not None
+            eventually(empty(client, queue))
     assert set(done) == set(range(120))
     # Only what ran while the stream ended ran again.
     assert len(done) <= 120 + 4
@@ -350,7 +350,7 @@ def test_a_deleted_topic_ends_the_worker(client: Client, queue: str) -> None:
     client.produce(queue, [Record(1)])
     eventually(empty(client, queue))
     client.delete_topic(queue)
-    thread.join(20)
+    thread.join(60)
     assert len(errors) == 1
     assert seen == []
 
@@ -376,7 +376,7 @@ print("done", flush=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "0\n"
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     lines = out.split()
     assert lines[-1] == "done"

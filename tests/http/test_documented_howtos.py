@@ -84,7 +84,7 @@ def nginx(server: Server, tmp_path: Path) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(port=port, log=tmp_path / "access.log")
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def _local(block: Block, port: int, server: Server, folder: Path) -> str:

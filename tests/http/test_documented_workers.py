@@ -38,7 +38,7 @@ def env(server: Server) -> dict[str, str]:
         **os.environ,
         "LEASEQUEUE_URL": f"http://127.0.0.1:{server.port}/v0",
         "LEASEQUEUE_TOKEN": committed_key("read", "write", topics=[TOPIC]),
-        "LEASE_MS": "1500",
+        "LEASE_MS": "6000",
         "PYTHONUNBUFFERED": "1",
     }
 
@@ -99,25 +99,25 @@ def worker(
 def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *command: str, graceful: bool) -> None:
     """Let a worker do quick jobs, one longer than its lease and one that fails; stop it amid another."""
     boss.produce(TOPIC, [Record({"src": f"quick-{number}", "seconds": 0}) for number in range(4)])
-    boss.produce(TOPIC, [Record({"src": "long", "seconds": 3.2}), Record({"seconds": 0})])
+    boss.produce(TOPIC, [Record({"src": "long", "seconds": 8}), Record({"seconds": 0})])
     with worker(name, env, tmp_path, *command) as (process, printed):
-        eventually(lambda: boss.get_topic(TOPIC)["count"] == 0, seconds=40)
+        eventually(lambda: boss.get_topic(TOPIC)["count"] == 0)
         lines = sorted(line for line in printed.read_text().splitlines() if line.startswith("done "))
         assert lines == ["done clip-1.mov", "done long", *(f"done quick-{number}" for number in range(4))]
         (dead,) = boss.read(f"{TOPIC}.dead").records
         assert dead["data"] == {"seconds": 0}
         assert dead["meta"]["$dead_letter_deliveries"] == 2
 
-        boss.produce(TOPIC, [Record({"src": "last", "seconds": 1})])
+        boss.produce(TOPIC, [Record({"src": "last", "seconds": 3})])
         eventually(lambda: boss.get_topic(TOPIC)["queue"]["in_flight"] == 1)
         if graceful:
             process.terminate()
-            assert process.wait(20) in (0, -signal.SIGTERM), printed.read_text()
+            assert process.wait(60) in (0, -signal.SIGTERM), printed.read_text()
             assert "done last" in printed.read_text()
             assert boss.get_topic(TOPIC)["count"] == 0
         else:
             os.killpg(process.pid, signal.SIGINT)
-            process.wait(20)
+            process.wait(60)
             eventually(lambda: boss.get_topic(TOPIC)["queue"]["ready"] == 1)
 
 

@@ -113,9 +113,9 @@ def test_dead_letters(storage: Path, settings: Any) -> None:
     token = create_key("test", ["read"])[1]
     headers = {"authorization": f"Bearer {token}"}
     one = Client().get(f"/v0/dead-letters/{seq}", headers=headers).json()
-    assert one["letter"]["data"] == {"text": BIG}
+    assert one["dead_letter"]["data"] == {"text": BIG}
     page = Client().get("/v0/dead-letters", {"with_payload": "true"}, headers=headers).json()
-    assert [letter["data"] for letter in page["letters"]] == [{"text": BIG}]
+    assert [letter["data"] for letter in page["dead_letters"]] == [{"text": BIG}]
 
 
 class TestStreams:

@@ -28,7 +28,7 @@ def operations() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("door", SNAPSHOTS)
 def test_the_document_is_as_it_was(door: str) -> None:
-    """After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/api/test_openapi.py``, read the diff."""
+    """After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/http/test_openapi.py``, read the diff."""
     text = json.dumps(document(door), indent=2, ensure_ascii=False) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOTS[door].write_text(text, encoding="utf-8")

@@ -39,10 +39,10 @@ def test_groups(ask: Ask) -> None:
     bury(1, "mail", failure=failure("b"))
     status, page = ask("/groups", {"page_size": 1})
     assert status == 200
-    assert [(group["fingerprint"], group["letters"]) for group in page["groups"]] == [("b", 1)]
+    assert [(group["fingerprint"], group["dead_letters"]) for group in page["groups"]] == [("b", 1)]
     status, page = ask("/groups", {"page_size": 1, "cursor": page["next_cursor"]})
     (group,) = page["groups"]
-    assert (group["queue"], group["letters"], group["error_type"], group["error"]) == (
+    assert (group["queue"], group["dead_letters"], group["error_type"], group["error"]) == (
         "mail",
         3,
         "shop.Timeout",
@@ -56,10 +56,10 @@ def test_letters(ask: Ask) -> None:
     seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
     status, page = ask("", {"page_size": 2, "queue": "mail"})
     assert status == 200
-    assert [letter["seq"] for letter in page["letters"]] == seqs[:0:-1]
-    assert (page["letters"][0]["data"], page["letters"][0]["errors"]) == (None, [])
+    assert [letter["seq"] for letter in page["dead_letters"]] == seqs[:0:-1]
+    assert (page["dead_letters"][0]["data"], page["dead_letters"][0]["errors"]) == (None, [])
     _, page = ask("", {"queue": "mail", "cursor": page["next_cursor"], "with_payload": "true", "payload": "data.n = 1"})
-    (letter,) = page["letters"]
+    (letter,) = page["dead_letters"]
     assert letter["data"] == {"password": "[hidden]", "n": 1}
     assert letter["errors"][0]["message"] == "card 17 was declined"
 
@@ -68,7 +68,7 @@ def test_one(ask: Ask) -> None:
     graves("mail")
     (seq,) = bury(1, "mail", data={"n": 1})
     status, answer = ask(f"/{seq}")
-    assert (status, answer["letter"]["seq"], answer["letter"]["data"]) == (200, seq, {"n": 1})
+    assert (status, answer["dead_letter"]["seq"], answer["dead_letter"]["data"]) == (200, seq, {"n": 1})
     for other in (seq + 1, 10**30, -1, 0, "x", "²"):
         status, answer = ask(f"/{other}")
         assert (status, answer["error"]["code"]) == (404, "not_found")
@@ -80,13 +80,13 @@ def test_a_key_sees_its_project_and_its_topics_only(ask: Ask) -> None:
     graves("mail", project="acme")
     (mine,), (other,), (theirs,) = bury(1, "mail"), bury(1, "shop"), bury(1, "mail", project="acme")
     _, page = ask("", topics=["mail"])
-    assert [letter["seq"] for letter in page["letters"]] == [mine]
+    assert [letter["seq"] for letter in page["dead_letters"]] == [mine]
     _, page = ask("/groups", topics=["mail"])
     assert [group["queue"] for group in page["groups"]] == ["mail"]
     _, page = ask("", project="acme")
-    assert [letter["seq"] for letter in page["letters"]] == [theirs]
+    assert [letter["seq"] for letter in page["dead_letters"]] == [theirs]
     _, page = ask("", {"project": "acme"})
-    assert [letter["seq"] for letter in page["letters"]] == [other, mine]
+    assert [letter["seq"] for letter in page["dead_letters"]] == [other, mine]
     assert ask("", {"queue": "shop"}, topics=["mail"])[0] == 403
     assert [ask(f"/{seq}", topics=["mail"])[0] for seq in (mine, other, theirs)] == [200, 404, 404]
 

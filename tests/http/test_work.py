@@ -196,10 +196,10 @@ def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Ser
 
 def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
-    with work(server, queue, lease_ms=2_000) as stream:
+    with work(server, queue, lease_ms=4_000) as stream:
         job = stream.event()
         server.post(f"topics/{queue}/extend", {"node": "w1", "seqs": seqs[:1], "lease_ms": 60_000})
-        stream.silence(2.5)
+        stream.silence(4.5)
         ack(server, queue, job)
         assert stream.event()["$seq"] == seqs[1]
 
@@ -323,7 +323,7 @@ def test_s3_shutdown_ends_streams_in_order(test_database_url: str, server: Serve
                 error = one.event()
                 assert (error.name, error["code"]) == ("error", 503)
                 one.end()
-            assert leaving.process.wait(10) in (0, -15)
+            assert leaving.process.wait(60) in (0, -15)
     assert counters(server, queue) == (3, 0)  # nothing waits for its lease to end
 
 
@@ -373,7 +373,7 @@ def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> No
         seqs: list[int] = []
         for _ in range(5):
             seqs += server.write(queue, *range(100))
-        found = [stream.event(30) for stream in streams]
+        found = [stream.event() for stream in streams]
         assert sorted(job["$seq"] for job in found) == seqs
         with connection.cursor() as cursor:
             cursor.execute(
@@ -397,7 +397,7 @@ def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> No
             thread.join()
         more = server.write(queue, *range(20))
         assert sorted(stream.event()["$seq"] for stream in streams[:20]) == more
-    eventually(lambda: counters(server, queue) == (500, 0), seconds=20)
+    eventually(lambda: counters(server, queue) == (500, 0))
 
 
 def test_the_number_of_streams_is_bounded(test_database_url: str, queue: str) -> None:

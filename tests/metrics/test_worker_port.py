@@ -71,8 +71,8 @@ def test_of_one_process(work: str, start: Start, port: int) -> None:
 def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int) -> None:
     enqueue(*({} for _ in range(20)))
     worker = start("--health-port", str(port), "--processes", "2", "--max-jobs", "5")
-    eventually(lambda: len(results()) == 20, "all are done", 60)
-    eventually(lambda: outcome(port, "completed") == 20, "and counted", 60)
+    eventually(lambda: len(results()) == 20, "all are done")
+    eventually(lambda: outcome(port, "completed") == 20, "and counted")
     status, text = get(port, "/metrics/queues")
     assert status == 404
     assert "--processes 1" in text

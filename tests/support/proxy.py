@@ -22,6 +22,14 @@ from types import TracebackType
 from typing import Self
 
 
+def reset(connection: socket.socket) -> None:
+    """Close a connection by a reset, as a lost network gives."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads it
+    connection.close()
+
+
 class Proxy:
     """Listens on a port of its own on 127.0.0.1 and passes everything on to a server.
 
@@ -60,10 +68,7 @@ class Proxy:
         with self._lock:
             cut, self._open = self._open, set()
         for one in cut:
-            with contextlib.suppress(OSError):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                one.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads it
-            one.close()
+            reset(one)
 
     def heal(self) -> None:
         """Pass everything again, first what was held."""

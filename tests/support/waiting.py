@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], what: str = "it", seconds: float = 60) -> T:
+def eventually(check: Callable[[], T], what: str = "it", seconds: float = 120) -> T:
     """Wait until ``check`` returns something true; return that."""
     ends = time.monotonic() + seconds
     while not (found := check()):
@@ -19,7 +19,7 @@ def eventually(check: Callable[[], T], what: str = "it", seconds: float = 60) ->
     return found
 
 
-async def aeventually(check: Callable[[], T], what: str = "it", seconds: float = 60) -> T:
+async def aeventually(check: Callable[[], T], what: str = "it", seconds: float = 120) -> T:
     """Async twin of ``eventually``."""
     ends = time.monotonic() + seconds
     while not (found := check()):

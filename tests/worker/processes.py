@@ -46,7 +46,7 @@ class WorkerProcess:
         for line in self._process.stderr:
             self.log.append(line)
 
-    def says(self, text: str, times: int = 1, seconds: float = 30) -> None:
+    def says(self, text: str, times: int = 1, seconds: float = 90) -> None:
         """Wait until so many lines of the log hold ``text``."""
         end = time.monotonic() + seconds
         while sum(text in line for line in self.log) < times:
@@ -63,7 +63,7 @@ class WorkerProcess:
         """Send a signal to the process alone."""
         self._process.send_signal(number)
 
-    def wait(self, seconds: float = 40) -> int:
+    def wait(self, seconds: float = 90) -> int:
         """Wait for the end; return the exit code."""
         try:
             code = self._process.wait(seconds)
@@ -81,7 +81,7 @@ class WorkerProcess:
         """End it and all its children: its session holds nobody else."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
         self._reader.join(5)
         assert self._process.stderr is not None
         self._process.stderr.close()

@@ -177,7 +177,7 @@ def test_a_keeper_that_hangs_keeps_nobody_from_being_told(test_dsn: str) -> None
 
 def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease counts from before the claim was sent, not from when its answer came."""
-    lease_of(1.0)
+    lease_of(3.0)
     enqueue({}, {})
     handler = Stubborn()
     handler.open.set()
@@ -206,7 +206,7 @@ def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypat
 def test_a_process_that_stood_still_past_its_leases_starts_nothing_of_its_buffer(
     subprocess_env: dict[str, str], test_dsn: str, tmp_path: Path
 ) -> None:
-    lease_of(1.0)
+    lease_of(3.0)
     notes = tmp_path / "starts"
     enqueue(*({"file": str(notes), "seconds": 0.05} for _ in range(150)))
     with starting(subprocess_env) as start:
@@ -243,9 +243,9 @@ def read(path: Path) -> list[Start]:
 
 
 def test_a_statement_on_a_socket_that_hangs_ends(proxy: Proxy) -> None:
-    with pool.connect("default", patience=0.5) as connection:
+    with pool.connect("default", patience=2) as connection:
         proxy.hang()
-        with pytest.raises(psycopg.OperationalError, match=r"did not answer within 0\.5 s"):
+        with pytest.raises(psycopg.OperationalError, match=r"did not answer within 2 s"):
             connection.execute("SELECT 1")
         assert connection.closed
 

@@ -15,7 +15,7 @@ from django.db import connection
 from django_leasequeue import engine
 from django_leasequeue.models import JobEvent, JobResult, LiveJob
 from django_leasequeue.worker import ExitCode, JobControl, JobTimeout
-from tests.support.waiting import eventually
+from tests.support.waiting import aeventually, eventually
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import burst, enqueue, errors_of, results, working
 
@@ -88,27 +88,32 @@ def test_queues_are_taken_in_the_order_given() -> None:
 
 
 class Gauge(ScriptHandler):
-    """Counts how many jobs run at once."""
+    """Counts how many jobs run at once. None ends before as many as expected have run beside each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int) -> None:
         super().__init__()
+        self.expected = expected
         self.now = self.most = 0
         self.lock = threading.Lock()
-        self.full = threading.Event()
 
     def enter(self, step: int) -> None:
         with self.lock:
             self.now += step
             self.most = max(self.most, self.now)
 
+    def full(self) -> bool:
+        return self.most >= self.expected
+
     def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
         self.enter(1)
+        eventually(self.full, "so many run")
         time.sleep(0.01)
         self.enter(-1)
         return None
 
     async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
         self.enter(1)
+        await aeventually(self.full, "so many run")
         await asyncio.sleep(0.01)
         self.enter(-1)
         return None
@@ -117,16 +122,16 @@ class Gauge(ScriptHandler):
 @pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
 def test_so_many_jobs_at_once_and_no_more(in_loop: bool) -> None:
     enqueue(*({"async": in_loop} for _ in range(60)))
-    handler = Gauge()
+    handler = Gauge(6)
     burst(handler, concurrency=6)
     assert handler.most == 6
 
 
 def test_coroutines_have_a_bound_of_their_own() -> None:
     enqueue(*({"async": True} for _ in range(60)))
-    handler = Gauge()
+    handler = Gauge(20)
     burst(handler, concurrency=1, async_concurrency=20)
-    assert 10 < handler.most <= 20
+    assert handler.most == 20
 
 
 def test_a_result_that_the_database_refuses_costs_nobody_else_his() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
-from django_leasequeue.worker import ExitCode, JobControl
+from django_leasequeue.worker import ExitCode, JobControl, threads
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import Threaded, burst, enqueue, results, working
@@ -39,23 +39,23 @@ def test_an_idle_worker_is_told_of_every_job(queues: tuple[str, ...]) -> None:
     with working(handler, poll=NEVER, queues=queues):
         for number in range(100):
             engine.run(engine.enqueue("work", [engine.NewJob(key=f"{number}")]))
-            eventually(lambda number=number: str(number) in handler.started, f"job {number} starts", 10)
+            eventually(lambda number=number: str(number) in handler.started, f"job {number} starts")
 
 
 def test_a_delayed_job_starts_when_it_is_due_without_anybody_s_help() -> None:
+    began = time.monotonic()
     engine.run(engine.enqueue("work", [engine.NewJob(key="later", delay_ms=500)]))
     handler = Clocked()
-    began = time.monotonic()
     with working(handler, poll=NEVER):
-        eventually(lambda: handler.started, "it starts", 10)
-    assert handler.started["later"] - began > 0.3
+        eventually(lambda: handler.started, "it starts")
+    assert handler.started["later"] - began >= 0.5
 
 
 def test_a_queue_made_while_the_worker_idles_is_taken() -> None:
     with working(poll=NEVER):
         time.sleep(0.2)
         engine.run(engine.enqueue("brand-new", [engine.NewJob(key="first")]))
-        eventually(lambda: results() == {"first": 1}, "it is done", 20)
+        eventually(lambda: results() == {"first": 1}, "it is done")
 
 
 def test_a_worker_makes_the_queue_it_is_to_take() -> None:
@@ -64,7 +64,7 @@ def test_a_worker_makes_the_queue_it_is_to_take() -> None:
         eventually(lambda: engine.run(engine.get("fresh")), "the queue is there")
         time.sleep(0.2)
         engine.run(engine.enqueue("fresh", [engine.NewJob(key="first")]))
-        eventually(lambda: results() == {"first": 1}, "it is done", 10)
+        eventually(lambda: results() == {"first": 1}, "it is done")
 
 
 def test_a_missing_queue_that_may_not_be_made_is_waited_for(settings: Any) -> None:
@@ -74,7 +74,7 @@ def test_a_missing_queue_that_may_not_be_made_is_waited_for(settings: Any) -> No
         assert threaded.worker.healthy
         engine.run(engine.create("declared-later", preset="django"))
         engine.run(engine.enqueue("declared-later", [engine.NewJob(key="first")]))
-        eventually(lambda: results() == {"first": 1}, "it is done", 20)
+        eventually(lambda: results() == {"first": 1}, "it is done")
 
 
 def test_a_burst_goes_on_with_jobs_that_jobs_enqueue() -> None:
@@ -189,7 +189,7 @@ def test_a_claim_whose_answer_was_lost_is_given_back(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(link, "attempt", lose)
     threaded.start()
     try:
-        eventually(lambda: len(results()) == 20, "all are done", 20)
+        eventually(lambda: len(results()) == 20, "all are done")
     finally:
         threaded.stop()
     assert len(lost) >= 5
@@ -204,6 +204,20 @@ def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(
         assert threaded.join() is ExitCode.BROKEN
         assert not threaded.worker.healthy
     assert "Part of the worker broke" in caplog.text
+
+
+def test_a_thread_that_takes_its_time_to_end_is_no_job_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine: whoever stops the worker is told that all that had started has ended."""
+    usual = threads.ThreadPool._run
+
+    def slowly(self: threads.ThreadPool, slot: threads.Slot) -> None:
+        usual(self, slot)
+        time.sleep(2.5)
+
+    monkeypatch.setattr(threads.ThreadPool, "_run", slowly)
+    enqueue({})
+    done = burst(concurrency=1)
+    assert (done.code, done.worker.clean) == (ExitCode.OK, True)
 
 
 def test_only_the_project_s_own_jobs_are_taken() -> None:

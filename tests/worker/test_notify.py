@@ -4,6 +4,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -11,7 +12,8 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.notify import AsyncWaiter, Listener, Waiter, get_listener, reply_channel
+from django_leasequeue.notify import AsyncWaiter, Listener, get_listener, reply_channel
+from django_leasequeue.notify.alarms import Alarm
 from tests.support.waiting import eventually
 
 LOCK = 1280657731
@@ -35,6 +37,19 @@ def queue_id(test_dsn: str) -> int:
     info = engine.run(engine.get("mail"))
     assert info is not None
     return info.id
+
+
+@contextmanager
+def waiting(listener: Listener, *queue_ids: int) -> Iterator[Alarm]:
+    """A thread that waits for jobs of queues."""
+    alarm = Alarm()
+    watch = listener.watch(queue_ids, alarm.wake)
+    assert watch.wait_ready()
+    assert watch.live
+    try:
+        yield alarm
+    finally:
+        watch.close()
 
 
 def enqueue(connection: psycopg.Connection[Any], count: int = 1) -> None:
@@ -71,22 +86,21 @@ def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Conn
     idle = engine.run(engine.get("idle"))
     assert idle is not None
     with (
-        Waiter(get_listener(), [queue_id]) as first,
-        Waiter(get_listener(), [queue_id]) as second,
-        Waiter(get_listener(), [idle.id]) as uninterested,
+        waiting(get_listener(), queue_id) as first,
+        waiting(get_listener(), queue_id) as second,
+        waiting(get_listener(), idle.id) as uninterested,
     ):
-        assert first._watch.live
         enqueue(other)
-        assert first.wait(10)
-        assert second.wait(10)
+        assert first.wait(60)
+        assert second.wait(60)
         assert not uninterested.wait(0.05)
 
 
 def test_the_lock_is_held_while_any_waiter_is_left_and_given_back_afterwards(
     other: psycopg.Connection[Any], queue_id: int
 ) -> None:
-    with Waiter(get_listener(), [queue_id]):
-        with Waiter(get_listener(), [queue_id, queue_id]):
+    with waiting(get_listener(), queue_id):
+        with waiting(get_listener(), queue_id, queue_id):
             assert held(other, queue_id)
         assert held(other, queue_id)
     eventually(lambda: not held(other, queue_id), "the lock is given back")
@@ -96,12 +110,12 @@ def test_a_job_of_a_transaction_that_began_before_the_wait_is_found(test_dsn: st
     """Its statement tested the lock before anybody held it, so it notifies nobody."""
     with psycopg.connect(test_dsn) as writer:
         enqueue(writer)
-        with Waiter(get_listener(), [queue_id]) as waiter:
+        with waiting(get_listener(), queue_id) as waiter:
             assert engine.run(engine.claim("mail", "w")) == []
             writer.commit()
             jobs: list[engine.LeasedJob] = []
             while not jobs:
-                assert waiter.wait(10), "nobody said that a look was worth it"
+                assert waiter.wait(60), "nobody said that a look was worth it"
                 jobs = engine.run(engine.claim("mail", "w"))
     assert len(jobs) == 1
 
@@ -112,8 +126,8 @@ def test_looks_end_when_no_old_transaction_is_left(
     listener = get_listener()
     with psycopg.connect(test_dsn) as writer:
         writer.execute("SELECT pg_current_xact_id()")
-        with Waiter(listener, [queue_id]) as waiter:
-            assert waiter.wait(10)
+        with waiting(listener, queue_id) as waiter:
+            assert waiter.wait(60)
             assert listener._unsettled()
             writer.commit()
             eventually(lambda: not listener._unsettled(), "the locks settle")
@@ -127,18 +141,18 @@ def test_a_lost_connection_comes_back_and_wakes_everybody(
     heard: queue.Queue[str | None] = queue.Queue()
     listener = get_listener()
     subscription = listener.subscribe("news", heard.put)
-    with Waiter(listener, [queue_id]) as waiter:
-        assert subscription.wait_ready(10)
+    with waiting(listener, queue_id) as waiter:
+        assert subscription.wait_ready(60)
         pids = [pid for pid in listeners(other) if pid not in others]
         assert len(pids) == 1, f"one connection for everything, not {described(other, pids)}"
         other.execute("SELECT pg_terminate_backend(%s::int)", pids)
-        assert heard.get(timeout=10) is None
-        assert waiter.wait(10)
-        assert waiter._watch.live
+        assert heard.get(timeout=60) is None
+        assert waiter.wait(60)
+        assert queue_id in listener._held
         enqueue(other)
-        assert waiter.wait(10)
+        assert waiter.wait(60)
         other.execute("SELECT pg_notify('news', 'again')")
-        assert heard.get(timeout=10) == "again"
+        assert heard.get(timeout=60) == "again"
     subscription.close()
 
 
@@ -148,17 +162,17 @@ def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(other: psycop
     channel = reply_channel()
     one = get_listener().subscribe(channel, first.put)
     two = get_listener().subscribe(channel, second.put)
-    assert one.wait_ready(10)
-    assert two.wait_ready(10)
+    assert one.wait_ready(60)
+    assert two.wait_ready(60)
     other.execute("SELECT pg_notify(%s, '1')", [channel])
-    assert first.get(timeout=10) == second.get(timeout=10) == "1"
+    assert first.get(timeout=60) == second.get(timeout=60) == "1"
     one.close()
     other.execute("SELECT pg_notify(%s, '2')", [channel])
-    assert second.get(timeout=10) == "2"
+    assert second.get(timeout=60) == "2"
     assert first.empty()
     two.close()
     three = get_listener().subscribe("another", second.put)
-    assert three.wait_ready(10)
+    assert three.wait_ready(60)
     assert get_listener()._listening == {"another"}
 
 
@@ -172,11 +186,11 @@ def test_a_callback_that_raises_does_not_silence_the_others(
 
     bad_one = get_listener().subscribe("news", bad)
     good_one = get_listener().subscribe("news", heard.put)
-    assert bad_one.wait_ready(10)
-    assert good_one.wait_ready(10)
+    assert bad_one.wait_ready(60)
+    assert good_one.wait_ready(60)
     for word in ("1", "2"):
         other.execute("SELECT pg_notify('news', %s)", [word])
-        assert heard.get(timeout=10) == word
+        assert heard.get(timeout=60) == word
     assert "A callback of the listener raised" in caplog.text
 
 
@@ -187,29 +201,29 @@ def test_the_connection_closes_when_nobody_waits_and_opens_again(
     monkeypatch.setattr("django_leasequeue.notify.listener.LINGER", 0.05)
     listener = get_listener()
     for _ in range(3):
-        with Waiter(listener, [queue_id]) as waiter:
+        with waiting(listener, queue_id) as waiter:
             enqueue(other)
-            assert waiter.wait(10)
+            assert waiter.wait(60)
         eventually(lambda: listener._thread is None, "the thread ends")
         assert not (pids := [pid for pid in listeners(other) if pid not in others]), described(other, pids)
 
 
-def test_without_a_connection_one_polls(queue_id: int) -> None:
+async def test_without_a_connection_one_polls(queue_id: int) -> None:
     with override_settings(LEASEQUEUE={"LISTEN_DSN": ""}):
         listener = Listener("default")
         assert listener.polls
-        with Waiter(listener, [queue_id]) as waiter:
+        async with AsyncWaiter(listener, [queue_id]) as waiter:
             assert not waiter._watch.live
-            assert not waiter.wait(3_600), "a poll, far below the time asked for"
+            assert not await waiter.wait(3_600), "a poll, far below the time asked for"
         assert listener._thread is None
 
 
-def test_an_address_that_does_not_answer_makes_one_poll(queue_id: int) -> None:
+async def test_an_address_that_does_not_answer_makes_one_poll(queue_id: int) -> None:
     with override_settings(LEASEQUEUE={"LISTEN_DSN": "postgresql:///nothing?host=/nonexistent"}):
         listener = Listener("default")
-        with Waiter(listener, [queue_id]) as waiter:
+        async with AsyncWaiter(listener, [queue_id]) as waiter:
             assert not waiter._watch.live
-            assert not waiter.wait(3_600)
+            assert not await waiter.wait(3_600)
         listener.close()
 
 
@@ -228,7 +242,7 @@ async def test_coroutines_wait_on_the_same_connection(test_dsn: str, queue_id: i
             async with AsyncWaiter(listener, [queue_id]) as waiter:
                 assert waiter._watch.live
                 entered.release()
-                return await waiter.wait(10)
+                return await waiter.wait(60)
 
         entered = asyncio.Semaphore(0)
         waiting = [asyncio.create_task(one()) for _ in range(20)]
@@ -256,7 +270,7 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
         for thread in threads:
             thread.start()
         while found < total:
-            with Waiter(get_listener(), [queue_id]) as waiter:
+            with waiting(get_listener(), queue_id) as waiter:
                 while not (jobs := executor.run(engine.claim("mail", "w", 3))):
                     assert waiter.wait(30), "a wake-up was lost"
             found += len(jobs)

@@ -133,7 +133,7 @@ def test_the_buffer_loses_no_job_and_no_thread() -> None:
         pass
     buffer.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert Counter(taken) == Counter(range(20_000))
 

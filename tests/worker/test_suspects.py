@@ -87,7 +87,7 @@ def test_a_job_that_kills_its_process_takes_nobody_with_it(
             worker = start(*arguments)
         return LiveJob.objects.filter(state=DEAD).exists() and JobResult.objects.count() >= 199
 
-    eventually(over, "all have ended", 90)
+    eventually(over, "all have ended")
     eventually(lambda: len(journals(tmp_path)) <= processes, "the dead ones are forgotten")
     worker.send(signal.SIGTERM)
     worker.wait()
@@ -193,7 +193,7 @@ def test_how_long_handlers_ran_is_noted(work: str) -> None:
         eventually(lambda: len(results()) == 2, "two are done")
         eventually(lambda: LiveJob.objects.filter(state=DEAD).exists(), "one is dead")
     ran = dict(JobEvent.objects.filter(kind=EventKind.ACKED).values_list("seq", "ran"))
-    assert all(ms is not None and 100 <= ms < 5_000 for ms in ran.values())
+    assert all(ms is not None and 100 <= ms < 60_000 for ms in ran.values())
     assert len(ran) == 2
     assert all(ms is not None for ms in JobEvent.objects.filter(kind=EventKind.RELEASED).values_list("ran", flat=True))
 

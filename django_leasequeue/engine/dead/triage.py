@@ -234,16 +234,15 @@ def _scan_groups(wanted: DeadFilter, queues: dict[int, DeadQueue]) -> Steps[tupl
 
 def _counts(wanted: DeadFilter, seen: Sequence[Seen]) -> Steps[dict[tuple[int, str], int] | None]:
     """Steps that count the dead letters of groups; ``None`` where they have more than ``MAX_COUNTED`` together."""
-    rows = yield (
-        "dead_group_counts",
-        {
-            "queues": arrays.integers([item.queue_id for item in seen]),
-            "fingerprints": arrays.texts([item.fingerprint for item in seen]),
-            "since": wanted.since,
-            "until": wanted.until,
-            "cap": MAX_COUNTED,
-        },
-    )
+    groups = {
+        "queues": arrays.integers([item.queue_id for item in seen]),
+        "fingerprints": arrays.texts([item.fingerprint for item in seen]),
+        "cap": MAX_COUNTED,
+    }
+    if wanted.since is None and wanted.until is None:
+        rows = yield "dead_group_counts", groups
+    else:
+        rows = yield "dead_group_counts_within", {**groups, "since": wanted.since, "until": wanted.until}
     counts = [count for (count,) in rows]
     if sum(counts) > MAX_COUNTED:
         return None

@@ -42,8 +42,6 @@ POLL, LOOK = 0.5, 1.0
 DUE_STEP = 0.25
 #: Seconds that we stay announced as waiting after the last free place was taken: to say so costs producers a NOTIFY.
 LINGER = 1.0
-#: Seconds that entering waits until producers know of us.
-READY_TIMEOUT = 5.0
 
 _numbers = itertools.count(1)
 
@@ -235,7 +233,7 @@ class WorkHub:
             if self._watch is None:
                 # Say that we wait, then look once more: what came in between told nobody.
                 self._watch = get_listener(self._runner.using).watch([self.queue_id], self.jobs_may_be_there)
-                await self._watch.async_ready(READY_TIMEOUT)
+                await self._watch.async_ready()
                 self._more = True
                 return 0.0
         elif self._watch is not None and now - self._idle_since >= LINGER:

@@ -10,7 +10,6 @@ from .config import NAME_PATTERN
 
 Json = dict[str, Any]
 
-_INTEGER: Json = {"type": "integer"}
 _COUNT: Json = {"type": "integer", "minimum": 0}
 _TEXT: Json = {"type": "string"}
 _BOOLEAN: Json = {"type": "boolean"}

@@ -12,7 +12,7 @@ from ...conf import process
 from ...engine.topics.topics import Look
 from ...notify import get_listener
 from ..running import Runner
-from .hub import READY_TIMEOUT, WorkHub, WorkStream
+from .hub import WorkHub, WorkStream
 
 #: Where deleted topics are announced.
 TOPICS_CHANNEL = "leasequeue_topics"
@@ -71,7 +71,7 @@ class StreamRegistry:
         for channel, callback in ((self.channel, self._settled), (TOPICS_CHANNEL, self._deleted)):
             self._subscriptions.append(listener.subscribe(channel, self._in_loop(callback)))
         for subscription in self._subscriptions:
-            await subscription.async_ready(READY_TIMEOUT)
+            await subscription.async_ready()
 
     def _in_loop(self, callback: Callable[[str | None], None]) -> Callable[[str | None], None]:
         def call(payload: str | None) -> None:

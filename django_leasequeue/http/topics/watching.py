@@ -16,7 +16,6 @@ from ...notify import Subscription, Watch, get_listener
 from ..running import Runner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from . import answers
-from .hub import READY_TIMEOUT
 from .reading import unsealed
 from .sealing import seal_watcher
 from .stream_registry import TOPICS_CHANNEL
@@ -227,8 +226,8 @@ class WatchStream(Stream):
         subscription = self._subscriptions[topic] = listener.subscribe(
             TOPICS_CHANNEL, lambda payload: self._topic_news(topic) if payload in (None, deleted) else None
         )
-        await watch.async_ready(READY_TIMEOUT)
-        await subscription.async_ready(READY_TIMEOUT)
+        await watch.async_ready()
+        await subscription.async_ready()
         self._fresh.add(topic)
 
     def _topic_news(self, topic: str) -> None:

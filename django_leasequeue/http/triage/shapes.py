@@ -41,12 +41,12 @@ _DEAD_LETTER: dict[str, Any] = {
 
 _GROUP: dict[str, Any] = {
     "type": "object",
-    "required": ["queue", "fingerprint", "letters", "capped", "first_at", "last_at"],
+    "required": ["queue", "fingerprint", "dead_letters", "capped", "first_at", "last_at"],
     "properties": {
         "project": {"type": "string", "description": "The tenant."},
         "queue": {"type": "string", "description": "The queue or dead-letter topic."},
         "fingerprint": {"type": "string", "description": "Equal for failures of one cause."},
-        "letters": {"type": "integer", "description": "How many, up to the cap."},
+        "dead_letters": {"type": "integer", "description": "How many, up to the cap."},
         "capped": {"type": "boolean", "description": "Whether there are more."},
         "first_at": {**_TIME, "description": "The first death."},
         "last_at": {**_TIME, "description": "The last death."},
@@ -78,16 +78,16 @@ class DeadLetters(Shape):
     """Dead letters, the newest death first."""
 
     shape = _answer(
-        letters={"type": "array", "items": _DEAD_LETTER, "description": "The page."},
+        dead_letters={"type": "array", "items": _DEAD_LETTER, "description": "The page."},
         next_cursor=_NEXT,
-        looked_at={"type": "integer", "description": "Letters that were looked at for it."},
+        looked_at={"type": "integer", "description": "Dead letters that were looked at for it."},
     )
 
 
 class DeadLetter(Shape):
     """One dead letter with its payload."""
 
-    shape = _answer(letter=_DEAD_LETTER)
+    shape = _answer(dead_letter=_DEAD_LETTER)
 
 
 class DeadGroups(Shape):

@@ -70,7 +70,7 @@ class DeadLettersView(TriageView):
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
         return self.answer(
             {
-                "letters": [export.row(row, values=True) for row in found.rows],
+                "dead_letters": [export.row(row, values=True) for row in found.rows],
                 "next_cursor": found.next,
                 "looked_at": found.looked_at,
             }
@@ -94,8 +94,7 @@ class DeadLetterGroupsView(TriageView):
         found = await self.run(dead_groups(self.wanted(), after=self.cursor, size=size))
         groups: list[dict[str, Any]] = [
             {
-                **{name: value for name, value in group._asdict().items() if name not in ("queue_id", "dead_letters")},
-                "letters": group.dead_letters,
+                **{name: value for name, value in group._asdict().items() if name != "queue_id"},
                 "first_at": group.first_at.isoformat(),
                 "last_at": group.last_at.isoformat(),
             }
@@ -132,4 +131,4 @@ class DeadLetterView(TriageView):
             raise ApiError(
                 404, "not_found", f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
             )
-        return self.answer({"letter": export.row(rows[0], values=True)})
+        return self.answer({"dead_letter": export.row(rows[0], values=True)})

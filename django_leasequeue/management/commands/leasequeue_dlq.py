@@ -70,7 +70,7 @@ class Command(LeaseQueueCommand):
         groups = actions.add_parser("groups", parents=[wanted, plain, page], help="dead letters by cause")
         groups.add_argument("--size", type=int, default=25, help="groups at most (%(default)s)")
         listing = actions.add_parser("list", parents=[wanted, plain, page], help="dead letters, the newest first")
-        listing.add_argument("--size", type=int, default=50, help="letters at most (%(default)s)")
+        listing.add_argument("--size", type=int, default=50, help="dead letters at most (%(default)s)")
         listing.add_argument("--with-payload", action="store_true", help="with data, meta and errors (JSON only)")
         actions.add_parser("retry", parents=[wanted, plain, doing, jitter], help="back to their queues")
         redrive = actions.add_parser("redrive", parents=[wanted, plain, doing, jitter], help="into another queue")
@@ -139,7 +139,7 @@ class Command(LeaseQueueCommand):
                 for each in rows:
                     for name in ("data", "meta", "errors"):
                         del each[name]
-            self._print({"letters": rows, "next": found.next, "looked_at": found.looked_at})
+            self._print({"dead_letters": rows, "next": found.next, "looked_at": found.looked_at})
             return
         head = ("seq", "died", "queue", "task", "error", "message", "deliveries", "key")
         self.stdout.write(

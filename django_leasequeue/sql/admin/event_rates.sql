@@ -3,7 +3,7 @@
 -- Parameters: queue (id; null: each), since (event_reach.sql says how far back is not too much), bucket (seconds), now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition, read twice.
 -- Pages: 60 + 0.4 a row
--- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
+-- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: queue id (null: all together), bucket (0 = oldest; null: the whole time); jobs that were enqueued, claimed, completed,
 --   whose run failed (the worker said so, or its lease expired), of those the ones that run again, jobs that failed for good (of
 --   whatever cause); waits p50, p95 and p99 (ms from when a job was ready to its claim; null: not known, and where queue and bucket
@@ -33,7 +33,7 @@ WITH t AS MATERIALIZED (
         FROM s, leasequeue_leaseevent v CROSS JOIN LATERAL unnest(v.waited) WITH ORDINALITY AS u(ms, i)
         WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t) AND v.kind = 2
             AND (%(queue)s::bigint IS NULL OR v.queue_id = %(queue)s::bigint)
-            AND v.id %% s.of_rows = 0 AND (v.id + u.i) %% s.of_jobs = 0) x
+            AND hashint8(v.id) %% s.of_rows = 0 AND (v.id + u.i) %% s.of_jobs = 0) x
     GROUP BY GROUPING SETS ((x.queue_id), (x.at), ())
 )
 SELECT f.queue_id, (date_part('epoch', f.at - %(since)s::timestamptz) / %(bucket)s::int)::int, COALESCE(f.enqueued, 0)::bigint,

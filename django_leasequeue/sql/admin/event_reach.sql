@@ -2,7 +2,7 @@
 -- Parameters: since, size (rows: their numbers tell how many there are).
 -- Index: leasequeue_event_occurred (BRIN) of each partition, read for one row; catalogs.
 -- Pages: 150
--- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
+-- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: whether there are at most so many rows; when the oldest row of the log was written (null: nothing was ever dropped).
 SELECT COALESCE((SELECT v.id FROM leasequeue_leaseevent v WHERE v.occurred_at >= %(since)s::timestamptz LIMIT 1)
         > pg_sequence_last_value(pg_get_serial_sequence('leasequeue_leaseevent', 'id')::regclass) - %(size)s::bigint, true),

@@ -3,7 +3,7 @@
 -- Index: leasequeue_event_seqs and leasequeue_event_occurred (BRIN) of each partition, within the job's own times where it is known;
 --   ordered by transaction.
 -- Pages: 20 + 6 a row
--- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
+-- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: id, occurred_at, kind, queue id, node, deliveries, claim, deadline, waited, ran (ms), name, detail.
 WITH t AS MATERIALIZED (
     SELECT COALESCE((SELECT created_at - interval '1 minute' FROM leasequeue_job WHERE seq = %(seq)s::bigint), '-infinity') AS low,

@@ -3,7 +3,7 @@
 -- Parameters: size, now.
 -- Index: leasequeue_event_txid (BRIN) of each partition, read for one transaction a task; one entry of each place of a job.
 -- Pages: 40 + 110 a row
--- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
+-- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: id, name, schedule, timezone, task, backend, queue name, whether it is enabled and from the settings, last and next
 --   tick, seconds that it is overdue (below 0: not yet; null: nothing is planned), number of the last tick's job (null: not known), its
 --   state (of the result + 10; null: it has ended, and nothing is kept of it).

@@ -4,7 +4,7 @@
 -- Parameters: since (event_reach.sql says how far back is not too much), size (tasks), now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition: the time is read twice, and two moments of each task.
 -- Pages: 90 + 0.8 a row
--- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
+-- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: task (null: jobs without a name), runs that ended, completed, failed, of those the ones that run again, jobs that failed
 --   for good, waits and runs (ms; arrays of p50, p95, p99; null: not known), of each how many jobs one was looked at; ms and number
 --   of the slowest job; time and number of the newest that failed. The task with most runs first.
@@ -36,7 +36,7 @@ WITH t AS MATERIALIZED (
         SELECT v.name, v.kind = 2 AS waits, u.ms FROM s, leasequeue_leaseevent v
         CROSS JOIN LATERAL unnest(CASE WHEN v.kind = 2 THEN v.waited ELSE v.ran END) WITH ORDINALITY AS u(ms, i)
         WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t) AND v.kind IN (2, 4, 5, 6)
-            AND u.ms IS NOT NULL AND v.id %% s.of_rows = 0 AND (v.id + u.i) %% s.of_jobs = 0) x
+            AND u.ms IS NOT NULL AND hashint8(v.id) %% s.of_rows = 0 AND (v.id + u.i) %% s.of_jobs = 0) x
     GROUP BY x.name
 )
 SELECT f.name, (f.completed + f.failed)::bigint, f.completed::bigint, f.failed::bigint, f.retried::bigint, f.ended::bigint, w.waits,

@@ -2,9 +2,9 @@
 --   the log has not counted already. Exact, also when transactions end in another order than they began.
 -- Parameters: since, snapshot (the hour and the picture of the last count; null: none), bounds (int[]: the upper ends of the
 --   histograms, ms, plus one), now.
--- Index: leasequeue_event_occurred and leasequeue_event_txid (BRIN) of each partition. (Run it under admin/plans: BRIN needs bitmaps.)
+-- Index: leasequeue_event_occurred and leasequeue_event_txid (BRIN) of each partition. (Run it under upkeep/plans: BRIN needs bitmaps.)
 -- Pages: 20 + 0.6 a row
--- Host: as admin/plans.sql set the planner: BRIN needs bitmaps.
+-- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: the hour and the picture on every row, whether the last count goes on (else it begins anew); then queue id, what
 --   (an event, 'wait', 'run', or null: nothing happened), place in the histogram, how often, milliseconds together.
 WITH t AS MATERIALIZED (

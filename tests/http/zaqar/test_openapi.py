@@ -115,7 +115,7 @@ def _status(zaqar: Zaqar, queue: str, count: int, ttl: int, body: Any = 1) -> in
 
 
 def test_the_document_is_as_it_was() -> None:
-    """After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/api/zaqar``, then read the diff."""
+    """After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/http/zaqar``, then read the diff."""
     snapshot = Path(settings.BASE_DIR) / "docs/reference/http-zaqar.openapi.json"
     schema = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)
     schema["info"]["version"] = "1"

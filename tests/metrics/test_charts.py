@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from django_leasequeue.admin import charts
+from django_leasequeue.metrics import charts
 
 TIMES = [datetime(2030, 1, 1, 12, tzinfo=UTC) + timedelta(minutes=n) for n in range(5)]
 
@@ -77,3 +77,18 @@ def test_few_values_still_draw(values: list[float | None]) -> None:
     ET.fromstring(charts.sparkline(values, "x"))
     for draw in (charts.lines, charts.bars):
         ET.fromstring(draw("c", "x", TIMES[: len(values)], [charts.Series("a", values)]))
+
+
+def test_a_line_keeps_the_colour_it_is_given() -> None:
+    drawn = [charts.Series("mail", [1, 2], tone=3), charts.Series("images", [2, 1])]
+    for html in (charts.lines("c", "x", TIMES[:2], drawn), charts.bars("c", "x", TIMES[:2], drawn)):
+        tones = [each.get("class") for each in ET.fromstring(html).iter("g")]
+        assert tones == ["lq-tone-3", "lq-tone-1"] * 2
+
+
+def test_a_week_names_its_busiest_hour() -> None:
+    root = ET.fromstring(charts.week("w", "Jobs an hour", {0: 2, 86: 40, 167: 1}))
+    assert [each.text for each in root.iter("desc")] == ["Most on Thursday 14:00 to 15:00: 40."]
+    shades = [float(each.get("fill-opacity", "")) for each in root.iter("rect")]
+    assert shades[1] == max(shades)
+    assert len(shades) == 3

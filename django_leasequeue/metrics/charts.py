@@ -1,4 +1,4 @@
-"""Charts as SVG, made on the server: no script, no inline style, the colours of the admin's theme.
+"""Charts as SVG, made on the server: no script, no inline style; the page's style sheet gives the colours.
 
 Each has a title and a description for who cannot see it; the larger ones also give their figures as a table.
 """
@@ -6,7 +6,7 @@ Each has a title and a description for who cannot see it; the larger ones also g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 
 #: Colours and dashes that the style sheet knows.
 TONES = 4
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _WIDTH, _HEIGHT = 640, 180
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 22
 #: Lines of the table beside a chart.
@@ -24,10 +25,12 @@ _TABLE_ROWS = 120
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a chart: its name and a value at each place, ``None`` where nothing is known."""
+    """One line of a chart: its name, a value at each place (``None`` where nothing is known), and its colour."""
 
     label: str
     values: Sequence[float | None]
+    #: Number of the colour; its place in the chart by default.
+    tone: int | None = None
 
 
 def figure(value: float | None) -> str:
@@ -116,7 +119,7 @@ def lines(
     drawn = format_html_join(
         "",
         '<g class="lq-tone-{}"><path class="lq-line lq-line-{}" d="{}"/></g>',
-        ((n % TONES, n % TONES, _path(_points(each.values, place))) for n, each in enumerate(series)),
+        ((tone, tone, _path(_points(each.values, place))) for tone, each in _toned(series)),
     )
     return _chart(name, title, times, series, scale, drawn, unit, note)
 
@@ -131,16 +134,80 @@ def bars(
     high = _HEIGHT - _TOP - _BOTTOM
     below = [0.0] * len(times)
     groups = []
-    for n, each in enumerate(series):
+    for tone, each in _toned(series):
         path = ""
         for index, value in enumerate(each.values):
             if value:
                 x, y = _LEFT + width * (index + 0.1), _TOP + high * (1 - (below[index] + value) / scale[-1])
                 path += f"M{x:.1f},{y:.1f}h{width * 0.8:.1f}v{high * value / scale[-1]:.1f}h-{width * 0.8:.1f}z"
                 below[index] += value
-        groups.append((n % TONES, path))
+        groups.append((tone, path))
     drawn = format_html_join("", '<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
     return _chart(name, title, times, series, scale, drawn, unit, note)
+
+
+def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
+    """Draw the hours of a week as squares, the darker the more.
+
+    Args:
+        name: the beginning of its element ids; unique in the page.
+        title: the caption.
+        values: of the hours, 0 is Monday from 00:00 to 01:00.
+    """
+    highest = max(values.values(), default=0) or 1
+    width, high = (_WIDTH - _LEFT - _RIGHT) / 24, (_HEIGHT - _TOP - _BOTTOM) / 7
+    squares = format_html_join(
+        "",
+        '<rect class="lq-fill" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>',
+        (
+            (
+                f"{_LEFT + hour % 24 * width:.1f}",
+                f"{_TOP + hour // 24 * high:.1f}",
+                f"{width - 1:.1f}",
+                f"{high - 1:.1f}",
+                f"{0.06 + 0.94 * value / highest:.2f}",
+                hour_of_week(hour),
+                figure(value),
+            )
+            for hour, value in sorted(values.items())
+        ),
+    )
+    days = format_html_join(
+        "",
+        '<text x="{}" y="{}" text-anchor="end">{}</text>',
+        ((_LEFT - 6, f"{_TOP + (n + 0.7) * high:.1f}", day[:3]) for n, day in enumerate(DAYS)),
+    )
+    clock = format_html_join(
+        "",
+        '<text x="{}" y="{}">{}</text>',
+        ((f"{_LEFT + hour * width:.1f}", _HEIGHT - 6, f"{hour:02}:00") for hour in range(0, 24, 3)),
+    )
+    most = max(values, key=lambda hour: values[hour], default=0)
+    return format_html(
+        '<figure class="lq-chart" id="{name}"><figcaption id="{name}-title">{title}</figcaption><svg class="lq-svg"'
+        ' viewBox="0 0 {width} {height}" role="img" focusable="false" aria-labelledby="{name}-title {name}-desc">'
+        '<desc id="{name}-desc">Most on {most}: {highest}.</desc>{days}{clock}<g class="lq-tone-0">{squares}</g></svg>'
+        "</figure>",
+        name=name,
+        title=title,
+        width=_WIDTH,
+        height=_HEIGHT,
+        most=hour_of_week(most),
+        highest=figure(values.get(most, 0)),
+        days=days,
+        clock=clock,
+        squares=squares,
+    )
+
+
+def hour_of_week(hour: int) -> str:
+    """Return an hour of the week (0 is Monday from 00:00 to 01:00) as people say it."""
+    return f"{DAYS[hour // 24]} {hour % 24:02}:00 to {hour % 24 + 1:02}:00"
+
+
+def _toned(series: Sequence[Series]) -> list[tuple[int, Series]]:
+    """Return each line with the number of its colour."""
+    return [(n % TONES if each.tone is None else each.tone, each) for n, each in enumerate(series)]
 
 
 def _place(count: int, top: float) -> Callable[[int, float], tuple[float, float]]:
@@ -224,7 +291,7 @@ def _legend(series: Sequence[Series]) -> SafeString:
         "",
         '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
         '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
-        ((n % TONES, n % TONES, each.label) for n, each in enumerate(series)),
+        ((tone, tone, each.label) for tone, each in _toned(series)),
     )
     return format_html('<ul class="lq-legend">{}</ul>', items)
 

@@ -1,0 +1,81 @@
+"""Alarms that wake one caller, in a thread or in an event loop, and how long a caller sleeps whom nobody wakes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import Any
+
+#: Seconds between looks while nobody can tell us (polling only, or the connection is down): doubled from, up to.
+FIRST_POLL, LAST_POLL = 0.025, 0.5
+
+
+class Patience:
+    """The longest sleep of a caller: little, and doubled with each, while there is nobody who wakes it."""
+
+    def __init__(self) -> None:
+        self._step = FIRST_POLL
+
+    def limit(self, timeout: float, live: bool) -> float:
+        """Return the seconds to sleep at most.
+
+        Args:
+            timeout: seconds for which the caller would sleep.
+            live: whether somebody wakes it.
+        """
+        if live:
+            self._step = FIRST_POLL
+            return timeout
+        step, self._step = self._step, min(self._step * 2, LAST_POLL)
+        return min(timeout, step)
+
+
+class Alarm:
+    """Wakes a thread."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        """End the current or the next ``wait``, from any thread; does not block."""
+        self._event.set()
+
+    def wait(self, timeout: float) -> Any:
+        """Sleep until somebody wakes us, at most ``timeout`` seconds; return whether somebody did."""
+        woken = self._event.wait(timeout)
+        self._event.clear()
+        return woken
+
+
+class AsyncAlarm(Alarm):
+    """Wakes a coroutine of the event loop in which it is made. Its ``wait`` is a coroutine function."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._woken = False
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits there
+            self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._woken = True
+        self._end()
+
+    def _end(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109  (the same call as the thread's)
+        if not self._woken:
+            self._waiter = self._loop.create_future()
+            timer = self._loop.call_later(timeout, self._end)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        woken, self._woken = self._woken, False
+        return woken

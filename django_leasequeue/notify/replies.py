@@ -1,0 +1,294 @@
+"""The ends of jobs as they are told: one channel and one LISTEN connection a process, however many callers wait.
+
+A job that somebody waits for notifies its callers' channels in the transaction that ends it; the payload is
+``<number>:<1 completed|2 failed|3 cancelled>:<key>``. Nothing is sent for jobs that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from asgiref.sync import sync_to_async
+
+from .. import engine
+from ..conf import process
+from ..engine import pool
+from ..engine.jobs import replies
+from ..engine.limits import MAX_BATCH
+from ..engine.outage import away
+from ..exceptions import InvalidOption
+from ..twins import Either, Steps, either
+from .alarms import FIRST_POLL, LAST_POLL, Alarm, Patience
+from .channels import reply_channel
+from .listener import READY_TIMEOUT, Listener, Subscription
+from .registry import get_listener
+
+T = TypeVar("T")
+
+#: Seconds between two looks at jobs that are waited for, while their ends are told.
+BACKSTOP = 15.0
+
+
+class Ticket:
+    """One caller's place in the hub. It hears from the moment it is open, even of jobs it does not know yet.
+
+    Args:
+        hub: whose.
+        alarm: what is woken when there is something to look at.
+    """
+
+    __slots__ = ("_hub", "_patience", "_subscription", "alarm", "ended", "opened", "seq", "told", "word")
+
+    def __init__(self, hub: ReplyHub, alarm: Alarm, subscription: Subscription, opened: int) -> None:
+        self._hub = hub
+        self._patience = Patience()
+        self._subscription = subscription
+        self.alarm = alarm
+        #: The count of what had been heard when it was opened.
+        self.opened = opened
+        #: The job it waits for; ``None`` until ``bind``.
+        self.seq: int | None = None
+        #: Whether that job has ended.
+        self.ended = False
+        #: The end as it was told: "1" completed, "2" failed, "3" cancelled, "" not told.
+        self.word = ""
+        #: Whether its end will be told at all.
+        self.told = True
+
+    @property
+    def live(self) -> bool:
+        """Whether the end will be heard when it comes."""
+        return self.told and self._subscription.live
+
+    def ready(self, timeout: float) -> Either:
+        """Return the step that waits until the ticket hears, at most ``timeout`` seconds; it polls until it does."""
+        subscription = self._subscription
+        return either(subscription.wait_ready, subscription.async_ready, min(READY_TIMEOUT, timeout))
+
+    def bind(self, seq: int) -> None:
+        """Wait for this job. If its end was told since the ticket was opened, ``ended`` is set at once."""
+        self._hub._bind(self, seq)
+
+    def again(self) -> None:
+        """Hear the next end: the job may have been brought back after its end."""
+        self._hub._again(self)
+
+    def sleep(self, seconds: float) -> Either:
+        """Return the step that sleeps until there is something to look at, at most ``seconds``."""
+        return either(self.alarm.wait, self.alarm.wait, seconds)
+
+    def until_ended(self, deadline: float) -> Steps[bool]:
+        """Wait until the job has ended; return False if it has not by ``deadline``, by the monotonic clock.
+
+        A caller that is not told (the connection is lost, or there is none) looks by itself, and one caller's look
+        serves all of the process.
+        """
+        while not self.ended:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            yield self.sleep(self._patience.limit(min(left, BACKSTOP), self.live))
+            if self.seq is None:  # its number is not known: the caller reads what is there
+                return True
+            if not self.ended:
+                yield from self._hub._look(BACKSTOP / 2 if self.live else FIRST_POLL)
+        return True
+
+    def close(self) -> None:
+        """Wait no more. The last one to leave ends the listening."""
+        self._hub._close(self)
+
+
+class ReplyHub:
+    """The callers of this process who wait for jobs of one database. Made by ``get_hub``.
+
+    Args:
+        listener: of the database.
+        channel: this process's.
+    """
+
+    def __init__(self, listener: Listener, channel: str) -> None:
+        self.channel = channel
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._subscription: Subscription | None = None
+        self._tickets: dict[int, set[Ticket]] = {}
+        # Tickets without a job yet, oldest first, and what was heard since the oldest of them was opened.
+        self._unbound: dict[Ticket, None] = {}
+        self._heard: dict[int, tuple[int, str]] = {}
+        self._count = 0
+        self._open = 0
+        self._looked_at = 0.0
+        self._stale = False
+
+    @property
+    def waiting(self) -> int:
+        """The number of callers who wait."""
+        return self._open
+
+    def open(self, alarm: Alarm) -> Ticket:
+        """Open a ticket; take its step ``ready`` before the job can end."""
+        with self._lock:
+            if self._subscription is None:
+                self._subscription = self._listener.subscribe(self.channel, self._hear)
+            ticket = Ticket(self, alarm, self._subscription, self._count)
+            self._unbound[ticket] = None
+            self._open += 1
+        return ticket
+
+    def _hear(self, payload: str | None) -> None:
+        """In the listener's thread."""
+        if payload is None:
+            self._reconnected()
+            return
+        number, _, rest = payload.partition(":")
+        if number.isdigit():
+            self._end([int(number)], rest[:1])
+
+    def _end(self, seqs: list[int], word: str = "") -> None:
+        with self._lock:
+            found: list[Ticket] = []
+            for seq in seqs:
+                self._count += 1
+                if self._unbound:
+                    self._heard.pop(seq, None)
+                    self._heard[seq] = (self._count, word)
+                found.extend(self._tickets.pop(seq, ()))
+            for ticket in found:
+                ticket.ended, ticket.word = True, word
+        for ticket in found:
+            ticket.alarm.wake()
+
+    def _reconnected(self) -> None:
+        """Ends may have been missed: one caller looks for all."""
+        with self._lock:
+            self._stale = True
+            one = next((ticket for tickets in self._tickets.values() for ticket in tickets), None)
+        if one is not None:
+            one.alarm.wake()
+
+    def _bind(self, ticket: Ticket, seq: int) -> None:
+        with self._lock:
+            ticket.seq = seq
+            count, word = self._heard.get(seq, (0, ""))
+            if count > ticket.opened:
+                ticket.ended, ticket.word = True, word
+            else:
+                self._tickets.setdefault(seq, set()).add(ticket)
+            self._leave_unbound(ticket)
+
+    def _again(self, ticket: Ticket) -> None:
+        with self._lock:
+            ticket.ended = False
+            if ticket.seq is not None:
+                self._tickets.setdefault(ticket.seq, set()).add(ticket)
+
+    def _leave_unbound(self, ticket: Ticket) -> None:
+        self._unbound.pop(ticket, None)
+        oldest = next(iter(self._unbound), None)
+        if oldest is None:
+            self._heard.clear()
+            return
+        while self._heard:
+            first = next(iter(self._heard))
+            if self._heard[first][0] > oldest.opened:
+                return
+            del self._heard[first]
+
+    def _look(self, pause: float) -> Steps[None]:
+        """Look for ends that nobody told, for all callers, unless somebody has within ``pause`` seconds."""
+        seqs = self._look_due(pause)
+        using = self._listener.using
+        for start in range(0, len(seqs), MAX_BATCH):
+            some = seqs[start : start + MAX_BATCH]
+            try:
+                self._end((yield either(engine.run, engine.arun, replies.ended(some), using)))
+            except Exception as error:
+                if not away(error):
+                    raise
+                # The database is away, and the callers' time is not over yet: somebody has to try again.
+                with self._lock:
+                    self._stale = True
+                return
+
+    def _look_due(self, pause: float) -> list[int]:
+        now = time.monotonic()
+        with self._lock:
+            if not self._stale and now - self._looked_at < pause:
+                return []
+            self._stale = False
+            self._looked_at = now
+            return list(self._tickets)
+
+    def _close(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._open -= 1
+            self._leave_unbound(ticket)
+            if ticket.seq is not None and (tickets := self._tickets.get(ticket.seq)) is not None:
+                tickets.discard(ticket)
+                if not tickets:
+                    del self._tickets[ticket.seq]
+            over = None
+            if not self._open:
+                over, self._subscription = self._subscription, None
+        if over is not None:
+            over.close()
+
+
+_hubs: process.Shared[str, ReplyHub] = process.Shared()
+
+
+def get_hub(using: str) -> ReplyHub:
+    """Return this process's hub of a database alias."""
+    listener = get_listener(using)
+    return _hubs.get(using, lambda _: ReplyHub(listener, reply_channel()), usable=lambda hub: hub._listener is listener)
+
+
+def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | None]], late: Exception) -> Steps[T]:
+    """Wait for a job's end and return what ``read`` finds then.
+
+    Args:
+        ticket: of the job.
+        deadline: how long to wait, by the monotonic clock.
+        read: returns what came of the job in a tuple, ``None`` if it goes on: it was brought back after its end.
+        late: raised if the job has not ended in time.
+
+    Raises:
+        django.db.Error, psycopg.Error, StorageError: the database was away to the end.
+    """
+    while (yield from ticket.until_ended(deadline)):
+        ticket.again()  # before it reads: the job may be brought back and end again meanwhile
+        try:
+            found = yield from read()
+        except Exception as error:
+            left = deadline - time.monotonic()
+            if left <= 0 or not away(error):
+                raise
+            # The caller's time is not over yet.
+            ticket.ended = True
+            yield ticket.sleep(min(left, LAST_POLL))
+            continue
+        if found is not None:
+            return found[0]
+    raise late
+
+
+def work_in_place(using: str) -> Steps[Either | None]:
+    """Return the step that runs jobs in place of a worker, in tests; elsewhere ``None``.
+
+    Raises:
+        InvalidOption: a transaction is open in which no worker can see the job.
+    """
+    hidden = yield either(pool.in_transaction, pool.ain_transaction, using)
+    inline = process.switches.inline
+    if inline is not None and (hidden or inline.always):
+        return either(inline, sync_to_async(inline))
+    if hidden:
+        raise InvalidOption(
+            "waiting inside transaction.atomic() would wait for a job that no worker can see. Wait for it after the"
+            " transaction, or in a test use the fixture 'leasequeue'."
+        )
+    return None

@@ -1,0 +1,37 @@
+"""Running the Python of a how-to, as its reader would."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.documents import blocks
+
+
+def run_page(page: str, monkeypatch: pytest.MonkeyPatch, edit: Callable[[str], str] = str) -> dict[str, Any]:
+    """Run the blocks of a page, those with ``file=a/b.py`` as that module; return the names of the others.
+
+    Args:
+        page: below ``docs/``.
+        monkeypatch: takes the modules away afterwards.
+        edit: changes the text of a block.
+    """
+    names: dict[str, Any] = {}
+    for block in blocks(page):
+        assert block.language == "python"
+        where = names
+        if block.word:
+            path = block.word.removeprefix("file=").removesuffix(".py").replace("/", ".")
+            package, _, name = path.rpartition(".")
+            if package not in sys.modules:
+                monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
+            module = types.ModuleType(path)
+            monkeypatch.setitem(sys.modules, path, module)
+            monkeypatch.setattr(sys.modules[package], name, module, raising=False)
+            where = vars(module)
+        exec(edit(block.text), where)
+    return names
