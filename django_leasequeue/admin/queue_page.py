@@ -39,6 +39,7 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
         "counts": counts,
         "ready": capped(counts.ready),
         "delayed": capped(counts.delayed),
+        "waiting": capped(counts.waiting) if counts.waiting else "",
         "in_flight": capped(counts.in_flight),
         "dead": capped(counts.dead),
         "records": capped(counts.records),

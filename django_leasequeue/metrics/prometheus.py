@@ -120,7 +120,11 @@ def _add_states(family: GaugeMetricFamily, place: Place, counts: Counts | object
         *(("ready", "ready"), ("delayed", "delayed"), ("leased", "in_flight")),
         *(("dead", "dead"), ("record", "records")),
     ):
-        family.add_metric((*place, state), getattr(counts, name))
+        # Samples count what waits among the delayed.
+        waiting = min(counts.waiting, counts.delayed) if isinstance(counts, Counts) and state == "delayed" else 0
+        family.add_metric((*place, state), getattr(counts, name) - waiting)
+        if state == "delayed":
+            family.add_metric((*place, "waiting"), waiting)
 
 
 def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:

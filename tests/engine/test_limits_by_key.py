@@ -189,3 +189,18 @@ class TestFair:
             order += jobs
             ack(*jobs)
         assert [job.data["key"] for job in order] == ["large"] * 5 + ["small"]
+
+
+def test_m5_what_waits_is_counted_and_says_for_what(clock: engine_clock.Clock) -> None:
+    make()
+    first, second = limited(["x", "x"])
+    put(1, delay_ms=60_000)
+    assert [job.seq for job in claim(1)] == [first]
+    counts = engine.run(engine.counts("work"))
+    assert (counts.delayed, counts.waiting, counts.in_flight) == (2, 1, 1)
+    job = engine.run(engine.get_job(second))
+    assert job is not None
+    assert job.state == "waiting"
+    held = engine.run(engine.member(second))
+    assert held is not None
+    assert held.waits_for == "its turn: key 'x' of the limit 'customer' (1 at a time)"

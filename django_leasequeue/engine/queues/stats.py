@@ -24,7 +24,8 @@ class Counts(NamedTuple):
     ``ready`` holds what a claim could take now: expired leases and due delayed jobs count, swept or not, and messages
     past their TTL do not. ``exact`` is false when a figure is above ``COUNT_CAP``: it is then the
     newest sample's (``sampled_at``), and above the cap in any case. ``oldest_at`` is when the oldest job was made among
-    those that come next, one of each priority.
+    those that come next, one of each priority. ``waiting`` are those of the delayed that a limit or a workflow holds,
+    up to one more than ``COUNT_CAP``.
     """
 
     queue_id: int
@@ -41,6 +42,7 @@ class Counts(NamedTuple):
     oldest_at: datetime | None
     exact: bool
     sampled_at: datetime | None
+    waiting: int = 0
 
 
 class Totals(NamedTuple):
@@ -108,6 +110,7 @@ class _Counted(NamedTuple):
     expired: int
     delayed: int
     due: int
+    waiting: int
     leased: int
     over: int
     claims_read: int
@@ -163,6 +166,7 @@ def _merge(row: _Counted, cap: int, estimate: Estimate | None, sampled_at: datet
         oldest_at=row.oldest_at,
         exact=not (claims_over or dead_over or max(row.ready, row.delayed, row.records) > cap),
         sampled_at=sampled_at,
+        waiting=row.waiting,
     )
 
 

@@ -7,7 +7,7 @@
 --   leasequeue_stat_sample.
 -- Pages: 20 + 0.2 a row
 -- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
---   delayed, due ones among them, leased, over ones among them (past the deadline), claims that were read, dead in place, dead
+--   delayed, due ones among them, waiting ones among them (limits and workflows hold them), leased, over ones among them (past the deadline), claims that were read, dead in place, dead
 --   dead letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead, records, or
 --   nulls. Each count is at most cap + 1, but all jobs of a claim count.
 WITH t AS MATERIALIZED (
@@ -28,7 +28,7 @@ WITH t AS MATERIALIZED (
         ORDER BY f.value DESC LIMIT 1), 0) AS since
     FROM q, (VALUES (1), (2)) AS k(kind)
 )
-SELECT q.id, q.project, q.name, q.type, q.paused_at, q.dead_lettered, r.n, e.n, d.n, d.due, l.n, l.over, l.read,
+SELECT q.id, q.project, q.name, q.type, q.paused_at, q.dead_lettered, r.n, e.n, d.n, d.due, h.n, l.n, l.over, l.read,
     g.n, g.read, c.n, o.oldest, s.sampled_at, s.ready, s.delayed, s.leased, s.dead, s.records
 FROM q CROSS JOIN t
 CROSS JOIN LATERAL (
@@ -56,6 +56,11 @@ CROSS JOIN LATERAL (
             AND d.available_at >= (SELECT since FROM b WHERE b.id = q.id AND b.kind = 1)
         ORDER BY d.available_at LIMIT %(cap)s::int + 1) x
 ) d
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+        SELECT FROM leasequeue_delayed d WHERE d.queue_id = q.id AND d.available_at >= '9000-01-01 00:00+00'
+        ORDER BY d.available_at LIMIT %(cap)s::int + 1) x
+) h
 CROSS JOIN LATERAL (
     SELECT COALESCE(sum(x.n), 0)::bigint AS n, COALESCE(sum(x.n) FILTER (WHERE x.deadline < t.now), 0)::bigint AS over,
         count(*) AS read
