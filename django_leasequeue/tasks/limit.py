@@ -36,7 +36,7 @@ class Limit:
         rate: how many jobs of a key start in ``per``, 1 to 1,000,000.
         per: seconds or a timedelta, a tenth of a second to a day.
         burst: how many more may start at once after a pause.
-        fair: keys take turns: each has ``concurrency`` jobs in a round, however many it has waiting.
+        fair: whether keys take turns, each with ``concurrency`` jobs: one with many jobs does not keep others waiting.
         key: a function of the call's arguments that returns the key; its ``None``: this call is not limited.
         name: the limit's name, at most 255 bytes; the template by default.
 

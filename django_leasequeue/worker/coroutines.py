@@ -8,8 +8,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -128,8 +129,6 @@ class CoroutinePool:
         try:
             self._sync_thread = loop.run_until_complete(sync_to_async(threading.get_ident)())
             loop.run_forever()
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
             loop.run_until_complete(self._wind_up())
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self._state.broke("event loop", error)
@@ -137,12 +136,20 @@ class CoroutinePool:
             loop.close()
 
     async def _wind_up(self) -> None:
-        # Cancelled tasks get a moment to end; one that does not is left to the end of the process.
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others, timeout=1)
+        # The jobs first: pools need tasks of their own to close their connections.
+        await self._cancel({*self.running})
         await close_pools()
+        await self._cancel(asyncio.all_tasks() - {asyncio.current_task()})
         await asyncio.get_running_loop().shutdown_asyncgens()
+
+    @staticmethod
+    async def _cancel(tasks: Set[asyncio.Task[Any] | None]) -> None:
+        """Cancel tasks. They get a moment to end; one that does not is left to the end of the process."""
+        left = {task for task in tasks if task is not None}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1)
 
     def _pump(self) -> None:
         """Start jobs while there is room. In the loop."""

@@ -125,6 +125,15 @@ class TestEnqueueing:
         assert values_of(10) == [[1]]
         assert values_of(10) == [[1, 5]]
 
+    def test_m6_keys_take_turns(self, clock: Clock) -> None:
+        fair = samples.add.using(limit=Limit("tenant:{first}", concurrency=1, fair=True))
+        fair.enqueue_many((1, number) for number in range(20))
+        fair.enqueue_many((2, number) for number in range(2))
+        ran = [values_of() for _ in range(22)]
+        assert [[2, 0]] in ran[:3]
+        assert [[2, 1]] in ran[:5]
+        assert values_of() == []
+
     def test_m3_no_window_has_more_starts_than_the_rate(self, clock: Clock) -> None:
         limit = Limit("api", rate=100, per=timedelta(seconds=10))
         samples.add.using(limit=limit).enqueue_many((number,) for number in range(300))
@@ -201,6 +210,7 @@ class TestRefused:
         ("options", "says"),
         [
             ({}, "limits nothing"),
+            ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
             ({"concurrency": 0}, "concurrency must be"),
             ({"concurrency": True}, "concurrency must be"),
             ({"rate": 5}, "both rate= and per="),
@@ -337,3 +347,10 @@ def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harn
     assert len(leasequeue.drain()) == 1
     leasequeue.advance(seconds=0.21)
     assert len(leasequeue.drain()) == 1
+    from shop.reports import report  # type: ignore[import-not-found]
+
+    report.enqueue_many([("large", number) for number in range(20)])
+    report.enqueue("small")
+    ran = [run.result for run in leasequeue.drain()]
+    assert ran.index("small 0") <= 8
+    assert [run for run in ran if run != "small 0"] == [f"large {number}" for number in range(20)]

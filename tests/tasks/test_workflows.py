@@ -34,6 +34,7 @@ from django_leasequeue.tasks import (
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_signals
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
+from django_leasequeue.worker import ExitCode
 from tests.support.pages import run_page
 from tests.support.waiting import eventually
 from tests.tasks import flow_samples as flow
@@ -460,8 +461,9 @@ class TestWorkers:
     def test_k1_coroutines_take_what_the_one_before_returned(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native"}
         results = [chain(flow.double.s(number), flow.adouble.s(), flow.adouble.s()).enqueue() for number in range(10)]
-        with working(TaskHandler(), queues=["default"], concurrency=2):
+        with working(TaskHandler(), queues=["default"], concurrency=2) as threaded:
             assert [result.wait(timeout=90) for result in results] == [[8 * number] for number in range(10)]
+        assert threaded.code in (ExitCode.OK, ExitCode.GIVEN_BACK), "its event loop did not break"
 
     def test_k3_the_callback_runs_once_whoever_ends_last(self, oracle: flow.Oracle) -> None:
         results = [

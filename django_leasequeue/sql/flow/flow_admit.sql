@@ -11,17 +11,19 @@
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), l AS MATERIALIZED (
-    SELECT k.id, k.paid_until, l.concurrency, l.fair, l.rate, 1 + l.burst + l.rate / 100 AS ahead,
+    SELECT k.id, k.paid_until AS paid, l.concurrency, l.fair, l.rate, 1 + l.burst + l.rate / 100 AS ahead,
         CASE WHEN l.rate IS NOT NULL THEN l.per_ms * interval '1 ms' / (l.rate - l.rate / 100) END AS each
     FROM unnest(%(keys)s::bigint[]) AS u(id)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_limitkey k WHERE k.id = u.id OFFSET 0) k
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l
 ), k AS MATERIALIZED (
-    SELECT l.*, GREATEST(0, LEAST(%(most)s::int,
+    -- More than a full burst is paid for only if the limit has changed: that is forgotten.
+    SELECT l.*, CASE WHEN l.paid > t.now + l.ahead * l.each THEN t.now + l.ahead * l.each ELSE l.paid END AS paid_until,
+        GREATEST(0, LEAST(%(most)s::int,
         CASE WHEN l.concurrency IS NOT NULL THEN l.concurrency - (
             SELECT count(*) FROM (SELECT FROM leasequeue_member m WHERE m.key = l.id AND m.taken LIMIT 10000) s) END,
         CASE WHEN l.rate IS NOT NULL THEN floor(extract(epoch FROM t.now + l.ahead * l.each
-            - GREATEST(COALESCE(l.paid_until, t.now), t.now)) / extract(epoch FROM l.each)) END))::int AS free
+            - GREATEST(COALESCE(l.paid, t.now), t.now)) / extract(epoch FROM l.each)) END))::int AS free
     FROM l, t
 ), m AS MATERIALIZED (
     SELECT m.seq, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position FROM k CROSS JOIN LATERAL (
@@ -44,8 +46,9 @@ WITH t AS MATERIALIZED (
 ), n AS MATERIALIZED (
     SELECT m.key, count(*) AS n FROM m JOIN gone g ON g.seq = m.seq GROUP BY m.key
 ), paid AS (
-    UPDATE leasequeue_limitkey u SET paid_until = GREATEST(COALESCE(k.paid_until, t.now), t.now) + n.n * k.each
-    FROM n JOIN k ON k.id = n.key, t WHERE u.id = n.key AND u.id = ANY (ARRAY(SELECT key FROM n)) AND k.rate IS NOT NULL
+    UPDATE leasequeue_limitkey u SET paid_until = GREATEST(COALESCE(k.paid_until, t.now), t.now) + COALESCE(n.n, 0) * k.each
+    FROM t CROSS JOIN k LEFT JOIN n ON n.key = k.id
+    WHERE u.id = k.id AND u.id = ANY (ARRAY(SELECT id FROM k)) AND k.rate IS NOT NULL AND (n.n > 0 OR k.paid_until < k.paid)
 ), later AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
     SELECT w.queue_id, GREATEST(COALESCE(k.paid_until, t.now), t.now) + (COALESCE(n.n, 0) + 1 - k.ahead) * k.each, 3, k.id
