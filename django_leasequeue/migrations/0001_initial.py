@@ -1484,7 +1484,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="deadletter",
             index=models.Index(
-                condition=models.Q(("deliveries__gte", 0)), fields=["queue", "fingerprint"], name="leasequeue_dead_size"
+                condition=models.Q(("deliveries__lt", 2147483647)),
+                fields=["queue", "fingerprint"],
+                name="leasequeue_dead_size",
             ),
         ),
         migrations.AddIndex(

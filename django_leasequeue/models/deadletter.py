@@ -34,7 +34,9 @@ class DeadLetter(models.Model):
             ),
             # To count a group: a twentieth of the index above in size, since equal keys are kept once. Its condition
             # is true of each row; a statement that does not say it cannot be planned over this index.
-            models.Index(fields=["queue", "fingerprint"], name="leasequeue_dead_size", condition=Q(deliveries__gte=0)),
+            models.Index(
+                fields=["queue", "fingerprint"], name="leasequeue_dead_size", condition=Q(deliveries__lt=2**31 - 1)
+            ),
             # Dead letters of a queue, the newest or the oldest first.
             models.Index("queue", "dead_at", F("seq") + 0, include=["seq"], name="leasequeue_dead_died"),
             models.Index(

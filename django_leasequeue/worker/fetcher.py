@@ -48,6 +48,8 @@ FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 #: Seconds of a pause after a claim that found few jobs: the threads that were woken for them get the interpreter first,
 #: and start them 0.1 to 0.3 ms earlier.
 BREATH = 0.00001
+#: Seconds until a burst looks again that saw others set jobs free.
+TURNS = 0.01
 
 
 class QueueNames:
@@ -178,6 +180,8 @@ class Fetcher:
             self._stray_looks = [now + seconds for seconds in STRAYS]
         if self._stray_looks and self._stray_looks[0] <= time.monotonic():
             self._return_strays()
+        # The end of a job may set others free: nothing is left when a claim that began after the last end gave nothing.
+        over = self._state.empty
         jobs = self._claim(want)
         if 0 < len(jobs) < want:
             time.sleep(BREATH)
@@ -186,7 +190,7 @@ class Fetcher:
                 self._watch.close()
                 self._watch = None
             return
-        self._idle()
+        self._idle(over and not jobs)
         self._busy_since = time.monotonic()
 
     def _want(self) -> int:
@@ -309,10 +313,15 @@ class Fetcher:
             self.wakeup.wait(seconds)
         self.wakeup.sleeping = False
 
-    def _idle(self) -> None:
-        """Sleep until there may be new jobs."""
+    def _idle(self, over: bool) -> None:
+        """Sleep until there may be new jobs; in a burst, end if no job had been left when the last claim began."""
         state = self._state
         if state.options.burst:
+            if state.empty and not over:
+                return
+            if state.empty and self._trail.turns:
+                self.wakeup.wait(TURNS)
+                return
             if state.empty:
                 state.finish()
             # Whoever settles the last job wakes this thread: it may have enqueued others.

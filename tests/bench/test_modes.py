@@ -16,6 +16,7 @@ from tests.bench.support import assert_nothing_left
 #: Which figures a mode must give: words of their names.
 EXPECTED = {
     "enqueue": ["one at a time", "8 threads", "in bulk", "the rate alone", "ready-made text"],
+    "flow": ["one of each at a time", "with a callback", "in 10 layers", "enqueue of the group"],
     "single": ["into empty tables", "last fifth"],
     "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept", "WAL of a job"],
     "log": ["lease log of a job"],

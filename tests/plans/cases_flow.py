@@ -19,7 +19,7 @@ def repeated(value: str, count: int = 20) -> str:
 
 CASES = [
     Case("turn_add", {"project": "", "queue": "busy", "kind": 1, "seqs": numbers(HELD, 20), "detail": "{}"}, 1),
-    Case("turn_take", {"queues": EVERY, "size": 10}, 10 * len(IDS)),
+    Case("turn_take", {"queues": EVERY, "size": 10}, 10 * 10),
     Case("due_turns", {}, len(IDS) + IDLE),
     Case(
         "limit_set",

@@ -139,7 +139,7 @@ FLOW = (
     SELECT 3710000 + n, 900001, 0, false, false, 1 + n, 0, 5, false, 5, 'z',
         ARRAY(SELECT generate_series(4000000 + n * 5, 4000004 + n * 5)) FROM generate_series(0, 1999) AS n""",
     """INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
-    SELECT 900001 + n % 12, %(now)s::timestamptz + (n - 1000) * interval '1 s', 3, 1 + n % 1000 FROM generate_series(0, 9999) AS n""",
+    SELECT 900003 + n % 10, %(now)s::timestamptz + (n - 1000) * interval '1 s', 3, 1 + n % 1000 FROM generate_series(0, 9999) AS n""",
     "SELECT setval(pg_get_serial_sequence('leasequeue_' || t, 'id'), 100000) FROM unnest('{limit,limitkey,workflow}'::text[]) AS t",
 )
 

@@ -289,7 +289,7 @@ def test_the_command_does_one_round() -> None:
     time.sleep(0.01)
     out = StringIO()
     call_command("runreaper", "--once", stdout=out)
-    assert out.getvalue().startswith("Done: sweep, promote, floors")
+    assert out.getvalue().startswith("Done: sweep, promote, advance, floors")
     assert LiveJob.objects.get().state == 0
 
 

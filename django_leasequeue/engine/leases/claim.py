@@ -62,6 +62,10 @@ class _Round:
     spent: int = 0
     #: Jobs were left for a suspect or for their size: more are ready, the answer stays short.
     cut: bool = False
+    #: Turns of limits and workflows are due after the last look: more than one claim takes, or somebody else has them.
+    turns: bool = False
+    #: Turns that were taken.
+    advanced: int = 0
 
 
 @operation
@@ -240,7 +244,8 @@ def _claim(
             yield from _take(looks, params, size, found)
         if not found.cut and (found.spent or due):
             yield from _clear_the_way(looks, place, params, size, found, trail)
-    trail.cut = found.cut
+    trail.cut = found.cut or (found.turns and found.advanced > 0)
+    trail.turns = found.turns
     trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     return found.jobs, looks
 
@@ -305,7 +310,6 @@ def _clear_the_way(
 
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
     """
-    advanced = 0
     for turn in range(20):
         for flag, bring in (
             (_LEASES, sweep.sweep_steps),
@@ -316,9 +320,9 @@ def _clear_the_way(
             if ids and not turn:
                 yield from bring(ids, ROUNDS)
         # Once: the locks are taken in one order, and kept until the jobs are claimed.
-        ids = [] if advanced else [look.queue_id for look in looks if look.due & _TURNS]
+        ids = [] if found.advanced else [look.queue_id for look in looks if look.due & _TURNS]
         if ids:
-            advanced = yield from advance_steps(ids)
+            found.advanced = yield from advance_steps(ids)
         if found.spent:
             yield from deadletter.spent_steps([look.queue_id for look in looks], params["tags"])
         if len(found.jobs) == size:
@@ -326,6 +330,7 @@ def _clear_the_way(
         looks = yield from _look(place, trail)
         before, found.spent = len(found.jobs), 0
         yield from _take(looks, params, size, found)
-        more = not advanced and any(look.due & _TURNS for look in looks)
+        found.turns = any(look.due & _TURNS for look in looks)
+        more = found.turns and not found.advanced
         if found.cut or len(found.jobs) == size or not (found.spent or len(found.jobs) > before or more):
             return

@@ -67,6 +67,8 @@ class Trail:
         #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large
         #: payloads, an eager claim. Claim again before going idle.
         self.cut = False
+        #: Whether turns of limits and workflows are due: what they set free is ready in a moment.
+        self.turns = False
 
     def looks(self, names: Sequence[str]) -> list[Look]:
         """Return what is remembered of these queues; empty when it has to be looked at anew."""

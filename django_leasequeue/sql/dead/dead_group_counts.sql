@@ -9,7 +9,7 @@ WITH RECURSIVE r AS (
     SELECT r.n + 1, c.counted, r.rest - c.counted FROM r CROSS JOIN LATERAL (
         SELECT count(*) AS counted FROM (
             SELECT FROM leasequeue_deadletter d WHERE d.queue_id = (%(queues)s::bigint[])[r.n + 1]
-                AND d.fingerprint = (%(fingerprints)s::text[])[r.n + 1] AND d.deliveries >= 0
+                AND d.fingerprint = (%(fingerprints)s::text[])[r.n + 1] AND d.deliveries < 2147483647
             LIMIT r.rest + 1) x) c
     WHERE r.n < cardinality(%(queues)s::bigint[]) AND r.rest >= 0
 )
