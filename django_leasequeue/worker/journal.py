@@ -129,12 +129,12 @@ class Journal:
 
     def started(self, slot: int, job: LeasedJob) -> None:
         """Note that a job starts, before it does."""
-        _SLOT.pack_into(self._memory, _HEADER + slot * _SLOT.size, job.seq, job.claim)
+        _SLOT.pack_into(self._memory, _HEADER + slot * _SLOT.size, job.seq, job.token)
 
     def ended(self, job: LeasedJob) -> None:
         """Note that a job has ended, before its slot is used again."""
         at = self._slots + next(self._turn) % self._ring
-        _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, job.seq, job.claim)
+        _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, job.seq, job.token)
 
     def claimed(self, claim: int) -> None:
         """Note a claim, before its jobs start."""
@@ -167,8 +167,7 @@ class _Will(NamedTuple):
     node: str
     #: Whether the name was that process's alone: then everything that this node holds was.
     own: bool
-    place: list[str]
-    #: (seq, claim)
+    #: (seq, token)
     started: set[tuple[int, int]]
     claims: set[int]
 
@@ -195,7 +194,7 @@ class Heir:
         """Take over the journals of processes that are gone; return whether there were any."""
         if self._directory is None:
             return False
-        now, found_any = time.monotonic(), False
+        now, found_any, place = time.monotonic(), False, _place(self._options)
         for entry in [entry for entry in self._again if entry[3] <= now]:
             path, descriptor, will, _ = entry
             self._settle(will)
@@ -203,8 +202,8 @@ class Heir:
             path.unlink(missing_ok=True)
             os.close(descriptor)
         for path, descriptor in self._dead():
-            read = _read(descriptor)
-            if read is not None and read.place == _place(self._options):
+            read = _read(descriptor, place)
+            if read is not None:
                 try:
                     self._settle(read)
                 except BaseException:
@@ -254,11 +253,11 @@ class Heir:
         unstarted = [lease for lease in held if lease not in will.started]
         broken = [lease for lease in held if lease in will.started]
         for at in range(0, len(unstarted), MAX_BATCH):
-            releases = [Release(seq, claim, 0) for seq, claim in unstarted[at : at + MAX_BATCH]]
+            releases = [Release(seq, token, 0) for seq, token in unstarted[at : at + MAX_BATCH]]
             self._link.run(release(releases, node, project=project, unstarted=True))
         for at in range(0, len(broken), MAX_BATCH):
-            seqs, claims = zip(*broken[at : at + MAX_BATCH], strict=True)
-            self._link.run(extend(seqs, node, MIN_LEASE_MS, claims=claims, project=project))
+            seqs, tokens = zip(*broken[at : at + MAX_BATCH], strict=True)
+            self._link.run(extend(seqs, node, MIN_LEASE_MS, tokens=tokens, project=project))
         if held:
             logger.warning(
                 "Jobs of a worker that is gone are free again",
@@ -266,16 +265,19 @@ class Heir:
             )
 
 
-def _read(descriptor: int) -> _Will | None:
-    """Return what a journal says; ``None`` if it is none."""
+def _read(descriptor: int, place: list[str]) -> _Will | None:
+    """Return what the journal of a worker of this place says; ``None`` if it is another's, or none.
+
+    Processes of other databases may have left many here, so what they noted is not read.
+    """
     try:
-        content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        header = json.loads(content[:_HEADER])
-        notes = set(_SLOT.iter_unpack(content[_HEADER : _HEADER + header["slots"] * _SLOT.size]))
+        header = json.loads(os.pread(descriptor, _HEADER, 0))
+        if header["place"] != place:
+            return None
+        notes = set(_SLOT.iter_unpack(os.pread(descriptor, header["slots"] * _SLOT.size, _HEADER)))
         return _Will(
             header["node"],
             header["own"],
-            header["place"],
             {note for note in notes if note[0] != _CLAIM},
             {claim for _, claim in notes},
         )

@@ -46,7 +46,7 @@ class Claims:
             self._executor.run(engine.enqueue(_QUEUE, jobs_of(_BATCH), project=PROJECT, create=False, fresh=True))
             start = time.perf_counter()
             leased = self._executor.run(claim(_QUEUE, NODE, _BATCH, project=PROJECT, trail=self._trail))
-            endings = [Ending(job.seq, job.claim, result_json="null") for job in leased]
+            endings = [Ending(job.seq, job.token, result_json="null") for job in leased]
             self._executor.run(finish(endings, NODE, project=PROJECT))
             busy += time.perf_counter() - start
             done += len(leased)

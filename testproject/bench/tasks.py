@@ -10,9 +10,12 @@ from functools import cache
 
 from django_leasequeue.tasks import task
 
-from . import stamps
+from . import notes, stamps
 
 _count = itertools.count(1)
+
+#: Milliseconds that a job takes that is not to be quick.
+NAP_MS = 20
 
 
 @task
@@ -31,6 +34,19 @@ def tally(number: int) -> None:
     """Count, where the benchmark can see it without asking the database."""
     # next() of a count is one step for all threads; a value that an older one overwrites is wrong for a moment only.
     stamps.STAMP.pack_into(_counter(), 0, next(_count), 0)
+
+
+@task
+def note(number: int) -> None:
+    """Note when this job ran."""
+    notes.note(number)
+
+
+@task
+def nap(number: int) -> None:
+    """Take ``NAP_MS``, and note the end."""
+    time.sleep(NAP_MS / 1000)
+    notes.note(number)
 
 
 @cache

@@ -16,7 +16,8 @@ from tests.bench.support import assert_nothing_left
 #: Which figures a mode must give: words of their names.
 EXPECTED = {
     "enqueue": ["one at a time", "8 threads", "in bulk", "the rate alone", "ready-made text"],
-    "flow": ["one of each at a time", "with a callback", "in 10 layers", "enqueue of the group"],
+    "flow": ["one job of each at a time", "with a callback", "in 10 layers", "enqueue of the group", "its callback"],
+    "limits": ["3 of the queue at once", "off the rate", "in any second", "unlimited jobs beside"],
     "single": ["into empty tables", "last fifth"],
     "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept", "WAL of a job"],
     "log": ["lease log of a job"],
@@ -57,7 +58,7 @@ def test_every_mode_is_tested() -> None:
 
 
 #: These start about ten processes each.
-SLOW = {"backlog", "crowd", "drain", "http", "snapshot"}
+SLOW = {"backlog", "crowd", "drain", "flow", "http", "limits", "snapshot"}
 
 
 @pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.slow if mode in SLOW else ()) for mode in MODES])

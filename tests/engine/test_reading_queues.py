@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -20,14 +21,14 @@ def read_all(topic: str, size: int, **options: object) -> list[int]:
     """Read a topic page by page; every page moves on."""
     found: list[int] = []
     with own_connection() as reader:
-        seals, after = log.Sealer(), 0
+        seals, after, end = log.Sealer(), 0, time.monotonic() + 30
         while True:
             page = reader.run(log.read(topic, after=after, size=size, seals=seals, **options))
             found += [record.seq for record in page.records]
-            if not page.more:
-                assert page.cursor >= page.head_seq
+            if not page.more and page.cursor >= page.head_seq:
                 return found
-            assert page.cursor > after
+            # A transaction of PostgreSQL's own (autovacuum's ANALYZE) may hold the end back for a moment.
+            assert page.cursor > after or (not page.more and time.monotonic() < end)
             after = page.cursor
 
 

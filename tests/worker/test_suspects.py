@@ -248,7 +248,7 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
     enqueue(*({} for _ in range(6)))
     code = JOURNAL.replace("load_options()", 'load_options(node="gone")')
     if noted:
-        code = code.replace("first, second", "journal.claimed(jobs[0].claim)\nfirst, second")
+        code = code.replace("first, second", "journal.claimed(jobs[0].token)\nfirst, second")
     else:
         code = code.replace("journal.started", "0 and journal.started").replace("journal.ended", "0 and journal.ended")
     env = {**subprocess_env, "TMPDIR": str(tmp_path)}
@@ -260,14 +260,14 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
     link = Link(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
     heir = Heir(options, link)
     assert heir.look()
-    assert set(LiveJob.objects.filter(claim=mine.claim).values_list("state", flat=True)) == {2}
+    assert set(LiveJob.objects.filter(claim=mine.token).values_list("state", flat=True)) == {2}
     assert LiveJob.objects.filter(state=2).count() == (6 if noted else 9)
     heir.close()
     link.close()
 
 
 def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
-    work: str, tmp_path: Path, subprocess_env: dict[str, str]
+    work: str, tmp_path: Path, subprocess_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Journal("alive", load_options(), 2, 8)
     code = JOURNAL.replace("load_options()", 'load_options(project="another")')
@@ -277,7 +277,16 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
     link = Link(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
     heir = Heir(options, link)
     (tmp_path / f"leasequeue-{os.geteuid()}" / "rubbish.journal").write_bytes(b"what is this")
+    reads: list[int] = []
+    pread = os.pread
+
+    def counted(file: int, size: int, at: int) -> bytes:
+        reads.append(size)
+        return pread(file, size, at)
+
+    monkeypatch.setattr(os, "pread", counted)
     assert not heir.look()
+    assert reads == [1_024, 1_024]  # the headers: what is noted there, every worker would read every second
     assert len(journals(tmp_path)) >= 2
     own.close(told=True)
     link.close()

@@ -5,9 +5,8 @@
 -- Pages: 20 + 16 a row
 -- Returns: the children that wait for no parent: seq, key (null: they may start), queue id.
 WITH c AS MATERIALIZED (
-    SELECT u.child, count(*) AS n FROM unnest(%(seqs)s::bigint[]) AS p(seq)
-    CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m WHERE m.seq = p.seq OFFSET 0) m
-    CROSS JOIN LATERAL unnest(m.children) AS u(child) GROUP BY u.child
+    SELECT u.child, count(*) AS n FROM leasequeue_member m CROSS JOIN LATERAL unnest(m.children) AS u(child)
+    WHERE m.seq = ANY (%(seqs)s::bigint[]) GROUP BY u.child
 ), done AS (
     UPDATE leasequeue_member m
     SET pending = m.pending - CASE WHEN %(back)s::bool THEN -1 ELSE 1 END * (SELECT c.n FROM c WHERE c.child = m.seq),

@@ -4,8 +4,7 @@
 -- Pages: 20 + 12 a row
 -- Returns: one row: the keys' ids.
 WITH m AS MATERIALIZED (
-    SELECT m.key, m.workflow FROM unnest(%(seqs)s::bigint[]) AS u(seq)
-    CROSS JOIN LATERAL (SELECT m.key, m.workflow FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m
+    SELECT m.key, m.workflow FROM leasequeue_member m WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), w AS MATERIALIZED (
     SELECT id FROM leasequeue_workflow WHERE id = ANY (ARRAY(SELECT DISTINCT workflow FROM m)) ORDER BY id FOR UPDATE
 ), k AS MATERIALIZED (

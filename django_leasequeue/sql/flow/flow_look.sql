@@ -8,18 +8,22 @@
 --   known (false: it is ready, leased or delayed).
 WITH x AS MATERIALIZED (
     SELECT m.seq, m.workflow, m.key, m.taken, m.waits, m.pending, m.state AS before,
-        CASE WHEN r.state IS NOT NULL THEN r.state WHEN d.dead THEN 2 WHEN j.seq IS NULL THEN 3
+        CASE WHEN r.state IS NOT NULL THEN r.state WHEN d.dead THEN 2
+            -- One that has failed stays so when its dead letter is discarded.
+            WHEN j.seq IS NULL THEN CASE WHEN m.state = 2 THEN 2 ELSE 3 END
             -- What was cancelled for a parent's sake stays so until that parent runs again.
             WHEN m.state = 3 AND w.waits THEN 3 ELSE 0 END AS state,
         COALESCE(w.waits, false) AS held, w.waits IS NULL AND j.seq IS NOT NULL AND r.state IS NULL AND d.dead IS NULL AS live,
         (r.state IS NOT NULL OR j.seq IS NULL) AND m.workflow IS NULL AS over
-    FROM unnest(%(seqs)s::bigint[]) AS u(seq)
-    CROSS JOIN LATERAL (SELECT * FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m
-    LEFT JOIN LATERAL (SELECT j.seq FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0) j ON true
+    FROM leasequeue_member m
     LEFT JOIN LATERAL (SELECT r.state FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0) r ON true
-    LEFT JOIN LATERAL (SELECT true AS dead FROM leasequeue_deadletter d WHERE d.seq = m.seq AND d.in_place OFFSET 0) d ON true
+    -- A job with a result stands nowhere else.
+    LEFT JOIN LATERAL (SELECT j.seq FROM leasequeue_job j WHERE j.seq = m.seq AND r.state IS NULL OFFSET 0) j ON true
+    LEFT JOIN LATERAL (SELECT true AS dead FROM leasequeue_deadletter d
+        WHERE d.seq = m.seq AND d.in_place AND r.state IS NULL OFFSET 0) d ON true
     LEFT JOIN LATERAL (SELECT w.available_at >= '9000-01-01 00:00+00' AS waits FROM leasequeue_delayed w
-        WHERE w.seq = m.seq OFFSET 0) w ON true
+        WHERE w.seq = m.seq AND r.state IS NULL OFFSET 0) w ON true
+    WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), kept AS (
     UPDATE leasequeue_member m SET state = x.state, taken = m.taken AND x.live,
         waits = x.held AND x.key IS NOT NULL AND x.pending = 0 AND x.state = 0

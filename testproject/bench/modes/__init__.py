@@ -15,6 +15,7 @@ from . import (
     flow,
     http,
     latency,
+    limits,
     log,
     memory,
     request,
@@ -44,6 +45,7 @@ MODES: dict[str, ModuleType] = {
     "zaqar": zaqar,
     "triage": triage,
     "flow": flow,
+    "limits": limits,
     "http": http,
 }
 

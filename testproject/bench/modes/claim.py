@@ -73,11 +73,11 @@ def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool
                 if not leased:
                     break
                 if keep:
-                    endings = [Ending(job.seq, job.claim, result_json="null") for job in leased]
+                    endings = [Ending(job.seq, job.token, result_json="null") for job in leased]
                     executor.run(finish(endings, NODE, project=PROJECT))
                 else:
-                    claims = [job.claim for job in leased]
-                    executor.run(ack([job.seq for job in leased], NODE, claims=claims, project=PROJECT))
+                    tokens = [job.token for job in leased]
+                    executor.run(ack([job.seq for job in leased], NODE, tokens=tokens, project=PROJECT))
                 left -= len(leased)
         sample.jobs = jobs - left
         return sample

@@ -7,9 +7,10 @@ from statistics import median
 from uuid import uuid4
 
 from django_leasequeue import engine
-from django_leasequeue.engine import HELD, LimitValues, NewJob, Node
+from django_leasequeue.engine import Limited, LimitValues, NewJob, Node
 
 from ..bench import Bench, jobs_of
+from ..crew import NOTE, crew, wait
 from ..drains import Drain, drain
 from ..figures import Figure, Target
 from ..options import PROJECT
@@ -23,16 +24,19 @@ _LABEL = "the same worker with plain jobs"
 
 def run(bench: Bench) -> None:
     """Add the figures."""
-    jobs = min(bench.options.size, MOST)
+    size, jobs = bench.options.size, min(bench.options.size, MOST)
     bench.progress.step(f"{bench.mode}: warming up")
     drain(bench, max(100, jobs // 10))
     plain: list[Drain] = []
+    many: list[Drain] = []
+    callbacks: list[float] = []
     found: dict[str, list[Drain]] = {"limit": [], "group": [], "layers": []}
     seconds: list[float] = []
     for round_ in range(1, bench.options.rounds + 1):
         bench.progress.step(f"{bench.mode}: round {round_} of {bench.options.rounds}")
         plain.append(drain(bench, jobs))
-        found["limit"].append(_drain(bench, _limited(bench, jobs), jobs))
+        many.append(drain(bench, size) if size > jobs else plain[-1])
+        found["limit"].append(_drain(bench, _limited(bench, size), size))
         queue = bench.queue()
         before = time.monotonic()
         _start(bench, queue, [*_nodes(queue, jobs - 1), Node(queue, _job(), tuple(range(jobs - 1)))])
@@ -41,11 +45,14 @@ def run(bench: Bench) -> None:
         queue = bench.queue()
         _start(bench, queue, _layers(queue, jobs))
         found["layers"].append(_drain(bench, queue, jobs))
-    _rates(bench, f"{jobs // OF_A_KEY} keys, one job of each at a time", found["limit"], plain, 0.4)
+        callbacks.append(_callback(bench, jobs - 1))
+    _rates(bench, f"{size // OF_A_KEY:,} keys, one job of each at a time", found["limit"], many, 0.4)
     _rates(bench, f"a group of {jobs - 1:,} with a callback", found["group"], plain, None)
     _rates(bench, f"a graph of {jobs:,} in {LAYERS} layers", found["layers"], plain, 0.4)
     name = f"enqueue of the group of {jobs - 1:,}"
     bench.add(Figure(bench.mode, name, "s", seconds, target=Target("value", at_most=1)))
+    within = f"from the end of the group of {jobs - 1:,} to the start of its callback"
+    bench.add(Figure(bench.mode, within, "ms", callbacks, target=Target("value", at_most=50)))
     overhead = [(_server(one) - _server(other)) for one, other in zip(found["group"], plain, strict=True)]
     if all(value == value for value in overhead):
         bench.add(
@@ -66,6 +73,18 @@ def _drain(bench: Bench, queue: str, jobs: int) -> Drain:
 def _job() -> NewJob:
     (job,) = jobs_of(1)
     return job
+
+
+def _callback(bench: Bench, jobs: int) -> float:
+    """Return the ms from the last member's last line to its callback's first, on idle workers."""
+    queue = bench.queue()
+    with crew(bench, queue) as told:
+        (last,) = jobs_of(1, name=NOTE)
+        members = [Node(queue, job) for job in jobs_of(jobs, name=NOTE)]
+        _start(bench, queue, [*members, Node(queue, last, tuple(range(jobs)))])
+        wait(bench, told, jobs + 1)
+        (_, end), (_, began) = told.read()[-2:]
+    return (began - end) * 1000
 
 
 def _nodes(queue: str, count: int) -> list[Node]:
@@ -91,10 +110,10 @@ def _start(bench: Bench, queue: str, nodes: list[Node]) -> None:
 def _limited(bench: Bench, jobs: int) -> str:
     queue, keys = bench.queue(), max(1, jobs // OF_A_KEY)
     one = LimitValues("bench", concurrency=1)
-    held = [job._replace(flow=True, run_at=HELD) for job in jobs_of(jobs)]
-    answers = bench.executor.run(engine.enqueue(queue, held, project=PROJECT))
-    names = [f"key-{number % keys}" for number in range(jobs)]
-    bench.executor.run(engine.limit(queue, [answer.seq for answer in answers], names, [one] * jobs, project=PROJECT))
+    limits = [Limited(f"key-{number}", one) for number in range(keys)]
+    for first in range(0, jobs, MOST):
+        part = [job._replace(limit=limits[n % keys]) for n, job in enumerate(jobs_of(min(MOST, jobs - first)), first)]
+        bench.executor.run(engine.enqueue(queue, part, project=PROJECT))
     return queue
 
 

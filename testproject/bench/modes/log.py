@@ -32,7 +32,7 @@ def run(bench: Bench) -> None:
             bench.enqueue(queue, jobs_of(min(BATCH, jobs - start)))
         trail = Trail()
         while leased := bench.executor.run(claim(queue, NODE, BATCH, project=PROJECT, trail=trail)):
-            endings = [Ending(job.seq, job.claim, result_json="null", ran_ms=1) for job in leased]
+            endings = [Ending(job.seq, job.token, result_json="null", ran_ms=1) for job in leased]
             bench.executor.run(finish(endings, NODE, project=PROJECT))
         rows = bench.fetch("log_volume", {"queue": info.id, "since": since})
         bytes_a_job.append(sum(row[3] for row in rows) / jobs)

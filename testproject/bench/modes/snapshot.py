@@ -126,7 +126,7 @@ def _engine_turns(bench: Bench, queue: str, jobs: int) -> _Fifths:
     def turn() -> int:
         bench.fill(queue, BATCH)
         leased = bench.executor.run(claim(queue, NODE, BATCH, project=PROJECT, trail=trail))
-        endings = [Ending(job.seq, job.claim, result_json="null") for job in leased]
+        endings = [Ending(job.seq, job.token, result_json="null") for job in leased]
         bench.executor.run(finish(endings, NODE, project=PROJECT))
         return len(leased)
 

@@ -71,7 +71,7 @@ def claiming(bench: Bench, queue: str) -> Measurement:
     def call() -> None:
         jobs = bench.executor.run(engine.claim(queue, NODE, PAGE, project=PROJECT))
         _check(len(jobs))
-        bench.executor.run(messages.release_claim(queue_id, jobs[0].claim, project=PROJECT))
+        bench.executor.run(messages.release_claim(queue_id, jobs[0].token, project=PROJECT))
 
     return _times(bench, call)
 
