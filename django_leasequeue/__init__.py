@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .engine.flow.declared import Limit as Limit
     from .engine.rows import NewJob as NewJob
     from .queue.buffered import BufferedQueue as BufferedQueue
     from .queue.consumer import Consumer as Consumer
@@ -21,6 +22,7 @@ _HOMES = {
     "ClaimedJob": "queue",
     "Consumer": "queue",
     "Heartbeat": "queue",
+    "Limit": "engine.flow.declared",
     "NewJob": "engine.rows",
     "Queue": "queue",
 }

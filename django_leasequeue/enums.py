@@ -46,6 +46,7 @@ class EventKind(IntegerChoices):
     DEAD_LETTERED = 8, "dead_lettered"
     REDRIVEN = 9, "redriven"
     CANCELLED = 10, "cancelled"
+    LINKED = 11, "linked"
 
 
 class Lane(IntegerChoices):
@@ -100,6 +101,8 @@ class TurnKind(IntegerChoices):
     JOIN = 1, "bring new jobs under their limits"
     LOOK = 2, "look where jobs stand that have moved"
     ADMIT = 3, "admit jobs of a key"
+    EXTEND = 4, "link new nodes of a workflow"
+    FOLLOW = 5, "give a node the new number of its job"
 
 
 class FloorKind(IntegerChoices):

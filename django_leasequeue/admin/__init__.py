@@ -5,9 +5,11 @@ from . import (  # noqa: F401  (they register their pages)
     audit_page,
     deadletters,
     jobs,
+    limits,
     operations,
     queues,
     recurring,
     wide,
     workers,
+    workflows,
 )

@@ -49,7 +49,7 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
         raise Http404(f"There is no job {seq}, and nothing is remembered of it.")
     nodes = sorted({event.node for event in events if event.node})
     workers = reading.read(reading.read_workers(nodes)) if nodes else []
-    member = reading.read(engine.member(seq)) if job is not None and job.live else None
+    member = reading.read(engine.member(seq)) if job is not None else None
     values = may_view(request)
     running = job is not None and job.live
     return pages.page(
@@ -63,6 +63,9 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
             "task": job.name if job else events[-1].name,
             "running": running,
             "member": member,
+            "workflow_url": pages.url_or_none(site, "leasequeue_workflow", member.workflow)
+            if member is not None and member.workflow and pages.allowed(request, "view_workflow")
+            else None,
             "attempts": attempts_of(
                 events, job.errors if job else [], {worker.node: worker.host for worker in workers}
             )[::-1],

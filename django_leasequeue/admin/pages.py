@@ -38,6 +38,8 @@ _NAVIGATION = (
     ("Queues", "leasequeue_queue_changelist", "leasequeue.view_queue"),
     ("Jobs", "leasequeue_job_changelist", "leasequeue.view_job"),
     ("Tasks", "leasequeue_tasks", "leasequeue.view_job"),
+    ("Workflows", "leasequeue_workflow_changelist", "leasequeue.view_workflow"),
+    ("Limits", "leasequeue_limit_changelist", "leasequeue.view_limit"),
     ("Recurring tasks", "leasequeue_recurringtask_changelist", "leasequeue.view_recurringtask"),
     ("Workers", "leasequeue_workers", "leasequeue.view_worker"),
     ("Bulk operations", "leasequeue_operations", "leasequeue.view_bulkoperation"),

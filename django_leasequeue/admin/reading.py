@@ -81,7 +81,8 @@ class JobFacts(NamedTuple):
     @property
     def state(self) -> str:
         """``ready`` ... ``record``, ``waiting``; ``completed``, ``failed`` or ``cancelled`` once it has ended."""
-        return WAITING if self.available_at == engine.HELD else state_label(self.state_number)
+        held = self.available_at is not None and self.available_at >= engine.HELD
+        return WAITING if held else state_label(self.state_number)
 
     @property
     def errors(self) -> list[dict[str, Any]]:

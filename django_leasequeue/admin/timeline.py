@@ -13,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..enums import EventKind
+from ..metrics import charts
 from .reading import Event
 
 _WIDTH, _HEIGHT, _SIDE, _LINE = 960, 92, 14, 44
@@ -41,6 +42,7 @@ _MARKS = {
     EventKind.DEAD_LETTERED: "M0,-8L8,0L0,8L-8,0z",
     EventKind.REDRIVEN: "M0,-7L6,2H2V7H-2V2H-6z",
     EventKind.CANCELLED: "M-7,-2h14v4h-14z",
+    EventKind.LINKED: "M-6,0a3,3 0 1 0 6,0a3,3 0 1 0 6,0a3,3 0 1 0 -6,0a3,3 0 1 0 -6,0z",
 }
 _HELD = (EventKind.CLAIMED, EventKind.EXTENDED)
 
@@ -113,20 +115,14 @@ def draw(events: Sequence[Event], now: datetime, *, open_end: bool) -> SafeStrin
             for event, x in zip(shown, places, strict=False)
         ),
     )
-    return format_html(
-        '<figure class="lq-chart" id="timeline-drawn"><div class="lq-scroll" tabindex="0" role="region"'
-        ' aria-label="Timeline, drawn"><svg class="lq-svg" viewBox="0 0 {} {}" role="img" focusable="false"'
-        ' aria-labelledby="timeline-title timeline-desc"><title id="timeline-title">Timeline of the leases</title>'
-        '<desc id="timeline-desc">{}</desc><path class="lq-wait" d="{}"/><g class="lq-tone-0">'
-        '<path class="lq-span" d="{}"/></g>{}{}</svg></div></figure>',
-        _WIDTH,
-        _HEIGHT,
-        _describe(events),
+    line = format_html(
+        '<path class="lq-wait" d="{}"/><g class="lq-tone-0"><path class="lq-span" d="{}"/></g>{}{}',
         free,
         held,
         marks,
         _labels(times, places),
     )
+    return charts.drawing("timeline", "Timeline of the leases", _describe(events), _WIDTH, _HEIGHT, line)
 
 
 def _places(times: Sequence[datetime]) -> list[float]:

@@ -191,9 +191,9 @@ def _settle(
         "seqs": [job.seq if isinstance(job, ClientJob) else job for job in jobs],
         **options,
     }
-    tokens = [job.lease_id for job in jobs if isinstance(job, ClientJob)]
-    if len(tokens) == len(jobs):
-        body["lease_ids"] = tokens
+    lease_ids = [job.lease_id for job in jobs if isinstance(job, ClientJob)]
+    if len(lease_ids) == len(jobs):
+        body["lease_ids"] = lease_ids
     answer, sent = yield Request("POST", address(topic, end), body)
     deadlines = {int(seq): moment(at) for seq, at in answer.get("deadlines", {}).items()}
     if word == "extended":

@@ -130,8 +130,8 @@ def _add(jobs: Sequence[Job], queue: Queue, mark: Mark) -> tuple[int, int]:
 def _lock(mark: Mark) -> Steps[bool]:
     """Take the lock of a hand-over until the end of the transaction; return whether it was free."""
     number = crc32(mark.id.encode()) - 2**31
-    rows = yield "try_transaction_lock", {"space": LOCKS, "number": number, "lock_timeout": 0}
-    return bool(rows[0][0])
+    ((free, _),) = yield "try_transaction_lock", {"space": LOCKS, "number": number, "lock_timeout": 0}
+    return bool(free)
 
 
 def _finish(file: File, mark: Mark) -> None:

@@ -82,7 +82,7 @@ def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
         seq=row.seq,
         queue_id=row.queue_id,
         queue=queue,
-        claim=row.claim,
+        token=row.claim,
         deadline=row.deadline,
         created_at=row.created_at,
         claimed_at=now,

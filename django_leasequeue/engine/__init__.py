@@ -7,7 +7,9 @@ from typing import TypeVar
 from .. import conf
 from .dead.deadletter import Redriven, redrive, redrive_home
 from .flow.advance import advance, expire_workflows
-from .flow.limits import HELD, LimitValues, limit, set_limits
+from .flow.declared import Limit, Limited
+from .flow.extend import extend_workflow, workflow_of
+from .flow.limits import HELD, LimitValues, set_limits
 from .flow.members import MemberRow, member
 from .flow.workflows import (
     Input,
@@ -22,8 +24,7 @@ from .flow.workflows import (
 )
 from .jobs.cancel import cancel, purge
 from .jobs.enqueue import enqueue
-from .jobs.lookup import Found, StoredResult, find, get_results
-from .jobs.read import JobRow, Page, get_job, list_jobs, peek
+from .jobs.read import JobRow, Page, list_jobs
 from .leases.claim import claim
 from .leases.floor import advance_floors
 from .leases.settle import ack, extend, finish, nack, release
@@ -45,8 +46,8 @@ from .rows import (
     Settled,
     Swept,
     make_id,
-    make_token,
-    parse_token,
+    make_lease_id,
+    parse_lease_id,
 )
 from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor
 
@@ -80,11 +81,12 @@ __all__ = [
     "EnqueueStatus",
     "Enqueued",
     "Failure",
-    "Found",
     "Input",
     "JobRow",
     "LeasedJob",
+    "Limit",
     "LimitValues",
+    "Limited",
     "MemberRow",
     "NewJob",
     "Node",
@@ -99,7 +101,6 @@ __all__ = [
     "Released",
     "Sampled",
     "Settled",
-    "StoredResult",
     "Swept",
     "Totals",
     "Waiting",
@@ -121,23 +122,19 @@ __all__ = [
     "expire_results",
     "expire_workflows",
     "extend",
-    "find",
+    "extend_workflow",
     "finish",
     "get",
-    "get_job",
-    "get_results",
     "get_workflow",
     "inputs",
-    "limit",
     "list_jobs",
     "list_queues",
     "make_id",
-    "make_token",
+    "make_lease_id",
     "member",
     "nack",
-    "parse_token",
+    "parse_lease_id",
     "pause",
-    "peek",
     "promote",
     "purge",
     "redrive",
@@ -151,4 +148,5 @@ __all__ = [
     "sweep",
     "totals",
     "workflow_nodes",
+    "workflow_of",
 ]

@@ -17,12 +17,13 @@ def encode_cursor(*values: int | str) -> str:
     return base64.urlsafe_b64encode(codec.dumps(list(values)).encode()).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> list[Any] | None:
+def decode_cursor(cursor: str | None, kinds: Sequence[type], *, low: int = 0) -> list[Any] | None:
     """Return the values of a cursor, ``None`` for none.
 
     Args:
         cursor: as ``encode_cursor`` made it; ``None`` for the first page.
         kinds: the type of each value.
+        low: the lowest of the integers.
 
     Raises:
         InvalidOption: it is not a cursor that such a listing gave.
@@ -36,11 +37,13 @@ def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> list[Any] | None
     if (
         not isinstance(values, list)
         or [type(value) for value in values] != list(kinds)
-        or any(isinstance(value, int) and not 0 <= value <= MAX_SEQ for value in values)
+        or any(isinstance(value, int) and not low <= value <= MAX_SEQ for value in values)
     ):
         raise _refused(cursor)
     return values
 
 
 def _refused(cursor: str) -> InvalidOption:
-    return InvalidOption(f"the cursor {cursor[:80]!r} is not one that a listing gave; leave it out for the first page.")
+    return InvalidOption(
+        f"the cursor {str(cursor)[:80]!r} is not one that a listing gave; leave it out for the first page."
+    )

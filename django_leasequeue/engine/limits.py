@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from ..exceptions import BatchTooLarge, InvalidOption
@@ -49,6 +50,18 @@ def check_text(value: Any, what: str, high: int, low: int = 1) -> str:
     if not low <= size <= high or "\x00" in value:
         raise InvalidOption(f"{what} must be {low} to {high} bytes of text without NUL; it is {value[:80]!r}.")
     return value
+
+
+def seconds_of(value: float | timedelta, what: str) -> float:
+    """Return ``value``, a number of seconds or a timedelta, as seconds.
+
+    Raises:
+        InvalidOption: it is negative, infinite or no number.
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+        raise InvalidOption(f"{what} must be a number of seconds from 0, or a timedelta; it is {value!r}.")
+    return seconds
 
 
 def check_place(project: Any, *queues: Any) -> None:
@@ -108,15 +121,13 @@ def check_seqs(seqs: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(seqs))
 
 
-def check_claim(claim: Any) -> int | None:
-    """Return the number of a lease token, ``None`` for a call without one.
+def check_token(token: Any) -> int | None:
+    """Return the token of a claim, ``None`` for a call without one.
 
     Raises:
         InvalidOption: it is something else.
     """
-    if claim is not None:
-        return check_integer(claim, "the claim of a lease token", 0, MAX_SEQ)
-    return None
+    return None if token is None else check_integer(token, "the token of a claim", 0, MAX_SEQ)
 
 
 def check_ids(queue_ids: Sequence[int]) -> Sequence[int]:

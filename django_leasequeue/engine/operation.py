@@ -36,6 +36,11 @@ class Operation(Generic[T]):
     steps: Callable[[], Steps[T]]
 
 
+def only(rows: Rows) -> Any:
+    """Return the only column of the only row, ``None`` if there is no row."""
+    return next((value for (value,) in rows), None)
+
+
 def operation(body: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
     """Turn a generator function into a function that returns an ``Operation``.
 

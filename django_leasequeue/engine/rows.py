@@ -7,30 +7,33 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from . import codec
 from .large.reading import load
 from .large.reference import MARK, is_reference
 
-_TOKEN = re.compile(r"lease_([0-9a-f]{16})([0-9a-f]{16})\Z")
+if TYPE_CHECKING:
+    from .flow.declared import Limit, Limited
+
+_LEASE_ID = re.compile(r"lease_([0-9a-f]{16})([0-9a-f]{16})\Z")
 
 
-def make_token(claim: int, seq: int) -> str:
-    """Return the lease token of one delivery: ``lease_`` and 32 hex digits."""
-    return f"lease_{claim:016x}{seq:016x}"
+def make_lease_id(token: int, seq: int) -> str:
+    """Return the lease of one job as text, its claim's token and its number: ``lease_`` and 32 hex digits."""
+    return f"lease_{token:016x}{seq:016x}"
 
 
-def parse_token(token: str) -> tuple[int, int]:
-    """Return (claim, seq) of a lease token.
+def parse_lease_id(lease_id: str) -> tuple[int, int]:
+    """Return (token, seq) of a lease id.
 
     Raises:
-        InvalidOption: it is not a token of ours.
+        InvalidOption: it is not a lease id of ours.
     """
-    match = _TOKEN.match(token) if isinstance(token, str) else None
+    match = _LEASE_ID.match(lease_id) if isinstance(lease_id, str) else None
     if match is None:
-        raise InvalidOption(f"a lease token is 'lease_' and 32 hex digits, as the claim gave it; it is {token!r}.")
+        raise InvalidOption(f"a lease id is 'lease_' and 32 hex digits, as the claim gave it; it is {lease_id!r}.")
     return int(match[1], 16), int(match[2], 16)
 
 
@@ -46,8 +49,8 @@ class NewJob(NamedTuple):
     ``body`` holds bytes as they are; ``data`` any JSON. ``key`` is the client's id of the job, at most once in a queue.
     ``origin`` is the producing node, where it differs from the call's. ``id_end`` instead of a key: the key is made of
     the job's number and this random end (``make_id``); it leads to its job without an index. ``max_bytes`` is what its
-    payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``. ``flow``: the same transaction brings it under a
-    limit or into a workflow.
+    payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``. ``limit``: how many
+    jobs of its key may run at once or start in a time. ``flow``: the same transaction brings it into a workflow.
 
     ``unique_until``, ``unique_for_ms`` and ``on_conflict`` make it a unique job, whose key holds as they say in place
     of the queue's ``dedup_until``; ``unique_key`` is that key where ``key`` is another id of the job.
@@ -74,6 +77,7 @@ class NewJob(NamedTuple):
     on_conflict: str | None = None
     id_end: str | None = None
     max_bytes: int | None = None
+    limit: Limit | Limited | None = None
 
 
 #: What a job with no more than data, key, name and an id's end has from ``TAG`` to ``END``: nothing else to look at.
@@ -107,12 +111,12 @@ class Enqueued(NamedTuple):
 
 
 class LeasedJob(NamedTuple):
-    """One job as a claim gives it: immutable, with its lease token. JSON columns stay text until somebody asks."""
+    """One job as a claim gives it: immutable, with its token. JSON columns stay text until somebody asks."""
 
     seq: int
     queue_id: int
     queue: str
-    claim: int
+    token: int
     deadline: datetime
     created_at: datetime
     claimed_at: datetime
@@ -133,9 +137,9 @@ class LeasedJob(NamedTuple):
     flags: int = 0
 
     @property
-    def token(self) -> str:
-        """The lease token of this delivery."""
-        return make_token(self.claim, self.seq)
+    def lease_id(self) -> str:
+        """This lease as text: the token and the job's number, as the HTTP API names it."""
+        return make_lease_id(self.token, self.seq)
 
     @property
     def is_loaded(self) -> bool:
@@ -213,7 +217,7 @@ class Ending(NamedTuple):
     """
 
     seq: int
-    claim: int | None = None
+    token: int | None = None
     result: Any = None
     result_json: str | None = None
     body: bytes | None = None
@@ -230,7 +234,7 @@ class Release(NamedTuple):
     """
 
     seq: int
-    claim: int | None = None
+    token: int | None = None
     delay_ms: int | None = None
     failure: Failure | None = None
     ran_ms: int | None = None

@@ -17,8 +17,7 @@ from django.utils.safestring import SafeString
 #: Colours and dashes that the style sheet knows.
 TONES = 4
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_WIDTH, _HEIGHT = 640, 180
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 22
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 180, 52, 8, 8, 22
 #: Lines of the table beside a chart.
 _TABLE_ROWS = 120
 
@@ -73,8 +72,8 @@ def _points(values: Sequence[float | None], place: Callable[[int, float], tuple[
 
 
 def _path(runs: Iterable[Sequence[str]]) -> str:
-    # A single point is drawn as a line of no length: with round ends it is a dot.
-    return " ".join("M" + " L".join(run if len(run) > 1 else [*run, *run]) for run in runs)
+    # A single point is drawn as a short line: a dot of the line's width is hardly seen.
+    return " ".join(f"M{run[0]} m-3,0 h6" if len(run) == 1 else "M" + " L".join(run) for run in runs)
 
 
 def sparkline(values: Sequence[float | None], title: str, *, tone: int = 0) -> SafeString:
@@ -197,6 +196,36 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
         days=days,
         clock=clock,
         squares=squares,
+    )
+
+
+def drawing(
+    name: str, title: str, description: str, width: int, height: int, drawn: SafeString, *, natural: bool = False
+) -> SafeString:
+    """Frame a drawing: it can be scrolled, and tells what it shows to who cannot see it.
+
+    Args:
+        name: the beginning of its element ids; unique in the page.
+        title: what it is.
+        description: what it shows.
+        width: of its coordinates.
+        height: of its coordinates.
+        drawn: what is in it.
+        natural: whether it is as large as its coordinates say, rather than as wide as the page.
+    """
+    return format_html(
+        '<figure class="lq-{}" id="{name}-drawn"><div class="lq-scroll" tabindex="0" role="region"'
+        ' aria-label="{title}, drawn"><svg class="lq-svg" viewBox="0 0 {width} {height}"{} role="img" focusable="false"'
+        ' aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{title}</title>'
+        '<desc id="{name}-desc">{}</desc>{}</svg></div></figure>',
+        "natural" if natural else "chart",
+        format_html(' width="{}" height="{}"', width, height) if natural else "",
+        description,
+        drawn,
+        name=name,
+        title=title,
+        width=width,
+        height=height,
     )
 
 

@@ -20,6 +20,8 @@ BOUNDS = (10, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 30
 COUNTED = 1_000
 #: Workers that are looked at.
 WORKERS = 1_000
+#: Consumers of the lease log that are looked at.
+CONSUMERS = 100
 
 
 class Histogram(NamedTuple):
@@ -72,6 +74,19 @@ class Rest(NamedTuple):
     dead_lettered: int
 
 
+class Lag(NamedTuple):
+    """How far a registered consumer of the lease log, a lake, is behind.
+
+    ``transactions`` of the whole cluster have ended since what it has read; ``seconds`` is the age of the first row
+    that it has not read, 0 if it has read all; ``given_up`` says that retention waits for it no longer.
+    """
+
+    consumer: str
+    transactions: int
+    seconds: float
+    given_up: bool
+
+
 class Look(NamedTuple):
     """One look at a database.
 
@@ -86,6 +101,7 @@ class Look(NamedTuple):
     workers: Mapping[str, int]
     leader: bool
     horizon: float
+    lags: Sequence[Lag]
 
 
 @operation
@@ -106,7 +122,7 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[Look]:
     workers = yield "worker_list", {"size": WORKERS, "lease": WORKER_LEASE}
     leaders = yield "reaper_leader", LOCK
     ((_, horizon, *_),) = yield "server_status", {}
-    log = yield from steady(_count_log(before), log=True).steps()
+    log, lags = yield from steady(_look_at_log(before), log=True).steps()
     return Look(
         [counts[queue_id] for queue_id in ids if queue_id in counts],
         ages,
@@ -115,12 +131,13 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[Look]:
         Counter(state for _, state, *_ in workers),
         bool(leaders),
         max(horizon or 0.0, 0.0),
+        lags,
     )
 
 
 @operation
-def _count_log(before: LogCounts | None) -> Steps[LogCounts]:
-    """Count what the log has beyond an earlier count."""
+def _look_at_log(before: LogCounts | None) -> Steps[tuple[LogCounts, list[Lag]]]:
+    """Count what the log has beyond an earlier count, and what its consumers have not read."""
     rows = yield (
         "log_counts",
         {
@@ -129,7 +146,8 @@ def _count_log(before: LogCounts | None) -> Steps[LogCounts]:
             "bounds": arrays.integers(bound + 1 for bound in BOUNDS),
         },
     )
-    return _merged(before, [_LogRow._make(row) for row in rows])
+    lags = yield "lake_lag", {"size": CONSUMERS}
+    return _merged(before, [_LogRow._make(row) for row in rows]), [Lag._make(row) for row in lags]
 
 
 class _LogRow(NamedTuple):

@@ -187,6 +187,15 @@ def _database(look: Look) -> Iterator[Metric]:
         "Age of the oldest transaction that keeps PostgreSQL from cleaning up behind the queues.",
         value=look.horizon,
     )
+    for name, text, figure in (
+        ("lag_seconds", "Age of the first event that a registered consumer of the lease log has not read.", "seconds"),
+        ("lag_transactions", "Transactions of the cluster since what a registered consumer has read.", "transactions"),
+        ("given_up", "1 while retention waits for a registered consumer no longer.", "given_up"),
+    ):
+        family = GaugeMetricFamily(f"leasequeue_lake_{name}", text, labels=["consumer"])
+        for lag in look.lags:
+            family.add_metric([lag.consumer], getattr(lag, figure))
+        yield family
 
 
 def pools() -> Iterator[Metric]:

@@ -159,7 +159,7 @@ DROP_LIVE_JOB = "DROP VIEW leasequeue_livejob"
 CREATE_JOB_EVENT = """
 CREATE VIEW leasequeue_jobevent AS
 SELECT e.id * 1024 + u.n - 1 AS id, e.id AS event, e.txid, e.occurred_at, e.queue_id, u.seq, e.claim, e.deadline,
-    CASE WHEN e.kind NOT IN (1, 9) THEN COALESCE(u.deliveries, 1) END AS deliveries, u.waited, u.ran, e.kind, e.node, e.name,
+    CASE WHEN e.kind NOT IN (1, 9, 11) THEN COALESCE(u.deliveries, 1) END AS deliveries, u.waited, u.ran, e.kind, e.node, e.name,
     e.detail
 FROM leasequeue_leaseevent e
 CROSS JOIN LATERAL ROWS FROM (unnest(e.seqs), unnest(e.deliveries), unnest(e.waited), unnest(e.ran)) WITH ORDINALITY
@@ -342,6 +342,7 @@ class Migration(migrations.Migration):
                             (8, "dead_lettered"),
                             (9, "redriven"),
                             (10, "cancelled"),
+                            (11, "linked"),
                         ]
                     ),
                 ),
@@ -643,6 +644,7 @@ class Migration(migrations.Migration):
                                     (8, "dead_lettered"),
                                     (9, "redriven"),
                                     (10, "cancelled"),
+                                    (11, "linked"),
                                 ]
                             ),
                         ),

@@ -38,6 +38,8 @@ class Migration(migrations.Migration):
                             (1, "bring new jobs under their limits"),
                             (2, "look where jobs stand that have moved"),
                             (3, "admit jobs of a key"),
+                            (4, "link new nodes of a workflow"),
+                            (5, "give a node the new number of its job"),
                         ]
                     ),
                 ),
@@ -121,6 +123,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("total", models.IntegerField()),
+                ("edges", models.IntegerField(default=0, db_default=0)),
                 ("completed", models.IntegerField(default=0)),
                 ("failed", models.IntegerField(default=0)),
                 ("cancelled", models.IntegerField(default=0)),
@@ -208,7 +211,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="flowturn",
-            index=models.Index(fields=["queue", "at"], name="leasequeue_flowturn_due"),
+            index=models.Index(fields=["queue", "at", "id"], name="leasequeue_flowturn_due"),
+        ),
+        migrations.AddIndex(
+            model_name="flowturn",
+            index=models.Index(condition=models.Q(("kind", 4)), fields=["key"], name="leasequeue_flowturn_extend"),
         ),
         migrations.AddConstraint(
             model_name="limitkey",

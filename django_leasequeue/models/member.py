@@ -61,12 +61,17 @@ class FlowTurn(models.Model):
     #: Not before this time.
     at = models.DateTimeField()
     kind = models.SmallIntegerField(choices=TurnKind.choices)
+    #: The key that admits; of ``EXTEND`` the workflow.
     key = models.BigIntegerField(null=True)
     seqs = ArrayField(models.BigIntegerField(), null=True)
     detail = models.JSONField(null=True)
 
     class Meta:
-        indexes = [models.Index(fields=["queue", "at"], name="leasequeue_flowturn_due")]
+        indexes = [
+            models.Index(fields=["queue", "at", "id"], name="leasequeue_flowturn_due"),
+            # What was added to a workflow and is not counted in its row yet.
+            models.Index(fields=["key"], name="leasequeue_flowturn_extend", condition=Q(kind=TurnKind.EXTEND)),
+        ]
 
     def __str__(self) -> str:
         return f"turn {self.pk}"

@@ -16,6 +16,8 @@ class Workflow(models.Model):
     name = models.CharField(max_length=255, default="", blank=True)
     state = models.SmallIntegerField(choices=WorkflowState.choices, default=WorkflowState.RUNNING)
     total = models.IntegerField()
+    #: Parents of all its nodes together.
+    edges = models.IntegerField(default=0, db_default=0)
     completed = models.IntegerField(default=0)
     failed = models.IntegerField(default=0)
     cancelled = models.IntegerField(default=0)

@@ -193,8 +193,8 @@ class ReplyHub:
             self._heard.clear()
             return
         while self._heard:
-            first = next(iter(self._heard))
-            if self._heard[first][0] > oldest.opened:
+            first, (count, _) = next(iter(self._heard.items()))
+            if count > oldest.opened:
                 return
             del self._heard[first]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..engine.flow.declared import Limit as Limit
     from .buffered import BufferedQueue as BufferedQueue
     from .consumer import Consumer as Consumer
     from .heartbeat import Heartbeat as Heartbeat
@@ -19,6 +20,7 @@ _HOMES = {
     "Consumer": "consumer",
     "ClaimedJob": "job",
     "Heartbeat": "heartbeat",
+    "Limit": ".engine.flow.declared",
     "Queue": "queue",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import engine
+from ..engine.flow.declared import with_key
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.operation import Steps
 from ..exceptions import QueueNotFound
@@ -92,6 +93,8 @@ def _taken(
 
 def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
     """Return a job with its payload written as the serializer does: as JSON, or as a body."""
+    if job.limit is not None:
+        job = with_key(job)
     if job.body is not None or job.data is None:
         return job
     data, body = serializer.write(job.data)

@@ -129,7 +129,7 @@ class BufferedQueue:
     def ack(self, job: ClaimedJob, result: Any = None, *, result_ttl_ms: int | None = None) -> Folded[Finished]:
         """Complete a job. Arguments, answer and errors as ``Queue.ack``."""
         value, body = (None, None) if result is None else self._serializer.write(result, "the result")
-        ending = engine.Ending(leased(job).seq, job.claim, result=value, body=body, result_ttl_ms=result_ttl_ms)
+        ending = engine.Ending(leased(job).seq, job.token, result=value, body=body, result_ttl_ms=result_ttl_ms)
         return Call(END, ending, job, result).steps()
 
     aack = twin(ack)
@@ -137,7 +137,7 @@ class BufferedQueue:
     @sync
     def fail(self, job: ClaimedJob, error: Error, *, result_ttl_ms: int | None = None) -> Folded[Finished]:
         """Fail a job for good. Arguments, answer and errors as ``Queue.fail``."""
-        ending = engine.Ending(leased(job).seq, job.claim, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
+        ending = engine.Ending(leased(job).seq, job.token, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
         return Call(END, ending, job).steps()
 
     afail = twin(fail)
@@ -147,7 +147,7 @@ class BufferedQueue:
         self, job: ClaimedJob, *, delay_ms: int | None = None, error: Error | None = None
     ) -> Folded[engine.Released]:
         """Give a job back. Arguments, answer and errors as ``Queue.nack``."""
-        release = engine.Release(leased(job).seq, job.claim, clamp_delay(delay_ms), failure_from(error))
+        release = engine.Release(leased(job).seq, job.token, clamp_delay(delay_ms), failure_from(error))
         return Call[engine.Released](RELEASE, release, job).steps()
 
     anack = twin(nack)

@@ -70,7 +70,7 @@ def _flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> 
     for call in batch:
         call.deliver()
     if unclaimed := _unclaimed(batch):
-        releases = [engine.Release(job.seq, job.claim, 0) for job in unclaimed]
+        releases = [engine.Release(job.seq, job.token, 0) for job in unclaimed]
         back = engine.release(releases, queue.node, project=queue.project, queue=queue.name, unstarted=True)
         with suppress(LeaseQueueError):  # their leases end by themselves
             yield from _persistently(back)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
 
 from .. import conf, engine
+from ..engine.flow.declared import Limit
 from ..engine.jobs.results import status
 from ..engine.jobs.unique import hold_steps
 from ..engine.operation import BEGIN, Steps
@@ -65,6 +66,8 @@ class JobOptions(TypedDict, total=False):
     #: What becomes of the job that waits under the ``key`` and was never started: it stays (``ignore``), this one takes
     #: its place, or it gets the time of this one.
     on_conflict: Literal["ignore", "replace", "reschedule"] | None
+    #: How many jobs of a key may run at once or start in a time; ``{name}`` in it stands for a field of the payload.
+    limit: Limit | None
 
 
 class ProducerMethods(Handle):
@@ -78,7 +81,7 @@ class ProducerMethods(Handle):
             payload: any JSON, or bytes; with another serializer whatever that takes.
             options: see ``JobOptions``: ``key``, ``name``, ``tag``, ``priority``, ``meta``, ``run_at``, ``delay_ms``,
                 ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``, ``max_bytes``, ``unique_until``,
-                ``unique_for_ms``, ``on_conflict``.
+                ``unique_for_ms``, ``on_conflict``, ``limit``.
 
         Returns:
             What became of it: ``queued``, ``duplicate`` with the existing job's state, ``completed`` with its result.

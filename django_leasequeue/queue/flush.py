@@ -184,7 +184,7 @@ def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
                 [job.seq for job in jobs],
                 node,
                 lease_ms,
-                claims=[job.claim for job in jobs],
+                tokens=[job.token for job in jobs],
                 project=queue.project,
                 queue=queue.name,
             ).steps()
@@ -194,7 +194,7 @@ def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
 
 def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        said = [reports.Progress(call.job.seq, call.job.claim, call.what) for call in group if call.job is not None]
+        said = [reports.Progress(call.job.seq, call.job.token, call.what) for call in group if call.job is not None]
         settled = yield from reports.progress(said, node, project=queue.project, queue=queue.name).steps()
         for call in group:
             _answer(call, settled, None)

@@ -129,7 +129,7 @@ class FunctionHandler:
             raise execution.error
         result = execution.result
         if signals.completed.receivers and control.reason != "lease_lost":
-            self._results[execution.job.seq, execution.job.claim] = result
+            self._results[execution.job.seq, execution.job.token] = result
         if self.encode is not None:
             result = self.encode(result)
         if result is None:
@@ -157,7 +157,7 @@ class FunctionHandler:
         available_at: datetime | None = None,
     ) -> None:
         """Send the signals."""
-        result = self._results.pop((job.seq, job.claim), None)
+        result = self._results.pop((job.seq, job.token), None)
         view = ClaimedJob(job, "", self.serializer)
         if ending == "completed":
             if signals.completed.receivers:

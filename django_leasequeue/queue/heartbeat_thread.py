@@ -158,7 +158,7 @@ class HeartbeatThread:
                 [heart.job.seq for heart in hearts],
                 first.job.node,
                 first.lease_ms,
-                claims=[heart.job.claim for heart in hearts],
+                tokens=[heart.job.token for heart in hearts],
                 project=first.queue.project,
             )
         )

@@ -1,4 +1,4 @@
-"""A leased job as Python code holds it: immutable, with its lease token."""
+"""A leased job as Python code holds it: immutable, with its token."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class ClaimedJob:
         return self.lease.meta
 
     @property
-    def claim(self) -> int:
-        """The number of the claim that this lease belongs to."""
-        return self.lease.claim
+    def token(self) -> int:
+        """The token of the claim that this lease belongs to: the proof that it is held."""
+        return self.lease.token
 
     @property
-    def token(self) -> str:
-        """The lease token as text: it fences this delivery against earlier and later ones."""
-        return self.lease.token
+    def lease_id(self) -> str:
+        """The lease as text, as the HTTP API names it: the token and the job's number."""
+        return self.lease.lease_id
 
     @property
     def deliveries(self) -> int:

@@ -80,7 +80,7 @@ class LeaseMethods(Handle):
             InvalidOption, PayloadTooLarge, SerializerError: the result was refused; the job is still leased.
         """
         leased(job)
-        ending = engine.Ending(job.seq, job.claim, result_ttl_ms=result_ttl_ms)
+        ending = engine.Ending(job.seq, job.token, result_ttl_ms=result_ttl_ms)
         if result is not None:
             serializer = yield from serializer_of(self)
             value, body = serializer.write(result, "the result")
@@ -102,7 +102,7 @@ class LeaseMethods(Handle):
             JobNotFound, LeaseLost: as ``ack``.
         """
         leased(job)
-        ending = engine.Ending(job.seq, job.claim, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
+        ending = engine.Ending(job.seq, job.token, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
         return (yield from end_job(self, job, ending, None))
 
     afail = twin(fail)
@@ -126,7 +126,7 @@ class LeaseMethods(Handle):
         """
         leased(job)
         settled = yield from engine.release(
-            [engine.Release(job.seq, job.claim, delay_ms, failure_from(error))],
+            [engine.Release(job.seq, job.token, delay_ms, failure_from(error))],
             job.node,
             project=self.project,
             queue=self.name,
@@ -154,7 +154,7 @@ class LeaseMethods(Handle):
         """
         leased(job)
         settled = yield from engine.extend(
-            [job.seq], job.node, lease_ms, claims=[job.claim], project=self.project, queue=self.name
+            [job.seq], job.node, lease_ms, tokens=[job.token], project=self.project, queue=self.name
         ).steps()
         if settled.outcomes[job.seq] is not engine.Outcome.OK:
             raise refused(job, settled.outcomes[job.seq])
@@ -176,7 +176,7 @@ class LeaseMethods(Handle):
         """
         leased(job)
         settled = yield from reports.progress(
-            [reports.Progress(job.seq, job.claim, value)], job.node, project=self.project, queue=self.name
+            [reports.Progress(job.seq, job.token, value)], job.node, project=self.project, queue=self.name
         ).steps()
         if settled.outcomes[job.seq] is not engine.Outcome.OK:
             raise refused(job, settled.outcomes[job.seq])
@@ -193,7 +193,7 @@ class LeaseMethods(Handle):
             An outcome per number: ``ok``, ``not_found``, ``not_held``, ``stale_token``, ``expired``.
         """
         node = self._one_node(jobs)
-        endings = [engine.Ending(job.seq, job.claim) for job in jobs]
+        endings = [engine.Ending(job.seq, job.token) for job in jobs]
         return (yield from engine.finish(endings, node, project=self.project, queue=self.name).steps())
 
     aack_many = twin(ack_many)
@@ -212,7 +212,7 @@ class LeaseMethods(Handle):
         node = self._one_node(jobs)
         if unstarted and delay_ms is None:
             delay_ms = 0
-        releases = [engine.Release(job.seq, job.claim, delay_ms) for job in jobs]
+        releases = [engine.Release(job.seq, job.token, delay_ms) for job in jobs]
         settled = engine.release(releases, node, project=self.project, queue=self.name, unstarted=unstarted)
         return (yield from settled.steps())
 
@@ -226,9 +226,9 @@ class LeaseMethods(Handle):
             An outcome and a new deadline per number.
         """
         node = self._one_node(jobs)
-        claims = [job.claim for job in jobs]
+        tokens = [job.token for job in jobs]
         settled = engine.extend(
-            [job.seq for job in jobs], node, lease_ms, claims=claims, project=self.project, queue=self.name
+            [job.seq for job in jobs], node, lease_ms, tokens=tokens, project=self.project, queue=self.name
         )
         return (yield from settled.steps())
 

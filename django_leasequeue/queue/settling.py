@@ -65,7 +65,7 @@ def finished(
     if outcome is engine.Outcome.NOT_FOUND:
         rows = yield from status(queue.name, seqs=[job.seq], inline=INLINE_BYTES, project=queue.project).steps()
         for row in rows:
-            if (row.state_number, row.claim, row.node) == (10 + wanted, job.claim, job.node):
+            if (row.state_number, row.claim, row.node) == (10 + wanted, job.token, job.node):
                 found = yield from complete_steps(row)
                 serializer = yield from serializer_of(queue)
                 return Finished(job.seq, row.key, row.state, result_of(found, serializer), repeated=True)

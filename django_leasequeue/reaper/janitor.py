@@ -112,9 +112,10 @@ class Census:
             gone = 1
             while gone:
                 ((gone,),) = turn.fetch("orphans", {"queue": queue_id, "size": BATCH})
-            if self._searched[0] != queue_id:
-                self._searched = (queue_id, 0)
-            while (after := self._searched[1]) is not None:
+            searched, after = self._searched
+            if searched != queue_id:
+                after = 0
+            while after is not None:
                 ((after, gone),) = turn.fetch("orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH})
                 self._searched = (queue_id, after)
             self._searched = (0, None)

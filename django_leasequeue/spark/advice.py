@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from urllib.parse import quote, urljoin
 
 from ..metrics.charts import figure, hour_of_week
-from .wording import lasted, percent, utc, when
-
-Row = dict[str, Any]
-Rows = Mapping[str, Sequence[Row]]
+from .paths import slowest
+from .wording import Row, Rows, lasted, percent, queue_name, utc, when
 
 #: A lake whose last run is older than this is called stale.
 STALE = timedelta(hours=24)
@@ -63,11 +59,6 @@ class Action:
     link: str = ""
 
 
-def queue_name(row: Row) -> str:
-    """Return the name of a row's queue, with its project."""
-    return f"{row['project']}/{row['queue']}" if row.get("project") else str(row["queue"])
-
-
 def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
     """Return what is to be done, the most urgent first.
 
@@ -83,6 +74,7 @@ def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
         *_poison(rows, links),
         *_backlog(rows),
         *_waits(rows),
+        *_workflows(rows),
     ]
     return [*found, *_leases(rows)]
 
@@ -213,6 +205,19 @@ def _waits(rows: Rows) -> list[Action]:
             )
         )
     return found[:_EACH]
+
+
+def _workflows(rows: Rows) -> list[Action]:
+    """Workflows that could have ended much sooner if workers had been there."""
+    return [
+        Action(
+            f"Give {slow.place} more workers when the workflow {slow.title} runs",
+            f"its slowest run took {lasted(slow.took)}; {lasted(slow.queued)} of that its steps were ready and nobody"
+            " took them",
+        )
+        for slow in slowest(rows)
+        if slow.queued > MUCH and slow.queued > slow.took / 2
+    ][:_EACH]
 
 
 def _leases(rows: Rows) -> list[Action]:

@@ -70,6 +70,27 @@ def resolve(options: dict[str, str]) -> Database:
     return _as_libpq_sees_it(Database(parameters))
 
 
+def address(alias: str) -> dict[str, str]:
+    """Return the source's options for a Django database, as they hold where Django's settings are not known.
+
+    The Python processes of a Spark that ``spark-submit`` started, or of a Spark Connect server, do not know them.
+
+    Args:
+        alias: of the database.
+
+    Returns:
+        The option ``dsn``, and where there is a password the option ``password``, which Spark redacts.
+
+    Raises:
+        InvalidOption: there is no such alias.
+        StorageError: the database cannot be reached.
+    """
+    parameters = _as_libpq_sees_it(Database(_of_django(alias)))._parameters
+    password = parameters.pop("password", None)
+    dsn = {"dsn": conninfo.make_conninfo(**parameters)}
+    return dsn if password is None else {**dsn, "password": password}
+
+
 def _as_libpq_sees_it(database: Database) -> Database:
     """Resolve environment, service and password file here: the tasks' machines have none of them."""
     with database.connect() as connection:
@@ -77,6 +98,8 @@ def _as_libpq_sees_it(database: Database) -> Database:
         seen: dict[str, Any] = dict(info.get_parameters())
         for ours in ("application_name", "options", "service", "passfile"):
             seen.pop(ours, None)
+        if given := database._parameters.get("options"):  # a search path, for example; without what connect() adds
+            seen["options"] = given
         if info.password:
             seen["password"] = info.password
         return Database(seen)

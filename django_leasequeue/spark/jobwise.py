@@ -5,7 +5,9 @@ Done on Arrow's arrays where the rows are read: the database sends each row once
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import compute as pc
@@ -14,15 +16,17 @@ from .tables import Table
 
 #: The id of a job's event is that of its row times this, and its place in the row.
 PLACES = 1024
-#: Kinds of events that count no delivery: enqueued, redriven.
-_UNCLAIMED = pa.array([1, 9], pa.int16())
+#: Kinds of events that count no delivery: enqueued, redriven, linked.
+_UNCLAIMED = pa.array([1, 9, 11], pa.int16())
+#: The kind whose detail says something else of each of its jobs.
+_LINKED = 11
 _ARRAYS = {"deliveries": "array<int>", "waited": "array<int>", "ran": "array<int>"}
 
 
 def raw(table: Table, columns: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
     """Return what has to be read of each row for these columns: name, type, SQL."""
     names = [name for name, _ in columns if name != "seq"]
-    if "deliveries" in names and "kind" not in names:
+    if {"deliveries", "detail"} & {*names} and "kind" not in names:
         names.append("kind")
     read = [("seqs", "array<bigint>", "r.seqs")]
     return read + [(name, _ARRAYS.get(name, table.column(name).type), table.column(name).sql) for name in names]
@@ -42,6 +46,8 @@ def events(rows: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> pa.Recor
             counted = pc.invert(pc.is_in(rows.column("kind"), value_set=_UNCLAIMED))
             once = pc.if_else(counted, pa.scalar(1, pa.int32()), pa.scalar(None, pa.int32()))
             made.append(_each(rows.column(name), parents, once.take(parents)))
+        elif name == "detail":
+            made.append(_details(rows, parents))
         elif name in _ARRAYS:
             made.append(_each(rows.column(name), parents, pa.nulls(len(parents), pa.int32())))
         else:
@@ -54,6 +60,26 @@ def _places(seqs: pa.ListArray, parents: pa.Array) -> pa.Array:
     ends = pc.cumulative_sum(pc.list_value_length(seqs).cast(pa.int64()))
     starts = pc.subtract(ends, pc.list_value_length(seqs))
     return pc.subtract(pc.subtract(pc.cumulative_sum(pa.repeat(1, len(parents))), 1), starts.take(parents))
+
+
+def _details(rows: pa.RecordBatch, parents: pa.Array) -> pa.Array:
+    """The detail of each job: that of its row, and of a job in a workflow what it says of this one."""
+    details, linked = rows.column("detail"), pc.equal(rows.column("kind"), _LINKED)
+    if not pc.any(linked).as_py():
+        return details.take(parents)
+    # A row of a thousand jobs with all that each of them comes after is not to be repeated a thousand times.
+    rest = pc.if_else(linked, pa.scalar(None, pa.string()), details).take(parents)
+    own = [text for detail in details.filter(linked).to_pylist() for text in _of_each(json.loads(detail))]
+    return pc.replace_with_mask(rest, linked.take(parents), pa.array(own, pa.string()))
+
+
+def _of_each(detail: dict[str, Any]) -> Iterator[str]:
+    """The workflow of each job of a row, what it comes after, and what is said of it alone."""
+    count = len(detail["parents"])
+    labels, tolerant = detail.get("labels") or [""] * count, detail.get("tolerant") or [False] * count
+    for place, parents in enumerate(detail["parents"]):
+        said = {"workflow": detail["workflow"], "name": detail["name"], "parents": parents}
+        yield json.dumps({**said, "label": labels[place], "tolerant": tolerant[place]})
 
 
 def _each(lists: pa.ListArray, parents: pa.Array, otherwise: pa.Array) -> pa.Array:

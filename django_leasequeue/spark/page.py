@@ -13,8 +13,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..metrics import charts
-from .advice import Links, Row, Rows, actions, last_run, peaks, queue_name
-from .wording import change, lasted, utc, when
+from .advice import Links, actions, last_run, peaks
+from .paths import slowest
+from .wording import Row, Rows, change, lasted, percent, queue_name, utc, when
 
 #: Queues drawn in the charts, hours drawn, and rows shown of one table. The files beside the page hold everything.
 MOST_SERIES = 7
@@ -59,6 +60,12 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
             *_curves(rows),
             _section("Nodes", "Compared with the other nodes on the same queues.", _nodes(rows["nodes"], links)),
             _section("Failures that look alike", "", _table(rows["poison"], _POISON)),
+            _section(
+                "Slowest workflows",
+                "Of the newest seven days: the slowest run of each, and its critical path, the chain of jobs that took"
+                " as long as all of it.",
+                _workflows(rows),
+            ),
             _section("Leases", "By queue, and by node on it.", _table(_by_advice(rows["leases"]), _LEASES)),
             *_heat(rows),
             _section(
@@ -272,6 +279,33 @@ def _nodes(rows: Sequence[Row], links: Links) -> SafeString:
     ill = [row for row in rows if row["verdict"] in {"sick", "slow"}]
     ordered = ill + [row for row in rows if row not in ill]
     return _table([{**row, "link": links.node(str(row["node"]))} for row in ordered], columns)
+
+
+def _workflows(rows: Rows) -> SafeString:
+    lines = [
+        {
+            "name": slow.title,
+            "runs": slow.runs,
+            "started_at": slow.row["started_at"],
+            "state": slow.row["state"],
+            "took": lasted(slow.took),
+            "share": percent(slow.row["wait_share"]),
+            "path": slow.path(),
+            "help": slow.help(),
+        }
+        for slow in slowest(rows)
+    ]
+    columns = {
+        "name": "Workflow",
+        "runs": "Runs",
+        "started_at": "Slowest began",
+        "state": "State",
+        "took": "Took",
+        "share": "Of it waiting",
+        "path": "Its slowest steps",
+        "help": "What would help",
+    }
+    return _table(lines, columns)
 
 
 def _table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:

@@ -8,8 +8,10 @@ nothing, and a second run gives the same tables.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import bronze, metrics, upkeep, waiting
@@ -156,33 +158,41 @@ def named(events: DataFrame) -> DataFrame:
     )
 
 
-def _silver(lake: Lake, name: str) -> DataFrame:
-    """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet."""
+def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
+    """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet.
+
+    Args:
+        lake: the lake.
+        name: ``attempts`` or ``jobs``.
+        since: only of jobs that were enqueued on this day (UTC) or later: files of other days are not opened.
+    """
     from pyspark.sql import functions as f
 
     found = lake.read_or_none(lake.silver(name))
-    if found is not None:
-        return found
-    of = {"attempts": metrics.attempts_of, "jobs": metrics.jobs_of}[name]
-    folded = metrics.fold(named(lake.spark.createDataFrame([], BRONZE)))
-    return of(folded).withColumn("job_day", f.col("enqueued_at").cast("date").cast("string"))
+    if found is None:
+        of = {"attempts": metrics.attempts_of, "jobs": metrics.jobs_of}[name]
+        folded = metrics.fold(named(lake.spark.createDataFrame([], BRONZE)))
+        found = of(folded).withColumn("job_day", f.col("enqueued_at").cast("date").cast("string"))
+    return found if since is None else found.where(f.col("job_day") >= since.isoformat())
 
 
-def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
-    """Write the gold tables from silver. Returns their names."""
-    attempts, jobs = _silver(lake, "attempts"), waiting.added(lake, _silver(lake, "jobs"))
+@contextmanager
+def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> Iterator[dict[str, DataFrame]]:
+    """Give the gold tables as they follow from silver, by name, not computed yet.
+
+    Args:
+        lake: a lake whose silver is up to date.
+        wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
+        since: only of jobs that were enqueued on this day (UTC) or later.
+    """
+    attempts, jobs = silver(lake, "attempts", since), waiting.added(lake, silver(lake, "jobs", since), since)
     # Each is two tables, or the ground of another: computed once.
     latencies = metrics.latencies(attempts, jobs).persist()
     weekly = metrics.hour_of_week(attempts, jobs).persist()
     days = metrics.daily(attempts, jobs).persist()
-
-    def written(table: tuple[str, DataFrame]) -> str:
-        name, frame = table
-        frame.coalesce(1).write.mode("overwrite").parquet(lake.gold(name))
-        return name
-
+    paths = metrics.workflow_paths(attempts, jobs).persist()
     try:
-        tables = {
+        yield {
             "latency": latencies.where("of = 'task'").drop("of"),
             "capacity": weekly,
             "throughput": metrics.throughput(attempts, jobs),
@@ -195,13 +205,24 @@ def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
             "weeks": metrics.weeks(days),
             "span": metrics.span(attempts, jobs),
             "quality": metrics.quality(attempts, jobs),
+            "workflows": metrics.workflows(paths),
+            "critical_paths": metrics.critical_paths(paths),
             "queue_latency": latencies.where("of = 'queue'").drop("of", "task"),
             "forecast": metrics.workers_needed(metrics.forecast(weekly), wanted_wait),
         }
-        # Planning one takes as long as computing another: two at a time.
-        with ThreadPoolExecutor(2, "gold") as threads:
-            return list(threads.map(written, tables.items()))
     finally:
-        latencies.unpersist()
-        weekly.unpersist()
-        days.unpersist()
+        for frame in (latencies, weekly, days, paths):
+            frame.unpersist()
+
+
+def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
+    """Write the gold tables from silver. Returns their names."""
+
+    def written(table: tuple[str, DataFrame]) -> str:
+        name, frame = table
+        frame.coalesce(1).write.mode("overwrite").parquet(lake.gold(name))
+        return name
+
+    # Planning one takes as long as computing another: two at a time.
+    with tables(lake, wanted_wait) as made, ThreadPoolExecutor(2, "gold") as threads:
+        return list(threads.map(written, made.items()))

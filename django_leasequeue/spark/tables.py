@@ -21,6 +21,7 @@ EVENT_KINDS = {
     8: "dead_lettered",
     9: "redriven",
     10: "cancelled",
+    11: "linked",
 }
 JOB_STATES = {0: "ready", 1: "delayed", 2: "leased", 3: "dead", 4: "record"}
 RESULT_STATES = {1: "completed", 2: "failed", 3: "cancelled"}
@@ -100,7 +101,8 @@ EVENTS = Table(
         **_columns(claim="bigint", deadline="timestamp"),
         **_columns(deliveries="int", waited="int", ran="int", each=True),
         **_KIND,
-        **_columns(node="string", name="string", detail="string"),
+        **_columns(node="string", name="string"),
+        **_columns(detail="string", each=True),
     },
 )
 

@@ -14,7 +14,7 @@ from .layout import Lake
 from .options import CONNECTION
 
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
-SILVER = 2
+SILVER = 3
 
 
 class RunInProgress(LeaseQueueError):

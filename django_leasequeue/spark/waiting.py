@@ -6,6 +6,7 @@ Each run takes them from the queue's own tables as they are at that moment. What
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import TYPE_CHECKING
 
 from .layout import PLAIN, Lake
@@ -55,7 +56,13 @@ def snapshot(lake: Lake, source: Mapping[str, str]) -> bool:
     return bool(count or had)
 
 
-def added(lake: Lake, jobs: DataFrame) -> DataFrame:
-    """Return the jobs of silver and those that wait unknown to the log."""
+def added(lake: Lake, jobs: DataFrame, since: date | None = None) -> DataFrame:
+    """Return the jobs of silver and those that wait unknown to the log, these as of a day (UTC) or later."""
+    from pyspark.sql import functions as f
+
     waiting = lake.read_or_none(lake.silver("waiting"))
-    return jobs if waiting is None else jobs.unionByName(waiting, allowMissingColumns=True)
+    if waiting is None:
+        return jobs
+    if since is not None:
+        waiting = waiting.where(f.col("enqueued_at") >= f.lit(since))
+    return jobs.unionByName(waiting, allowMissingColumns=True)

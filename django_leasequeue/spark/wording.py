@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+#: A row of a gold table, and the rows of all by name.
+Row = dict[str, Any]
+Rows = Mapping[str, Sequence[Row]]
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
@@ -10,6 +16,11 @@ _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 def utc(at: datetime) -> datetime:
     """Return a time of Spark's, which bears no zone, as the UTC that it is."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def queue_name(row: Row) -> str:
+    """Return the name of a row's queue, with its project."""
+    return f"{row['project']}/{row['queue']}" if row.get("project") else str(row["queue"])
 
 
 def when(at: datetime) -> str:

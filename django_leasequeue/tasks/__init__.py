@@ -3,12 +3,13 @@
 Safe to import at any time: no model is loaded before a task is enqueued or a result read.
 """
 
+from ..engine.flow.declared import Limit
 from .backend import LeaseQueueBackend
 from .backoff import Backoff
 from .canvas import chain, chord, group
 from .context import LeaseQueueContext, current
+from .current_workflow import CurrentWorkflow, acurrent_workflow, current_workflow
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
-from .limit import Limit
 from .signature import Signature
 from .task import LeaseQueueTask, task
 from .workflow import Workflow
@@ -16,6 +17,7 @@ from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_
 
 __all__ = [
     "Backoff",
+    "CurrentWorkflow",
     "FailForGood",
     "LeaseQueueBackend",
     "LeaseQueueContext",
@@ -27,10 +29,12 @@ __all__ = [
     "TaskNotFound",
     "Workflow",
     "WorkflowResult",
+    "acurrent_workflow",
     "aget_workflow_result",
     "chain",
     "chord",
     "current",
+    "current_workflow",
     "get_workflow_result",
     "group",
     "task",

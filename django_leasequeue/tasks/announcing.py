@@ -80,7 +80,7 @@ class Announcer:
             return
         if len(self._errors) >= _MAX_KEPT:
             self._errors.pop(next(iter(self._errors), (0, 0)), None)
-        self._errors[job.seq, job.claim] = error
+        self._errors[job.seq, job.token] = error
 
     def has_receivers(self, ending: EndingName) -> bool:
         """Return whether an ending has a receiver or a log line."""
@@ -110,7 +110,7 @@ class Announcer:
             failure: what is kept of its error.
             available_at: when it is tried again.
         """
-        error = self._errors.pop((job.seq, job.claim), None)
+        error = self._errors.pop((job.seq, job.token), None)
         if _OURS[ending].receivers:
             self._send_ours(job, ending, result_json, failure, available_at)
         if ending == "failing" or entry is None:

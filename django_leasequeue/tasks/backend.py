@@ -28,7 +28,7 @@ from .api import (
 )
 from .exceptions import TaskNotFound
 from .ids import new_end
-from .prepared import Prepared, Queues, group, jobs_of, limits_of, note, note_taken, with_known_id
+from .prepared import Prepared, Queues, group, jobs_of, note, note_taken, with_known_id
 from .registry import check_findable
 from .task import Call, LeaseQueueTask
 from .waiting import LeaseQueueTaskResult
@@ -185,9 +185,7 @@ class LeaseQueueBackend(BaseTaskBackend):
     def _store(self, database: str, queues: Queues) -> Steps[None]:
         left = queues
         for _ in range(TRIES):
-            answers = yield either(
-                engine.run, engine.arun, jobs.submit(jobs_of(left), self.config, limits_of(left)), database
-            )
+            answers = yield either(engine.run, engine.arun, jobs.submit(jobs_of(left), self.config), database)
             taken = note(left, answers)
             if not taken:
                 break
@@ -256,7 +254,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         # The job's number is the other half of the id: the database gives it.
         job = jobs.new_job(task, new_end(), result.args, result.kwargs, self.alias)
         limited = limit.of_call(task, result.args, result.kwargs)
-        return Prepared(result, limit.held(job, limited), task.queue_name, database, limited)
+        return Prepared(result, job if limited is None else job._replace(limit=limited), task.queue_name, database)
 
     def databases(self) -> list[str]:
         """Return the aliases of the databases in which results of this backend may be."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from .exceptions import seconds_of
+from ..engine.limits import seconds_of
 
 if TYPE_CHECKING:
     from .api import TaskResult

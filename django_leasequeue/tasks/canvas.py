@@ -76,6 +76,8 @@ class Group(Canvas[T_co]):
 
     def __init__(self, members: Iterable[Step[Any]], on_failure: Signature[Any] | None = None, name: str = "") -> None:
         super().__init__(on_failure, name)
+        if isinstance(members, Step) or not isinstance(members, Iterable):
+            raise InvalidOption(f"a group, and a chord, takes a list of steps; it is {members!r:.200}.")
         self._members = [check_step(member, "group") for member in members]
         if not self._members:
             raise InvalidOption("a group has at least one member.")

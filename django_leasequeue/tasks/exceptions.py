@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from ..engine.limits import seconds_of
 from ..exceptions import LeaseQueueError
 
 
@@ -38,15 +39,3 @@ class TaskNotFound(LeaseQueueError, LookupError):
 
 class ResultNotSerializable(LeaseQueueError, TypeError):
     """A task's return value is not JSON, or larger than ``LEASEQUEUE["MAX_RESULT_BYTES"]``."""
-
-
-def seconds_of(value: float | timedelta, what: str) -> float:
-    """Return ``value``, a number of seconds or a timedelta, as seconds.
-
-    Raises:
-        ValueError: it is negative, infinite or no number.
-    """
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
-        raise ValueError(f"{what} must be a number of seconds from 0, or a timedelta; it is {value!r}.")
-    return seconds

@@ -12,6 +12,7 @@ from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec
 from ..engine.dead.fingerprint import fingerprint
 from ..engine.large.writing import result_limit
+from ..engine.limits import seconds_of
 from ..exceptions import InvalidOption
 from ..worker.handler import EndingName, GiveUp, JobControl, Retry
 from . import backoff as backoffs
@@ -19,7 +20,7 @@ from . import inputs
 from .announcing import Announcer
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .context import LeaseQueueContext, running
-from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound, seconds_of
+from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .registry import Entry, find_entry
 from .task import LeaseQueueTask
 

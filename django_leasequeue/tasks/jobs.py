@@ -7,7 +7,6 @@ from datetime import UTC
 from typing import Any
 
 from .. import conf, engine
-from ..engine.flow.limits import limit_steps
 from ..engine.jobs import replies, results
 from ..engine.jobs.unique import hold_steps
 from ..engine.large import reading
@@ -19,7 +18,6 @@ from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from . import unique
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task
-from .limit import Limited
 from .options import BackendOptions
 from .results import ResultRow
 from .task import LeaseQueueTask
@@ -78,14 +76,12 @@ def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:
 def submit(
     queues: Mapping[str, Sequence[engine.NewJob]],
     options: BackendOptions,
-    limits: Mapping[str, Sequence[Limited | None]],
 ) -> Steps[dict[str, list[engine.Enqueued]]]:
     """Add jobs to queues of one database, all or none; a queue that is missing is made as the settings declare it.
 
     Args:
         queues: the jobs of each queue, at least one in all.
         options: the backend's.
-        limits: the limit of each job, for queues with a job that has one.
 
     Returns:
         The engine's answers for each queue, in order.
@@ -95,9 +91,8 @@ def submit(
         InvalidOption: a job was refused; nothing was added.
     """
     batches = list(_batches(queues))
-    if len(batches) > 1 or limits:
-        yield BEGIN, {}
     if len(batches) > 1:
+        yield BEGIN, {}
         for queue in sorted(queues):
             yield from hold_steps(options.project, queue, queues[queue])
     answers: dict[str, list[engine.Enqueued]] = {}
@@ -107,24 +102,8 @@ def submit(
         except QueueNotFound:
             yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
             added = yield from _add(queue, jobs, options).steps()
-        known = answers.setdefault(queue, [])
-        if queue in limits:
-            yield from _bring_under(queue, added, limits[queue][len(known) :], options.project)
-        known.extend(added)
+        answers.setdefault(queue, []).extend(added)
     return answers
-
-
-def _bring_under(
-    queue: str, added: Sequence[engine.Enqueued], limits: Sequence[Limited | None], project: str
-) -> Steps[None]:
-    new = [
-        (answer.seq, *limit)
-        for answer, limit in zip(added, limits, strict=False)
-        if limit is not None and answer.status is engine.EnqueueStatus.QUEUED
-    ]
-    if new:
-        seqs, keys, values = zip(*new, strict=True)
-        yield from limit_steps(queue, seqs, keys, values, project)
 
 
 def check(queues: Mapping[str, Sequence[engine.NewJob]], options: BackendOptions) -> None:
@@ -138,7 +117,7 @@ def check(queues: Mapping[str, Sequence[engine.NewJob]], options: BackendOptions
         InvalidOption: a job is not allowed.
     """
     for queue, jobs in _batches(queues):
-        steps = _add(queue, jobs, options).steps()
+        steps = _add(queue, [job._replace(limit=None) for job in jobs], options).steps()
         next(steps)  # what is given is checked before the first statement is asked for
         steps.close()
 

@@ -11,7 +11,6 @@ from .. import engine
 from . import after_commit, results
 from .api import TaskResult
 from .exceptions import TaskNotFound
-from .limit import Limited
 from .times import local
 
 
@@ -22,7 +21,6 @@ class Prepared(NamedTuple):
     job: engine.NewJob
     queue: str
     database: str
-    limit: Limited | None = None
 
 
 #: Calls by their queues, each in order.
@@ -40,11 +38,6 @@ def group(prepared: Sequence[Prepared]) -> dict[str, Queues]:
 def jobs_of(queues: Queues) -> dict[str, list[engine.NewJob]]:
     """Return the jobs of calls."""
     return {name: [item.job for item in items] for name, items in queues.items()}
-
-
-def limits_of(queues: Queues) -> dict[str, list[Limited | None]]:
-    """Return the limits of the calls of those queues that have one with a limit."""
-    return {name: [item.limit for item in items] for name, items in queues.items() if any(item.limit for item in items)}
 
 
 def with_known_id(item: Prepared) -> Prepared:

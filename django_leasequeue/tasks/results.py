@@ -148,7 +148,7 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         queue_name=row.queue,
         backend=alias,
         # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: nobody asked for it.
-        run_after=None if row.deliveries or row.available_at == HELD else row.available_at,
+        run_after=None if row.deliveries or row.available_at is None or row.available_at >= HELD else row.available_at,
         max_attempts=row.max_deliveries,
     )
     running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL

@@ -34,10 +34,14 @@ class Placed(NamedTuple):
 
 @dataclass(slots=True)
 class Graph:
-    """The calls of a workflow; each stands behind those it comes after, so that there are no cycles."""
+    """The calls of a workflow; each stands behind those it comes after, so that there are no cycles.
+
+    ``known``: numbers of jobs that are in the workflow already. Their places count down from -1.
+    """
 
     calls: list[Placed] = field(default_factory=list)
     edges: int = 0
+    known: list[int] = field(default_factory=list)
 
     def add(self, signature: Signature[Any], after: Ends) -> Ends:
         """Place a call; return where it ends.
@@ -55,6 +59,12 @@ class Graph:
             )
         self.calls.append(Placed(signature, after))
         return Ends((len(self.calls) - 1,))
+
+    def know(self, seq: int) -> Ends:
+        """Return where a job ends that is in the workflow already."""
+        if seq not in self.known:
+            self.known.append(seq)
+        return Ends((-1 - self.known.index(seq),))
 
 
 class Step(ABC, Generic[T_co]):
@@ -95,6 +105,6 @@ def check_step(step: Any, where: str) -> Step[Any]:
     """
     if not isinstance(step, Step):
         raise InvalidOption(
-            f"{where} takes signatures, such as task.s(1), chains, groups and chords; {step!r} is none of them."
+            f"{where} takes signatures, such as task.s(1), chains, groups and chords; {step!r:.200} is none of them."
         )
     return step

@@ -30,12 +30,21 @@ from .times import local
 from .workflow_result import WorkflowResult
 
 
+class Existing(NamedTuple):
+    """A workflow that goes on, the backend of its tasks and their database."""
+
+    uid: UUID
+    backend: str
+    database: str
+
+
 class Plan(NamedTuple):
-    """A workflow that is to be enqueued."""
+    """A workflow that is to be enqueued, or calls that are to be added to an existing one."""
 
     graph: Graph
     on_failure: Signature[Any] | None
     name: str
+    existing: Existing | None = None
 
 
 class _Ready(NamedTuple):
@@ -60,8 +69,8 @@ class _Unknown:
 
 
 def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
-    """Enqueue a workflow; with ``waits`` only once data are committed that must be."""
-    uid = uuid4()
+    """Enqueue a workflow, or add to one; with ``waits`` only once data are committed that must be."""
+    uid = uuid4() if plan.existing is None else plan.existing.uid
     backend = _backend(plan)
     ready = _prepare(plan, backend, uid)
     result: WorkflowResult[T] = WorkflowResult(str(uid), backend.alias, ready.database)
@@ -69,7 +78,7 @@ def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     if data is None:
         yield from _store(plan, ready, uid, backend)
         return result
-    _check(ready, backend.config)
+    _check(plan, ready, backend.config)
     result.enqueued = False
     transaction.on_commit(partial(_store_now, plan, ready, uid, backend, result), using=data)
     return result
@@ -81,7 +90,7 @@ def _store_now(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend,
 
 
 def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> Steps[None]:
-    operation = _start(ready, uid, plan.name, backend.config)
+    operation = _start(plan, ready, uid, backend.config)
     answers = yield either(engine.run, engine.arun, operation, ready.database)
     nodes = [*ready.nodes, *([] if ready.on_failure is None else [ready.on_failure])]
     for node, result, answer in zip(nodes, ready.results, answers, strict=True):
@@ -91,24 +100,27 @@ def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> 
 
 
 @operation
-def _start(ready: _Ready, uid: UUID, name: str, options: BackendOptions) -> Statements[list[Enqueued]]:
+def _start(plan: Plan, ready: _Ready, uid: UUID, options: BackendOptions) -> Statements[list[Enqueued]]:
     """Enqueue the nodes; a queue that is missing is made as the settings declare it."""
     yield BEGIN, {}
     every = [*ready.nodes, *([] if ready.on_failure is None else [ready.on_failure])]
     for queue in sorted({node.queue for node in every}):
         if (yield from find(options.project, queue)) is None:
-            check_nodes(ready.nodes)
+            check_nodes(ready.nodes, len(plan.graph.known))
             yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
+    if plan.existing is not None:
+        known = plan.graph.known
+        return (yield from engine.extend_workflow(ready.nodes, uid, known=known, project=options.project).steps())
     return (
         yield from engine.start_workflow(
-            ready.nodes, uid, project=options.project, name=name, on_failure=ready.on_failure
+            ready.nodes, uid, project=options.project, name=plan.name, on_failure=ready.on_failure
         ).steps()
     )
 
 
-def _check(ready: _Ready, options: BackendOptions) -> None:
+def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
     """Refuse what would be refused for what it is, without asking the database."""
-    check_nodes(ready.nodes)
+    check_nodes(ready.nodes, len(plan.graph.known))
     queues: dict[str, list[NewJob]] = {}
     for node in ready.nodes:
         queues.setdefault(node.queue, []).append(node.job)
@@ -121,8 +133,10 @@ def _backend(plan: Plan) -> LeaseQueueBackend:
     if plan.on_failure is not None and not isinstance(plan.on_failure, Signature):
         raise InvalidOption(f"on_failure takes a signature, such as task.s(); it is {plan.on_failure!r}.")
     if not plan.graph.calls:
-        raise InvalidOption("a workflow has at least one job.")
+        raise InvalidOption("a workflow has at least one job." if plan.existing is None else "nothing was added.")
     aliases = {placed.signature.task.backend for placed in _every(plan)}
+    if plan.existing is not None:
+        aliases.add(plan.existing.backend)
     if len(aliases) > 1:
         raise InvalidTask(f"The tasks of a workflow have one backend; these have {', '.join(sorted(aliases))}.")
     backend = plan.graph.calls[0].signature.task.get_backend()
@@ -139,7 +153,9 @@ def _every(plan: Plan) -> list[Placed]:
 
 
 def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
-    databases: dict[int, str] = {}
+    # By identity; 0: what goes on already.
+    databases: dict[int, str] = {} if plan.existing is None else {0: plan.existing.database}
+    known = len(plan.graph.known)
     nodes: list[Node] = []
     results: list[TaskResult[Any]] = []
     for number, (signature, after) in enumerate(_every(plan)):
@@ -149,7 +165,8 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))
-        node, result = _node(task, args, signature, after, backend)
+        parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
+        node, result = _node(task, args, signature, after._replace(places=parents), backend)
         nodes.append(node)
         results.append(result)
     if len({*databases.values()}) > 1:

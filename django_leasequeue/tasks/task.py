@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, cast, overload, runtime_checkable
 
+from ..engine.flow.declared import Limit
+from ..engine.limits import seconds_of
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
 from . import limit as limits
@@ -24,8 +26,6 @@ from .api import (
 )
 from .backoff import BackoffLike
 from .context import LeaseQueueContext
-from .exceptions import seconds_of
-from .limit import Limit
 from .signature import Signature
 from .times import after
 from .unique import OnConflict, UniqueUntil

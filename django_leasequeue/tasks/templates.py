@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from string import Formatter
 from typing import Any
 
+from ..engine.flow.declared import fields_of, filled
+from ..exceptions import InvalidOption
 from . import arguments
 from .api import InvalidTask, Task
-
-_FORMATTER = Formatter()
 
 
 @lru_cache(maxsize=1_024)
@@ -31,9 +30,9 @@ def check_template(function: Callable[..., Any], takes_context: bool, template: 
         InvalidTask: it names another one, or its braces do not fit.
     """
     try:
-        fields = [name for _, name, _, _ in _FORMATTER.parse(template) if name is not None]
-    except ValueError as error:
-        raise InvalidTask(f"{what} {template!r} is no template: {error}. Write {{{{ and }}}} for braces.") from error
+        fields = fields_of(template, what)
+    except InvalidOption as error:
+        raise InvalidTask(f"{error}") from error
     parameters = arguments.parameters_of(function, takes_context)
     if parameters is None or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return bool(fields)
@@ -66,8 +65,7 @@ def fill(task: Task[..., Any], template: str, args: Sequence[Any], kwargs: Mappi
         InvalidTask: it cannot be made of them.
     """
     try:
-        return _FORMATTER.vformat(template, (), arguments.named(task, args, kwargs))
-    except (LookupError, AttributeError, TypeError, ValueError) as error:
-        raise InvalidTask(
-            f"the {what} of {task.module_path} cannot be made of these arguments: {template!r}: {error!r}."
-        ) from error
+        refusal = f"the {what} of {task.module_path} cannot be made of these arguments"
+        return filled(template, arguments.named(task, args, kwargs), refusal)
+    except (InvalidOption, TypeError) as error:
+        raise InvalidTask(f"{error}") from error

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..engine.limits import MAX_SPAN_MS, MAX_UNIQUE_BYTES, check_text
+from ..engine.limits import MAX_SPAN_MS, MAX_UNIQUE_BYTES, check_text, seconds_of
 from ..exceptions import InvalidOption
 from . import templates
 from .api import InvalidTask
-from .exceptions import seconds_of
 
 if TYPE_CHECKING:
     from .task import LeaseQueueTask

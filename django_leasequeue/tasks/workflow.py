@@ -17,30 +17,14 @@ from .workflow_result import WorkflowResult
 class Added:
     """A step that was added to a workflow, for ``after`` of those that come after it."""
 
-    workflow: Workflow
+    workflow: Adding
     ends: Ends
 
 
-class Workflow:
-    """A graph of calls of tasks, in which each starts after others.
+class Adding:
+    """Base of what takes steps, one after the other."""
 
-    ::
-
-        workflow = Workflow(name="report")
-        sales, costs = workflow.add(load.s("sales")), workflow.add(load.s("costs"))
-        workflow.add(compare.s(), after=[sales, costs])
-        result = workflow.enqueue()
-
-    It has at most 10,000 jobs. What a step comes after must be there before it, so there are no cycles.
-
-    Args:
-        name: to find it by, at most 255 bytes.
-        on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
-    """
-
-    def __init__(self, *, name: str = "", on_failure: Signature[Any] | None = None) -> None:
-        self._name = name
-        self._on_failure = on_failure
+    def __init__(self) -> None:
         self._graph = Graph()
 
     def add(self, step: Step[Any], *, after: Added | Sequence[Added] = (), allow_failures: bool = False) -> Added:
@@ -69,6 +53,29 @@ class Workflow:
             tolerant=allow_failures,
         )
         return Added(self, check_step(step, "Workflow.add").place(self._graph, ends))
+
+
+class Workflow(Adding):
+    """A graph of calls of tasks, in which each starts after others.
+
+    ::
+
+        workflow = Workflow(name="report")
+        sales, costs = workflow.add(load.s("sales")), workflow.add(load.s("costs"))
+        workflow.add(compare.s(), after=[sales, costs])
+        result = workflow.enqueue()
+
+    It has at most 10,000 jobs. What a step comes after must be there before it, so there are no cycles.
+
+    Args:
+        name: to find it by, at most 255 bytes.
+        on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
+    """
+
+    def __init__(self, *, name: str = "", on_failure: Signature[Any] | None = None) -> None:
+        super().__init__()
+        self._name = name
+        self._on_failure = on_failure
 
     def enqueue(self) -> WorkflowResult[Any]:
         """Enqueue all of it, in the caller's transaction if there is one.

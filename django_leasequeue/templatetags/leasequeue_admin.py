@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django import template
 from django.utils import timezone
@@ -37,10 +37,18 @@ def ago(value: datetime | None) -> str:
 
 
 @register.filter
-def moment(value: datetime | None) -> SafeString | str:
-    """A time, to the millisecond, in the current time zone."""
+def moment(value: datetime | str | None) -> SafeString | str:
+    """A time, or its ISO 8601 text, to the millisecond, in the current time zone."""
+    if isinstance(value, str):
+        text = value
+        try:
+            value = datetime.fromisoformat(text)
+        except ValueError:  # what a program of the host wrote is shown as it is
+            return text
     if not value:  # also where a row has no such column
         return "–"  # noqa: RUF001  (a dash, not a minus)
+    if timezone.is_naive(value):
+        value = value.replace(tzinfo=UTC)
     local = timezone.localtime(value)
-    text = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
-    return format_html('<time datetime="{}">{}</time>', value.isoformat(), text)
+    words = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(), words)

@@ -135,7 +135,7 @@ class Runner:
             with _mended():
                 text = (async_to_sync(handler.arun) if handler.is_async(job) else handler.run)(job, control)
             ending = engine.Ending(
-                job.seq, job.claim, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
+                job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
             )
             _keep_progress(found, control)
             settled = engine.run(engine.finish([ending], NODE, project=project), alias)
@@ -173,7 +173,7 @@ class Runner:
             return self._handlers[place]
         if job.name is not None:
             return self._tasks.setdefault(project, TaskHandler(project))
-        back = engine.Release(job.seq, job.claim, 0)
+        back = engine.Release(job.seq, job.token, 0)
         engine.run(engine.release([back], NODE, project=project, unstarted=True), alias)
         raise AssertionError(
             f"nothing is known that runs jobs of the queue {job.queue!r}: call"
@@ -190,20 +190,20 @@ def _keep_progress(found: Found, control: JobControl) -> None:
     said = control.take_progress()
     if said is not None:
         job = found.job
-        engine.run(progress([Progress(job.seq, job.claim, said[0])], NODE, project=found.project), found.alias)
+        engine.run(progress([Progress(job.seq, job.token, said[0])], NODE, project=found.project), found.alias)
 
 
 def _fail(found: Found, handler: Handler, control: JobControl, error: BaseException) -> str:
     alias, project, job = found
     failure, decision = handler.failed(job, error)
     if isinstance(decision, GiveUp):
-        ending = engine.Ending(job.seq, job.claim, failure=failure, result_ttl_ms=control.result_ttl_ms)
+        ending = engine.Ending(job.seq, job.token, failure=failure, result_ttl_ms=control.result_ttl_ms)
         settled = engine.run(engine.finish([ending], NODE, project=project), alias)
         if settled.outcomes[job.seq] is not engine.Outcome.OK:
             return "lost"
         handler.settled(job, "failed", failure=failure)
         return "failed"
-    release = engine.Release(job.seq, job.claim, decision.delay_ms, failure, dead_ttl_ms=control.result_ttl_ms)
+    release = engine.Release(job.seq, job.token, decision.delay_ms, failure, dead_ttl_ms=control.result_ttl_ms)
     settled = engine.run(engine.release([release], NODE, project=project), alias)
     if settled.outcomes[job.seq] is not engine.Outcome.OK:
         return "lost"

@@ -160,7 +160,7 @@ class Acknowledger:
     def _keep_progress(self, entries: list[Entry], link: Link) -> None:
         """Store what jobs said since leases were renewed last: the end of a job is the last chance."""
         said = [
-            Progress(job.seq, job.claim, value[0])
+            Progress(job.seq, job.token, value[0])
             for _, job, control, *_ in entries
             if control is not None and (value := control.take_progress()) is not None
         ]
@@ -217,9 +217,9 @@ class Acknowledger:
             body = None if control is None else control.result_body
             ran, ttl = _said(control)
             if kind == COMPLETED:
-                endings.append(Ending(job.seq, job.claim, None, value, body, None, ttl, ran))
+                endings.append(Ending(job.seq, job.token, None, value, body, None, ttl, ran))
             else:
-                endings.append(Ending(job.seq, job.claim, None, None, body, value, ttl, ran))
+                endings.append(Ending(job.seq, job.token, None, None, body, value, ttl, ran))
         losses = link.losses
         settled = link.run(finish(endings, self._state.node, project=self._state.options.project))
         again = link.losses > losses
@@ -246,7 +246,7 @@ class Acknowledger:
         settled = link.run(
             release(
                 [
-                    Release(job.seq, job.claim, delay, failure, *_said(control))
+                    Release(job.seq, job.token, delay, failure, *_said(control))
                     for _, job, control, failure, delay in entries
                 ],
                 self._state.node,
@@ -296,7 +296,7 @@ class Acknowledger:
     def _return(self, entries: list[Entry], link: Link) -> None:
         settled = link.run(
             release(
-                [Release(job.seq, job.claim, delay) for _, job, _, _, delay in entries],
+                [Release(job.seq, job.token, delay) for _, job, _, _, delay in entries],
                 self._state.node,
                 project=self._state.options.project,
                 unstarted=True,

@@ -261,9 +261,9 @@ class Fetcher:
         state = self._state
         now = time.monotonic()
         state.leases.forget()
-        for job in {job.claim: job for job in jobs}.values():
-            self._known.append(job.claim)
-            self._journal.claimed(job.claim)
+        for job in {job.token: job for job in jobs}.values():
+            self._known.append(job.token)
+            self._journal.claimed(job.token)
             state.drained[job.queue_id] = now
             lease = state.leases.add(job, asked_at)
             if lease.seconds < state.shortest_lease:

@@ -179,7 +179,7 @@ class Keeper:
         """The held jobs of whose leases a third has passed, those of a claim together, as many as a statement takes."""
         claims: dict[int, list[LeasedJob]] = {}
         for job in list(self._state.held.values()):
-            claims.setdefault(job.claim, []).append(job)
+            claims.setdefault(job.token, []).append(job)
         now = time.monotonic()
         due: list[LeasedJob] = []
         for claim, jobs in claims.items():
@@ -201,14 +201,14 @@ class Keeper:
                 extend(
                     [job.seq for job in jobs],
                     state.node,
-                    claims=[job.claim for job in jobs],
+                    tokens=[job.token for job in jobs],
                     project=state.options.project,
                 )
             )
             for job in jobs:
                 if settled.outcomes[job.seq] is not Outcome.OK and take_from(job, state.held):
                     self._lose(job, settled.outcomes[job.seq])
-            for job in {job.claim: job for job in jobs if job.seq in settled.seconds}.values():
+            for job in {job.token: job for job in jobs if job.seq in settled.seconds}.values():
                 seconds = settled.seconds[job.seq]
                 state.leases.renewed(job, self.link.asked_at, seconds)
                 state.shortest_lease = min(state.shortest_lease, seconds)
@@ -237,7 +237,7 @@ class Keeper:
     def _store_progress(self) -> None:
         said = list(self._said())
         for at in range(0, len(said), MAX_BATCH):
-            part = [Progress(control.job.seq, control.job.claim, value) for control, value in said[at : at + MAX_BATCH]]
+            part = [Progress(control.job.seq, control.job.token, value) for control, value in said[at : at + MAX_BATCH]]
             try:
                 self.link.run(progress(part, self._state.node, project=self._state.options.project))
             except Unreached:

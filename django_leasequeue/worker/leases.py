@@ -68,7 +68,7 @@ class Leases:
     def add(self, job: LeasedJob, since: float) -> Lease:
         """Note the claim of a job, before the job is held. For the thread that claims."""
         lease = Lease(since, (job.deadline - job.claimed_at).total_seconds())
-        self.of[job.claim] = lease
+        self.of[job.token] = lease
         if lease.until < self._next_at:
             self._wakeup.wake()
         return lease
@@ -77,21 +77,21 @@ class Leases:
         """Forget those of which nothing is held any more, if there are many. For the thread that claims."""
         if len(self.of) <= self._many:
             return
-        held = {job.claim for job in list(self._held.values())}
+        held = {job.token for job in list(self._held.values())}
         for claim in [claim for claim in list(self.of) if claim not in held]:
             self.of.pop(claim, None)
         self._many = 2 * len(self.of) + MANY
 
     def over(self, job: LeasedJob) -> bool:
         """Return whether a job must not be started any more."""
-        lease = self.of.get(job.claim)
+        lease = self.of.get(job.token)
         return lease is None or time.monotonic() >= lease.until
 
     def renewed(self, job: LeasedJob, since: float, seconds: float) -> None:
         """Note that the leases of the claim of a job, of those that are held still, were renewed."""
-        lease = self.of.get(job.claim)
+        lease = self.of.get(job.token)
         if lease is None:
-            lease = self.of[job.claim] = Lease(since, seconds)
+            lease = self.of[job.token] = Lease(since, seconds)
         else:
             lease.renew(since, seconds)
         if lease.until < self._next_at:
@@ -120,7 +120,7 @@ class Leases:
     def _tell(self, running: list[tuple[JobControl, float]], now: float) -> None:
         told = 0
         for control, _ in running:
-            lease = self.of.get(control.job.claim)
+            lease = self.of.get(control.job.token)
             if lease is not None and lease.until <= now and not control.lost:
                 control.abort("lease_lost")
                 told += 1

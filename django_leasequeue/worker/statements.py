@@ -61,10 +61,10 @@ def check_writable() -> Steps[None]:
 def read_strays(
     queue_ids: Sequence[int] | None, node: str, known: Sequence[int], size: int = MAX_BATCH
 ) -> Steps[list[tuple[int, int]]]:
-    """Read (seq, claim) of jobs that a node holds and whose claim is none of the ``known``: their answer never came."""
+    """Read (seq, token) of jobs that a node holds whose token is none of the ``known``: their answer never came."""
     queues = None if queue_ids is None else arrays.integers(queue_ids)
     rows = yield "worker_strays", {"queues": queues, "node": node, "known": arrays.integers(known), "size": size}
-    return [(seq, claim) for seq, claim in rows]
+    return [(seq, token) for seq, token in rows]
 
 
 class Presence(NamedTuple):

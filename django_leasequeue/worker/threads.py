@@ -155,7 +155,7 @@ class ThreadPool:
                 continue
             # After the job is shown in the slot: from then on it is told when its lease ends.
             slot.since = since = monotonic()
-            lease = leases.get(job.claim)
+            lease = leases.get(job.token)
             if lease is None or since >= lease.until:
                 slot.control = None
                 append((UNSTARTED, job, None, None, 0))

@@ -32,7 +32,7 @@ def die(seqs: list[int], queue: str = "work", failure: Failure | None = None, pr
     for start in range(0, len(leased), 1_000):
         engine.run(
             engine.release(
-                [Release(job.seq, job.claim, failure=failure) for job in leased[start : start + 1_000]],
+                [Release(job.seq, job.token, failure=failure) for job in leased[start : start + 1_000]],
                 NODE,
                 project=project,
             )

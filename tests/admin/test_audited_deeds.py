@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -16,15 +17,17 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.engine import clock
+from django_leasequeue.engine import Failure, LimitValues, NewJob, Node, Release, clock
 from django_leasequeue.engine.dead.bulkoperation import change_operation
 from django_leasequeue.http.keys import create_key, revoke_key, rotate_key
 from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqCommand
-from django_leasequeue.models import ApiKey, BulkOperation, LiveJob, OperatorAction, Queue, Worker
+from django_leasequeue.models import ApiKey, BulkOperation, Limit, LiveJob, OperatorAction, Queue, Worker
 from tests.admin.letters import bury, graves, start
-from tests.engine.helpers import one, put
+from tests.engine.helpers import NODE, claim, one, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+WORKFLOW = UUID(int=7)
 
 #: Tables with deeds in them: all of ours but the audit and the partitions of the log.
 _DEEDS = """SELECT relname FROM pg_class WHERE relkind = 'r' AND NOT relispartition AND relname LIKE 'leasequeue\\_%'
@@ -40,7 +43,7 @@ class Place:
         self.leased, self.ready = put(2)
         job = one()
         assert job.seq == self.leased
-        self.claim = job.claim
+        self.claim = job.token
         at = clock.now()
         self.worker = Worker.objects.create(
             node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=at, seen_at=at
@@ -102,6 +105,26 @@ def asked_and_paused(place: Place) -> None:
     engine.run(change_operation(start("retry", "queue=work").pk, "pause"))
 
 
+def workflow(place: Place) -> None:
+    job = NewJob({}, name="step")
+    engine.run(engine.start_workflow([Node("work", job), Node("work", job, (0,))], WORKFLOW))
+
+
+def failed_workflow(place: Place) -> None:
+    workflow(place)
+    for job in claim(2):
+        engine.run(engine.release([Release(job.seq, job.token, failure=Failure("E", "no"))], NODE))
+    engine.run(engine.advance([place.queue]))
+
+
+def limit(place: Place) -> None:
+    engine.run(engine.set_limits([LimitValues("api", concurrency=1)]))
+
+
+def set_limit(place: Place, **data: str) -> None:
+    place.post("limit_change", Limit.objects.get().pk, **data)
+
+
 DEEDS = [
     Deed("pause", lambda p: p.post("queue_act", p.queue, action="pause")),
     Deed("resume", lambda p: p.post("queue_act", p.queue, action="resume"),
@@ -118,6 +141,11 @@ DEEDS = [
     Deed("retry.pause", lambda p: p.operation("pause"), before=asked),
     Deed("retry.resume", lambda p: p.operation("resume"), before=asked_and_paused),
     Deed("retry.cancel", lambda p: p.operation("cancel"), before=asked),
+    Deed("cancel_workflow", lambda p: p.post("workflow_act", WORKFLOW, action="cancel"), before=workflow),
+    Deed("retry_workflow", lambda p: p.post("workflow_act", WORKFLOW, action="retry"), before=failed_workflow),
+    Deed("set_limit", lambda p: set_limit(p, action="set", concurrency="9"), before=limit),
+    Deed("reset_limit", lambda p: set_limit(p, action="reset"), before=limit),
+    Deed("set_limit", lambda p: command("leasequeue_limits", "set", "api", "--concurrency", "9"), "command", limit),
     Deed("create_key", lambda p: p.key_form("apikey_add")),
     Deed("change_key", lambda p: p.key_form("apikey_change", p.key.pk)),
     Deed("rotate_key", lambda p: p.keys("rotate")),
@@ -175,7 +203,8 @@ def no_commits_to(tables: list[str]) -> Iterator[None]:
 
 def deeds() -> list[Any]:
     """Return everything that a deed can change."""
-    return [list(model.objects.order_by("pk").values()) for model in (Queue, LiveJob, Worker, BulkOperation, ApiKey)]
+    models = (Queue, LiveJob, Worker, BulkOperation, ApiKey, Limit)
+    return [list(model.objects.order_by("pk").values()) for model in models]
 
 
 def lines() -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -12,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.models import BulkOperation, Worker
+from django_leasequeue.models import BulkOperation, Limit, Worker
 from tests.admin.letters import bury, graves
 from tests.admin.pages import Page
 from tests.engine.helpers import one, put
@@ -36,10 +37,15 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
     operation = BulkOperation.objects.create(
         kind="discard", reason=_NASTY, project=_NASTY, queue="work", frozen_at=at, created_at=at, username=_NASTY
     )
+    uid = uuid4()
+    step = engine.Node("work", engine.NewJob({}, name=_NASTY), label=_NASTY)
+    engine.run(engine.start_workflow([step], uid, project=_NASTY, name=_NASTY))
+    engine.run(engine.set_limits([engine.LimitValues(_NASTY, concurrency=1)], project=_NASTY))
     return [
         ("overview", []), ("queue_changelist", []), ("queue_change", [queue]), ("queue_options", [queue]),
         ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("workers", []), ("tasks", []),
-        ("recurringtask_changelist", []),
+        ("recurringtask_changelist", []), ("workflow_changelist", []), ("workflow", [uid]), ("limit_changelist", []),
+        ("limit_change", [Limit.objects.get().pk]),
         ("deadletters", []), ("deadletters_list", []), ("deadletters_edit", [dead]), ("operations", []),
         ("operation", [operation.pk]), ("audit", []),
     ]  # fmt: skip

@@ -30,7 +30,7 @@ def tasks(seconds: int = 3_600, **options: int) -> dict[str | None, leaselog.Tas
 def fail(count: int, **options: int | None) -> None:
     leased = claim(count)
     assert len(leased) == count
-    engine.run(engine.release([Release(job.seq, job.claim, failure=BROKEN, **options) for job in leased], NODE))
+    engine.run(engine.release([Release(job.seq, job.token, failure=BROKEN, **options) for job in leased], NODE))
 
 
 class TestRates:
@@ -58,10 +58,10 @@ class TestRates:
         queue = make(result_ttl_ms=60_000, max_deliveries=5, lease_ms=1_000)
         put(10)
         jobs = claim(10)
-        engine.run(engine.finish([Ending(job.seq, job.claim) for job in jobs[:4]], NODE))
-        engine.run(engine.finish([Ending(job.seq, job.claim, failure=BROKEN) for job in jobs[4:5]], NODE))
-        engine.run(engine.release([Release(job.seq, job.claim, delay_ms=0) for job in jobs[5:7]], NODE))
-        engine.run(engine.release([Release(job.seq, job.claim, failure=BROKEN, delay_ms=0) for job in jobs[7:8]], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs[:4]], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token, failure=BROKEN) for job in jobs[4:5]], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, delay_ms=0) for job in jobs[5:7]], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, failure=BROKEN, delay_ms=0) for job in jobs[7:8]], NODE))
         clock.advance(seconds=2)
         engine.run(engine.sweep([queue]))
         whole = lately(queue).of(None)
@@ -75,7 +75,7 @@ class TestRates:
         fail(1, delay_ms=780_000)
         clock.advance(seconds=781)
         (job,) = claim(1)
-        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         put(1, delay_ms=600_000)
         clock.advance(seconds=604)
         claim(1)
@@ -154,7 +154,7 @@ class TestTasks:
     def run(self, name: str, ran_ms: int, *, count: int = 1, failure: Failure | None = None) -> list[int]:
         engine.run(engine.enqueue("work", [NewJob(name=name) for _ in range(count)]))
         jobs = claim(count)
-        endings = [Ending(job.seq, job.claim, failure=failure, ran_ms=ran_ms) for job in jobs]
+        endings = [Ending(job.seq, job.token, failure=failure, ran_ms=ran_ms) for job in jobs]
         engine.run(engine.finish(endings, NODE))
         return [job.seq for job in jobs]
 
@@ -177,7 +177,7 @@ class TestTasks:
         make()
         put()
         (job,) = claim()
-        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         (found,) = tasks().values()
         assert (found.runs, found.ran, found.slowest) == (1, None, None)
 
@@ -229,7 +229,7 @@ class TestTasksPage:
         TestTasks().run("shop.pay", 250, failure=BROKEN)
         put(1, name="shop.mail")
         (job,) = claim()
-        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         text = self.shown().text
         assert "shop.pay 4 1 25 % 0 1 0 ms / 0 ms / 0 ms 1.5 s / 1.5 s / 1.5 s 1.5 s" in text
         assert "shop.mail 1 0 0 0 0 ms / 0 ms / 0 ms unknown unknown none" in text

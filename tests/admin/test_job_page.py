@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import Job, Worker
 from tests.admin.pages import Page
@@ -44,7 +45,7 @@ def act(client: Client, seq: int, **data: Any) -> str:
 
 def fail(kind: str, message: str, traceback: str = "File a.py, line 1", node: str = "worker-1") -> None:
     job = one(node=node)
-    engine.run(engine.release([Release(job.seq, job.claim, 0, Failure(kind, message, traceback, "print"))], node))
+    engine.run(engine.release([Release(job.seq, job.token, 0, Failure(kind, message, traceback, "print"))], node))
 
 
 class TestWhatItSays:
@@ -70,6 +71,14 @@ class TestWhatItSays:
             assert words in page.text, words
         assert page.text.index("Attempt 3") < page.text.index("Attempt 1")
 
+    def test_a_job_of_a_workflow_says_which_and_how_many_jobs_it_comes_after(self, client: Client) -> None:
+        make()
+        nodes = [Node("work", NewJob(n)) for n in range(30)] + [Node("work", NewJob("end"), tuple(range(30)))]
+        uid = uuid4()
+        (*_, last) = engine.run(engine.start_workflow(nodes, uid, name="nightly"))
+        page = look(client, last.seq)
+        assert f"name: nightly, parents: 30, workflow: {uid}" in page.text
+
     def test_the_timeline_has_each_lease_event_drawn_and_in_a_table(
         self, clock: engine_clock.Clock, client: Client
     ) -> None:
@@ -80,7 +89,7 @@ class TestWhatItSays:
         engine.run(engine.extend([seq], "worker-1", 30_000))
         clock.advance(seconds=60)
         again = one(node="worker-2")
-        assert (again.seq, again.claim != job.claim) == (seq, True)
+        assert (again.seq, again.token != job.token) == (seq, True)
         clock.advance(seconds=5)
         engine.run(engine.nack([seq], "worker-2"))
         page = look(client, seq)
@@ -120,7 +129,7 @@ class TestWhatItSays:
         job = one()
         clock.advance(seconds=20)
         failure = engine.Failure("shop.Declined", "card 1", "Traceback", "print")
-        engine.run(engine.release([engine.Release(seq, job.claim, 780_000, failure, 1_500)], "worker-1"))
+        engine.run(engine.release([engine.Release(seq, job.token, 780_000, failure, 1_500)], "worker-1"))
         clock.advance(seconds=783)
         job = one()
         engine.run(engine.nack([seq], "worker-1"))
@@ -132,7 +141,7 @@ class TestWhatItSays:
         make(result_ttl_ms=60_000)
         enqueue(NewJob(data={"a": 1}, key="k1"))
         job = one()
-        engine.run(engine.finish([Ending(job.seq, job.claim, {"sum": 42})], "worker-1"))
+        engine.run(engine.finish([Ending(job.seq, job.token, {"sum": 42})], "worker-1"))
         page = look(client, job.seq)
         for words in ("completed", "k1", "sum: 42", "Attempt 1: completed"):
             assert words in page.text
@@ -173,7 +182,7 @@ class TestPayload:
         )
         job = one()
         failure = Failure(_EVIL, _EVIL, _EVIL, _EVIL[:60])
-        engine.run(engine.release([Release(job.seq, job.claim, 0, failure)], "worker-1"))
+        engine.run(engine.release([Release(job.seq, job.token, 0, failure)], "worker-1"))
         page = look(client, job.seq)
         assert "<script>alert('x')" in page.text
         assert not [attrs for tag, attrs in page.tags if tag == "img"]
@@ -256,9 +265,9 @@ class TestButtons:
         first = one()
         engine.run(engine.nack([seq], "worker-1"))
         second = one(node="worker-2")
-        assert "the lease that you saw has ended" in act(client, seq, action="release", claim=first.claim)
+        assert "the lease that you saw has ended" in act(client, seq, action="release", claim=first.token)
         assert state(seq) == "leased"
-        assert "was taken from worker-2 and is ready" in act(client, seq, action="release", claim=second.claim)
+        assert "was taken from worker-2 and is ready" in act(client, seq, action="release", claim=second.token)
         assert state(seq) == "ready"
 
     def test_cancel_takes_out_what_nobody_started(self, client: Client) -> None:

@@ -55,10 +55,10 @@ class TestEveryState:
             (jobs[name],) = put(1, name=f"shop.{name}")
             (job,) = claim()
             if name == "dead":
-                engine.run(engine.release([Release(job.seq, job.claim, failure=DECLINED)], NODE))
+                engine.run(engine.release([Release(job.seq, job.token, failure=DECLINED)], NODE))
             else:
                 failure = DECLINED if name == "failed" else None
-                engine.run(engine.finish([Ending(job.seq, job.claim, failure=failure)], NODE))
+                engine.run(engine.finish([Ending(job.seq, job.token, failure=failure)], NODE))
             clock.advance(hours=1)
         (jobs["leased"],) = put(1, name="shop.leased")
         claim(lease_ms=80_000_000)
@@ -175,7 +175,7 @@ class TestActions:
         )  # fmt: skip
         (answer,) = enqueue(given)
         (job,) = claim()
-        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         assert f"a copy of job {answer.seq}" in self.act(client, answer.seq, "copy")
         (copy,) = claim()
         assert copy.seq > answer.seq
@@ -191,7 +191,7 @@ class TestActions:
         make("graves")
         put(1, meta={"tenant": "a"})
         (job,) = claim()
-        engine.run(engine.release([Release(job.seq, job.claim, failure=DECLINED)], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, failure=DECLINED)], NODE))
         dead = Job.objects.get(queue__name="graves")
         assert "tenant" in dead.meta
         assert any(name.startswith("$") for name in dead.meta)

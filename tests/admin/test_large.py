@@ -53,7 +53,7 @@ def test_the_page_of_a_job(client: Client, storage: Path) -> None:
     with away():
         assert "could not give an object" in look(client, answer.seq)
     job = one()
-    engine.run(engine.finish([Ending(job.seq, job.claim, result=["found", "y" * 5_000], result_ttl_ms=60_000)], NODE))
+    engine.run(engine.finish([Ending(job.seq, job.token, result=["found", "y" * 5_000], result_ttl_ms=60_000)], NODE))
     assert "found" in look(client, answer.seq)
 
 

@@ -122,7 +122,7 @@ def test_charts_of_longer_times(clock: engine_clock.Clock, client: Client, span:
     queue = make()
     for count in (2, 3):
         put(count)
-        engine.run(engine.finish([engine.Ending(job.seq, job.claim) for job in claim(count)], "worker-1"))
+        engine.run(engine.finish([engine.Ending(job.seq, job.token) for job in claim(count)], "worker-1"))
         clock.advance(hours=5 if count == 2 else 0)
     for name, args in (("overview", []), ("queue_change", [queue])):
         page = Page(body(client, name, *args, range=span))

@@ -38,7 +38,7 @@ def place() -> Place:
     worker = Worker.objects.create(
         node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=clock.now(), seen_at=clock.now()
     )
-    return Place(queue, ready, leased, job.claim, worker.pk)
+    return Place(queue, ready, leased, job.token, worker.pk)
 
 
 PAGES: list[tuple[str, Callable[[Place], list[Any]], tuple[str, ...]]] = [

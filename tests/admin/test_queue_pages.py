@@ -64,7 +64,7 @@ class TestQueuePage:
         put(2, delay_ms=60_000)
         clock.advance(seconds=30)
         for job in claim(2):
-            engine.run(engine.finish([Ending(job.seq, job.claim)], "worker-1"))
+            engine.run(engine.finish([Ending(job.seq, job.token)], "worker-1"))
         one()
         engine.run(engine.sample())
         clock.advance(seconds=60)

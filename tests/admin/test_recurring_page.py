@@ -68,7 +68,7 @@ def test_last_and_next_ticks_and_how_the_last_one_ended(clock: engine_clock.Cloc
     assert f"2030-01-01 13:00:00.000 {seq} ready 2030-01-01 14:00:00.000 (in 1 h)" in text
     (job,) = claim(queue="default")
     assert f"{seq} leased" in shown(client)
-    engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+    engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
     assert f"{seq} completed" in shown(client)
     clock.advance(hours=1)
     tick()

@@ -83,6 +83,7 @@ class TestWhatIsShown:
         one, two = bury(1, "mail", key="k-one"), bury(1, "mail", key="k-two")
         page = boss.get(url("deadletters_list"), {"text": "k-one"})
         assert [letter["seq"] for letter in page.context_data["dead_letters"]] == one
+        assert f'value="{one[0]}"' in page.content.decode()
         assert f'value="{two[0]}"' not in page.content.decode()
         assert "Looked at 2 dead letters, found 1" in page.content.decode()
 

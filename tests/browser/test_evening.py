@@ -30,7 +30,7 @@ def die(queue: str, count: int, task: str, *failures: tuple[str, str, str]) -> l
         for error, message, fingerprint in failures:
             failure = Failure(error, message, _TRACEBACK, fingerprint)
             leased = engine.run(engine.claim(queue, "worker-1", 1_000))
-            engine.run(engine.release([Release(job.seq, job.claim, 0, failure) for job in leased], "worker-1"))
+            engine.run(engine.release([Release(job.seq, job.token, 0, failure) for job in leased], "worker-1"))
     return seqs
 
 
@@ -58,13 +58,13 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     # How does it look?
     person.choose("//a[contains(@href, '/leasequeue/queue/') and text()='Queues']")
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Overview']")
-    person.wait_for("Throughput of the last hour")
+    person.wait_for("Throughput, jobs a minute")
     person.check("overview")
 
     # What has died, and of what?
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
     person.wait_for("SMTPServerDisconnected")
-    assert any(count in person.text for count in ("5,000", "1,000+", "100+"))
+    assert "5,000" in person.text
     assert "shop.Declined" in person.text
     person.check("dead-letters")
 

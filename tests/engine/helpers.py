@@ -11,7 +11,8 @@ import psycopg
 from django.db import connection as django_connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, LeasedJob, NewJob
+from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, JobRow, LeasedJob, NewJob
+from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.jobs.results import INLINE_BYTES, Status, complete_steps, status
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.operation import Steps, operation
@@ -44,6 +45,11 @@ def put(count: int = 1, queue: str = "work", project: str = "", **fields: Any) -
     """Enqueue jobs numbered in ``data``; return their seqs."""
     jobs = [NewJob(data=number, **fields) for number in range(count)]
     return [answer.seq for answer in engine.run(engine.enqueue(queue, jobs, project=project))]
+
+
+def read_job(seq: int, project: str = "") -> JobRow | None:
+    """Return a live job by its number, ``None`` if it is not there."""
+    return next(iter(engine.run(get_jobs([seq], project=project))), None)
 
 
 def claim(size: int = 1, queue: str | Sequence[str] = "work", node: str = NODE, **call: Any) -> list[LeasedJob]:

@@ -25,7 +25,7 @@ def delay_after(clock, deliveries: int, **release: Any) -> float:
     Delayed.objects.update(deliveries=deliveries - 1)
     job = one()
     assert job.deliveries == deliveries
-    settled = engine.run(engine.release([Release(job.seq, job.claim, **release)], NODE))
+    settled = engine.run(engine.release([Release(job.seq, job.token, **release)], NODE))
     gone = settled.released[job.seq]
     delay = 0.0 if gone.available_at is None else (gone.available_at - clock.now).total_seconds() * 1_000
     assert gone.state == ("delayed" if delay else "ready")
@@ -56,7 +56,7 @@ def test_jitter_stays_in_its_range_and_uses_it(db, clock, backoff: str, low: flo
         delivered(deliveries - 1)
         Delayed.objects.update(deliveries=deliveries - 1)
         jobs = claim(400)
-        settled = engine.run(engine.release([Release(job.seq, job.claim) for job in jobs], NODE))
+        settled = engine.run(engine.release([Release(job.seq, job.token) for job in jobs], NODE))
         delays = [
             0.0 if gone.available_at is None else (gone.available_at - clock.now).total_seconds() * 1_000
             for gone in settled.released.values()

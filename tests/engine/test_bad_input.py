@@ -11,7 +11,7 @@ from django.test import override_settings
 
 import django_leasequeue
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_token
+from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_lease_id
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.exceptions import (
     BatchTooLarge,
@@ -244,11 +244,11 @@ class TestSettle:
 
     def test_tokens(self, refused: Refused, leased, settle) -> None:
         for bad in BAD_TOKENS:
-            refused(settle, [leased.seq], NODE, claims=[bad], says="claim")
-        for bad in ([], [leased.claim, leased.claim]):
-            refused(settle, [leased.seq], NODE, claims=bad, says="one token per seq")
-        for bad in (leased.claim, "5", True):
-            refused(settle, [leased.seq], NODE, claims=bad, says="claim")
+            refused(settle, [leased.seq], NODE, tokens=[bad], says="token")
+        for bad in ([], [leased.token, leased.token]):
+            refused(settle, [leased.seq], NODE, tokens=bad, says="one token per seq")
+        for bad in (leased.token, "5", True):
+            refused(settle, [leased.seq], NODE, tokens=bad, says="token")
 
     def test_project_and_queue(self, refused: Refused, leased, settle) -> None:
         for bad in BAD_TEXT:
@@ -301,7 +301,7 @@ class TestSettleOptions:
     def test_anything_can_be_recorded_as_a_failure(self, leased) -> None:
         """The text of an exception may hold what PostgreSQL cannot store: the failure is recorded all the same."""
         failure = Failure(f"app.{NUL}{LONE}" * 100, NUL + LONE * 2_000, f"{NUL}{LONE}trace" * 5_000, LONE + NUL)
-        settled = engine.run(engine.release([Release(leased.seq, leased.claim, 0, failure)], NODE))
+        settled = engine.run(engine.release([Release(leased.seq, leased.token, 0, failure)], NODE))
         assert settled.ok == [leased.seq]
         job = LiveJob.objects.get(pk=leased.seq)
         assert "\x00" not in job.error
@@ -438,8 +438,8 @@ class TestQueues:
 
 def test_tokens() -> None:
     for bad in ("", "lease_", *("lease_" + digits for digits in ("0" * 31, "0" * 33, "G" * 32, "A" * 32)), None, 5):
-        with pytest.raises(InvalidOption, match="lease token"):
-            parse_token(bad)
+        with pytest.raises(InvalidOption, match="lease id"):
+            parse_lease_id(bad)
 
 
 def test_every_error_is_ours() -> None:

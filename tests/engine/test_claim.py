@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, make_token, parse_token
+from django_leasequeue.engine import NewJob, make_lease_id, parse_lease_id
 from django_leasequeue.engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from django_leasequeue.exceptions import InvalidOption, NotAQueue, QueueNotFound
 from django_leasequeue.models import Claim, JobState, LiveJob, Queue, QueueRank
@@ -62,19 +62,19 @@ def test_a_job_without_payload_has_none() -> None:
 def test_the_token_names_the_claim_and_the_job() -> None:
     put(2)
     first, second = claim(2)
-    assert first.claim == second.claim
-    assert first.token != second.token
-    assert parse_token(first.token) == (first.claim, first.seq)
-    assert first.token == make_token(first.claim, first.seq)
-    assert first.token.startswith("lease_")
-    assert int(first.token.removeprefix("lease_"), 16) > 0
+    assert first.token == second.token
+    assert first.lease_id != second.lease_id
+    assert parse_lease_id(first.lease_id) == (first.token, first.seq)
+    assert first.lease_id == make_lease_id(first.token, first.seq)
+    assert first.lease_id.startswith("lease_")
+    assert int(first.lease_id.removeprefix("lease_"), 16) > 0
 
 
 def test_one_claim_row_holds_the_batch(clock) -> None:
     numbers = put(3)
     job = claim(3, connection="stream-7")[0]
     row = Claim.objects.get()
-    assert (row.token, row.node, row.connection, row.ttl_ms) == (job.claim, NODE, "stream-7", 30_000)
+    assert (row.token, row.node, row.connection, row.ttl_ms) == (job.token, NODE, "stream-7", 30_000)
     assert sorted(row.seqs) == numbers
     assert row.deadline == job.deadline == clock.now + timedelta(seconds=30)
 
@@ -132,7 +132,7 @@ class TestExpiry:
         clock.advance(seconds=31)
         again = one(node=OTHER)
         assert (again.seq, again.deliveries) == (job.seq, 2)
-        assert again.claim != job.claim
+        assert again.token != job.token
         assert again.first_claimed_at == job.claimed_at
         assert again.claimed_at == clock.now
         assert [error["type"] for error in again.errors] == ["LEASE_EXPIRED"]
@@ -162,7 +162,7 @@ class TestExpiry:
         clock.advance(seconds=31)
         again = claim(5, node=OTHER)
         assert seqs(again) == numbers
-        assert list(Claim.objects.values_list("token", flat=True)) == [again[0].claim]
+        assert list(Claim.objects.values_list("token", flat=True)) == [again[0].token]
 
     def test_the_queue_of_another_project_is_not_swept_into_this_one(self, clock) -> None:
         make("work", project="acme")
@@ -187,7 +187,7 @@ class TestSeveralQueues:
         put()
         put(queue="second")
         first, second = claim(2, ["work", "second"])
-        assert first.claim != second.claim
+        assert first.token != second.token
         assert (first.queue, second.queue) == ("work", "second")
         assert second.deadline - first.deadline == timedelta(seconds=30)
 

@@ -8,8 +8,13 @@ import psycopg
 import pytest
 
 from django_leasequeue.engine.dead import action, bulkoperation, deadletter, search
+from django_leasequeue.engine.jobs import enqueue as adding
+from django_leasequeue.engine.jobs import keys as taken
+from django_leasequeue.engine.jobs import read, results, staged, unique
+from django_leasequeue.engine.leases import cohort, floor, sweep, trail
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues import queues, snapshot, stats
+from django_leasequeue.engine.rows import LeasedJob
 from django_leasequeue.engine.topics import caps, log, messages, topics
 from django_leasequeue.engine.upkeep import partitions, verify
 from django_leasequeue.http import keys
@@ -24,6 +29,7 @@ ROWS: dict[str, Any] = {
     "cap_count": caps._Live,
     "cap_note": caps._Room,
     "claim_get": messages._Held,
+    "claim_look": trail.Look,
     "dead_edit": action._Tried,
     "dead_group_figures": search.Figures,
     "dead_groups": search.Seen,
@@ -36,9 +42,14 @@ ROWS: dict[str, Any] = {
     "dead_queues": search.DeadQueue,
     "dead_rows": search.DeadRow,
     "due_expired": upkeep._Expired,
+    "enqueue": adding.Added,
     "event_grants": partitions._Grant,
     "event_needed": partitions._Needed,
     "event_partitions": partitions._Row,
+    "floor": floor.Floor,
+    "job_status": results.Status,
+    "key_taken": taken.Holder,
+    "lake/stage_jobs": staged._Staged,
     "message_ends": messages.End,
     "message_get": messages.Message,
     "message_list": messages.Message,
@@ -56,13 +67,24 @@ ROWS: dict[str, Any] = {
     "spent": deadletter._Spent,
     "stat_pages": stats._Estimated,
     "stat_totals": stats.Totals,
+    "sweep": sweep._Back,
     "topic_look": topics.Look,
     "topic_seal": log._Seal,
     "topic_state": topics._Stands,
+    "unique_look": unique._Key,
     "verify_claims": verify._Counted,
     "verify_events": verify._Totals,
     "verify_floors": verify._Counted,
     "verify_jobs": verify._Counted,
+}
+
+#: Statement -> how many of its columns stand in front of a job, and the class of that.
+IN_FRONT: dict[str, tuple[int, Any]] = {
+    "claim": (1, LeasedJob),
+    "claim_mixed": (2, LeasedJob),
+    "cohort_take": (1, LeasedJob),
+    "deal": (cohort._PLACE + 1, LeasedJob),
+    "jobs": (2, read.JobRow),
 }
 
 
@@ -85,6 +107,11 @@ def connection(transactional_db: None) -> Any:
 def test_every_row_has_a_name_for_each_column(connection: psycopg.Connection[Any]) -> None:
     found = {name: columns(connection, name) for name in ROWS}
     assert found == {name: len(kind._fields) for name, kind in ROWS.items()}
+
+
+def test_what_stands_in_front_of_a_job_is_left_out(connection: psycopg.Connection[Any]) -> None:
+    found = {name: columns(connection, name) for name in IN_FRONT}
+    assert found == {name: front + len(kind._fields) for name, (front, kind) in IN_FRONT.items()}
 
 
 def test_a_read_of_a_topic_is_what_was_seen_and_the_topic_and_a_record(connection: psycopg.Connection[Any]) -> None:

@@ -94,7 +94,7 @@ def test_each_job_is_done_exactly_once_when_no_lease_expires() -> None:
             while sum(done.values()) < total:
                 jobs = executor.run(engine.claim("work", f"node-{number}", dice.randint(1, 25)))
                 settled = executor.run(
-                    engine.ack([job.seq for job in jobs], f"node-{number}", claims=[job.claim for job in jobs])
+                    engine.ack([job.seq for job in jobs], f"node-{number}", tokens=[job.token for job in jobs])
                 )
                 assert settled.skipped == []
                 with lock:
@@ -128,7 +128,7 @@ def test_producers_and_claimers_of_several_queues_with_retries() -> None:
             while sum(done.values()) < total:
                 jobs = executor.run(engine.claim(["first", "second"], node, dice.randint(1, 30)))
                 back = [job for job in jobs if dice.random() < 0.3]
-                executor.run(engine.release([Release(job.seq, job.claim, 0, Failure("again")) for job in back], node))
+                executor.run(engine.release([Release(job.seq, job.token, 0, Failure("again")) for job in back], node))
                 settled = executor.run(engine.ack([job.seq for job in jobs if job not in back], node))
                 with lock:
                     done.update(settled.ok)
@@ -163,7 +163,7 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
                         jobs = executor.run(engine.claim("work", node, dice.randint(1, 10)))
                         if not jobs:
                             clock.advance(seconds=11)
-                        executor.run(engine.ack([job.seq for job in jobs], node, claims=[job.claim for job in jobs]))
+                        executor.run(engine.ack([job.seq for job in jobs], node, tokens=[job.token for job in jobs]))
                     return
             except psycopg.OperationalError:
                 lost.append(number)
@@ -199,13 +199,13 @@ def test_leases_that_expire_under_slow_workers(clock) -> None:
         with own_connection() as executor:
             while jobs_left(executor):
                 jobs = executor.run(engine.claim("work", node, dice.randint(1, 8)))
-                tokens = [job.claim for job in jobs]
+                tokens = [job.token for job in jobs]
                 for _ in range(dice.choice([0, 0, 1, 3])):
                     clock.advance(seconds=dice.choice([0.2, 0.9]))
-                    executor.run(engine.extend([job.seq for job in jobs], node, 1_000, claims=tokens))
+                    executor.run(engine.extend([job.seq for job in jobs], node, 1_000, tokens=tokens))
                 if dice.random() < 0.3 or not jobs:
                     clock.advance(seconds=1.1)
-                settled = executor.run(engine.ack([job.seq for job in jobs], node, claims=tokens))
+                settled = executor.run(engine.ack([job.seq for job in jobs], node, tokens=tokens))
                 refused.update(outcome.value for outcome in settled.outcomes.values())
 
     crowd(6, work)
@@ -233,7 +233,7 @@ while True:
     jobs = executor.run(engine.claim("work", node, 7))
     if not jobs:
         break
-    done += executor.run(engine.ack([job.seq for job in jobs], node, claims=[job.claim for job in jobs])).ok
+    done += executor.run(engine.ack([job.seq for job in jobs], node, tokens=[job.token for job in jobs])).ok
 print(json.dumps(done))
 """
 

@@ -53,7 +53,7 @@ def wear_out(times: int, queue: str = "work", failure: Failure | None = None) ->
     """Deliver the job at the head of the queue this often, each time giving it back at once."""
     for _ in range(times):
         job = one(queue)
-        engine.run(engine.release([Release(job.seq, job.claim, 0, failure)], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, 0, failure)], NODE))
     return job
 
 
@@ -295,7 +295,7 @@ class TestAtTheRelease:
         for delivery in (1, 2, 3):
             job = one()
             assert job.deliveries == delivery
-            settled = engine.run(engine.release([Release(number, job.claim, 60_000, BROKEN)], NODE))
+            settled = engine.run(engine.release([Release(number, job.token, 60_000, BROKEN)], NODE))
             if delivery < 3:
                 Delayed.objects.update(available_at="2020-01-01T00:00Z")
         assert settled.released[number] == ("dead", None, 3)
@@ -366,7 +366,7 @@ class TestAtTheRelease:
     def test_a_failure_said_by_the_worker_is_no_dead_letter(self) -> None:
         (number,) = put()
         job = one()
-        engine.run(engine.finish([Ending(number, job.claim, failure=BROKEN)], NODE))
+        engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
         assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
 
     def test_several_in_one_call(self) -> None:
@@ -386,7 +386,7 @@ class TestAtTheReleaseToAnotherTopic:
         (number,) = put()
         wear_out(1, failure=Failure("app.First", "one"))
         job = one()
-        settled = engine.run(engine.release([Release(number, job.claim, 500, BROKEN)], NODE))
+        settled = engine.run(engine.release([Release(number, job.token, 500, BROKEN)], NODE))
         assert settled.released[number] == ("dead", None, 2)
         assert outcomes(settled) == ["ok"]
         (letter,) = letters()
@@ -395,7 +395,7 @@ class TestAtTheReleaseToAnotherTopic:
         assert kinds(number)[-3:] == ["claimed", "released", "dead_lettered"]
         assert last_event(number).detail["error_type"] == "app.Broken"
         released = JobEvent.objects.filter(seq=number).order_by("-id")[1]
-        assert (released.node, released.claim, released.deliveries) == (NODE, job.claim, 2)
+        assert (released.node, released.claim, released.deliveries) == (NODE, job.token, 2)
         assert counts()["dead_lettered"] == 1
 
     def test_expiry_is_its_last_failure(self, clock) -> None:
@@ -467,13 +467,13 @@ class TestWhatStaysInTheClaim:
     def test_when_one_is_released(self) -> None:
         jobs = self.leased()
         assert [job.deliveries for job in jobs] == [1, 2, 3, 1, 2]
-        settled = engine.run(engine.release([Release(jobs[2].seq, jobs[2].claim, 0, BROKEN)], NODE))
+        settled = engine.run(engine.release([Release(jobs[2].seq, jobs[2].token, 0, BROKEN)], NODE))
         assert settled.released[jobs[2].seq].state == "dead"
         row = Claim.objects.get()
         assert (row.seqs, row.deliveries) == ([jobs[n].seq for n in (0, 1, 3, 4)], [1, 2, 1, 2])
         assert state(jobs[2].seq) is None
         rest = [job.seq for job in jobs if job is not jobs[2]]
-        assert engine.run(engine.ack(rest, NODE, claims=[jobs[0].claim] * 4)).ok == rest
+        assert engine.run(engine.ack(rest, NODE, tokens=[jobs[0].token] * 4)).ok == rest
         assert not Claim.objects.exists()
 
     def test_when_all_expire(self, clock) -> None:
@@ -526,7 +526,7 @@ class TestALetterInAQueue:
         number = self.arrive(result_ttl_ms=keeps)
         job = one("graveyard")
         assert [error["type"] for error in job.errors] == ["app.Broken"]
-        assert engine.run(engine.ack([number], NODE, claims=[job.claim])).ok == [number]
+        assert engine.run(engine.ack([number], NODE, tokens=[job.token])).ok == [number]
         assert not DeadLetter.objects.exists()
         assert state(number) == ("completed" if keeps else None)
 

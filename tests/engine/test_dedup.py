@@ -40,7 +40,7 @@ def ask(key: str = "k", queue: str = "work", **fields) -> tuple[int, str, str]:
 
 
 def end(job: engine.LeasedJob, failure: Failure | None = None, **ending) -> None:
-    settled = engine.run(engine.finish([Ending(job.seq, job.claim, failure=failure, **ending)], job_node(job)))
+    settled = engine.run(engine.finish([Ending(job.seq, job.token, failure=failure, **ending)], job_node(job)))
     assert settled.ok == [job.seq]
 
 
@@ -56,7 +56,7 @@ class TestWhileTheJobLives:
         assert LiveJob.objects.get().data is None
         job = one()
         assert ask() == (first, "duplicate", "leased")
-        engine.run(engine.nack([first], NODE, delay_ms=5_000, claims=[job.claim]))
+        engine.run(engine.nack([first], NODE, delay_ms=5_000, tokens=[job.token]))
         assert ask() == (first, "duplicate", "delayed")
         assert kinds(first).count("enqueued") == 1
 

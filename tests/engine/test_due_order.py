@@ -52,7 +52,7 @@ class TestOneAtATime:
         first, second, third = put(3)
         for delay in (900, 100, 500):
             job = one()
-            engine.run(engine.release([Release(job.seq, job.claim, delay)], NODE))
+            engine.run(engine.release([Release(job.seq, job.token, delay)], NODE))
         clock.advance(seconds=1)
         assert seqs(claim(5)) == [second, third, first]
 

@@ -9,9 +9,10 @@ import pytest
 from django.db import connection, transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor, Ending, NewJob
+from django_leasequeue.engine import ConnectionExecutor, Ending, Limited, NewJob
 
-from .helpers import NODE, make, own_connection
+from .flow import ONE
+from .helpers import NODE, enqueue, make, own_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -160,3 +161,13 @@ def test_a_setting_that_the_host_relaxed_stays_relaxed(commits: Commits) -> None
             cursor.execute("SET LOCAL synchronous_commit = off")
         engine.run(engine.enqueue("work", [NewJob()]))
     assert commits() == {"off"}
+
+
+def test_one_transaction_for_two_queues_waits_for_the_disk_where_one_of_them_has_to(run, commits: Commits) -> None:
+    for name, durable in (("sure", True), ("swift", False)):
+        make(name, leases_durable=durable)
+        enqueue(NewJob(1, limit=Limited(name, ONE)), queue=name)
+    commits()
+    # Both are set free by the claim itself, so that it is one transaction.
+    assert len(run(engine.claim(["swift", "sure"], NODE, 10))) == 2
+    assert commits() == {"on"}

@@ -42,7 +42,7 @@ async def story(run: Run) -> list[Any]:
     told.append([(job.data, job.body, job.key, job.tag, job.deliveries, job.errors) for job in leased])
     first, second, third = (job.seq for job in leased)
     told.append(outcomes(await run(engine.extend([first, 10**15], NODE, 60_000))))
-    endings = [Ending(first, leased[0].claim, result=[1]), Ending(second, failure=Failure("E", "m"))]
+    endings = [Ending(first, leased[0].token, result=[1]), Ending(second, failure=Failure("E", "m"))]
     told.append(outcomes(await run(engine.finish(endings, NODE))))
     told.append((await run(engine.nack([third], NODE, delay_ms=60_000))).released[third].state)
     told.append(len(await run(engine.cancel("work", seqs=[third]))))

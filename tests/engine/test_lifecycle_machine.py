@@ -228,20 +228,20 @@ class LifeCycle(RuleBasedStateMachine):
         assert [job.seq for job in jobs] == [job.seq for job in expected]
         for job, mine in zip(jobs, expected, strict=True):
             mine.deliveries += 1
-            mine.state, mine.node, mine.claim = "leased", node, job.claim
+            mine.state, mine.node, mine.claim = "leased", node, job.token
             mine.deadline = self.now + timedelta(milliseconds=lease or 2_000)
             assert (job.deliveries, job.deadline, job.rank) == (mine.deliveries, mine.deadline, mine.rank)
-            assert (node, job.claim) not in mine.tokens
-            mine.tokens.append((node, job.claim))
+            assert (node, job.token) not in mine.tokens
+            mine.tokens.append((node, job.token))
             if mine.ttl_until is not None:
                 mine.expires_at = max(mine.ttl_until, mine.deadline + timedelta(milliseconds=grace or 0))
             if self.options["dedup_until"] == "claimed":
                 mine.key = None
 
-    def outcome(self, job: Modelled, node: str, claim: int | None) -> str:
+    def outcome(self, job: Modelled, node: str, token: int | None) -> str:
         if job.state != "leased":
             return "not_held"
-        if claim is not None and job.claim != claim:
+        if token is not None and job.claim != token:
             return "stale_token"
         if job.node != node:
             return "not_held"
@@ -267,17 +267,17 @@ class LifeCycle(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, how: str, ms: int, lease: int) -> None:
         """By the holder or a late one, with the token of this or an earlier delivery, or with none."""
         job = self.jobs[data.draw(st.sampled_from(self.seen()))]
-        node, claim = data.draw(st.sampled_from(job.tokens))
-        claim = data.draw(st.sampled_from([claim, claim, None]))
-        expected = self.outcome(job, node, claim)
-        note(f"{how} {job.seq} by {node} with {claim}: {expected}")
+        node, token = data.draw(st.sampled_from(job.tokens))
+        token = data.draw(st.sampled_from([token, token, None]))
+        expected = self.outcome(job, node, token)
+        note(f"{how} {job.seq} by {node} with {token}: {expected}")
         if how in ("finish", "fail"):
             failure = Failure("Broken") if how == "fail" else None
-            settled = self.run(engine.finish([Ending(job.seq, claim, failure=failure)], node))
+            settled = self.run(engine.finish([Ending(job.seq, token, failure=failure)], node))
         elif how == "extend":
-            settled = self.run(engine.extend([job.seq], node, lease, claims=None if claim is None else [claim]))
+            settled = self.run(engine.extend([job.seq], node, lease, tokens=None if token is None else [token]))
         else:
-            release = Release(job.seq, claim, ms)
+            release = Release(job.seq, token, ms)
             settled = self.run(engine.release([release], node, unstarted=how == "unstarted"))
         assert settled.outcomes == {job.seq: expected}
         if expected == "ok":

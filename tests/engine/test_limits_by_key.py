@@ -12,7 +12,7 @@ from django_leasequeue.engine import Ending, Failure, LimitValues, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import Delayed, FlowTurn, LimitKey, Member
 from tests.engine.flow import limited
-from tests.engine.helpers import NODE, claim, make, put
+from tests.engine.helpers import NODE, claim, make, put, read_job
 
 pytestmark = pytest.mark.django_db
 
@@ -24,7 +24,7 @@ def clock() -> Iterator[engine_clock.Clock]:
 
 
 def ack(*jobs: engine.LeasedJob) -> None:
-    engine.run(engine.finish([Ending(job.seq, job.claim) for job in jobs], NODE))
+    engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs], NODE))
 
 
 class TestConcurrency:
@@ -52,19 +52,19 @@ class TestConcurrency:
         (done,) = claim(10)
         ack(done)
         (failed,) = claim(10)
-        engine.run(engine.finish([Ending(failed.seq, failed.claim, failure=Failure("E", "no"))], NODE))
+        engine.run(engine.finish([Ending(failed.seq, failed.token, failure=Failure("E", "no"))], NODE))
         (delayed,) = claim(10)
-        engine.run(engine.release([Release(delayed.seq, delayed.claim, delay_ms=60_000)], NODE))
+        engine.run(engine.release([Release(delayed.seq, delayed.token, delay_ms=60_000)], NODE))
         (cancelled,) = claim(10)
         assert cancelled.seq == seqs[3]
-        engine.run(engine.release([Release(cancelled.seq, cancelled.claim)], NODE))
+        engine.run(engine.release([Release(cancelled.seq, cancelled.token)], NODE))
         assert engine.run(engine.cancel("work", seqs=[cancelled.seq]))
         (dead,) = claim(10)
         assert dead.seq == seqs[4]
         clock.advance(seconds=31)
         (dead,) = claim(10)  # its lease is over: it holds its slot
         assert dead.seq == seqs[4]
-        engine.run(engine.release([Release(dead.seq, dead.claim, failure=Failure("E", "no"))], NODE))
+        engine.run(engine.release([Release(dead.seq, dead.token, failure=Failure("E", "no"))], NODE))
         (last,) = claim(10)
         assert last.seq == seqs[5]
         clock.advance(seconds=10)
@@ -82,7 +82,7 @@ class TestConcurrency:
         make(max_deliveries=1, exhaust_at="release", dead_letter="self")
         a, b = limited(["x", "x"])
         (job,) = claim(10)
-        engine.run(engine.release([Release(job.seq, job.claim, failure=Failure("E", "no"))], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, failure=Failure("E", "no"))], NODE))
         (second,) = claim(10)
         assert second.seq == b
         engine.run(engine.redrive("work", [a]))
@@ -198,7 +198,7 @@ def test_m5_what_waits_is_counted_and_says_for_what(clock: engine_clock.Clock) -
     assert [job.seq for job in claim(1)] == [first]
     counts = engine.run(engine.counts("work"))
     assert (counts.delayed, counts.waiting, counts.in_flight) == (2, 1, 1)
-    job = engine.run(engine.get_job(second))
+    job = read_job(second)
     assert job is not None
     assert job.state == "waiting"
     held = engine.run(engine.member(second))

@@ -38,6 +38,6 @@ def test_a_claim_that_was_given_back_is_gone_whatever_was_done_of_it(queue) -> N
     put(4)
     whole, part = claim(2), claim(2)
     engine.run(engine.ack([part[0].seq], NODE))
-    assert engine.run(messages.release_claim(queue, whole[0].claim)) == 2
-    assert engine.run(messages.release_claim(queue, part[1].claim)) == 1
+    assert engine.run(messages.release_claim(queue, whole[0].token)) == 2
+    assert engine.run(messages.release_claim(queue, part[1].token)) == 1
     assert not Claim.objects.exists()

@@ -33,14 +33,14 @@ class TestSlots:
         second = claim(10)
         assert (len(first), len(second)) == (2, 1)
         assert claim(10) == []
-        engine.run(engine.finish([Ending(job.seq, job.claim) for job in first], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token) for job in first], NODE))
         assert len(claim(10)) == 2
 
     def test_m4_a_slot_comes_back_with_the_lease(self, clock: engine_clock.Clock) -> None:
         make(concurrency=2)
         put(4)
         job, _ = claim(10)
-        engine.run(engine.release([Release(job.seq, job.claim, delay_ms=60_000)], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, delay_ms=60_000)], NODE))
         assert len(claim(10)) == 1
         clock.advance(seconds=31)
         assert len(claim(10)) == 2
@@ -60,10 +60,10 @@ class TestSlots:
         make(concurrency=1)
         put(2, tag="a")
         (job,) = claim(10)
-        engine.run(engine.release([Release(job.seq, job.claim)], NODE))
+        engine.run(engine.release([Release(job.seq, job.token)], NODE))
         (job,) = claim(10)
         assert claim(10, tag="a") == []
-        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         assert len(claim(10, tag="a")) == 1
 
     def test_other_queues_give_what_they_have(self, clock: engine_clock.Clock) -> None:
@@ -78,7 +78,7 @@ class TestSlots:
         put(1)
         (job,) = claim(1)
         assert not FlowTurn.objects.exists()
-        engine.run(engine.finish([Ending(job.seq, job.claim)], NODE))
+        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         assert FlowTurn.objects.count() == 1
         assert claim(1) == []
         assert not FlowTurn.objects.exists()
@@ -107,7 +107,7 @@ def test_m1_claimers_at_the_same_moment_do_not_overdraw_it() -> None:
             for job in jobs:
                 with lock:
                     running.discard(job.seq)
-                engine.run(engine.finish([Ending(job.seq, job.claim)], node))
+                engine.run(engine.finish([Ending(job.seq, job.token)], node))
                 done.append(job.seq)
         connection.close()
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db
 def kill(*numbers: int, queue: str = "work") -> None:
     """Fail every job of the queue until it is dead."""
     for job in claim(1_000, queue):
-        engine.run(engine.release([Release(job.seq, job.claim, 0, Failure("app.Broken", "no", "", "fp"))], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, 0, Failure("app.Broken", "no", "", "fp"))], NODE))
     claim(1_000, queue)
 
 
@@ -351,7 +351,7 @@ class TestAnEqualKeyAtTheSameTime:
         jobs = claim(2)
 
         def release(own: engine.ConnectionExecutor) -> engine.Settled:
-            return own.run(engine.release([Release(job.seq, job.claim) for job in jobs], NODE))
+            return own.run(engine.release([Release(job.seq, job.token) for job in jobs], NODE))
 
         settled = self.meet(release, commits=commits, queue="graveyard")
         assert [settled.released[number].state for number in numbers] == ["dead", "dead"]

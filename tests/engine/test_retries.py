@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def fail(queue: str = "work", delay_ms: int | None = None) -> engine.Released:
     """Run the next job once: it fails."""
     job = one(queue)
-    settled = engine.run(engine.release([Release(job.seq, job.claim, delay_ms, BROKEN)], NODE))
+    settled = engine.run(engine.release([Release(job.seq, job.token, delay_ms, BROKEN)], NODE))
     return settled.released[job.seq]
 
 
@@ -145,4 +145,4 @@ class TestNoSpinning:
         put()
         for _ in range(12):
             job = one()
-            assert engine.run(engine.release([Release(job.seq, job.claim, 0)], NODE)).released[job.seq].state == "ready"
+            assert engine.run(engine.release([Release(job.seq, job.token, 0)], NODE)).released[job.seq].state == "ready"

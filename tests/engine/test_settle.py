@@ -35,19 +35,19 @@ Settle = Callable[..., Settled]
 
 #: Every way to settle: each must answer alike to who asks and when.
 SETTLE: dict[str, Any] = {
-    "ack": lambda seqs, node=NODE, claims=None, **call: engine.ack(seqs, node, claims=claims, **call),
-    "nack": lambda seqs, node=NODE, claims=None, **call: engine.nack(seqs, node, claims=claims, **call),
-    "extend": lambda seqs, node=NODE, claims=None, **call: engine.extend(seqs, node, 60_000, claims=claims, **call),
-    "fail": lambda seqs, node=NODE, claims=None, **call: engine.finish(
+    "ack": lambda seqs, node=NODE, tokens=None, **call: engine.ack(seqs, node, tokens=tokens, **call),
+    "nack": lambda seqs, node=NODE, tokens=None, **call: engine.nack(seqs, node, tokens=tokens, **call),
+    "extend": lambda seqs, node=NODE, tokens=None, **call: engine.extend(seqs, node, 60_000, tokens=tokens, **call),
+    "fail": lambda seqs, node=NODE, tokens=None, **call: engine.finish(
         [
-            Ending(seq, claim, failure=Failure("app.Broken"))
-            for seq, claim in zip(seqs, claims or [None] * len(seqs), strict=True)
+            Ending(seq, token, failure=Failure("app.Broken"))
+            for seq, token in zip(seqs, tokens or [None] * len(seqs), strict=True)
         ],
         node,
         **call,
     ),
-    "release": lambda seqs, node=NODE, claims=None, **call: engine.release(
-        [Release(seq, claim) for seq, claim in zip(seqs, claims or [None] * len(seqs), strict=True)], node, **call
+    "release": lambda seqs, node=NODE, tokens=None, **call: engine.release(
+        [Release(seq, token) for seq, token in zip(seqs, tokens or [None] * len(seqs), strict=True)], node, **call
     ),
 }
 
@@ -78,7 +78,7 @@ class TestOutcomes:
     def test_a_seq_twice_counts_once(self, settle: Settle) -> None:
         put()
         job = one()
-        settled = settle([job.seq, job.seq], claims=[job.claim, job.claim])
+        settled = settle([job.seq, job.seq], tokens=[job.token, job.token])
         assert outcomes(settled) == ["ok"]
         assert len(kinds(job.seq)) == 3
 
@@ -94,16 +94,16 @@ class TestOutcomes:
         put()
         job = one()
         before = LiveJob.objects.values().get()
-        assert outcomes(settle([job.seq], claims=[job.claim + 1])) == ["stale_token"]
+        assert outcomes(settle([job.seq], tokens=[job.token + 1])) == ["stale_token"]
         assert LiveJob.objects.values().get() == before
-        assert outcomes(settle([job.seq], claims=[job.claim])) == ["ok"]
+        assert outcomes(settle([job.seq], tokens=[job.token])) == ["ok"]
 
     def test_another_node_is_refused_with_and_without_the_token(self, settle: Settle) -> None:
         put()
         job = one()
         before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], OTHER)) == ["not_held"]
-        assert outcomes(settle([job.seq], OTHER, claims=[job.claim])) == ["not_held"]
+        assert outcomes(settle([job.seq], OTHER, tokens=[job.token])) == ["not_held"]
         assert LiveJob.objects.values().get() == before
 
     def test_another_queue_is_not_found(self, settle: Settle) -> None:
@@ -119,7 +119,7 @@ class TestOutcomes:
         put()
         put(queue="other")
         jobs = claim(2, ["work", "other"])
-        assert settle(seqs(jobs), claims=[job.claim for job in jobs]).ok == seqs(jobs)
+        assert settle(seqs(jobs), tokens=[job.token for job in jobs]).ok == seqs(jobs)
 
     def test_a_record_of_a_log_is_never_held(self, settle: Settle) -> None:
         make("records", type="log")
@@ -139,7 +139,7 @@ class TestAfterTheDeadline:
         job = one()
         clock.now = job.deadline + timedelta(microseconds=1)
         before = LiveJob.objects.values().get()
-        assert outcomes(settle([job.seq], claims=[job.claim])) == ["expired"]
+        assert outcomes(settle([job.seq], tokens=[job.token])) == ["expired"]
         assert LiveJob.objects.values().get() == before
 
     def test_a_late_worker_never_settles_what_another_holds(self, clock, settle: Settle) -> None:
@@ -148,26 +148,26 @@ class TestAfterTheDeadline:
         clock.advance(seconds=31)
         held = one(node=OTHER)
         before = LiveJob.objects.values().get()
-        assert outcomes(settle([late.seq], claims=[late.claim])) == ["stale_token"]
+        assert outcomes(settle([late.seq], tokens=[late.token])) == ["stale_token"]
         assert outcomes(settle([late.seq])) == ["not_held"]
-        assert outcomes(settle([late.seq], OTHER, claims=[late.claim])) == ["stale_token"]
+        assert outcomes(settle([late.seq], OTHER, tokens=[late.token])) == ["stale_token"]
         assert LiveJob.objects.values().get() == before
-        assert outcomes(settle([held.seq], OTHER, claims=[held.claim])) == ["ok"]
+        assert outcomes(settle([held.seq], OTHER, tokens=[held.token])) == ["ok"]
 
     def test_not_even_after_it_was_reclaimed_by_the_same_node(self, clock, settle: Settle) -> None:
         put()
         late = one()
         clock.advance(seconds=31)
         held = one()
-        assert outcomes(settle([late.seq], claims=[late.claim])) == ["stale_token"]
-        assert outcomes(settle([held.seq], claims=[held.claim])) == ["ok"]
+        assert outcomes(settle([late.seq], tokens=[late.token])) == ["stale_token"]
+        assert outcomes(settle([held.seq], tokens=[held.token])) == ["ok"]
 
     def test_a_swept_job_is_not_held(self, clock, settle: Settle, queue: int) -> None:
         put()
         job = one()
         clock.advance(seconds=31)
         engine.run(engine.sweep([queue]))
-        assert outcomes(settle([job.seq], claims=[job.claim])) == ["not_held"]
+        assert outcomes(settle([job.seq], tokens=[job.token])) == ["not_held"]
         assert state(job.seq) == "ready"
 
     def test_a_queue_may_accept_it_while_nobody_else_came(self, clock, settle: Settle) -> None:
@@ -175,7 +175,7 @@ class TestAfterTheDeadline:
         put(queue="lenient")
         job = one("lenient")
         clock.advance(seconds=3_600)
-        assert outcomes(settle([job.seq], claims=[job.claim])) == ["ok"]
+        assert outcomes(settle([job.seq], tokens=[job.token])) == ["ok"]
 
     def test_but_never_when_somebody_did(self, clock, settle: Settle) -> None:
         make("lenient", late_ack="accept")
@@ -183,7 +183,7 @@ class TestAfterTheDeadline:
         job = one("lenient")
         clock.advance(seconds=3_600)
         one("lenient", OTHER)
-        assert outcomes(settle([job.seq], claims=[job.claim])) == ["stale_token"]
+        assert outcomes(settle([job.seq], tokens=[job.token])) == ["stale_token"]
 
 
 class TestAck:
@@ -194,7 +194,7 @@ class TestAck:
         assert not LiveJob.objects.exists()
         assert not JobResult.objects.exists()
         event = last_event(job.seq)
-        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("acked", NODE, job.claim, 1)
+        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("acked", NODE, job.token, 1)
         assert (event.deadline, event.detail) == (None, None)
 
 
@@ -224,7 +224,7 @@ class TestNack:
         row = LiveJob.objects.get()
         assert (row.node, row.claim, row.deadline, row.available_at) == (None, None, None, None)
         event = last_event(job.seq)
-        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("released", NODE, job.claim, 1)
+        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("released", NODE, job.token, 1)
 
     @pytest.mark.parametrize(("asked", "given"), [(1, 1), (500, 500), (10**12, 86_400_000)])
     def test_a_delay_hides_the_job_until_it_has_passed(self, clock, asked: int, given: int) -> None:
@@ -303,7 +303,7 @@ class TestExtend:
         event = last_event(job.seq)
         assert (event.get_kind_display(), event.claim, event.deadline) == (
             "extended",
-            job.claim,
+            job.token,
             clock.now + timedelta(seconds=30),
         )
 
@@ -317,9 +317,9 @@ class TestExtend:
     def test_leaves_deliveries_and_token_alone(self) -> None:
         put()
         job = one()
-        engine.run(engine.extend([job.seq], NODE, 60_000, claims=[job.claim]))
+        engine.run(engine.extend([job.seq], NODE, 60_000, tokens=[job.token]))
         row = LiveJob.objects.get()
-        assert (row.deliveries, row.claim, row.node) == (1, job.claim, NODE)
+        assert (row.deliveries, row.claim, row.node) == (1, job.token, NODE)
 
     def test_without_a_length_takes_the_queues_own(self, clock) -> None:
         make("slow", lease_ms=90_000)
@@ -385,9 +385,9 @@ class TestRelease:
         settled = engine.run(
             engine.release(
                 [
-                    Release(numbers[0], jobs[0].claim, 1_000, Failure("app.Slow", "try later", "Trace...", "slow")),
-                    Release(numbers[1], jobs[1].claim, 0),
-                    Release(numbers[2], jobs[2].claim + 1, 0),
+                    Release(numbers[0], jobs[0].token, 1_000, Failure("app.Slow", "try later", "Trace...", "slow")),
+                    Release(numbers[1], jobs[1].token, 0),
+                    Release(numbers[2], jobs[2].token + 1, 0),
                 ],
                 NODE,
             )
@@ -417,7 +417,7 @@ class TestRelease:
             clock.advance(seconds=1)
             job = one()
             assert len(job.errors) == min(number, 20)
-            engine.run(engine.release([Release(job.seq, job.claim, 0, Failure("E", str(number)))], NODE))
+            engine.run(engine.release([Release(job.seq, job.token, 0, Failure("E", str(number)))], NODE))
         clock.advance(seconds=1)
         assert [error["message"] for error in one().errors] == [str(number) for number in range(5, 25)]
 
@@ -426,7 +426,7 @@ class TestRelease:
         for _ in range(5):
             job = one()
             assert job.deliveries == 1
-            settled = engine.run(engine.release([Release(job.seq, job.claim, 0)], NODE, unstarted=True))
+            settled = engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
             assert settled.released[job.seq].state == "ready"
         assert last_event(job.seq).detail == {"unstarted": True}
 
@@ -435,7 +435,7 @@ class TestRelease:
         put(queue="strict")
         for _ in range(3):
             job = one("strict")
-            engine.run(engine.release([Release(job.seq, job.claim, 0)], NODE, unstarted=True))
+            engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
         assert state(job.seq) == "ready"
 
 
@@ -447,10 +447,10 @@ class TestFinish:
         settled = engine.run(
             engine.finish(
                 [
-                    Ending(numbers[3], jobs[3].claim, failure=Failure("app.Broken", "no", "Trace", "fp")),
-                    Ending(numbers[0], jobs[0].claim, result={"n": 1}),
-                    Ending(numbers[1], jobs[1].claim, result_json='{"raw": [1]}', body=b"\x00bytes"),
-                    Ending(numbers[2], jobs[2].claim),
+                    Ending(numbers[3], jobs[3].token, failure=Failure("app.Broken", "no", "Trace", "fp")),
+                    Ending(numbers[0], jobs[0].token, result={"n": 1}),
+                    Ending(numbers[1], jobs[1].token, result_json='{"raw": [1]}', body=b"\x00bytes"),
+                    Ending(numbers[2], jobs[2].token),
                 ],
                 NODE,
             )
@@ -472,15 +472,15 @@ class TestFinish:
         enqueue(NewJob(data=[1], key="k", name="app.task", tag="t", meta={"m": 1}, body=b"b", priority=2), queue="kept")
         job = one("kept")
         clock.advance(seconds=1)
-        engine.run(engine.release([Release(job.seq, job.claim, 0, Failure("First"))], NODE))
+        engine.run(engine.release([Release(job.seq, job.token, 0, Failure("First"))], NODE))
         job = one("kept", OTHER)
         clock.advance(seconds=1)
-        engine.run(engine.finish([Ending(job.seq, job.claim, result="done")], OTHER))
+        engine.run(engine.finish([Ending(job.seq, job.token, result="done")], OTHER))
         result = JobResult.objects.get()
         kept = Job.objects.get(pk=result.seq)
         assert (kept.seq, kept.key, kept.name, kept.tag, kept.data) == (job.seq, "k", "app.task", "t", [1])
         assert (kept.meta, bytes(kept.body), kept.rank, result.node) == ({"m": 1}, b"b", 2, OTHER)
-        assert (result.claim, result.deliveries) == (job.claim, 2)
+        assert (result.claim, result.deliveries) == (job.token, 2)
         assert (kept.created_at, kept.first_claimed_at) == (job.created_at, job.created_at)
         assert (result.claimed_at, result.finished_at) == (job.claimed_at, clock.now)
         assert result.expires_at == clock.now + timedelta(seconds=60)
@@ -519,5 +519,5 @@ def test_settling_a_whole_claim_takes_its_row_away(queue: int) -> None:
 def test_a_thousand_at_once() -> None:
     put(1_000)
     jobs = claim(1_000)
-    assert len(engine.run(engine.ack(seqs(jobs), NODE, claims=[job.claim for job in jobs])).ok) == 1_000
+    assert len(engine.run(engine.ack(seqs(jobs), NODE, tokens=[job.token for job in jobs])).ok) == 1_000
     assert not LiveJob.objects.exists()

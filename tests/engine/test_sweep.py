@@ -47,9 +47,9 @@ def test_a_sweep_goes_on_until_nothing_is_left(queue, claims, monkeypatch: pytes
 def test_a_renewed_claim_does_not_hide_its_job_that_has_run_out(queue, clock) -> None:
     put(2)
     first, second = claim(2)
-    engine.run(engine.extend([first.seq], NODE, 5_000, claims=[first.claim]))
+    engine.run(engine.extend([first.seq], NODE, 5_000, tokens=[first.token]))
     clock.advance(seconds=6)
-    assert engine.run(messages.renew_claim(queue, second.claim, 600_000)) == 1
+    assert engine.run(messages.renew_claim(queue, second.token, 600_000)) == 1
     assert [job.seq for job in engine.run(engine.sweep([queue]))] == [first.seq]
     assert state(second.seq) == "leased"
     clock.advance(seconds=599)

@@ -25,7 +25,7 @@ def ask(key: str = "k", **fields: Any) -> tuple[int, str, str]:
 
 def end(**ending: Any) -> int:
     job = one()
-    assert engine.run(engine.finish([Ending(job.seq, job.claim, **ending)], NODE)).ok == [job.seq]
+    assert engine.run(engine.finish([Ending(job.seq, job.token, **ending)], NODE)).ok == [job.seq]
     return job.seq
 
 
@@ -44,7 +44,7 @@ def test_u2_until_its_start(queue: int) -> None:
     second, status, _ = ask(unique_until="start")
     assert (status, second != first) == ("queued", True)
     # The one that is given back has started: it does not get its key again.
-    engine.run(engine.nack([running.seq], NODE, claims=[running.claim]))
+    engine.run(engine.nack([running.seq], NODE, tokens=[running.token]))
     assert ask(unique_until="start") == (second, "duplicate", "ready")
 
 

@@ -153,10 +153,10 @@ def test_another_holder_than_the_log_says(fields) -> None:
 def test_claims_that_cannot_be() -> None:
     seqs = put(6)
     jobs = [*claim(1), *claim(1), *claim(2), *claim(1), *claim(1)]
-    Claim.objects.filter(token=jobs[0].claim).update(seqs=[])
-    Claim.objects.filter(token=jobs[1].claim).update(deliveries=[1, 1])
-    Claim.objects.filter(token=jobs[2].claim).update(seqs=[seqs[2], seqs[3], seqs[2]])
-    Claim.objects.filter(token=jobs[4].claim).update(name="app.other")
+    Claim.objects.filter(token=jobs[0].token).update(seqs=[])
+    Claim.objects.filter(token=jobs[1].token).update(deliveries=[1, 1])
+    Claim.objects.filter(token=jobs[2].token).update(seqs=[seqs[2], seqs[3], seqs[2]])
+    Claim.objects.filter(token=jobs[4].token).update(name="app.other")
     outcome = check()
     assert {(item.difference, item.seq) for item in outcome.differences} == {
         ("lease_without_job", seqs[0]),
@@ -167,7 +167,7 @@ def test_claims_that_cannot_be() -> None:
         ("other_name", seqs[4]),
     }
     told = next(item for item in outcome.differences if item.difference == "other_length")
-    assert (told.expected["claim"], told.found) == (jobs[1].claim, {"jobs": 1, "deliveries": 2})
+    assert (told.expected["claim"], told.found) == (jobs[1].token, {"jobs": 1, "deliveries": 2})
 
 
 def floor(kind: int, value: int, rank: int = 0) -> None:

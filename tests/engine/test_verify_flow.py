@@ -37,7 +37,7 @@ def running() -> engine.LeasedJob:
 
 
 def test_a_slot_without_a_job(running: engine.LeasedJob) -> None:
-    engine.run(engine.finish([Ending(running.seq, running.claim)], NODE))
+    engine.run(engine.finish([Ending(running.seq, running.token)], NODE))
     assert differences() == []  # its turn is to come
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM leasequeue_flowturn")

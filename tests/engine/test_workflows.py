@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from uuid import UUID, uuid4
 
 import pytest
 from django.db import transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, LimitValues, NewJob, Node, Release
+from django_leasequeue.engine import Ending, LimitValues, NewJob, Node
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.dead.action import act
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Delayed, FlowTurn, Job, Member, Workflow
+from tests.engine.graphs import fail, finish, names, node, run_all, start, states, status
 from tests.engine.helpers import NODE, claim, make, put
 
 pytestmark = pytest.mark.django_db
-
-NO = Failure("E", "no")
 
 
 @pytest.fixture
@@ -30,49 +29,6 @@ def clock() -> Iterator[engine_clock.Clock]:
 @pytest.fixture(autouse=True)
 def queue(clock: engine_clock.Clock) -> None:
     make(max_deliveries=1, exhaust_at="release", dead_letter="self", result_ttl_ms=86_400_000)
-
-
-def node(label: str, *parents: int, queue: str = "work", **options: object) -> Node:
-    return Node(queue, NewJob({"label": label}), parents, label=label, **options)  # type: ignore[arg-type]
-
-
-def start(*nodes: Node, **options: object) -> UUID:
-    uid = uuid4()
-    engine.run(engine.start_workflow(nodes, uid, **options))  # type: ignore[arg-type]
-    return uid
-
-
-def names(jobs: list[engine.LeasedJob]) -> list[str]:
-    return sorted(job.data["label"] for job in jobs)
-
-
-def finish(jobs: list[engine.LeasedJob], result: object = None) -> None:
-    engine.run(engine.finish([Ending(job.seq, job.claim, result=result) for job in jobs], NODE))
-
-
-def fail(job: engine.LeasedJob) -> None:
-    engine.run(engine.release([Release(job.seq, job.claim, failure=NO)], NODE))
-
-
-def status(uid: UUID) -> tuple[str, int, int, int, int]:
-    found = engine.run(engine.get_workflow(uid))
-    assert found is not None
-    return found.label, found.open, found.completed, found.failed, found.cancelled
-
-
-def states(uid: UUID) -> dict[str, str]:
-    found = engine.run(engine.get_workflow(uid))
-    assert found is not None
-    return {row.label: row.state for row in engine.run(engine.workflow_nodes(found.id))}
-
-
-def run_all() -> list[list[str]]:
-    """Run until nothing is left; the labels of each claim."""
-    rounds = []
-    while jobs := claim(100):
-        rounds.append(names(jobs))
-        finish(jobs)
-    return rounds
 
 
 class TestOrder:
@@ -108,6 +64,17 @@ class TestOrder:
         one = LimitValues("k", concurrency=1)
         start(node("a"), *[node(f"b{i}", 0, limit=("x", one)) for i in range(3)], node("c", 1, 2, 3))
         assert run_all() == [["a"], ["b0"], ["b1"], ["b2"], ["c"]]
+
+    def test_m2_a_node_does_not_start_before_its_limit_is_known(self) -> None:
+        """Its parent ends, and nobody has looked at the turns of its queue."""
+        make("other")
+        one = ("x", LimitValues("k", concurrency=1))
+        start(node("a"), *[node(f"b{number}", 0, queue="other", limit=one) for number in range(3)])
+        assert run_all() == [["a"]]
+        jobs = claim(10, queue="other")
+        assert len(jobs) == 1
+        finish(jobs)
+        assert len(claim(10, queue="other")) == 1
 
     def test_results_of_parents_are_read_in_order(self) -> None:
         start(node("a"), node("b"), node("end", 1, 0))
@@ -155,6 +122,77 @@ class TestFailure:
         assert run_all() == [["end"]]
         assert status(uid) == ("failed", 0, 2, 1, 0)
 
+    def test_k3_a_tolerant_node_starts_after_one_that_was_cancelled_for_another(self) -> None:
+        uid = start(node("a"), node("b", 0), node("beside"), node("end", 1, 2, tolerant=True), node("last", 3))
+        jobs = claim(10)
+        fail(next(job for job in jobs if names([job]) == ["a"]))
+        assert claim(10) == []
+        finish([job for job in jobs if names([job]) == ["beside"]])
+        (end,) = claim(10)
+        engine.run(engine.redrive("work", [Member.objects.get(label="a").seq]))
+        (a,) = claim(10)
+        assert status(uid) == ("running", 4, 1, 0, 0)
+        fail(a)
+        finish([end])
+        assert run_all() == [["last"]], "the end ran once"
+        assert status(uid) == ("failed", 0, 3, 1, 1)
+
+    def test_m5_what_was_cancelled_for_a_failure_is_not_counted_as_waiting(self) -> None:
+        start(node("a"), node("b", 0), node("c", 1))
+        start(node("x"), node("y", 0))
+        put(1, delay_ms=60_000)
+
+        def figures() -> tuple[int, int]:
+            found = engine.run(engine.counts("work"))
+            return found.waiting, found.delayed
+
+        a, _ = claim(10)
+        assert figures() == (3, 4)
+        fail(a)
+        assert claim(10) == []
+        assert figures() == (1, 2)
+        engine.run(engine.redrive("work", [a.seq]))
+        finish(claim(10))
+        assert names(claim(10)) == ["b"]
+        assert figures() == (2, 3)
+
+    def test_k6_of_two_failures_one_is_retried(self) -> None:
+        uid = start(
+            node("a"), node("b"), node("c", 0, 1), node("d", 2), node("t", 2, tolerant=True), on_failure=node("sorry")
+        )
+        a, b = claim(10)
+        fail(a)
+        fail(b)
+        assert run_all() == [["sorry", "t"]]
+        engine.run(engine.redrive("work", [a.seq]))
+        assert run_all() == [["a"]]
+        assert status(uid) == ("failed", 0, 2, 1, 2)
+        assert states(uid)["c"] == "cancelled"
+        engine.run(engine.redrive("work", [b.seq]))
+        assert run_all() == [["b"], ["c"], ["d"]]
+        assert status(uid) == ("completed", 0, 5, 0, 0)
+
+    def test_k6_a_failure_whose_dead_letter_is_discarded_stays_a_failure(self) -> None:
+        uid = start(node("a"), node("b", 0))
+        (a,) = claim(10)
+        fail(a)
+        assert claim(10) == []
+        assert engine.run(act("discard", [a.seq], reason="in vain")).done == 1
+        assert claim(10) == []
+        assert not FlowTurn.objects.exists()
+        assert status(uid) == ("failed", 0, 0, 1, 1)
+
+    def test_m2_the_job_for_failures_has_a_limit(self) -> None:
+        one = ("x", LimitValues("k", concurrency=1))
+        start(node("first", limit=one))
+        (first,) = claim(10)
+        start(node("a"), on_failure=node("sorry", limit=one))
+        (a,) = claim(10)
+        fail(a)
+        assert claim(10) == []
+        finish([first])
+        assert run_all() == [["sorry"]]
+
     def test_the_job_for_failures_starts_once_and_only_then(self) -> None:
         uid = start(node("a"), node("b"), on_failure=node("sorry"))
         for job in claim(10):
@@ -177,7 +215,7 @@ class TestFailure:
         a, b = claim(10)
         finish([a])
         assert engine.run(engine.cancel_workflow(uid)) == 2
-        settled = engine.run(engine.finish([Ending(b.seq, b.claim)], NODE))
+        settled = engine.run(engine.finish([Ending(b.seq, b.token)], NODE))
         assert [str(outcome) for outcome in settled.outcomes.values()] == ["not_found"]
         assert claim(10) == []
         assert status(uid) == ("cancelled", 0, 1, 0, 2)

@@ -56,14 +56,14 @@ def test_c6_a_deal_is_a_claim_for_each() -> None:
     first, second = engine.run(deal("work", [Claimer("w1", 2, 5_000, "channel:7"), Claimer("w2", 2)]))
     rows = {row.token: row for row in Claim.objects.all()}
     assert len(rows) == 2
-    assert {job.claim for job in first} == {first[0].claim}
-    mine = rows[first[0].claim]
+    assert {job.token for job in first} == {first[0].token}
+    mine = rows[first[0].token]
     assert (mine.node, mine.ttl_ms, mine.connection, mine.seqs) == ("w1", 5_000, "channel:7", seqs(first))
     assert (first[0].deadline - first[0].claimed_at).total_seconds() == 5
     assert (second[0].deadline - second[0].claimed_at).total_seconds() == 30
     assert LiveJob.objects.get(seq=second[0].seq).node == "w2"
     assert JobEvent.objects.filter(kind=2).count() == 4
-    assert engine.run(engine.ack(seqs(first), "w1", claims=[first[0].claim] * 2)).ok == seqs(first)
+    assert engine.run(engine.ack(seqs(first), "w1", tokens=[first[0].token] * 2)).ok == seqs(first)
 
 
 @pytest.mark.django_db

@@ -10,6 +10,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import DjangoExecutor
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.models import Job, JobResult
 from tests.http.client import Api
 
@@ -133,7 +134,7 @@ def test_the_results_of_an_ack_are_kept(api: Api) -> None:
     )
     assert (answer["acked"], answer["skipped"]) == (3, [])
     assert "warnings" not in answer.json
-    kept = engine.run(engine.get_results(seqs=written, queue="jobs"))
+    kept = sorted(engine.run(status("jobs", seqs=written, inline=1_000)))
     assert [(result.seq, result.state, result.result_json) for result in kept] == [
         (written[0], "completed", '{"n":1e300}'),
         (written[1], "completed", None),

@@ -15,6 +15,7 @@ from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.http.keys import create_key
 from tests.admin.letters import bury, graves
 from tests.conftest import child_environment
+from tests.engine.helpers import read_result
 from tests.http.client import Api
 from tests.http.servers import EventSource, Server, serving
 from tests.http.zaqar.conftest import Zaqar
@@ -43,8 +44,8 @@ class TestTopics:
         assert [job["data"] for job in jobs] == [BIG, "small"]
         api.ack("jobs", [jobs[0]["$seq"]], results=[BIG], result_ttl_ms=60_000)
         assert len(files(storage)) == 2
-        [result] = engine.run(engine.get_results(seqs=[jobs[0]["$seq"]]))
-        assert result.result == BIG
+        result = engine.run(read_result("jobs", seqs=[jobs[0]["$seq"]]))
+        assert json.loads(result.result_json or "") == BIG
 
     def test_read_a_log_and_jobs_without_leasing(self, api: Api) -> None:
         api.log()

@@ -127,5 +127,5 @@ def test_it_is_described() -> None:
         operation for methods in contract.document(contract.TRIAGE)["paths"].values() for operation in methods.values()
     ]
     assert {operation["operationId"] for operation in operations} == {
-        "listDeadLetters", "listDeadLetterGroups", "getDeadLetter",
+        "listDeadLetters", "listDeadLetterGroups", "getDeadLetter", "getWorkflow", "listLimits",
     }  # fmt: skip

@@ -16,7 +16,9 @@ from django_leasequeue.engine import clock, pool
 from django_leasequeue.http.keys import create_key
 from django_leasequeue.metrics import memory
 from django_leasequeue.metrics.prometheus import exposition, pools
-from django_leasequeue.models import Worker
+from django_leasequeue.models import LeaseEvent, Worker
+from django_leasequeue.spark import consumers, slices
+from django_leasequeue.spark.slices import START, Point
 from tests.metrics.scraping import Samples, samples, value
 
 NODE = "node"
@@ -37,12 +39,12 @@ def claim(count: int, queue: str = "work") -> list[engine.LeasedJob]:
 
 
 def end(jobs: list[engine.LeasedJob], ran_ms: int) -> None:
-    engine.run(engine.finish([engine.Ending(job.seq, job.claim, ran_ms=ran_ms) for job in jobs], NODE))
+    engine.run(engine.finish([engine.Ending(job.seq, job.token, ran_ms=ran_ms) for job in jobs], NODE))
 
 
 def fail(jobs: list[engine.LeasedJob]) -> None:
     failure = engine.Failure("shop.Error", "no", "", "f")
-    engine.run(engine.release([engine.Release(job.seq, job.claim, 0, failure) for job in jobs], NODE))
+    engine.run(engine.release([engine.Release(job.seq, job.token, 0, failure) for job in jobs], NODE))
 
 
 def test_depths_by_queue_and_state_and_what_lags(work: str) -> None:
@@ -77,7 +79,7 @@ def test_events_are_counted_exactly_and_go_on_from_scrape_to_scrape(work: str) -
         done, failing, given_back = claim(4), claim(3), claim(2)
         end(done, ran_ms=700)
         fail(failing)
-        engine.run(engine.release([engine.Release(j.seq, j.claim, 0) for j in given_back], NODE, unstarted=True))
+        engine.run(engine.release([engine.Release(j.seq, j.token, 0) for j in given_back], NODE, unstarted=True))
         enqueue(1)
         found = scrape()
         expected = {"enqueued": 11, "claimed": 9, "completed": 4, "retried": 3, "returned": 2, "dead_lettered": 0}
@@ -115,6 +117,29 @@ def test_counters_begin_anew_with_the_hour(work: str) -> None:
         held.advance(seconds=2)
         enqueue(1)
         assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 1
+
+
+def test_how_far_the_lake_is_behind(work: str, test_dsn: str) -> None:
+    """The consumer's lag begins with what it has not read, and ends when it has read that."""
+    with psycopg.connect(test_dsn, autocommit=True) as lake, clock.hold() as held:
+        assert not any(name.startswith("leasequeue_lake_lag") for name, _ in scrape())
+        enqueue(1)
+        consumers.report(lake, "lake", START, 1)
+        held.advance(seconds=40)
+        enqueue(1)
+        found = scrape()
+        assert value(found, "leasequeue_lake_lag_seconds", consumer="lake") == pytest.approx(40, abs=1)
+        assert value(found, "leasequeue_lake_lag_transactions", consumer="lake") >= 1
+        read = LeaseEvent.objects.order_by("txid", "id")[0]
+        consumers.report(lake, "lake", Point(read.txid, read.id), 1)
+        assert value(scrape(), "leasequeue_lake_lag_seconds", consumer="lake") == pytest.approx(0, abs=1)
+        held.advance(seconds=90)
+        assert value(scrape(), "leasequeue_lake_lag_seconds", consumer="lake") == pytest.approx(90, abs=1)
+        until = slices.horizon(lake).xmin
+        consumers.report(lake, "lake", Point(until - 1, slices.MAX_ID), until)
+        found = scrape()
+        lags = [value(found, f"leasequeue_lake_{name}", consumer="lake") for name in ("lag_seconds", "given_up")]
+        assert lags == [0, 0]
 
 
 def test_a_transaction_that_ends_late_is_counted_once(work: str, test_dsn: str) -> None:

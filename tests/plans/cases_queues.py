@@ -83,8 +83,6 @@ CASES = [
     Case("list_record", of("letters", size=100, seq=RECORDS + 5_000), 100),
     Case("jobs", of("busy", seqs=numbers(FRESH, 100), payload=True, states=None, bytes=1 << 20), 100),
     Case("jobs", {"project": "", "queue": None, "seqs": MIXED, "payload": True, "states": None, "bytes": 1 << 20}, 7),
-    Case("results", of("busy", seqs=numbers(DONE + 5_000, 100), keys="{}"), 100),
-    Case("results", of("busy", seqs="{}", keys=keys("busy", DONE + 8_000, 100)), 100),
     Case("result_json", {"seq": DONE + 5_000}, 1),
     Case("result_slice", {"seq": DONE + 5_000, "start": 0, "size": 10}, 1),
     Case("result_ttl", of("busy", seq=DONE + 5_000, ttl=1_000), 1),
@@ -93,7 +91,6 @@ CASES = [
     Case("task_result", {"project": "", "key": f"busy-{DONE + 8_000}"}, 1),
     Case("job_status", of("busy", seqs=MIXED, keys="{}", inline=1_000), 7),
     Case("job_status", of("busy", seqs="{}", keys=keys("busy", FRESH, 50), inline=1_000), 50),
-    Case("find_keys", of("busy", keys=keys("busy", FRESH, 100)), 100),
     Case("key_seqs", of("busy", keys=keys("busy", FRESH, 100)), 100),
     Case("sources", of("letters", seqs=numbers(RECORDS, 100)), 100),
     Case("reply_check", {"seqs": MIXED}, 7),
@@ -175,5 +172,6 @@ CASES = [
     Case("queue_rest", {"after": 0}, len(IDS) + IDLE),
     Case("log_counts", {**HOUR, "since": None, "snapshot": None}, 10_000, log=True),
     Case("log_counts", {**HOUR, "since": NOW - timedelta(hours=1), "snapshot": "1900:1900:"}, 2_000, log=True),
+    Case("lake_lag", {"size": 20}, 20, log=True),
     Case("admin/worker_stop", {"id": 7}, 1),
 ]

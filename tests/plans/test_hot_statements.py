@@ -96,7 +96,7 @@ def test_finish(explaining: Explaining, size: int, plain: bool) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_release_and_extend(explaining: Explaining, size: int) -> None:
     for node, seqs, tokens in by_node(size):
-        assert sorted(explaining.run(engine.extend(seqs, node, 5_000, claims=tokens)).ok) == seqs
+        assert sorted(explaining.run(engine.extend(seqs, node, 5_000, tokens=tokens)).ok) == seqs
         releases = [Release(seq, token, seq % 3 * 1_000, Failure("E")) for seq, token in zip(seqs, tokens, strict=True)]
         assert sorted(explaining.run(engine.release(releases, node)).ok) == seqs
     for plan in explaining.plans:

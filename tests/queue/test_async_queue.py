@@ -347,7 +347,7 @@ class TestJ5GroupCommit:
             assert len(enqueued) <= 3  # statements: all jobs of one have the same time
             jobs = list(itertools.chain(*await asyncio.gather(*(buffer.aclaim() for _ in range(200)))))
             assert sorted(job.payload for job in jobs) == list(range(200))
-            assert len({job.claim for job in jobs}) <= 3
+            assert len({job.token for job in jobs}) <= 3
             await asyncio.gather(*(buffer.aack(job) for job in jobs))
         assert not await with_orm(JobRow.objects.exists)
 

@@ -171,7 +171,7 @@ def test_a_job_that_a_transaction_has_locked_keeps_no_other_waiting(server: Faul
     with psycopg.connect(server.server.conninfo()) as other, hearts[0], hearts[1], hearts[2]:
         other.execute(
             "SELECT FROM leasequeue_claim WHERE %s = ANY (seqs) AND token = %s FOR UPDATE",
-            [locked.job.seq, locked.job.claim],
+            [locked.job.seq, locked.job.token],
         )
         before = locked.job.deadline
         for heart in free:
@@ -249,6 +249,6 @@ def test_a_job_that_waited_beats_sooner(server: Faulty) -> None:
 def test_arguments_are_checked_where_they_are_given(wrong: dict[str, Any]) -> None:
     now = datetime.now(UTC)
     values = dict.fromkeys(LeasedJob._fields)
-    row = LeasedJob(**{**values, "seq": 1, "claim": 2, "claimed_at": now, "deadline": now + timedelta(seconds=30)})  # type: ignore[arg-type]  # enough for a heartbeat
+    row = LeasedJob(**{**values, "seq": 1, "token": 2, "claimed_at": now, "deadline": now + timedelta(seconds=30)})  # type: ignore[arg-type]  # enough for a heartbeat
     with pytest.raises(InvalidOption, match=f"^{min(wrong)} must be"):
         Heartbeat(Queue("beats", using="default"), ClaimedJob(row, "worker"), **wrong)

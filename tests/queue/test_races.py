@@ -109,7 +109,7 @@ def test_p3_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> 
             status = drive(executor, steps_of(Queue.get_status)(queue, key))
             assert (status and status.state) == ("processing" if jobs else None)
             for job in jobs:
-                settled = executor.run(engine.finish([engine.Ending(job.seq, job.claim)], "claimer"))
+                settled = executor.run(engine.finish([engine.Ending(job.seq, job.token)], "claimer"))
                 assert settled.ok == [job.seq]
     assert sum(seen.values()) == ROUNDS
     # Both won now and then: the two did meet.
@@ -132,7 +132,7 @@ def test_who_joins_while_the_job_ends_is_told_or_too_late(test_dsn: str, unusual
         executor = engine.ConnectionExecutor(first)
         for joins in (True, False):
             job = _held(unusual)
-            ending = engine.finish([engine.Ending(job.seq, job.claim)], "worker")
+            ending = engine.finish([engine.Ending(job.seq, job.token)], "worker")
             joining = replies.join(job.seq, "late")
             executor.run(joining if joins else ending)
             with Rival(test_dsn, lambda one=ending if joins else joining: one) as rival:
@@ -156,7 +156,7 @@ def test_a_ttl_that_is_set_while_the_job_ends_counts(test_dsn: str) -> None:
         executor = engine.ConnectionExecutor(first)
         for sets in (True, False):
             job = _held(True, "kept")
-            ending = engine.finish([engine.Ending(job.seq, job.claim)], "worker")
+            ending = engine.finish([engine.Ending(job.seq, job.token)], "worker")
             setting = results.update_result_ttl("kept", 3_600_000, seq=job.seq)
             executor.run(setting if sets else ending)
             with Rival(test_dsn, lambda one=ending if sets else setting: one) as rival:

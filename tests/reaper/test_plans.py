@@ -46,7 +46,7 @@ def own(transactional_db: None, clock: Clock) -> Iterator[psycopg.Connection]:
         executor.run(engine.expire(ids))
         for queue in ("work", "later"):
             while jobs := executor.run(engine.claim(queue, NODE, 1_000)):
-                executor.run(engine.ack([job.seq for job in jobs], NODE, claims=[job.claim for job in jobs]))
+                executor.run(engine.ack([job.seq for job in jobs], NODE, tokens=[job.token for job in jobs]))
         clock.advance(seconds=60)
         executor.run(engine.sweep(ids))
         put(500)

@@ -106,6 +106,7 @@ class Soak:
     def _recruit(self, stack: ExitStack) -> None:
         from .crew import Crew
         from .faults import Faults
+        from .healer import Healer
 
         scratch = self.directory / "scratch"
         scratch.mkdir(mode=0o700)
@@ -136,7 +137,9 @@ class Soak:
         crew.add("web1", "-m", "tests.soak.web", f"http://{door.host}:{door.port}/v0", "stream")
         crew.add("web2", "-m", "tests.soak.web", url, "claims")
         crew.add("readers", "-m", "tests.soak.readers", url)
-        crew.add("producers", "-m", "tests.soak.load", str(self.seed), url)
+        crew.add("producers", "-m", "tests.soak.producers", str(self.seed), url)
+        self._healer = Healer(self._server.connect, self._witness, self.seed)
+        self._healer.start()
         self._faults = Faults(self._server, crew, self._proxies, self._witness, self._tell)
 
     def _print_plan(self, tracks: tuple[list[plan.Step], list[plan.Step]]) -> None:
@@ -212,6 +215,8 @@ class Soak:
                     return False
                 if not look.left(connection) and self._oracle.waiting <= 0 and not self._oracle.ledgers.behind():
                     break
+            self._healer.over.set()
+            self._healer.join()
             roles = [*WORKERS, "web1", "web2", "http"]
             if not self._crew.dismiss(*roles):
                 self._faults.trouble.append("a process did not end when it was asked to, with nothing to do")

@@ -11,6 +11,17 @@ hello       every process, first                                 role, process n
 try         a producer, before a transaction                     [[job, queue, mode], ...]
 committed   a producer, after COMMIT was answered                [job, ...]
 undone      a producer, after a rollback for sure                [job, ...]
+under       a producer, before a transaction                     [[job, key, how many at once, whether this
+                                                                 producer has all of the key], ...]
+paced       the same                                             [job, ...], ns between two starts, how many at once
+after       the same                                             [[job, [job before, ...], however these end], ...]
+workflow    a producer, after COMMIT was answered                [job, ...]
+unique      the same                                             job, key that it holds until its end
+recall      a producer, before it cancels                        [job, ...]
+recalled    a producer, after they were taken out                [job, ...]
+stays       a producer, after they were not                      [job, ...]
+took        a handler of a workflow's job                        job, whether it got the right values
+healed      an operator, after dead letters came back            [job, ...]
 answer      a caller that got its answer                         job, whether it is the right one
 start       a handler, first thing                               job, seq, delivery, claim, claimed, deadline,
                                                                  thread, queue, whether it is run alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 import threading
 import time
@@ -14,9 +15,11 @@ from typing import Any
 import psycopg
 from django.db import Error, connection
 
+from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.tasks import chord
 from tests.support.proxy import Proxy
 
-from . import tasks
+from . import flow_tasks, tasks
 from .crew import Crew
 from .evidence import Witness
 from .plan import WORKERS, Step
@@ -30,8 +33,12 @@ TIMEOUTS = (1, 5, 50)
 HARMFUL = 3
 #: How often a poisonous one is tried.
 ATTEMPTS = 3
+#: How often it is tried to bring them, every half a second.
+TRIES = 40
 #: How many long jobs come before a fault of a worker, and how many seconds they take: longer than a lease.
 LONG_JOBS, LONG = 6, 7.0
+#: How many jobs of a workflow each kill their process, and at most how many seconds after they began.
+STRIKES, STRIKE = 6, 0.04
 #: Numbers of the jobs that faults bring.
 NUMBERS = 99 * 10**9
 
@@ -81,7 +88,7 @@ class Faults:
     def _do(self, step: Step) -> None:
         what = step.fault.partition(" ")[2]
         if step.fault.startswith("task: "):
-            self._harm(step, what)
+            self._through_others(step, what)
         elif step.role:
             name = step.fault.removeprefix("web ").partition(" ")[2].replace(" ", "_")
             getattr(self, f"_{name}")(step)
@@ -235,9 +242,20 @@ class Faults:
 
     # Of tasks
 
+    def _through_others(self, step: Step, cause: str) -> None:
+        """Bring the jobs that do it, however long a fault of the server is in the way."""
+        bring = self._strike if cause == "strike" else self._harm
+        for tries in range(TRIES, -1, -1):
+            connection.close()  # it may be one that another fault has ended
+            try:
+                bring(step, cause)
+                return
+            except (Error, LeaseQueueError) as error:
+                if not tries or self.over.wait(0.5):
+                    raise psycopg.Error(f"{error}") from error
+
     def _harm(self, step: Step, cause: str) -> None:
         queue = "sure" if step.chance < 0.5 else "swift"
-        connection.close()  # it may be one that another fault has ended
         poison = next(self._numbers)
         attempts: Any = {"max_attempts": ATTEMPTS}
         self._enqueue([[poison, queue, "poison"]], cause, ATTEMPTS, **attempts)
@@ -249,12 +267,21 @@ class Faults:
         else:
             self._rest(step)
 
+    def _strike(self, step: Step, cause: str) -> None:
+        """Have processes killed by the jobs of a workflow: before, while and after their end is written down."""
+        queue, dice = "sure" if step.chance < 0.5 else "swift", random.Random(step.chance)
+        *members, last = numbers = [next(self._numbers) for _ in range(STRIKES + 1)]
+        self._witness.say("try", [[number, queue, "node"] for number in numbers])
+        self._witness.say("after", [[last, members, False]])
+        strikes, joins = flow_tasks.strikes.using(queue_name=queue), flow_tasks.joins.using(queue_name=queue)
+        group = [strikes.si(number, dice.uniform(0, STRIKE)) for number in members]
+        chord(group, joins.s(last, members)).enqueue()
+        self._witness.say("committed", numbers)
+        self._witness.say("workflow", numbers)
+        self._rest(step)
+
     def _enqueue(self, named: list[list[Any]], cause: str, times: int, **options: Any) -> None:
         task = tasks.harms.using(queue_name=named[0][1], **options)
         self._witness.say("try", named)
-        try:
-            task.enqueue_many([(number, cause, times) for number, *_ in named])
-        except Error:
-            connection.close()
-            raise
+        task.enqueue_many([(number, cause, times) for number, *_ in named])
         self._witness.say("committed", [number for number, *_ in named])

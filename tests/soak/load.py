@@ -1,4 +1,4 @@
-"""The producers: ``python -m tests.soak.load SEED URL``. They enqueue until SIGTERM, in every way there is.
+"""Producers of jobs and of records: they enqueue in every way there is.
 
 What they say, they know: *committed* when COMMIT was answered, *undone* when it was never sent. What was sent and not
 answered is in doubt, and nothing is said of it.
@@ -10,16 +10,12 @@ import itertools
 import logging
 import os
 import random
-import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import django
 from django.db import Error, connection, transaction
 from django.utils import timezone
 
@@ -67,19 +63,21 @@ class Producer(threading.Thread):
         place: its number among the producers.
         seed: of the run.
         deeds: what it does, with how often each comes.
+        pause: seconds between two of them, on average.
     """
 
-    def __init__(self, place: int, seed: int, deeds: dict[str, int]) -> None:
+    def __init__(self, place: int, seed: int, deeds: dict[str, int], pause: float = PAUSE) -> None:
         super().__init__(name=f"producer-{place}", daemon=True)
         self._dice = random.Random(f"{seed}/{place}")
         self._numbers = itertools.count(place * NUMBERS + 1)
         self._deeds = deeds
+        self._pause = pause
         self._keys: list[int] = []
         self.client: Client | None = None
 
     def run(self) -> None:
         hold = Path(os.environ[DIRECTORY]) / HOLD
-        while not stop.wait(self._dice.expovariate(1 / PAUSE)):
+        while not stop.wait(self._dice.expovariate(1 / self._pause)):
             if hold.exists():
                 continue
             (deed,) = self._dice.choices(list(self._deeds), list(self._deeds.values()))
@@ -266,31 +264,3 @@ class Producer(threading.Thread):
 
 def _named(drafts: list[Draft]) -> list[list[Any]]:
     return [[draft.number, draft.queue, "plain"] for draft in drafts]
-
-
-def main(seed: int, url: str) -> None:
-    """Produce until SIGTERM.
-
-    Args:
-        seed: of the run.
-        url: of the HTTP door.
-    """
-    django.setup()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    jobs = {"plain": 6, "single": 3, "rollback": 3, "savepoint": 2, "bulk": 1}
-    producers = [Producer(place, seed, jobs) for place in (1, 2)]
-    producers += [Producer(3, seed, {"keyed": 1}), Producer(4, seed, {"ask": 1})]
-    producers += [Producer(5, seed, {"post": 1})]
-    producers += [Producer(place, seed, {"record": 3, "fast_record": 1}) for place in (6, 7)]
-    with Client(url) as client:
-        for producer in producers:
-            producer.client = client
-            producer.start()
-        for producer in producers:
-            while producer.is_alive():
-                time.sleep(0.1)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

@@ -19,10 +19,14 @@ SHOWN = 20
 LEFT = """
 SELECT q.name, p.place, sum(p.jobs)::int FROM leasequeue_queue q JOIN (
     SELECT queue_id, 'ready' AS place, 1 AS jobs FROM leasequeue_ready
-    UNION ALL SELECT queue_id, 'delayed', 1 FROM leasequeue_delayed
+    UNION ALL SELECT queue_id, 'delayed', 1 FROM leasequeue_delayed d
+    -- What comes after a job that has failed stays with its workflow.
+    WHERE NOT EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = d.seq AND m.state = 3)
+    UNION ALL SELECT queue_id, 'to be looked at by limits and workflows', 1 FROM leasequeue_flowturn
     UNION ALL SELECT queue_id, 'leased', cardinality(seqs) FROM leasequeue_claim
 ) p ON p.queue_id = q.id GROUP BY 1, 2 ORDER BY 1, 2
 """
+OPEN = "SELECT id, total, completed, failed, cancelled FROM leasequeue_workflow WHERE ended_at IS NULL ORDER BY id"
 DEAD = """
 SELECT coalesce(j.data::jsonb #>> '{args,0}', j.data::jsonb ->> 'job')::bigint
 FROM leasequeue_deadletter d JOIN leasequeue_job j USING (seq)
@@ -36,7 +40,10 @@ EVENTS = "SELECT id, id FROM leasequeue_leaseevent ORDER BY id"
 
 def left(connection: psycopg.Connection[Any]) -> list[str]:
     """Return what is left of jobs that are not dead, as text."""
-    return [f"{jobs} jobs of {name} are {place}" for name, place, jobs in connection.execute(LEFT)]
+    found = [f"{jobs} jobs of {name} are {place}" for name, place, jobs in connection.execute(LEFT)]
+    for number, *counts in connection.execute(OPEN):
+        found.append(f"workflow {number} has not ended (jobs, completed, failed, cancelled: {counts})")
+    return found
 
 
 def wait_empty(connection: psycopg.Connection[Any], seconds: float) -> bool:

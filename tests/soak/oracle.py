@@ -8,14 +8,30 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .evidence import SECOND, Entry
+from .flows import Flows
 from .incidents import Incidents
 from .ledgers import Ledgers
-from .promises import INCONSISTENT, INNOCENT, LATE, LOST, OVERLAP, RECOVERY, SLOW, WRONG, Broken
+from .promises import (
+    AGAIN,
+    CROWDED,
+    EARLY,
+    INCONSISTENT,
+    INNOCENT,
+    LATE,
+    LOST,
+    ORDER,
+    OVERLAP,
+    RATE,
+    RECALLED,
+    RECOVERY,
+    SLOW,
+    WRONG,
+    Broken,
+)
+from .registry import MEMORY, Registry
 from .returns import QUIET, Returns, all_busy
-from .runs import FAILED, Job, Judge, Leases, Run
+from .runs import DEADLY, FAILED, FLOW, Job, Judge, Leases, Run, said
 
-#: A job that is done is forgotten after so long.
-MEMORY = 120 * SECOND
 #: The number of an extension in the lease log.
 EXTENDED = 3
 
@@ -28,6 +44,9 @@ class Row:
     lost: int = 0
     late: int = 0
     overlaps: int = 0
+    #: Starts of more than a limit allows, and starts out of their turn.
+    crowded: int = 0
+    early: int = 0
     again: Counter[str] = field(default_factory=Counter)
     #: How often no job was started in time, since every worker ran one that may have nothing beside it.
     busy: int = 0
@@ -63,10 +82,8 @@ class Oracle:
         self._workers = frozenset(workers)
         self._leases = Leases()
         self._judge = Judge(self.incidents, self._leases, self._forgetful)
-        self._jobs: dict[int, Job] = {}
-        #: Jobs that are done and forgotten.
-        self._over: set[int] = set()
-        self._touched: dict[int, int] = {}
+        self._registry = Registry()
+        self.flows = Flows(self.incidents, self._leases, self._forgetful, self._registry)
         self._threads: dict[tuple[str, int], int] = {}
         self._returns = Returns()
         self._claims: set[int] = set()
@@ -75,12 +92,12 @@ class Oracle:
     @property
     def waiting(self) -> int:
         """How many committed jobs have not come to an end, those apart that never do."""
-        return self.counts["committed"] - self.counts["done"]
+        return len(self._registry.waiting)
 
     def hear(self, entries: Iterable[Entry]) -> None:
         """Take new evidence."""
         for kind, at, who, *values in entries:
-            getattr(self, f"_{kind}")(at, who, *values)
+            (getattr(self, f"_{kind}", None) or getattr(self.flows, kind))(at, who, *values)
 
     # What producers say
 
@@ -89,24 +106,23 @@ class Oracle:
 
     def _try(self, at: int, who: str, jobs: list[tuple[int, str, str]]) -> None:
         for number, queue, mode in jobs:
-            job = self._job(number, at)
+            job = self._registry.touch(number, at)
             if not job.tried:
                 self.counts["tried"] += 1
             job.tried, job.queue, job.mode = at, queue, mode
 
     def _committed(self, at: int, who: str, numbers: list[int]) -> None:
         for number in numbers:
-            if number in self._over:
+            if number in self._registry.over:
                 continue
-            job = self._job(number, at)
-            if not job.committed and job.mode != "poison":
-                self.counts["committed"] += 1
-                self.counts["done"] += job.done
+            job = self._registry.touch(number, at)
+            self.counts["committed"] += not job.committed
             job.committed = job.committed or at
+            self._registry.note(number, job)
 
     def _undone(self, at: int, who: str, numbers: list[int]) -> None:
         for number in numbers:
-            self._job(number, at).undone = at
+            self._registry.touch(number, at).undone = at
             self.counts["undone"] += 1
 
     def _answer(self, at: int, who: str, number: int, right: bool) -> None:
@@ -130,36 +146,39 @@ class Oracle:
         queue: str,
         alone: bool = False,
     ) -> None:
-        job = self._job(number, at)
+        job = self._registry.touch(number, at)
         before = self._threads.get((who, thread), 0)
         self._threads[who, thread] = at
-        job.runs.append(Run(who, at, seq, delivery, claim, claimed, deadline, queue, before, alone))
+        run = Run(who, at, seq, delivery, claim, claimed, deadline, queue, before, alone)
+        job.runs.append(run)
+        self.flows.started(number, run)
         self.counts["runs"] += 1
         if queue not in self._forgetful:
             self._claims.add(claim)
-        if job.mode != "poison":
+        if job.mode not in DEADLY:
             self.most_deliveries = max(self.most_deliveries, delivery)
         self._returns.started(at, self.incidents.role(who))
 
     def _told(self, at: int, who: str, number: int, claim: int, reason: str) -> None:
-        run = self._run(number, who, claim, at)
+        run = self._registry.run(number, who, claim, at)
         if run is not None and run.told is None:
-            run.told = at
+            run.told, run.reason = at, reason
             self.counts["told"] += 1
 
     def _end(self, at: int, who: str, number: int, claim: int, how: str, thread: int) -> None:
         self._threads[who, thread] = at
-        run = self._run(number, who, claim, at)
+        run = self._registry.run(number, who, claim, at)
         if run is None:
             return
-        job = self._jobs[number]
-        if how == "done" and not job.done and job.committed and job.mode != "poison":
-            self.counts["done"] += 1
+        job = self._registry.jobs[number]
+        self.counts["done"] += how == "done" and not job.done
         run.end, run.how = at, how
+        self._registry.note(number, job)
 
     def _last(self, at: int, who: str, number: int, claim: int, cause: str) -> None:
         self.incidents.last_words(at, who, cause)
-        self._touched[number] = at
+        self.counts["kills"] += 1
+        self._registry.touched[number] = at
 
     # What writers and readers of topics say
 
@@ -179,9 +198,9 @@ class Oracle:
     def _events(self, at: int, who: str, rows: list[tuple[int, int, int, int, int, list[int]]]) -> None:
         for broken in self.ledgers.events(at, rows):
             self._break(broken._replace(fault=self.incidents.explain(at, at)))
-        for _, kind, claim, said, deadline, seqs in rows:
+        for _, kind, claim, then, deadline, seqs in rows:
             if kind == EXTENDED:
-                self._leases.extended(said, deadline, claim, seqs)
+                self._leases.extended(then, deadline, claim, seqs)
 
     def _upto(self, at: int, who: str, known: int) -> None:
         self.ledgers.read_upto(known)
@@ -195,6 +214,7 @@ class Oracle:
 
     def _kill(self, at: int, who: str, pid: int, name: str) -> None:
         self.incidents.done_to("kill", at, pid, name)
+        self.counts["kills"] += 1
 
     def _stop(self, at: int, who: str, pid: int, name: str) -> None:
         self.incidents.done_to("stop", at, pid)
@@ -207,14 +227,15 @@ class Oracle:
 
     def _crash(self, at: int, who: str) -> None:
         self.incidents.crash(at)
+        self.counts["kills"] += 1
 
     def _back(self, at: int, who: str, fault: str, role: str) -> None:
         self._returns.note(fault, role, at)
 
     def _dead(self, at: int, who: str, number: int) -> None:
-        job = self._job(number, at)
+        job = self._registry.touch(number, at)
         job.dead = at
-        if job.mode != "poison":
+        if job.mode not in DEADLY:
             fault = self.incidents.explain(job.runs[-1].start, at, job.runs[-1].who) if job.runs else ""
             self._break(Broken(INNOCENT, at, fault, f"job {number} of {job.queue} is dead after {len(job.runs)} runs"))
 
@@ -228,19 +249,23 @@ class Oracle:
 
     def judge(self, now: int) -> list[Broken]:
         """Judge what nothing new was said of for a moment; return all that is broken so far."""
-        for number, at in list(self._touched.items()):
+        for number, at in list(self._registry.touched.items()):
             if at + QUIET > now:
                 continue
-            job = self._jobs.get(number)
+            job = self._registry.jobs.get(number)
             if job is not None:
-                broken, settled = self._judge.judge(number, job, self.ledgers.upto)
-                for one in broken:
+                found, settled = self._judge.judge(number, job, self.ledgers.upto)
+                for one in found:
                     self._break(one)
                 if not settled:
                     continue
-            del self._touched[number]
+            del self._registry.touched[number]
+        for broken in self.flows.judge(min(now - QUIET, self.ledgers.upto)):
+            self._break(broken)
         self._judge_returns(now)
-        self._forget(now)
+        for job in self._registry.forget(now):
+            self._count_again(job)
+        self._leases.forget(now - MEMORY)
         return self.broken
 
     def finish(self, now: int, whole: bool = True) -> list[Broken]:
@@ -252,19 +277,21 @@ class Oracle:
         """
         self.ledgers.read_upto(now + QUIET)
         # The others were judged when all was known of them that had to be.
-        self._touched = dict.fromkeys(self._touched, 0)
+        self._registry.touched = dict.fromkeys(self._registry.touched, 0)
         self.judge(now + RECOVERY + QUIET)
-        for number, job in self._jobs.items():
+        for number, job in self._registry.jobs.items():
             self._count_again(job)
             if not whole:
                 continue
-            ended = job.done or (job.mode == "poison" and job.dead)
-            if job.committed and not ended and not job.dead:
+            has_to_end = job.owed or (job.committed and job.mode in DEADLY)
+            if has_to_end and not job.done and not job.dead:
                 since = job.runs[-1].start if job.runs else job.committed
                 fault = self.incidents.explain(job.committed, since + SECOND)
                 self.row(fault).lost += 1
                 text = f"job {number} of {job.queue} ({job.mode}) was committed at {job.committed / SECOND:.3f}, and"
                 self._break(Broken(LOST, now, fault, f"{text} never ran to its end ({len(job.runs)} runs)"))
+        for broken in self.flows.finish():
+            self._break(broken)
         for broken in self.ledgers.finish(now, self._claims) if whole else ():
             self._break(broken)
         return self.broken
@@ -282,6 +309,10 @@ class Oracle:
             self.row(broken.fault).late += 1
         elif broken.promise == OVERLAP:
             self.row(broken.fault).overlaps += 1
+        elif broken.promise in (CROWDED, RATE):
+            self.row(broken.fault).crowded += 1
+        elif broken.promise in (EARLY, ORDER, RECALLED, AGAIN):
+            self.row(broken.fault).early += 1
 
     def _judge_returns(self, now: int) -> None:
         for back, took in self._returns.due(now):
@@ -291,26 +322,12 @@ class Oracle:
             # Of one worker nothing is promised: others have the jobs.
             if back.role or (took is not None and took <= RECOVERY):
                 continue
-            runs = [run for job in self._jobs.values() for run in job.runs]
+            runs = [run for job in self._registry.jobs.values() for run in job.runs]
             if all_busy(back.at, runs, self.incidents.alive(self._workers, back.at, back.at + RECOVERY - SECOND)):
                 row.busy += 1
                 continue
             text = "none came" if took is None else f"it took {took / SECOND:.1f} s"
             self._break(Broken(SLOW, now, back.fault, f"{text} (back at {back.at / SECOND:.3f})"))
-
-    def _forget(self, now: int) -> None:
-        """Drop what is known of jobs that are done for long."""
-        for number, job in list(self._jobs.items()):
-            if job.over or number in self._touched or not job.done or not job.committed:
-                continue
-            if max(run.start for run in job.runs) + MEMORY > now:
-                continue
-            self._count_again(job)
-            job.over = True
-            if job.mode not in ("keyed", "poison"):  # of which more has to be known when they come again
-                del self._jobs[number]
-                self._over.add(number)
-        self._leases.forget(now - MEMORY)
 
     def _count_again(self, job: Job) -> None:
         if not job.runs:
@@ -321,21 +338,9 @@ class Oracle:
             # A job that raised asked for another run.
             if why != FAILED:
                 self.row(fault).again[why] += 1
+            if first.how == "done" and not fault and job.mode in FLOW:
+                text = f"a job ({job.mode}): {said(first)}, done, and {said(second)}"
+                self._break(Broken(AGAIN, second.start, fault, text))
         if job.over and not job.mode:
             self.row("").again["long after its end"] += 1
         job.runs = runs[-1:]
-
-    def _job(self, number: int, at: int) -> Job:
-        self._touched[number] = at
-        job = self._jobs.get(number)
-        if job is None:
-            job = self._jobs[number] = Job(over=number in self._over)
-            if job.over:
-                job.tried = job.committed = 1
-        return job
-
-    def _run(self, number: int, who: str, claim: int, at: int) -> Run | None:
-        self._touched[number] = at
-        job = self._jobs.get(number)
-        runs = [run for run in job.runs if run.who == who and run.claim == claim] if job is not None else []
-        return runs[-1] if runs else None

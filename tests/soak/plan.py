@@ -49,6 +49,7 @@ CREW = (
     Fault("worker asked to end", (0.0, 0.0), WORKERS),
     Fault("task: exit", (1.0, 2.0)),
     Fault("task: crash", (1.0, 2.0)),
+    Fault("task: strike", (1.0, 2.0)),
     Fault("task: memory", (1.0, 2.0)),
     Fault("task: deaf", (0.0, 0.0), WORKERS),
     Fault("web worker killed", (0.1, 2.0), WEB_WORKERS),

@@ -18,6 +18,13 @@ SKIPPED = "a reader skipped a record"
 REPEATED = "a reader got a record again"
 TAKEN_BACK = "a reader was told what is not there"
 SLOW = "no job within 3 s after the server came back"
+CROWDED = "more jobs of a key at once than its limit allows"
+ORDER = "a job of a key that has one at a time started before one enqueued earlier"
+RATE = "more starts in a time than a rate allows"
+EARLY = "a job of a workflow started before one that it comes after had ended"
+RECALLED = "run after its cancel"
+AGAIN = "a job of a workflow completed, ran again, and no fault explains it"
+INPUT = "a job of a workflow got other values than those before it returned"
 INCONSISTENT = "something is left over, or the tables disagree"
 
 #: How long before the end of its lease a job is told that it is lost, at the latest.

@@ -16,6 +16,8 @@ HEAD = (
     "run twice, and why",
     "started late",
     "overlaps without `lost`",
+    "more than a limit allows",
+    "out of turn",
     "first job afterwards: p50, max",
 )
 
@@ -29,7 +31,7 @@ def table(oracle: Oracle, names: list[str], without: dict[str, str]) -> str:
         without: names of faults that this machine cannot make, and why.
     """
     rows = [_line(name, oracle.rows.get(name, Row())) for name in names if name not in without]
-    rows += [(name, f"not on this machine: {why}", "", "", "", "", "") for name, why in without.items()]
+    rows += [(name, f"not on this machine: {why}", *("" for _ in HEAD[2:])) for name, why in without.items()]
     if "" in oracle.rows:
         rows.append(_line("", oracle.rows[""]))
     every = list(oracle.rows.values())
@@ -41,6 +43,8 @@ def table(oracle: Oracle, names: list[str], without: dict[str, str]) -> str:
             str(sum(row.again.total() for row in every)),
             str(sum(row.late for row in every)),
             str(sum(row.overlaps for row in every)),
+            str(sum(row.crowded for row in every)),
+            str(sum(row.early for row in every)),
             _times([took for row in every for took in row.recoveries]),
         )
     )
@@ -58,6 +62,8 @@ def _line(name: str, row: Row) -> tuple[str, ...]:
         f"{total}: {why}" if total else "0",
         str(row.late),
         str(row.overlaps),
+        str(row.crowded),
+        str(row.early),
         _times(row.recoveries) + (f"; {row.busy} times all were busy with suspects" if row.busy else ""),
     )
 
@@ -102,6 +108,8 @@ def counts(oracle: Oracle) -> str:
     found = oracle.counts
     return (
         f"{found['committed']:,} jobs committed, {found['undone']:,} rolled back, {found['runs']:,} runs,"
+        f" {found['kills']:,} kills, {oracle.flows.workflows:,} workflows, {oracle.flows.limited:,} jobs under limits,"
+        f" {oracle.flows.tried_again:,} dead letters tried again;"
         f" {found['told']:,} told that their lease is lost, {found['answers']:,} answers;"
         f" {found['records']:,} records written, {oracle.ledgers.read_records:,} read,"
         f" {oracle.ledgers.read_events:,} rows of the lease log read;"

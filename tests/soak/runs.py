@@ -13,6 +13,13 @@ from .promises import LATE, NOTICE, OVERLAP, ROLLED_BACK, SEEING, TWICE_QUEUED, 
 
 #: Why a job is run again that asked for it.
 FAILED = "it failed"
+#: Modes of jobs that end as dead letters: they do harm, or fail for ever.
+DEADLY = frozenset({"poison", "forever"})
+#: Modes of jobs that need not come to their end: those, what comes after them in a workflow, and what starts for a
+#: failure: it is taken out where the dead letter was tried again and the workflow completed before it had started.
+UNOWED = DEADLY | {"never", "failure"}
+#: Modes of jobs that are in a workflow, under a limit, or of a unique key.
+FLOW = frozenset({"node", "limited", "doomed", "forever", "never", "failure", "unique"})
 #: What separates two looks at two clocks.
 CLOCKS = SECOND // 200
 #: Time within which a thread that was stopped between the worker's check and its job's first step takes that step.
@@ -38,6 +45,7 @@ class Run:
     #: Whether it was judged, when all was known that had to be; later some of that is forgotten.
     judged: bool = False
     told: int | None = None
+    reason: str = ""
     end: int | None = None
     how: str = ""
 
@@ -52,9 +60,16 @@ class Job:
     committed: int = 0
     undone: int = 0
     dead: int = 0
+    #: Its cancel was tried, and may have been done.
+    recalled: int = 0
     #: It was done long ago, and only what came later is known.
     over: bool = False
     runs: list[Run] = field(default_factory=list)
+
+    @property
+    def owed(self) -> bool:
+        """Whether it has to come to its end."""
+        return self.committed > 0 and self.mode not in UNOWED and not self.recalled
 
     @property
     def done(self) -> bool:
@@ -144,28 +159,36 @@ class Judge:
                 ROLLED_BACK,
                 first.start,
                 self._incidents.explain(job.tried, first.start),
-                f"job {number} was rolled back, and {_said(first)}",
+                f"job {number} was rolled back, and {said(first)}",
             )
         elif not job.tried and not job.committed:
-            yield Broken(UNKNOWN, first.start, "", f"nobody enqueued job {number}, and {_said(first)}")
-        if job.mode == "keyed" and len({run.seq for run in runs}) > 1:
+            yield Broken(UNKNOWN, first.start, "", f"nobody enqueued job {number}, and {said(first)}")
+        if (job.mode == "keyed" or job.mode in FLOW) and len({run.seq for run in runs}) > 1:
             numbers = ", ".join(sorted({str(run.seq) for run in runs}))
             yield Broken(
                 TWICE_QUEUED,
                 runs[-1].start,
                 self._incidents.explain(first.start, runs[-1].start),
-                f"the key of job {number} has the jobs {numbers}",
+                f"job {number} ({job.mode}) was enqueued as {numbers}",
             )
 
     def _late(self, number: int, run: Run, runs: list[Run]) -> Broken | None:
         deadline = self._leases.deadline(run, run.start)
         # A later delivery had started: the lease was over, whatever its deadline was.
-        later = next((other for other in runs if other.delivery > run.delivery and other.start < run.start), None)
+        # One that was tried again by an operator begins to count from 1: its earlier ones were claimed earlier.
+        later = next(
+            (
+                other
+                for other in runs
+                if other.delivery > run.delivery and other.claimed > run.claimed and other.start < run.start
+            ),
+            None,
+        )
         if run.start <= deadline + CLOCKS and later is None:
             return None
         if self._stopped_on_the_way(run) or self._forgotten(run, run.claimed, run.start):
             return None
-        text = f"job {number}: {_said(run)}, {seconds(deadline, run.start)} after the end of its lease"
+        text = f"job {number}: {said(run)}, {seconds(deadline, run.start)} after the end of its lease"
         if later is not None:
             text += f", {seconds(later.start, run.start)} after delivery {later.delivery} was started by {later.who}"
         return Broken(LATE, run.start, self._incidents.explain(run.claimed, run.start, run.who), text)
@@ -189,7 +212,7 @@ class Judge:
                     break
                 if self._incidents.ended_before(first.who, second.start):
                     break
-                if second.judged or second.delivery < first.delivery:
+                if second.judged or second.claimed < first.claimed:
                     continue  # it is the second that was late
                 deadline = self._leases.deadline(first, second.start)
                 in_time = first.told is not None and first.told <= deadline - NOTICE + SEEING
@@ -201,8 +224,8 @@ class Judge:
                     continue
                 told = "was never told" if first.told is None else f"was told {seconds(first.told, deadline)} before it"
                 text = (
-                    f"job {number}: {_said(first)}, its lease ended {seconds(first.start, deadline)} after, it {told};"
-                    f" {seconds(deadline, second.start)} after that end {_said(second)}"
+                    f"job {number}: {said(first)}, its lease ended {seconds(first.start, deadline)} after, it {told};"
+                    f" {seconds(deadline, second.start)} after that end {said(second)}"
                 )
                 fault = self._incidents.explain(first.start, second.start, first.who)
                 yield Broken(OVERLAP, second.start, fault, text), upto > second.start
@@ -223,6 +246,7 @@ class Judge:
         return fault, "it ran on"
 
 
-def _said(run: Run) -> str:
+def said(run: Run) -> str:
+    """Return a run's start as text."""
     where = f"{run.who}, seq {run.seq} of {run.queue}, claim {run.claim}"
     return f"delivery {run.delivery} was started at {run.start / SECOND:.3f} by {where}"

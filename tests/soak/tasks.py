@@ -39,7 +39,7 @@ class TellingHandler(TaskHandler):
             how = "done"
             return found
         finally:
-            witness().say("end", number, job.claim, how, threading.get_native_id())
+            witness().say("end", number, job.token, how, threading.get_native_id())
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run an async task."""
@@ -51,10 +51,10 @@ class TellingHandler(TaskHandler):
             return found
         except asyncio.CancelledError:
             if control.lost:
-                witness().say("told", number, job.claim, control.reason)
+                witness().say("told", number, job.token, control.reason)
             raise
         finally:
-            witness().say("end", number, job.claim, how, threading.get_native_id())
+            witness().say("end", number, job.token, how, threading.get_native_id())
 
 
 def started(job: LeasedJob) -> int:
@@ -65,7 +65,7 @@ def started(job: LeasedJob) -> int:
         number,
         job.seq,
         job.deliveries,
-        job.claim,
+        job.token,
         monotonic(job.claimed_at),
         monotonic(job.deadline),
         threading.get_native_id(),
@@ -86,7 +86,7 @@ def pause(number: int, seconds: float, stubborn: bool) -> None:
     control = _control()
     end = time.monotonic() + seconds
     if control.event.wait(seconds):
-        witness().say("told", number, control.job.claim, control.reason)
+        witness().say("told", number, control.job.token, control.reason)
         if not stubborn:
             control.raise_if_aborted()
         time.sleep(max(0.0, end - time.monotonic()))
@@ -107,7 +107,7 @@ async def awork(number: int, seconds: float) -> int:
         reason = await asyncio.wait_for(control.wait_aborted(), seconds)
     except TimeoutError:
         return number
-    witness().say("told", number, control.job.claim, reason)
+    witness().say("told", number, control.job.token, reason)
     control.raise_if_aborted()
     return number
 
@@ -138,7 +138,7 @@ def harms(number: int, cause: str, times: int) -> int:
         return number
     name = f"task: {cause}"
     if cause in ("exit", "crash"):
-        witness().say("last", number, control.job.claim, name)
+        witness().say("last", number, control.job.token, name)
     if cause == "exit":
         os._exit(3)
     if cause == "crash":

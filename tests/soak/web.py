@@ -8,7 +8,7 @@ import threading
 import time
 
 from django_leasequeue.client import Client, ClientJob, Worker
-from django_leasequeue.engine import parse_token
+from django_leasequeue.engine import parse_lease_id
 
 from .evidence import SECOND, monotonic, witness
 
@@ -21,7 +21,7 @@ LOOK = 0.02
 def handle(job: ClientJob) -> None:
     """Run one job; say what it sees. When it is told that its lease is lost it stops, or (stubborn) goes on."""
     number, seconds, stubborn = job.data["job"], job.data["seconds"], job.data["stubborn"]
-    claim, _ = parse_token(job.lease_id)
+    claim, _ = parse_lease_id(job.lease_id)
     deadline = monotonic(job.deadline)
     thread = threading.get_native_id()
     lease = LEASE_MS * SECOND // 1_000

@@ -6,6 +6,8 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
 
 from django_leasequeue import spark as lake
 
-if not all(importlib.util.find_spec(name) for name in ("pyspark", "pyarrow")):
-    # The extra `spark` is not installed (it is large): `make test` goes without, .ci/run installs it.
+if not all(importlib.util.find_spec(name) for name in ("duckdb", "hatchling", "pyarrow", "pyspark")):
+    # The extra `spark` is not installed (it is large), or not what the tests want beside it: `make test` goes without,
+    # .ci/run installs all of it.
     collect_ignore_glob = ["test_*.py"]
 
 
@@ -60,6 +63,13 @@ def database(test_dsn: str) -> Iterator[psycopg.Connection[Any]]:
         # What an earlier test let retention drop was of other events.
         connection.execute("COMMENT ON TABLE leasequeue_leaseevent IS NULL")
         yield connection
+
+
+def plan(frame: DataFrame) -> str:
+    """Return what ``explain`` says of a DataFrame."""
+    with redirect_stdout(StringIO()) as told:
+        frame.explain("formatted")
+    return told.getvalue()
 
 
 class Source:

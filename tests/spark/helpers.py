@@ -59,7 +59,7 @@ def work() -> None:
     engine.run(engine.enqueue("work", [NewJob(data=n, name="t") for n in range(10)]))
     for node in ("a", "b"):
         for job in engine.run(engine.claim("work", node, 4)):
-            engine.run(engine.ack([job.seq], node, claims=[job.claim]))
+            engine.run(engine.ack([job.seq], node, tokens=[job.token]))
     for job in engine.run(engine.claim("work", "a", 1)):
         failure = engine.Failure("app.Boom", "boom", "", "f1")
-        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "a"))
+        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], "a"))

@@ -99,11 +99,11 @@ def test_a_lake_without_marks_goes_on(lake: Lake, source: Source, database: psyc
 
 def test_run_works_before_anything_was_claimed(lake: Lake, source: Source) -> None:
     assert pipeline.refine(lake) == 0
-    empty = pipeline._silver(lake, "attempts")
+    empty = pipeline.silver(lake, "attempts")
     make("work")
     engine.run(engine.enqueue("work", [NewJob(data=n) for n in range(3)]))
     pipeline.run(lake, source.options)
-    assert pipeline._silver(lake, "attempts").schema == empty.schema
+    assert pipeline.silver(lake, "attempts").schema == empty.schema
     assert figures.keep(lake) == 1
     assert LakeFigure.objects.get().figures["enqueued"] == 3
     assert [row.level for row in lake.read(lake.gold("backlog")).collect()][-1] == 3

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from django.conf import settings
 
 from django_leasequeue.models import Job, JobEvent
-from django_leasequeue.spark.session import java
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 from tests.spark.helpers import work
+from tests.spark.servers import connect_server, environment
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
-_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _CLIENT = """
 import json, sys
 from pyspark.sql import functions as f
@@ -52,56 +46,12 @@ print(json.dumps({
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def connects(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
 @pytest.fixture
 def remote(tmp_path: Path, subprocess_env: dict[str, str]) -> Iterator[str]:
-    """A Spark Connect server with this package, on a port of its own."""
-    port, log = free_port(), tmp_path / "server.log"
-    environment = {
-        **subprocess_env,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(settings.BASE_DIR),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        **({"JAVA_HOME": home} if (home := java()) else {}),
-    }
-    values = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.local.dir": str(tmp_path),
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-        "spark.ui.enabled": "false",
-    }
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
-    command += ["--driver-memory", "512m", "--class", _SERVER]
-    command += [word for name, value in values.items() for word in ("--conf", f"{name}={value}")]
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=tmp_path
-        )
-    try:
-        end = time.monotonic() + 90
-        while not connects(port):
-            assert server.poll() is None, log.read_text(errors="replace")[-3_000:]
-            assert time.monotonic() < end, log.read_text(errors="replace")[-3_000:]
-            time.sleep(0.2)
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    """A Spark Connect server with this package."""
+    env = subprocess_env | environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(settings.BASE_DIR))
+    with connect_server(tmp_path, env, "local[1]") as address:
+        yield address
 
 
 def test_the_pipeline_and_the_sink_through_a_server(

@@ -150,6 +150,8 @@ def tables() -> dict[str, list[dict[str, Any]]]:
                 suggested=84.0,
             )
         ],
+        "workflows": [],
+        "critical_paths": [],
         "quality": [{"check": "a job has one row", "rows": 9, "violations": 0}],
         "capacity": [place("mail", hour_of_week=hour, arrivals=float(hour)) for hour in range(168)],
         "forecast": [*forecast, place("images", hour_of_week=3, expected=1.0, run=1.0, workers=1, wanted_wait=5.0)],
@@ -215,6 +217,57 @@ def test_one_peak_for_each_queue() -> None:
         ["mail", "Thursday 14:00 to 15:00", "5"],
         ["images", "Monday 03:00 to 04:00", "1"],
     ]
+
+
+def test_the_path_of_a_slow_workflow_says_what_would_help() -> None:
+    """One of each name, the slowest first; the time that nobody took a ready step asks for workers."""
+
+    def workflow(number: int, name: str, waited: float, queued: float, ran: float) -> dict[str, Any]:
+        times = {"waited": waited, "queued": queued, "ran": ran, "wait_share": waited / (waited + ran)}
+        found = {"project": "", "workflow": f"id-{number}", "name": name, "state": "completed", "steps": 4}
+        return {**found, **times, "started_at": HOUR}
+
+    def step(number: int, place: int, label: str, queue: str, times: tuple[float, float, float]) -> dict[str, Any]:
+        told = dict(zip(("waited", "queued", "ran"), times, strict=True))
+        return {
+            "project": "",
+            "workflow": f"id-{number}",
+            "step": place,
+            "label": label,
+            "task": "t",
+            "queue": queue,
+        } | told
+
+    late = {
+        **tables(),
+        "workflows": [
+            workflow(1, "nightly", 5_000, 4_800, 1_000),
+            workflow(2, "nightly", 10, 5, 10),
+            workflow(3, "", 10, 5, 600),
+            workflow(4, "held", 700, 5, 100),
+        ],
+        "critical_paths": [
+            step(1, 3, "resize", "images", (4_800.0, 4_700.0, 400.0)),
+            step(1, 2, "split", "mail", (100.0, 90.0, 500.0)),
+            step(3, 1, "", "mail", (10.0, 5.0, 600.0)),
+            step(4, 1, "call", "mail", (700.0, 5.0, 100.0)),
+        ],
+    }
+    page = Page(html(late, now=NOW))
+    (action,) = [item for item in page.items if "workflow" in item]
+    assert action.startswith(
+        "Give images more workers when the workflow nightly runs: its slowest run took 1 hour 40 min"
+    )
+    start = next(n for n, row in enumerate(page.rows) if row[:1] == ["Workflow"])
+    nightly, held, unnamed = page.rows[start + 1 : start + 4]
+    assert nightly[:2] + nightly[4:6] == ["nightly", "2", "1 hour 40 minutes", "83 %"]
+    assert nightly[6] == (
+        "split (mail) waited 100 seconds and ran 8 minutes; resize (images) waited 1 hour 20 minutes and ran 7 minutes;"
+        " 2 other steps took 3 minutes"
+    )
+    assert nightly[7].startswith("More workers on images: 1 hour 18 minutes")
+    assert (unnamed[0], unnamed[7]) == ("id-3", "A faster t, or several in its place: it ran 10 minutes")
+    assert (held[0], held[7].split(":")[0]) == ("held", "A look at limits and retries")
 
 
 def test_this_week_against_the_last() -> None:

@@ -82,7 +82,7 @@ def test_a_second_run_and_repeated_and_late_events(
 
     # The open job of a day that was computed before ends now.
     job = engine.run(engine.claim("work", "b", 1))[0]
-    engine.run(engine.ack([job.seq], "b", claims=[job.claim]))
+    engine.run(engine.ack([job.seq], "b", tokens=[job.token]))
     pipeline.run(lake, source.options)
     assert [level for (level,) in rows(lake, lake.gold("backlog"), "level")][-1] == 0
 
@@ -115,7 +115,7 @@ def test_jobs_that_wait_are_known_where_enqueueing_is_not_logged(lake: Lake, sou
     pipeline.run(lake, source.options)
     assert max(rows(lake, lake.gold("backlog"), "hour", "level"))[1] == 4
     found = engine.run(engine.claim("work", "a", 3))
-    engine.run(engine.ack([job.seq for job in found], "a", claims=[job.claim for job in found]))
+    engine.run(engine.ack([job.seq for job in found], "a", tokens=[job.token for job in found]))
     pipeline.run(lake, source.options)
     assert max(rows(lake, lake.gold("backlog"), "hour", "level"))[1] == 1
     assert sum(n for (n,) in rows(lake, lake.gold("throughput"), "enqueued")) == 4
@@ -133,7 +133,7 @@ def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(l
     assert rows(lake, lake.silver("attempts"), "seq", "held") == new
     assert pipeline.run(lake, source.options).days == 0
     lake.put_note("schema", {"silver": 99})
-    with pytest.raises(InvalidOption, match="version 99, this package knows 2"):
+    with pytest.raises(InvalidOption, match="version 99, this package knows 3"):
         pipeline.run(lake, source.options)
 
 
@@ -243,7 +243,7 @@ def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, sou
     engine.run(engine.enqueue("work", [NewJob(data={"n": n}, key=f"k{n}", meta={"m": "x"}) for n in range(4)]))
     for job in engine.run(engine.claim("work", "n", 4)):
         failure = engine.Failure("E", "boom", "", "bad" if job.data["n"] < 3 else "other")
-        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "n"))
+        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], "n"))
 
     moved = []
     for _ in range(2):
@@ -278,6 +278,6 @@ def test_the_command_runs_the_pipeline(lake: Lake, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(spark, "stop", keep)  # the tests' session goes on
     out = StringIO()
     call_command("leasequeue_lake", "run", "--lake", lake.root, stdout=out)
-    assert "gold (tables): 14 in" in out.getvalue()
+    assert "gold (tables): 16 in" in out.getvalue()
     call_command("leasequeue_lake", "report", "--lake", lake.root, "--output", str(tmp_path / "r"), stdout=out)
     assert (tmp_path / "r" / "report.html").exists()

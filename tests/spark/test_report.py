@@ -1,14 +1,23 @@
-"""The files beside the report: exact as Parquet, safe to open in a spreadsheet as CSV."""
+"""The files beside the report: exact as Parquet, safe to open in a spreadsheet as CSV; the files that it reads."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import parquet
+from pyspark.sql import functions as f
 
-from django_leasequeue.spark import report
+from django_leasequeue.spark import bronze, pipeline, report
+from django_leasequeue.spark.layout import Lake
+from tests.spark.conftest import plan
+from tests.spark.helpers import at
+from tests.spark.test_metrics import SCHEMA, History
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_formulas_are_text_in_csv_and_as_they_were_in_parquet(tmp_path: Path) -> None:
@@ -31,3 +40,29 @@ def test_formulas_are_text_in_csv_and_as_they_were_in_parquet(tmp_path: Path) ->
     assert parquet.read_table(tmp_path / "poison.parquet").to_pydict() == {
         name: column.to_pylist() for name, column in columns.items()
     }
+
+
+def test_a_report_of_some_days_opens_no_files_of_others(spark: SparkSession, tmp_path: Path) -> None:
+    lake, history = Lake(spark, str(tmp_path / "lake")), History()
+    for day in range(10):
+        history.job(86_400 * day, ("a", 86_400 * day + 1, 86_400 * day + 2, "acked"))
+    events = spark.createDataFrame(history.rows, SCHEMA).withColumn("queue_id", f.lit(1))
+    bronze.with_days(events).write.partitionBy("day").parquet(lake.bronze)
+    assert pipeline.refine(lake) == 10
+    pipeline.figure(lake)
+
+    since = at(86_400 * 3).date()
+    read = {
+        "job_day": pipeline.silver(lake, "jobs", since),
+        "day": lake.read(lake.bronze).where(f"day >= '{since}' and txid > 5"),
+    }
+    for name, frame in read.items():
+        told = plan(frame)
+        (scan,) = [line for line in told.splitlines() if "PartitionFilters" in line]
+        assert f"isnotnull({name}#" in scan, told
+        assert f" >= {since})" in scan, told
+    assert "GreaterThan(txid,5)" in plan(read["day"])
+
+    text = report.write(lake, tmp_path / "newest", days=7).read_text()
+    assert "Events from Friday 4 January 2030, 12:00" in text
+    assert "Events from Tuesday 1 January 2030, 12:00" in report.write(lake, tmp_path / "all").read_text()

@@ -118,7 +118,7 @@ def test_a_key_whose_job_has_ended_is_free_again(source: Source) -> None:
     make("work", preset="topics")
     engine.run(engine.enqueue("work", [NewJob(data="done", key="k1"), NewJob(data="held", key="k2")]))
     job = engine.run(engine.claim("work", "n1", 1))[0]
-    engine.run(engine.finish([engine.Ending(job.seq, job.claim, result_ttl_ms=60_000)], "n1"))
+    engine.run(engine.finish([engine.Ending(job.seq, job.token, result_ttl_ms=60_000)], "n1"))
     # One partition: rows of several are added in whatever order they arrive.
     frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k1", 3)], "key string, n int").coalesce(1)
     write(source, frame)
@@ -164,7 +164,7 @@ def test_dead_letters_are_replayed_once(source: Source) -> None:
     make("dead", max_deliveries=1, exhaust_at="release", dead_letter="self")
     engine.run(engine.enqueue("dead", [NewJob(data={"n": n}, key=f"k{n}") for n in range(3)]))
     for job in engine.run(engine.claim("dead", "n1", 3)):
-        engine.run(engine.release([engine.Release(job.seq, job.claim)], "n1"))
+        engine.run(engine.release([engine.Release(job.seq, job.token)], "n1"))
     assert LiveJob.objects.filter(state=JobState.DEAD).count() == 3
     dead = source.read("jobs", numPartitions=1).where("state = 'dead' and key <> 'k2'")
     letters = dead.select("key", "data", f.col("seq").alias("source_seq")).localCheckpoint()

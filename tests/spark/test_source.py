@@ -13,12 +13,15 @@ import pytest
 from django.utils import timezone
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In
+from pyspark.sql.types import StructType
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.models import JobState, LiveJob
+from django_leasequeue.spark.source import LeaseQueueDataSource, Slice
 from tests.engine.helpers import make, put
-from tests.spark.conftest import Source
+from tests.spark.conftest import Source, plan
 from tests.spark.helpers import NOON, at, batch, event, many
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -92,7 +95,7 @@ def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
     engine.run(engine.enqueue("work", [NewJob(data={"n": 1}, body=b"\x00\xff", key="k", tag="t")]))
     engine.run(engine.enqueue("work", [NewJob(data=None)]))
     job = engine.run(engine.claim("work", "n1"))[0]
-    engine.run(engine.finish([engine.Ending(job.seq, job.claim, result={"ok": True})], "n1"))
+    engine.run(engine.finish([engine.Ending(job.seq, job.token, result={"ok": True})], "n1"))
 
     live = source.read("jobs", numPartitions=1).collect()
     done = source.read("results").collect()
@@ -116,7 +119,7 @@ def test_jobs_in_every_place(source: Source) -> None:
         put(1, queue, name="app.task", **fields)
         (job,) = engine.run(engine.claim(queue, "n1"))
         failure = engine.Failure("app.Boom", "boom", "", "f1")
-        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], "n1"))
+        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], "n1"))
     put(1, run_at=timezone.now() + hour, priority=3)
     put(3, ttl_ms=3_600_000)
     put(1, "letters")
@@ -189,6 +192,34 @@ def test_filters_mean_the_same_pushed_down_or_not(
     for pushdown in (True, False):
         rows = source.read(schema="seq bigint, node string, event string, occurred_at timestamp", pushdown=pushdown)
         assert sorted(row.seq for row in rows.where(condition).collect()) == seqs
+
+
+def test_filters_and_columns_are_in_the_statement_and_the_plan(
+    source: Source, database: psycopg.Connection[Any]
+) -> None:
+    """Time, queue and kind go to PostgreSQL; what is said of each job of a row stays with Spark."""
+    event(database)
+    schema = "seq bigint, queue string, kind smallint, occurred_at timestamp"
+    asked = [
+        EqualTo(("queue",), "work"),
+        In(("kind",), (2, 5)),
+        GreaterThanOrEqual(("occurred_at",), at(0)),
+        EqualTo(("deliveries",), 1),
+    ]
+    reader = LeaseQueueDataSource({**source.options, "pushdown": "true"}).reader(StructType.fromDDL(schema))
+    assert list(reader.pushFilters(asked)) == asked[3:]
+    (piece, *_) = reader.partitions()
+    assert isinstance(piece, Slice)
+    for text in ("(q.name) = 'work'", "(r.kind) IN (2, 5)", "(r.occurred_at) >= '2030-01-01 12:00:00+00:00'"):
+        assert text in piece.query
+    # No other columns are read than the schema names.
+    assert not any(name in piece.query for name in ("r.detail", "r.node", "r.claim"))
+
+    rows = source.read(schema=schema, pushdown=True)
+    told = plan(rows.where("queue = 'work' and kind in (2, 5) and occurred_at >= timestamp '2030-01-01 12:00:00'"))
+    (scan,) = [line for line in told.splitlines() if "PushedFilters" in line]
+    for name in ("EqualTo(queue,work)", "In(kind, [2,5])", "GreaterThanOrEqual(occurred_at,"):
+        assert name in scan, told
 
 
 def test_jobs_in_parts_are_those_of_one_moment(source: Source, database: psycopg.Connection[Any]) -> None:

@@ -157,7 +157,7 @@ def die(queue: str, *jobs: NewJob) -> list[int]:
     engine.run(engine.enqueue(queue, list(jobs)))
     for job in engine.run(engine.claim(queue, NODE, len(jobs))):
         failure = engine.Failure("app.Boom", "boom", "", "f1")
-        engine.run(engine.release([engine.Release(job.seq, job.claim, failure=failure)], NODE))
+        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], NODE))
     return sorted(set(DeadLetter.objects.values_list("seq", flat=True)) - before)
 
 
@@ -216,7 +216,7 @@ def test_failed_results_are_taken_out_with_what_was_enqueued(writer: Writer) -> 
     engine.run(engine.enqueue("done", [NewJob(data=n, key=f"k{n}") for n in range(2)]))
     failure = engine.Failure("app.Boom", "boom", "", "f1")
     for job in engine.run(engine.claim("done", NODE, 2)):
-        ending = engine.Ending(job.seq, job.claim, failure=failure, result_ttl_ms=600_000)
+        ending = engine.Ending(job.seq, job.token, failure=failure, result_ttl_ms=600_000)
         engine.run(engine.finish([ending], NODE))
     seqs = sorted(JobResult.objects.values_list("seq", flat=True))
     engine.run(engine.enqueue("work", [NewJob(key="k1")]))

@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django_leasequeue.tasks import FailForGood, Limit, get_workflow_result, task
+from django_leasequeue.tasks import (
+    FailForGood,
+    Limit,
+    acurrent_workflow,
+    chord,
+    current_workflow,
+    get_workflow_result,
+    task,
+)
 
 #: The environment variable with the folder of the oracle.
 FOLDER = "LEASEQUEUE_TEST_ORACLE"
@@ -137,3 +145,53 @@ def fail_once(folder: str) -> int:
 @task
 def sorry(workflow_id: str, word: str = "") -> list[Any]:
     return [workflow_id, word, get_workflow_result(workflow_id).status.failed]
+
+
+@task
+def spread(count: int, fails: int = 0) -> int:
+    """Add as many jobs to this one's workflow, one after all of them, and one after this."""
+    workflow = current_workflow()
+    parts = [workflow.add(double.s(number)) for number in range(count)]
+    parts += [workflow.add(fail_for_good.s("no")) for _ in range(fails)]
+    workflow.add(given.s("all"), after=parts, allow_failures=fails > 0)
+    workflow.add(given.s("this"), after=workflow.current)
+    workflow.add(chord([double.s(1), double.s(2)], given.s("chord")))
+    assert workflow.enqueue().id == workflow.id == workflow.result.id
+    return count
+
+
+@task
+async def aspread(value: int) -> int:
+    """Add a job that comes after the first one, which has ended, and one after that."""
+    workflow = await acurrent_workflow()
+    first = (await workflow.result.amembers())[0]
+    one = workflow.add(given.s("first"), after=workflow.member(first.id or ""))
+    workflow.add(given.s("second"), after=[one, workflow.current])
+    await workflow.aenqueue()
+    return value + 1
+
+
+@task(takes_context=True)
+def grow(context: Any, what: str) -> str:
+    """Do with this one's workflow what does not go."""
+    workflow = current_workflow()
+    if what == "twice":
+        workflow.add(double.s(1))
+        workflow.enqueue()
+        workflow.enqueue()
+    elif what == "other":
+        workflow.add(double.s(1), after=current_workflow().current)
+    elif what == "id":
+        workflow.member("nonsense")
+    elif what == "strange":
+        workflow.add(double.s(), after=workflow.member(double.enqueue(1).id))
+        workflow.enqueue()
+    elif what == "raise":
+        workflow.add(double.s(1))
+        workflow.enqueue()
+        if context.attempt == 1:
+            raise ValueError("after it")
+        return workflow.name
+    else:
+        workflow.enqueue()
+    return what

@@ -31,7 +31,7 @@ def run_one(
         text = asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
     except BaseException as error:  # noqa: BLE001  (as the worker does)
         return settle_failed(handler, job, error, node, project)
-    settled = engine.run(engine.finish([Ending(job.seq, job.claim, result_json=text)], node, project=project))
+    settled = engine.run(engine.finish([Ending(job.seq, job.token, result_json=text)], node, project=project))
     assert settled.ok == [job.seq]
     handler.settled(job, "completed", result_json=text)
     return "completed"
@@ -40,10 +40,10 @@ def run_one(
 def settle_failed(handler: TaskHandler, job: LeasedJob, error: BaseException, node: str, project: str) -> str:
     failure, verdict = handler.failed(job, error)
     if isinstance(verdict, GiveUp):
-        engine.run(engine.finish([Ending(job.seq, job.claim, failure=failure)], node, project=project))
+        engine.run(engine.finish([Ending(job.seq, job.token, failure=failure)], node, project=project))
         handler.settled(job, "failed", failure=failure)
         return "failed"
-    release = Release(job.seq, job.claim, verdict.delay_ms, failure)
+    release = Release(job.seq, job.token, verdict.delay_ms, failure)
     settled = engine.run(engine.release([release], node, project=project))
     where = settled.released[job.seq]
     ending: Any = "dead" if where.state == "dead" else "failing"

@@ -47,7 +47,7 @@ def oracle(tmp_path: Path) -> Iterator[flow_samples.Oracle]:
 def values_of(count: int = 1) -> list[Any]:
     """Claim what may start, and end it; what it was called with."""
     jobs = claim(size=count)
-    engine.run(engine.finish([engine.Ending(job.seq, job.claim) for job in jobs], "worker-1"))
+    engine.run(engine.finish([engine.Ending(job.seq, job.token) for job in jobs], "worker-1"))
     return [job.data["args"] for job in jobs]
 
 
@@ -114,7 +114,7 @@ class TestEnqueueing:
         assert job.data["args"] == [1, 2]
         clock.advance(seconds=11)
         assert claim(size=10) == []
-        engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+        engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
         assert values_of(10) == [[1, 1]]
 
     def test_m2_a_unique_task_under_a_limit(self, clock: Clock) -> None:
@@ -158,19 +158,19 @@ class TestEnqueueing:
         second = samples.add.using(limit=Limit("k", concurrency=1)).enqueue(2)
         (job,) = claim(size=10)
         if ending == "completed":
-            engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+            engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
         elif ending == "failed":
             assert settle_failed(TaskHandler(), job, FailForGood("no"), "worker-1", "") == "failed"
         elif ending in ("failing", "dead"):
             assert settle_failed(TaskHandler(), job, ValueError("no"), "worker-1", "") == ending
         elif ending == "cancelled":
-            engine.run(engine.release([engine.Release(job.seq, job.claim)], "worker-1"))
+            engine.run(engine.release([engine.Release(job.seq, job.token)], "worker-1"))
             assert first.cancel()
         else:
             clock.advance(seconds=3600)
             (job,) = claim(size=10)
             assert job.key == first.id, "its lease is over: it keeps its slot and comes again"
-            engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+            engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
         (job,) = claim(size=10)
         assert job.key == second.id
 
@@ -303,6 +303,32 @@ class TestWorkers:
             assert mine == sorted(mine)
         assert Counter(run.key for run in oracle.runs())["free"] == 20
 
+    def test_m1_m2_three_worker_processes(
+        self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
+    ) -> None:
+        """A queue with three at once, and keys of another one with one at once, in their order."""
+        engine.run(engine.create("default", preset="django", concurrency=3))
+        flow_samples.seen.enqueue_many(("all", number) for number in range(100))
+        by_key = flow_samples.for_customer.using(queue_name="other")
+        by_key.enqueue_many((f"c{number % 4}", number) for number in range(100))
+        command = [sys.executable, "manage.py", "runworker", "--queues", "default,other", "--concurrency", "4"]
+        env = {**subprocess_env, flow_samples.FOLDER: str(oracle.folder)}
+        workers = [subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) for _ in range(3)]
+        try:
+            eventually(lambda: len(oracle.runs()) == 200, "all have run", 120)
+        finally:
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.wait()
+        ran: dict[str, list[int]] = {}
+        for run in oracle.runs():
+            ran.setdefault(run.key, []).append(run.value)
+        assert sorted(ran.pop("all")) == list(range(100))
+        assert oracle.most_at_once("all") <= 3
+        assert ran == {f"c{n}": list(range(n, 100, 4)) for n in range(4)}
+        assert all(oracle.most_at_once(customer) == 1 for customer in ran)
+
     def test_m5_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         flow_samples.seen.using(limit=Limit("k", concurrency=1)).enqueue_many(("k", n, 0.2) for n in range(30))
         with working(TaskHandler(), queues=["default"], concurrency=4):
@@ -338,7 +364,16 @@ class TestWorkers:
 def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
     leasequeue.freeze()
     names = run_page("how-to/limits.md", monkeypatch)
-    assert [ran.result for ran in leasequeue.drain()] == ["7 new address", "7 new card", "8 new address"]
+    called: list[Any] = []
+    leasequeue.handle("calls", lambda job: called.append(job.payload))
+    ran = leasequeue.drain()
+    assert [call if isinstance(call, bytes) else call["number"] for call in called] == [
+        "555-1",
+        "555-2",
+        "555-3",
+        b"raw",
+    ]
+    assert [run.result for run in ran if run.result] == ["7 new address", "7 new card", "8 new address"]
     assert names["sync_customer"].limit.values == LimitValues("customer:{customer_id}", 1)
     from shop.partner import cancel_order, send_order  # type: ignore[import-not-found]
 

@@ -6,6 +6,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job
 from django_leasequeue.tasks.ids import new_end
@@ -40,14 +41,14 @@ def test_the_engine_makes_the_id_of_the_number(count: int) -> None:
     ids = [engine.make_id(answer.seq, end) for answer, end in zip(answers, ends, strict=True)]
     rows = Job.objects.order_by("seq").values_list("key", "generated")
     assert list(rows) == [(key, True) for key in ids]
-    found = engine.run(engine.find(ids))
-    assert [found[key].seq for key in ids] == [answer.seq for answer in answers]
+    found = {line.key: line.seq for line in engine.run(status("work", keys=ids))}
+    assert [found[key] for key in ids] == [answer.seq for answer in answers]
 
 
 @pytest.mark.django_db
 def test_an_id_with_another_end_leads_nowhere() -> None:
     (answer,) = engine.run(engine.enqueue("work", [NewJob(id_end=new_end())]))
-    assert engine.run(engine.find([engine.make_id(answer.seq, new_end())])) == {}
+    assert engine.run(status("work", keys=[engine.make_id(answer.seq, new_end())])) == []
 
 
 @pytest.mark.parametrize("job", [NewJob(id_end="x"), NewJob(id_end=new_end(), key="k")])

@@ -188,6 +188,13 @@ class TestChord:
         assert result.results() == [[[2, None, 4]]]
         assert (result.status.completed, result.status.failed) == (3, 1)
 
+    def test_k3_with_allow_failures_none_stands_for_what_was_cancelled_for_a_failure(self) -> None:
+        broken = chain(flow.fail_for_good.s(), flow.double.s())
+        result = chord([broken, flow.double.s(2)], flow.given.s(), allow_failures=True).enqueue()
+        run_all()
+        assert result.results() == [[[None, 4]]]
+        assert (result.status.open, result.status.label) == (0, "failed")
+
     def test_k3_a_member_that_was_redriven(self) -> None:
         step = samples.fail.using(max_attempts=1).s()
         result = chord([flow.double.s(1), step], flow.total.s()).enqueue()
@@ -196,7 +203,7 @@ class TestChord:
         seq = Member.objects.order_by("seq")[1].seq
         engine.run(engine.redrive("default", [seq]))
         (job,) = claim()
-        engine.run(engine.finish([engine.Ending(job.seq, job.claim, result=5)], "worker-1"))
+        engine.run(engine.finish([engine.Ending(job.seq, job.token, result=5)], "worker-1"))
         (job,) = claim()
         assert (job.name, claim()) == (flow.total.module_path, [])
 
@@ -247,7 +254,7 @@ class TestWorkflow:
     def test_k4_a_fan_in_of_thousands(self) -> None:
         result = chord((flow.double.s(number) for number in range(5_000)), flow.given.si("end")).enqueue()
         while jobs := claim(size=1_000):
-            engine.run(engine.finish([engine.Ending(job.seq, job.claim, result=1) for job in jobs], "worker-1"))
+            engine.run(engine.finish([engine.Ending(job.seq, job.token, result=1) for job in jobs], "worker-1"))
         assert (result.status.completed, result.status.label) == (5_001, "completed")
 
     def test_k4_nodes_in_other_queues_under_limits(
@@ -279,7 +286,7 @@ class TestCancel:
         result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
         (job,) = claim()
         assert result.cancel() == 2
-        settled = engine.run(engine.finish([engine.Ending(job.seq, job.claim)], "worker-1"))
+        settled = engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
         assert settled.ok == []
         assert states(result) == ["cancelled", "cancelled"] or run_all() == []
         assert states(result) == ["cancelled", "cancelled"]
@@ -342,6 +349,9 @@ class TestRefused:
             (lambda: group([]), InvalidOption, "at least one member"),
             (lambda: chord([], flow.total.s()), InvalidOption, "at least one member"),
             (Workflow, InvalidOption, "at least one job"),
+            (lambda: group(5), InvalidOption, "takes a list of steps"),
+            (lambda: group(flow.double.s(1)), InvalidOption, "takes a list of steps"),
+            (lambda: chord(chain(flow.double.s(1)), flow.total.s()), InvalidOption, "takes a list of steps"),
             (lambda: chain(flow.double), InvalidOption, "takes signatures"),
             (lambda: group([flow.double.s(1), 5]), InvalidOption, "takes signatures"),
             (lambda: group([group([flow.double.s(1)])]), InvalidOption, "a group in a group"),
@@ -519,3 +529,4 @@ def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: H
     assert names["said"] == "a@example.org: 50 pictures, 245000 bytes"
     assert names["pair"].wait() == [200, 400]
     assert names["report"].wait() == ["a@example.org: 2 pictures, 2200 bytes", 2_000]
+    assert names["album"].wait() == ["a@example.org: 3 pictures, 1200 bytes", 1_200]

@@ -23,6 +23,7 @@ def test_before_migrate(private_server: TemporaryServer) -> None:
         "runreaper --once",
         "leasequeue_status",
         "leasequeue_queues list",
+        "leasequeue_limits list",
         "leasequeue_dlq list",
     ):
         done = subprocess.run(

@@ -56,7 +56,7 @@ def signature(function: Any) -> str:
 
 def test_every_name_of_the_package() -> None:
     names = [name for name in dir(django_leasequeue) if name in django_leasequeue._HOMES]
-    assert set(names) == {"BufferedQueue", "ClaimedJob", "Consumer", "Heartbeat", "NewJob", "Queue"}
+    assert set(names) == {"BufferedQueue", "ClaimedJob", "Consumer", "Heartbeat", "Limit", "NewJob", "Queue"}
     assert [name for name in [*names, *testing._HOMES] if f"`{name}" not in TEXT and f" {name}" not in TEXT] == []
 
 

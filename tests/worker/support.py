@@ -68,10 +68,10 @@ def enqueue(*jobs: dict[str, Any], queue: str = "work", **options: Any) -> list[
     return [done.seq for done in engine.run(engine.enqueue(queue, new))]
 
 
-def a_job(seq: int = 1, claim: int = 1) -> LeasedJob:
+def a_job(seq: int = 1, token: int = 1) -> LeasedJob:
     """Return a leased job of which nothing else is known."""
     values: dict[str, Any] = dict.fromkeys(LeasedJob._fields)
-    return LeasedJob(**{**values, "seq": seq, "claim": claim, "queue": "work"})
+    return LeasedJob(**{**values, "seq": seq, "token": token, "queue": "work"})
 
 
 def ready(queue: str = "work") -> int:

@@ -68,7 +68,7 @@ class Stubborn(ScriptHandler):
         return None
 
     def _started(self, job: engine.LeasedJob, control: JobControl) -> None:
-        self.starts.append(Start(job.seq, job.claim, time.time()))
+        self.starts.append(Start(job.seq, job.token, time.time()))
         self.controls.append(control)
 
 
@@ -200,7 +200,7 @@ def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypat
         threaded.stop()
     assert kept
     assert late(handler.starts, test_dsn) == []
-    assert not {start.claim for start in handler.starts} & {job.claim for job in kept}
+    assert not {start.claim for start in handler.starts} & {job.token for job in kept}
 
 
 def test_a_process_that_stood_still_past_its_leases_starts_nothing_of_its_buffer(
@@ -229,7 +229,7 @@ class Noting(ScriptHandler):
 
     def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
         descriptor = os.open(job.data["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(descriptor, f"{job.seq} {job.claim} {time.time()}\n".encode())
+        os.write(descriptor, f"{job.seq} {job.token} {time.time()}\n".encode())
         os.close(descriptor)
         time.sleep(job.data["seconds"])
         return None

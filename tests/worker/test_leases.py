@@ -59,7 +59,7 @@ def take_away(seq: int) -> engine.LeasedJob:
         job = LiveJob.objects.get(seq=seq)
         assert job.node is not None and job.claim is not None  # noqa: PT018
         # A part of the claim of its own.
-        engine.run(engine.extend([seq], job.node, claims=[job.claim]))
+        engine.run(engine.extend([seq], job.node, tokens=[job.claim]))
         past = F("deadline") - timedelta(seconds=20)
         assert Claim.objects.filter(token=job.claim, seqs=[seq]).update(deadline=past) == 1
         engine.run(engine.sweep([job.queue_id]))
@@ -80,7 +80,7 @@ def test_a_lost_lease_is_told_to_the_job_and_its_result_does_not_count(in_loop: 
         eventually(lambda: threaded.state.figures.lost == 1, "it is counted")
         assert handler.told == []
         # The other one's lease was not touched.
-        settled = engine.run(engine.finish([engine.Ending(seq, taken.claim, 5)], "another"))
+        settled = engine.run(engine.finish([engine.Ending(seq, taken.token, 5)], "another"))
         assert settled.ok == [seq]
     assert JobResult.objects.get().result == 5
 
@@ -114,7 +114,7 @@ def test_a_waiting_job_whose_lease_is_lost_does_not_start() -> None:
         gate.open.set()
         eventually(lambda: results() == {"0": 1}, "the first is done")
         assert gate.ran == ["0"]
-    assert LiveJob.objects.get().claim == taken.claim
+    assert LiveJob.objects.get().claim == taken.token
 
 
 class Gate(ScriptHandler):

@@ -147,7 +147,7 @@ def test_jobs_that_would_start_last_are_taken_back_first() -> None:
 
 
 def test_a_later_lease_of_a_job_is_not_mistaken_for_an_earlier_one() -> None:
-    old, new = a_job(claim=1), a_job(claim=2)
+    old, new = a_job(token=1), a_job(token=2)
     held = {1: new}
     assert not take_from(old, held)
     assert held == {1: new}

@@ -254,7 +254,10 @@ def _next(taken: Taken, allowed: int) -> Steps[Batch]:
         return Batch(seqs, [end], end >= taken.selected, len(seqs))
     wanted = from_query(taken.filters).frozen(taken.frozen_at)
     queues = sorted((yield from queue_steps(wanted)))
-    start = None if place is None else Place(from_micros(place[0]), place[1])
+    start = None
+    if place is not None:
+        at, seq = place
+        start = Place(from_micros(at), seq)
     size = allowed + 1 if wanted.indexed else LOOK  # one more tells whether this is the last batch
     window = yield from window_steps(wanted, queues, start, size, oldest=True)
     if not window.places:

@@ -72,7 +72,7 @@ def retire_steps(
     dead_letter: str,
     seqs: Sequence[int],
     node: str | None = None,
-    claims: Sequence[int] = (),
+    tokens: Sequence[int] = (),
 ) -> Steps[list[int]]:
     """Steps that dead-letter these jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
 
@@ -91,20 +91,31 @@ def retire_steps(
             yield from _tell_apart(queue_id)
             yield from make_defined(project, dead_letter, Definition(None, {"type": "log"}))
             target = yield from require(project, dead_letter, leases=False)
-        params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(claims)}
+        params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(tokens)}
         for start in range(0, len(seqs), ROUND):
             gone += yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
     for job in gone:
-        yield from announce(
-            "dead_lettered",
-            queue=queue_id,
-            project=project,
-            seq=job.seq,
-            key=job.key,
-            name=job.name,
-            deliveries=job.deliveries,
-        )
+        yield from announce_dead(queue_id, project, job.seq, job.key, job.name, job.deliveries)
     return [job.seq for job in gone]
+
+
+def retire_home_steps(
+    queue_id: int, seqs: Sequence[int], node: str | None = None, tokens: Sequence[int] = ()
+) -> Steps[list[int]]:
+    """Steps as ``retire_steps`` for a queue of which only the number is known; none go if it keeps no dead letters."""
+    for project, _, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
+        if dead_letter:
+            return (yield from retire_steps(queue_id, project, dead_letter, seqs, node, tokens))
+    return []
+
+
+def announce_dead(
+    queue_id: int, project: str | None, seq: int, key: str | None, name: str | None, deliveries: int
+) -> Steps[None]:
+    """Steps that announce that a job is dead."""
+    yield from announce(
+        "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
+    )
 
 
 def _tell_apart(queue_id: int) -> Steps[None]:

@@ -138,7 +138,10 @@ def dead_page(
     """
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     found = decode_cursor(after, (int, int))
-    place = None if found is None else Place(from_micros(found[0]), found[1])
+    place = None
+    if found is not None:
+        at, seq = found
+        place = Place(from_micros(at), seq)
     queues = yield from queue_steps(wanted)
     if wanted.indexed:
         window = yield from window_steps(wanted, sorted(queues), place, size)
@@ -201,7 +204,8 @@ def dead_groups(
 
     seen.sort(key=order)
     if place is not None:
-        mark = (-place[0], place[1], place[2])
+        first, queue_id, print_ = place
+        mark = (-first, queue_id, print_)
         seen = [item for item in seen if order(item) > mark]
     chosen, rest = seen[:size], len(seen) > size
     if wanted.indexed:

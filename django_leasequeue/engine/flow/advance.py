@@ -48,6 +48,13 @@ class _Freed(NamedTuple):
     ready: list[int]
     keys: dict[int, int]
 
+    def add(self, seq: int, key: int | None, queue_id: int) -> None:
+        """Note a job that waits for nothing but its key, if it has one."""
+        if key is None:
+            self.ready.append(seq)
+        else:
+            self.keys[key] = queue_id
+
 
 @operation
 def expire_workflows() -> Steps[None]:
@@ -73,26 +80,45 @@ def advance_steps(queue_ids: Sequence[int]) -> Steps[int]:
     turns = [_Turn._make(row) for row in rows]
     if not turns:
         return 0
-    keys = {turn.key for turn in turns if turn.key is not None}
-    for turn in turns:
-        if turn.kind == TurnKind.JOIN:
-            keys.update((yield from _join(turn)))
+    joins = [(turn, codec.loads(turn.detail or "{}")) for turn in turns if turn.kind == TurnKind.JOIN]
     seqs = sorted({seq for turn in turns if turn.kind == TurnKind.LOOK for seq in turn.seqs or ()})
-    locked = yield "flow_lock", {"seqs": arrays.integers(seqs), "keys": arrays.integers(sorted(keys))}
+    grown = [turn for turn in turns if turn.kind == TurnKind.EXTEND]
+    moved = [turn.seqs for turn in turns if turn.kind == TurnKind.FOLLOW and turn.seqs]
+    concerned = sorted({*seqs, *(turn.seqs[0] for turn in grown if turn.seqs), *(old for old, _ in moved)})
+    workflows = sorted({detail["workflow"] for _, detail in joins if detail.get("workflow")})
+    if workflows:
+        # Limits of nodes change the nodes: all workflows of these turns first.
+        yield "workflow_lock", {"workflows": arrays.integers(workflows), "seqs": arrays.integers(concerned)}
+    keys = {turn.key for turn in turns if turn.key is not None and turn.kind == TurnKind.ADMIT}
+    for turn, detail in joins:
+        keys.update((yield from _join(turn, detail)))
+    locked = yield "flow_lock", {"seqs": arrays.integers(concerned), "keys": arrays.integers(sorted(keys))}
     admitted: set[int] = {*(locked[0][0] or ())}
-    if seqs:
-        more = {key: queue for key, queue in (yield from _look(seqs)).items() if key not in admitted}
+    if concerned:
+        freed = _Freed([], {})
+        for turn in grown:
+            yield from _link(turn, freed)
+        for old, new in moved:
+            yield "member_follow", {"old": old, "new": new}
+        seqs = sorted({*seqs, *(new for _, new in moved)})
+        if seqs:
+            yield from _look(seqs, freed)
+        if freed.ready:
+            yield "flow_ready", {"seqs": arrays.integers(freed.ready)}
+        more = {key: queue for key, queue in freed.keys.items() if key not in admitted}
         if more:
             both = {"keys": arrays.integers(more), "queues": arrays.integers(more.values())}
             admitted.update(key for (key,) in (yield "key_lock", both))
+    changed = {turn.key for turn in turns if turn.kind == TurnKind.ADMIT and turn.detail and turn.key is not None}
+    if changed:
+        yield "flow_hold", {"keys": arrays.integers(sorted(changed)), "most": MOST}
     if admitted:
         yield "flow_admit", {"keys": arrays.integers(sorted(admitted)), "most": MOST}
     return len(turns)
 
 
-def _join(turn: _Turn) -> Steps[list[int]]:
+def _join(turn: _Turn, detail: dict[str, Any]) -> Steps[list[int]]:
     """Make the limits and keys that are missing, and the members; return the keys."""
-    detail: dict[str, Any] = codec.loads(turn.detail or "{}")
     limits = [LimitValues(*values) for values in detail["limits"]]
     changed = yield (
         "limit_set",
@@ -121,17 +147,37 @@ def _join(turn: _Turn) -> Steps[list[int]]:
     return [row[0] for row in rows]
 
 
-def _look(seqs: Sequence[int]) -> Steps[dict[int, int]]:
-    """Note where members stand, and what that means for their workflows; return keys to admit more of, with a queue."""
+def _link(turn: _Turn, freed: _Freed) -> Steps[None]:
+    """Link new nodes of a workflow to the parents that it had before; note what may start."""
+    detail = codec.loads(turn.detail or "{}")
+    parameters = {"workflow": turn.key, "seqs": arrays.integers(turn.seqs or ()), "edges": detail["edges"]}
+    broken: list[int] = []
+    gone: dict[int, list[int]] = {}
+    for what, seq, key, queue_id in (yield "workflow_link", parameters):
+        if what == 1:
+            broken.append(seq)
+        elif what == 2:
+            gone.setdefault(queue_id, []).append(seq)
+        else:
+            freed.add(seq, key, queue_id)
+    for queue_id, seqs in gone.items():
+        places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
+        yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")
+    counts: dict[int, Counter[int]] = {turn.key or 0: Counter()}
+    if broken:
+        cancelled = yield from _cancel(broken, counts)
+        yield from _children(cancelled, freed, tolerant=True)
+    yield from _count(counts, freed)
+
+
+def _look(seqs: Sequence[int], freed: _Freed) -> Steps[None]:
+    """Note where members stand, and what that means for their workflows; note what may start."""
     rows = yield "flow_look", {"seqs": arrays.integers(seqs)}
     looked = [_Looked._make(row) for row in rows]
-    freed = _Freed([one.seq for one in looked if one.free], {})
+    freed.ready.extend(one.seq for one in looked if one.free)
     nodes = [one for one in looked if one.workflow is not None and one.before != one.state]
     if nodes:
         yield from _nodes(nodes, freed)
-    if freed.ready:
-        yield "flow_ready", {"seqs": arrays.integers(freed.ready)}
-    return freed.keys
 
 
 def _nodes(nodes: Sequence[_Looked], freed: _Freed) -> Steps[None]:
@@ -142,30 +188,36 @@ def _nodes(nodes: Sequence[_Looked], freed: _Freed) -> Steps[None]:
     counts: dict[int, Counter[int]] = {}
     for node in nodes:
         counts.setdefault(node.workflow or 0, Counter()).update({node.before: -1, node.state: 1})
+    others: list[int] = []
     if again:
-        yield from _children(again, freed, tolerant=True, back=True)
-        for _, workflow in (yield "flow_cancel", {"seqs": arrays.integers(again), "back": True}):
-            counts[workflow].update({MemberState.CANCELLED: -1})
+        back = yield from _cancel(again, counts, back=True)
+        yield from _children([*again, *back], freed, tolerant=True, back=True)
+        if back:
+            others = [seq for (seq,) in (yield "flow_broken", {"seqs": arrays.integers(back)})]
     if completed:
         yield from _children(completed, freed)
-    if broken:
-        yield from _children(broken, freed, tolerant=True)
-        for _, workflow in (yield "flow_cancel", {"seqs": arrays.integers(broken), "back": False}):
-            counts[workflow].update({MemberState.CANCELLED: 1})
-    freed.ready.extend((yield from _count(counts)))
+    if broken or others:
+        cancelled = yield from _cancel([*broken, *others], counts)
+        yield from _children([*broken, *cancelled], freed, tolerant=True)
+    yield from _count(counts, freed)
+
+
+def _cancel(seqs: Sequence[int], counts: dict[int, Counter[int]], *, back: bool = False) -> Steps[list[int]]:
+    """Note that what comes after nodes is cancelled, or with ``back`` that it is not any more; return which."""
+    changed = yield "flow_cancel", {"seqs": arrays.integers(seqs), "back": back}
+    for _, workflow in changed:
+        counts[workflow].update({MemberState.CANCELLED: -1 if back else 1})
+    return [seq for seq, _ in changed]
 
 
 def _children(seqs: Sequence[int], freed: _Freed, *, tolerant: bool = False, back: bool = False) -> Steps[None]:
     rows = yield "flow_children", {"seqs": arrays.integers(seqs), "tolerant": tolerant, "back": back}
     for seq, key, queue_id in rows:
-        if key is None:
-            freed.ready.append(seq)
-        else:
-            freed.keys[key] = queue_id
+        freed.add(seq, key, queue_id)
 
 
-def _count(counts: dict[int, Counter[int]]) -> Steps[list[int]]:
-    """Note the counts of workflows; return the jobs that start because one has failed."""
+def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Steps[None]:
+    """Note the counts of workflows, and what starts because a job has failed."""
     ids = sorted(counts)
     rows = yield (
         "workflow_count",
@@ -177,10 +229,8 @@ def _count(counts: dict[int, Counter[int]]) -> Steps[list[int]]:
             "keep": KEEP_MS,
         },
     )
-    starts: list[int] = []
-    for _, state, on_failure, queue_id, now in rows:
-        if on_failure is not None and now:
-            starts.append(on_failure)
+    for _, state, on_failure, queue_id, starts, key in rows:
+        if starts:
+            freed.add(on_failure, key, queue_id)
         elif on_failure is not None and state in (WorkflowState.COMPLETED, WorkflowState.CANCELLED):
             yield from remove_steps(queue_id, [on_failure], [JobState.DELAYED], reason="not_needed")
-    return starts

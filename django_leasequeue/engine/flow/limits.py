@@ -33,7 +33,7 @@ class LimitValues:
 
     ``concurrency``: jobs ready or running at once. ``rate``: jobs that start in ``per_ms``; ``burst``: how many more
     may start at once. ``fair``: each job that is admitted goes to the back of its queue, so that keys take turns, with
-    ``concurrency`` jobs each. ``None`` is no limit.
+    ``concurrency`` jobs each. ``None`` is no limit, and neither of them none at all.
     """
 
     name: str
@@ -45,8 +45,6 @@ class LimitValues:
 
     def __post_init__(self) -> None:
         check_text(self.name, "the name of a limit", MAX_NAME_BYTES)
-        if self.concurrency is None and self.rate is None:
-            raise InvalidOption(f"the limit {self.name!r} limits nothing: give it concurrency=, or rate= and per=.")
         if self.concurrency is not None:
             check_integer(self.concurrency, "concurrency", 1, MAX_CONCURRENCY)
         if (self.rate is None) is not (self.per_ms is None):
@@ -61,13 +59,15 @@ class LimitValues:
             )
 
 
-@operation
-def limit(
-    queue: str, seqs: Sequence[int], keys: Sequence[str], limits: Sequence[LimitValues], *, project: str = ""
+def limit_steps(
+    queue: str,
+    seqs: Sequence[int],
+    keys: Sequence[str],
+    limits: Sequence[LimitValues],
+    project: str,
+    workflow: int | None = None,
 ) -> Steps[None]:
-    """Bring jobs that were enqueued for it (``flow=True``, ``run_at=HELD`` or later) under their limits.
-
-    In the transaction that enqueued them.
+    """Steps that bring jobs that their transaction added (``flow=True``, ``run_at=HELD`` or later) under limits.
 
     Args:
         queue: their queue.
@@ -75,20 +75,14 @@ def limit(
         keys: the key of each.
         limits: the limit of each.
         project: the tenant.
+        workflow: number of the workflow that they are nodes of.
     """
-    check_place(project, queue)
-    yield from limit_steps(queue, seqs, keys, limits, project)
-
-
-def limit_steps(
-    queue: str, seqs: Sequence[int], keys: Sequence[str], limits: Sequence[LimitValues], project: str
-) -> Steps[None]:
-    """Steps of ``limit``."""
     names = {values.name: values for values in limits}
     detail = {
         "limits": [[v.name, v.concurrency, v.rate, v.per_ms, v.burst, v.fair] for v in names.values()],
         "names": [values.name for values in limits],
         "keys": list(keys),
+        "workflow": workflow,
     }
     yield (
         "turn_add",

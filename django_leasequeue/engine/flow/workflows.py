@@ -139,34 +139,75 @@ def start_workflow(
     check_nodes(nodes)
     every = [*nodes] if on_failure is None else [*nodes, on_failure]
     yield BEGIN, {}
-    answers = yield from _enqueue(every, len(nodes), project)
+    answers = yield from enqueue_nodes(every, len(nodes), project)
     seqs = [answer.seq for answer in answers]
-    children: dict[int, list[int]] = {}
-    for place, node in enumerate(nodes):
-        for parent in node.parents:
-            children.setdefault(parent, []).append(seqs[place])
-    pendings = [len(node.parents) for node in nodes] + [1] * (on_failure is not None)
-    yield (
+    failure = None if on_failure is None else seqs[-1]
+    ((workflow,),) = yield (
         "workflow_add",
         {
             "uid": str(uid),
             "project": project,
             "name": name,
             "total": len(nodes),
-            "on_failure": None if on_failure is None else seqs[-1],
-            "seqs": arrays.integers(seqs),
-            "pendings": arrays.integers(pendings),
-            "tolerants": "{" + ",".join("t" if node.tolerant else "f" for node in every) + "}",
-            "labels": arrays.texts([node.label for node in every]),
-            "parents": arrays.texts([_array(seqs[parent] for parent in node.parents) for node in every]),
-            "children": arrays.texts([_array(children.get(place, ())) for place in range(len(every))]),
+            "edges": count_edges(nodes),
+            "on_failure": failure,
         },
     )
-    for queue, limited in _by_queue(every, seqs).items():
+    yield from member_steps(workflow, every, seqs, project, failure=failure)
+    return answers
+
+
+def member_steps(
+    workflow: int,
+    nodes: Sequence[Node],
+    seqs: Sequence[int],
+    project: str,
+    *,
+    known: Sequence[int] = (),
+    first: int = 0,
+    failure: int | None = None,
+) -> Steps[None]:
+    """Steps that make enqueued jobs the nodes of a workflow.
+
+    Args:
+        workflow: its number.
+        nodes: its new nodes.
+        seqs: the number of each one's job.
+        project: the tenant.
+        known: the numbers of nodes that it has already; ``parents`` count these first.
+        first: the place of the first new node.
+        failure: the number of the job among them that is no node, but starts when one has failed.
+    """
+    numbers = [*known, *seqs]
+    children: dict[int, list[int]] = {}
+    for seq, node in zip(seqs, nodes, strict=True):
+        for parent in node.parents:
+            children.setdefault(numbers[parent], []).append(seq)
+    yield (
+        "member_add",
+        {
+            "workflow": workflow,
+            "first": first,
+            "on_failure": failure,
+            "seqs": arrays.integers(seqs),
+            "pendings": arrays.integers(
+                # What has a limit waits for that to be known (member_join.sql), what starts for a failure for one.
+                [
+                    len(node.parents) + (node.limit is not None) + (seq == failure)
+                    for seq, node in zip(seqs, nodes, strict=True)
+                ]
+            ),
+            "tolerants": "{" + ",".join("t" if node.tolerant else "f" for node in nodes) + "}",
+            "labels": arrays.texts([node.label for node in nodes]),
+            "parents": arrays.texts([_array(numbers[parent] for parent in node.parents) for node in nodes]),
+            "children": arrays.texts([_array(children.get(seq, ())) for seq in seqs]),
+        },
+    )
+    yield "workflow_log", {"workflow": workflow, "seqs": arrays.integers([seq for seq in seqs if seq != failure])}
+    for queue, limited in _by_queue(nodes, seqs).items():
         if limited:
             places, keys, values = zip(*limited, strict=True)
-            yield from limit_steps(queue, places, keys, values, project)
-    return answers
+            yield from limit_steps(queue, places, keys, values, project, workflow)
 
 
 def _array(seqs: Sequence[int] | Iterator[int]) -> str | None:
@@ -182,16 +223,24 @@ def _by_queue(nodes: Sequence[Node], seqs: Sequence[int]) -> dict[str, list[tupl
     return found
 
 
-def check_nodes(nodes: Sequence[Node]) -> None:
+def count_edges(nodes: Sequence[Node]) -> int:
+    """Return how many parents nodes have together."""
+    return sum(len(node.parents) for node in nodes)
+
+
+def check_nodes(nodes: Sequence[Node], known: int = 0) -> None:
     """Refuse what is no graph, or too large a one.
+
+    Args:
+        nodes: the nodes.
+        known: how many nodes there are before them, which ``parents`` count first.
 
     Raises:
         InvalidOption: a node is not allowed.
     """
     if not 1 <= len(check_list(nodes, "the nodes of a workflow")) <= MAX_NODES:
         raise InvalidOption(f"a workflow has 1 to {MAX_NODES} jobs; there are {len(nodes)}.")
-    edges = 0
-    for place, node in enumerate(nodes):
+    for place, node in enumerate(nodes, known):
         check_text(node.label, "a label", MAX_LABEL_BYTES, 0)
         if node.job.run_at is not None or node.job.delay_ms:
             raise InvalidOption("a job of a workflow has no time of its own: it starts after its parents.")
@@ -201,13 +250,26 @@ def check_nodes(nodes: Sequence[Node]) -> None:
             raise InvalidOption(f"the parents of a node stand before it, each once; those of node {place} do not.")
         if node.limit is not None:
             check_key(node.limit[0])
-        edges += len(node.parents)
+    check_size(len(nodes), count_edges(nodes))
+
+
+def check_size(nodes: int, edges: int) -> None:
+    """Refuse a workflow that is too large.
+
+    Raises:
+        InvalidOption: it has too many nodes, or too many parents of nodes.
+    """
+    if nodes > MAX_NODES:
+        raise InvalidOption(f"a workflow has at most {MAX_NODES} jobs; there would be {nodes}.")
     if edges > MAX_EDGES:
         raise InvalidOption(f"the jobs of a workflow have at most {MAX_EDGES} parents together; there are {edges}.")
 
 
-def _enqueue(every: Sequence[Node], count: int, project: str) -> Steps[list[Enqueued]]:
-    """Enqueue the jobs, those of a queue together; return the answers in the order of the nodes."""
+def enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Steps[list[Enqueued]]:
+    """Enqueue the jobs, those of a queue together; return the answers in the order of the nodes.
+
+    A job that has parents or a limit is held, and so are those after the first ``count``.
+    """
     places: dict[str, list[int]] = {}
     for place, node in enumerate(every):
         places.setdefault(node.queue, []).append(place)
@@ -238,15 +300,17 @@ def get_workflow(uid: UUID, *, project: str = "") -> Steps[WorkflowStatus | None
 
 
 @operation
-def workflow_nodes(workflow: int, *, after: int = 0, size: int = 100) -> Steps[list[NodeRow]]:
+def workflow_nodes(workflow: int, *, after: int = 0, size: int = 100, results: bool = True) -> Steps[list[NodeRow]]:
     """Return a page of the nodes of a workflow.
 
     Args:
         workflow: ``id`` of its status.
         after: number of the last node of the page before.
         size: at most 1,000.
+        results: ``False`` leaves out what the jobs returned, and cuts errors to 300 characters.
     """
-    params = {"workflow": workflow, "after": after, "size": check_count(size, "size", MAX_PAGE, 1)}
+    size = check_count(size, "size", MAX_PAGE, 1)
+    params = {"workflow": workflow, "after": after, "size": size, "results": results}
     return [NodeRow._make(row) for row in (yield "workflow_nodes", params)]
 
 
@@ -267,6 +331,12 @@ def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
     rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
     if not rows:
         return None
+    if len(rows) > 1:
+        every = [seq for _, seqs in rows for seq in seqs]
+        yield (
+            "workflow_claims",
+            {"queues": arrays.integers(queue_id for queue_id, _ in rows), "seqs": arrays.integers(every)},
+        )
     gone = 0
     for queue_id, seqs in rows:
         places = [JobState.READY, JobState.DELAYED, JobState.LEASED]

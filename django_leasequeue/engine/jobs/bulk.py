@@ -73,8 +73,7 @@ def enqueue_steps(
     rows = yield "bulk_open", {"project": project, "queue": queue, "size": len(jobs), "held": held}
     if not rows:
         return None
-    queue_id, kind, order, low, high, queue_ttl, log, _, now, seqs, capped = rows[0]
-    relax = rows[0][7] != "fsync"
+    ((queue_id, kind, order, low, high, queue_ttl, log, durability, now, seqs, capped),) = rows
     if capped:
         yield from caps.lock_steps(queue_id)
     created = now.isoformat()
@@ -142,7 +141,7 @@ def enqueue_steps(
             "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
             "log": log and not is_log,
             "wake": delayed < len(jobs),
-            "relax": relax,
+            "relax": durability != "fsync",
             "at": now,
         },
     )

@@ -56,8 +56,9 @@ def cancel(
     rows = yield "key_seqs", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
     if not rows:
         return []
+    (queue_id, _), *_ = rows
     wanted = sorted({*wanted, *(seq for _, seq in rows if seq is not None)})
-    gone = yield from remove_steps(rows[0][0], wanted, [JobState.READY, JobState.DELAYED])
+    gone = yield from remove_steps(queue_id, wanted, [JobState.READY, JobState.DELAYED])
     for job in gone:
         yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
     return [(job.seq, job.key) for job in gone]
@@ -112,4 +113,4 @@ def purge(
         },
     )
     places = list(dict.fromkeys(numbers))
-    return len((yield from remove_steps(info.id, [row[0] for row in rows], places, reason="purged")))
+    return len((yield from remove_steps(info.id, [seq for (seq,) in rows], places, reason="purged")))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from ... import conf, signals
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tracing
 from ..announce import announce
+from ..flow.declared import bring_under, split
 from ..large.reference import Reference
 from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..limits import (
@@ -80,9 +82,12 @@ def enqueue(
                 ).steps(),
             )
         )
+    jobs, limits = split(jobs)
     large: dict[int, Reference] = {}
     if conf.settings.LARGE.ABOVE is not None:
         jobs, large = yield from _store(queue, jobs, project, create)
+    if limits:
+        yield BEGIN, {}
     bulky = _is_bulk(jobs, fresh)
     if any(check_job(job) for job in jobs) if bulky else any(is_unique(job) for job in jobs if type(job) is NewJob):
         complete = yield from unique_steps(
@@ -92,10 +97,18 @@ def enqueue(
         )
     else:
         complete = yield from _add(queue, jobs, project, origin, create, bulky)
+    if limits:
+        yield from bring_under(queue, complete, limits, project)
     if large:
         new = {complete[index].seq: reference for index, reference in large.items() if _is_new(complete[index])}
         yield from link_steps(new)
-    for job, answer in zip(jobs, complete, strict=True) if signals.enqueued.receivers else ():
+    if signals.enqueued.receivers:
+        yield from _announce(queue, project, jobs, complete)
+    return complete
+
+
+def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> Steps[None]:
+    for job, answer in zip(jobs, answers, strict=True):
         if _is_new(answer):
             yield from announce(
                 "enqueued",
@@ -106,7 +119,6 @@ def enqueue(
                 name=job.name,
                 status=answer.status,
             )
-    return complete
 
 
 def _is_bulk(jobs: Sequence[NewJob], fresh: bool) -> bool:
@@ -212,14 +224,14 @@ def _in_one_statement(
             return [answer for answer in answers if answer is not None]
     params = parameters(jobs, project, queue, origin)
     rows = yield from rows_steps(params, create)
-    capped = rows[0][4]
+    capped = rows[0].capped
     if capped is not None:
         # Nothing was added: writers of a topic with a cap take turns.
         yield BEGIN, {}
         yield from caps.lock_steps(capped)
         params["locked"] = True
         rows = yield from rows_steps(params, create)
-    answers = [_new(row) for row in rows]
+    answers = [row.answer() for row in rows]
     if None in answers:
         yield from _taken(jobs, answers, params)
     complete = [answer for answer in answers if answer is not None]
@@ -228,7 +240,21 @@ def _in_one_statement(
     return complete
 
 
-def rows_steps(params: dict[str, Any], create: bool) -> Steps[Rows]:
+class Added(NamedTuple):
+    """A row of ``enqueue``: a new job, or nulls where its key is taken; ``capped``: the queue, if it has a cap."""
+
+    seq: int | None
+    state: int
+    now: datetime
+    sent: object
+    capped: int | None
+
+    def answer(self) -> Enqueued | None:
+        """Return the answer to who gave the job, ``None`` where its key is taken."""
+        return None if self.seq is None else Enqueued(self.seq, EnqueueStatus.QUEUED, STATES[self.state], self.now)
+
+
+def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[Added]]:
     """Steps that run the statement; they make a missing queue, or wait for somebody who keeps it from writers."""
     rows: Rows = yield "enqueue", {**params, "held": False}
     if not rows:
@@ -238,12 +264,7 @@ def rows_steps(params: dict[str, Any], create: bool) -> Steps[Rows]:
         rows = yield "enqueue", {**params, "held": True}
     if not rows:
         raise QueueNotFound(params["queue"], params["project"])
-    return rows
-
-
-def _new(row: tuple[Any, ...]) -> Enqueued | None:
-    seq, state, now = row[:3]
-    return None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, STATES[state], now)
+    return list(map(Added._make, rows))
 
 
 def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:
@@ -268,7 +289,7 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         )
         rows = yield from rows_steps(again, create=False)
         for index, row in zip(missing, rows, strict=True):
-            answers[index] = _new(row)
+            answers[index] = row.answer()
         if None not in answers:
             return
     raise LeaseQueueError("A key was taken and freed again five times in a row; try the call again.")

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from ...exceptions import InvalidOption, PayloadTooLarge
 from .. import arrays, codec
-from ..leases.holders import outcome_steps, scope_parameters, token_steps
-from ..limits import MAX_BATCH, check_claim, check_list, check_node, check_place, check_seqs
+from ..leases.holders import check_scope, outcome_steps, scope_parameters, token_steps
+from ..limits import MAX_BATCH, check_list, check_seqs, check_token
 from ..operation import Steps, operation
 from ..rows import Settled
 
@@ -20,7 +20,7 @@ class Progress(NamedTuple):
     """How far one leased job is: ``value`` is any JSON."""
 
     seq: int
-    claim: int | None
+    token: int | None
     value: Any
 
 
@@ -40,8 +40,7 @@ def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue
     Raises:
         InvalidOption, PayloadTooLarge: a value is not JSON, or larger than 64 KiB; nothing was kept.
     """
-    check_place(project, *([] if queue is None else [queue]))
-    check_node(node)
+    scope = check_scope(node, project, queue)
     if len(check_list(reports, "the reports")) > MAX_BATCH:
         raise InvalidOption(f"one call reports on at most {MAX_BATCH} jobs; there are {len(reports)}.")
     unique = {report.seq: report for report in reports}
@@ -49,15 +48,15 @@ def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue
     if not unique:
         return Settled({})
     values = {seq: _dump(report.value) for seq, report in unique.items()}
-    asked = {seq: check_claim(report.claim) for seq, report in unique.items()}
-    tokens = yield from token_steps(asked, node, project, queue)
+    asked = {seq: check_token(report.token) for seq, report in unique.items()}
+    tokens = yield from token_steps(asked, scope)
     seqs = sorted(seq for seq, token in tokens.items() if token is not None)
     kept: set[int] = set()
     if seqs:
-        scope = scope_parameters(tokens, node, project, queue, seqs)
-        rows = yield "progress", {**scope, "values": arrays.texts([values[seq] for seq in seqs])}
-        kept = {row[0] for row in rows}
-    return Settled((yield from outcome_steps(asked, kept, node, project, queue)))
+        params = scope_parameters(tokens, scope, seqs)
+        rows = yield "progress", {**params, "values": arrays.texts([values[seq] for seq in seqs])}
+        kept = {seq for seq, *_ in rows}
+    return Settled((yield from outcome_steps(asked, kept, scope)))
 
 
 def _dump(value: Any) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,9 +10,10 @@ from ... import conf
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
 from .. import arrays, codec
+from ..cursors import decode_cursor, encode_cursor
 from ..flow.limits import HELD, WAITING
 from ..large import reading
-from ..limits import MAX_BATCH, MAX_KEY_BYTES, check_count, check_place, check_seqs, check_text
+from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SEQ, check_count, check_place, check_seqs, check_text
 from ..operation import Steps, operation
 from ..queues.queues import require
 
@@ -70,7 +69,8 @@ class JobRow(NamedTuple):
     @property
     def state(self) -> str:
         """``ready``, ``delayed``, ``leased``, ``dead`` or ``record``; ``waiting``: a limit or workflow holds it."""
-        return WAITING if self.available_at == HELD else str(JobState(self.state_number).label)
+        held = self.available_at is not None and self.available_at >= HELD
+        return WAITING if held else str(JobState(self.state_number).label)
 
     @property
     def data(self) -> Any:
@@ -100,10 +100,6 @@ class Page(NamedTuple):
     next: str | None
 
 
-def _encode(state: str, values: Sequence[Any]) -> str:
-    return base64.urlsafe_b64encode(codec.dumps([state, *values]).encode()).decode().rstrip("=")
-
-
 def _decode(state: str, cursor: str | None) -> dict[str, Any]:
     """Return the cursor's parameters for the listing of ``state``.
 
@@ -111,20 +107,14 @@ def _decode(state: str, cursor: str | None) -> dict[str, Any]:
         InvalidOption: it is not a cursor that this listing gave.
     """
     names = _CURSORS[state]
-    if cursor is None:
+    kinds = [str, *(str if name == "after_fingerprint" else int for name in names)]
+    values = decode_cursor(cursor, kinds, low=-MAX_SEQ)
+    if values is None:
         return dict.fromkeys(names)
-    if not isinstance(cursor, str):
-        raise InvalidOption(f"a cursor is the text that a listing gave; it is a {type(cursor).__name__}.")
-    try:
-        found, *values = codec.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise InvalidOption(f"the cursor {cursor!r} is not one that a listing gave.") from error
-    wanted = [str if name == "after_fingerprint" else int for name in names]
-    if found != state or [type(value) for value in values] != wanted:
-        raise InvalidOption(f"the cursor {cursor!r} is not one of a listing of {state} jobs.")
-    if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
-        raise InvalidOption(f"the cursor {cursor!r} is out of range.")
-    return dict(zip(names, values, strict=True))
+    listed, *place = values
+    if listed != state:
+        raise InvalidOption(f"the cursor {cursor!r} is one of a listing of other jobs than {state} ones.")
+    return dict(zip(names, place, strict=True))
 
 
 @operation
@@ -169,57 +159,36 @@ def list_jobs(
             None if fingerprint is None else check_text(fingerprint, "fingerprint", MAX_KEY_BYTES, 0)
         )
     listed = yield f"list_{state}", params
-    seqs = [row[0] for row in listed]
+    seqs, places = [seq for seq, *_ in listed], [place for _, *place in listed]
     if not seqs:
         yield from require(project, queue, leases=False)
-    rows = yield from _rows(project, queue, seqs, payload, [JobState[state.upper()]])
-    jobs = yield from reading.page_steps([JobRow._make(row[2:]) for row in rows if row[1]], MAX_PAGE_BYTES)
-    if len(jobs) < len(rows):
-        cut = rows[len(jobs)][2]
-        last = listed[seqs.index(cut) - 1]
-        return Page(jobs, _encode(state, last[1:]))
-    return Page(jobs, _encode(state, listed[-1][1:]) if len(listed) == size else None)
+    fitting, rest = yield from _rows(project, queue, seqs, payload, [JobState[state.upper()]])
+    jobs = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
+    cut = [job.seq for job in fitting[len(jobs) :]] + rest
+    if cut:
+        return Page(jobs, encode_cursor(state, *places[seqs.index(cut[0]) - 1]))
+    return Page(jobs, encode_cursor(state, *places[-1]) if len(places) == size else None)
 
 
 def _rows(
     project: str, queue: str | None, seqs: Sequence[int], payload: bool, states: Sequence[int] | None
-) -> Steps[list[tuple[Any, ...]]]:
+) -> Steps[tuple[list[JobRow], list[int]]]:
+    """Read jobs in the order asked; return those that fit into one answer, and the numbers of the rest."""
     if not seqs:
-        return []
-    return (
-        yield (
-            "jobs",
-            {
-                "project": project,
-                "queue": queue,
-                "seqs": arrays.integers(seqs),
-                "states": None if states is None else arrays.integers(states),
-                "payload": payload,
-                "bytes": MAX_PAGE_BYTES,
-            },
-        )
+        return [], []
+    rows = yield (
+        "jobs",
+        {
+            "project": project,
+            "queue": queue,
+            "seqs": arrays.integers(seqs),
+            "states": None if states is None else arrays.integers(states),
+            "payload": payload,
+            "bytes": MAX_PAGE_BYTES,
+        },
     )
-
-
-@operation
-def peek(queue: str, size: int = 1, *, project: str = "") -> Steps[list[JobRow]]:
-    """Return the next jobs that a claim would take, at most ``size``, without taking them.
-
-    Expired leases and due delayed jobs that nobody has brought back yet are not among them.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-    """
-    page = yield from list_jobs(queue, project=project, size=size).steps()
-    return page.jobs
-
-
-@operation
-def get_job(seq: int, *, project: str = "") -> Steps[JobRow | None]:
-    """Return one live job or record by its number, ``None`` if it is not there (never was, or has ended)."""
-    check_place(project)
-    rows = yield from _rows(project, None, check_seqs([seq]), True, None)
-    return (yield from reading.steps([JobRow._make(rows[0][2:])]))[0] if rows else None
+    found = [(fits, JobRow._make(job)) for _, fits, *job in rows]
+    return [job for fits, job in found if fits], [job.seq for fits, job in found if not fits]
 
 
 @operation
@@ -236,9 +205,7 @@ def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
         raise BatchTooLarge(f"one call reads at most {2 * MAX_BATCH} jobs; there are {len(asked)}. Split them.")
     found: list[JobRow] = []
     while asked:
-        rows = yield from _rows(project, None, asked, True, None)
         # What is beyond the bytes of one statement comes with the next: the first job always fits.
-        fitting = [JobRow._make(row[2:]) for row in rows if row[1]]
+        fitting, asked = yield from _rows(project, None, asked, True, None)
         found += yield from reading.steps(fitting)
-        asked = [row[2] for row in rows if not row[1]]
     return found

@@ -31,8 +31,9 @@ def join(seq: int, channel: str) -> Steps[bool | None]:
         rows = yield "reply_join", params
         if not rows:
             return None
-        if rows[0][1] is not None:
-            return bool(rows[0][1])
+        (_, told), *_ = rows
+        if told is not None:
+            return bool(told)
     return False
 
 
@@ -40,4 +41,4 @@ def join(seq: int, channel: str) -> Steps[bool | None]:
 def ended(seqs: Sequence[int]) -> Steps[list[int]]:
     """Return which of these jobs (at most 1,000) do not live any more: done, failed, dead, cancelled or removed."""
     rows = yield "reply_check", {"seqs": arrays.integers(check_seqs(seqs))}
-    return [row[0] for row in rows]
+    return [seq for (seq,) in rows]

@@ -11,8 +11,17 @@ from ...exceptions import BatchTooLarge, LeaseQueueError
 from .. import arrays, codec
 from ..large import reading
 from ..large.reference import is_reference
-from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SPAN_MS, check_integer, check_place, check_seqs, check_text
-from ..operation import Steps, operation
+from ..limits import (
+    MAX_BATCH,
+    MAX_KEY_BYTES,
+    MAX_SPAN_MS,
+    check_integer,
+    check_list,
+    check_place,
+    check_seqs,
+    check_text,
+)
+from ..operation import Steps, only, operation
 from .remove import remove_steps
 
 #: Bytes (as stored) of a result that comes together with the status; a larger one is read by itself.
@@ -104,14 +113,8 @@ class Status(NamedTuple):
         )
 
 
-def check_keys(keys: Sequence[str]) -> list[str]:
-    """Return ``keys`` once each, in order.
-
-    Raises:
-        BatchTooLarge: there are more than 1,000.
-        InvalidOption: one cannot be the key of a job.
-    """
-    if len(keys) > MAX_BATCH:
+def _keys(keys: Sequence[str]) -> list[str]:
+    if len(check_list(keys, "the keys")) > MAX_BATCH:
         raise BatchTooLarge(f"one call names at most {MAX_BATCH} keys; there are {len(keys)}. Split them.")
     return list(dict.fromkeys(check_text(key, "key", MAX_KEY_BYTES) for key in keys))
 
@@ -142,7 +145,7 @@ def status(
         {
             "project": project,
             "queue": queue,
-            "keys": arrays.texts(check_keys(keys)),
+            "keys": arrays.texts(_keys(keys)),
             "seqs": arrays.integers(check_seqs(seqs)),
             "inline": inline,
         },
@@ -161,7 +164,7 @@ def complete_steps(found: Status) -> Steps[Status]:
     """
     if found.result_json is None and found.result_size is not None:
         rows = yield "result_json", {"seq": found.seq}
-        found = found._replace(result_json=rows[0][0] if rows else None)
+        found = found._replace(result_json=only(rows))
     if is_reference(found.result_json):
         (found,) = yield from reading.steps([found], reading.RESULT)
         text, body = found.result_json, found.result_body
@@ -182,7 +185,8 @@ def complete_steps(found: Status) -> Steps[Status]:
 def slice_steps(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes | None]:
     """Steps that read ``size`` bytes of a binary result from ``start``; ``None`` when it is not there any more."""
     rows = yield "result_slice", {"seq": seq, "start": start, "size": size}
-    return rows[0][0] if rows else None
+    piece: bytes | None = only(rows)
+    return piece
 
 
 @operation
@@ -247,6 +251,7 @@ def _keep_for(
         rows = yield "result_ttl", params
         if not rows:
             return None
-        if rows[0][1] is not None:
-            return rows[0][0], rows[0][1]
+        (found, ended), *_ = rows
+        if ended is not None:
+            return found, ended
     raise LeaseQueueError("The job went elsewhere five times in a row; try the call again.")

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...exceptions import LeaseQueueError
 from .. import arrays
-from ..operation import BEGIN, Rows, Steps, operation
+from ..operation import BEGIN, Steps, operation
 from ..topics import caps
-from .enqueue import rows_steps
+from .enqueue import Added, rows_steps
 from .keys import DUPLICATE, holder_steps
 
-#: The columns of lake/stage_jobs after the queue and the ids, as enqueue calls them.
-_COLUMNS = (
-    "numbers", "keys", "names", "tags", "priorities", "datas", "metas", "bodies", "run_at", "ttls", "reply_to",
-    "result_ttls", "max_deliveries",
-)  # fmt: skip
+
+class _Staged(NamedTuple):
+    """A row of ``lake/stage_jobs``: the staged jobs of a queue; ``numbers`` and all behind it are arrays as text.
+
+    ``sources``: the dead letters that they came from.
+    """
+
+    queue: str
+    ids: list[int]
+    numbers: str
+    keys: str
+    names: str
+    tags: str
+    priorities: str
+    datas: str
+    metas: str
+    bodies: str
+    run_at: str
+    ttls: str
+    reply_to: str
+    result_ttls: str
+    max_deliveries: str
+    sources: str
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of enqueue that stand in the stage."""
+        named = self._asdict()
+        del named["ids"], named["sources"]
+        return named
 
 
 @operation
@@ -46,38 +70,41 @@ def enqueue_staged(
     absent = dict.fromkeys(("origins", "delays", "flows", "id_ends"), arrays.EMPTY)
     common = {"project": project, "origin": origin, **absent}
     added = 0
-    for row in rows:
-        added += yield from _add(row, place, {**common, "queue": row[0]})
+    for staged in map(_Staged._make, rows):
+        added += yield from _add(staged, place, {**common, **staged.parameters(), "locked": False})
     return added
 
 
-def _add(row: tuple[Any, ...], place: dict[str, Any], common: dict[str, Any]) -> Steps[int]:
-    params = {**common, **dict(zip(_COLUMNS, row[2:-1], strict=True)), "locked": False}
+def _add(staged: _Staged, place: dict[str, Any], params: dict[str, Any]) -> Steps[int]:
     answers = yield from rows_steps(params, create=False)
-    capped = answers[0][4]
+    capped = answers[0].capped
     if capped is not None:
         yield BEGIN, {}
         yield from caps.lock_steps(capped)
         params["locked"] = True
         answers = yield from rows_steps(params, create=False)
-    seqs = yield from _with_freed(row, answers, place, params)
+    seqs = yield from _with_freed(staged, answers, place, params)
     if capped is not None:
         yield from caps.enforce_steps(capped, seqs)
     return len(seqs)
 
 
-def _with_freed(row: tuple[Any, ...], answers: Rows, place: dict[str, Any], params: dict[str, Any]) -> Steps[list[int]]:
+def _with_freed(
+    staged: _Staged, answers: Sequence[Added], place: dict[str, Any], params: dict[str, Any]
+) -> Steps[list[int]]:
     """Note where jobs came from; set free keys that need not be held any more, and enqueue those."""
     seqs: list[int] = []
     for _ in range(5):
-        if row[-1].strip("{NUL,}"):
-            yield "lake/stage_sources", {"seqs": arrays.integers([answer[0] for answer in answers]), "sources": row[-1]}
-        seqs += [answer[0] for answer in answers if answer[0] is not None]
-        taken = [number for number, answer in zip(row[1], answers, strict=True) if answer[0] is None]
+        if staged.sources.strip("{NUL,}"):
+            numbers = arrays.integers(answer.seq for answer in answers)
+            yield "lake/stage_sources", {"seqs": numbers, "sources": staged.sources}
+        seqs += [answer.seq for answer in answers if answer.seq is not None]
+        taken = [number for number, answer in zip(staged.ids, answers, strict=True) if answer.seq is None]
         if not taken:
             return seqs
         (row,) = yield "lake/stage_jobs", {**place, "ids": arrays.integers(taken)}
-        params |= dict(zip(_COLUMNS, row[2:-1], strict=True))
+        staged = _Staged._make(row)
+        params |= staged.parameters()
         found = yield from holder_steps(params["project"], params["queue"], params["keys"])
         if found and all(holder.verdict == DUPLICATE for holder in found):
             return seqs

@@ -166,7 +166,8 @@ def _take(
         rows = yield "unique_take", params
     if not rows:
         raise QueueNotFound(queue, project)
-    return rows[0][0], rows[0][1], {key for _, _, key, seq in rows if seq}
+    (queue_id, result_ttl_ms, *_), *_ = rows
+    return queue_id, result_ttl_ms, {key for _, _, key, seq in rows if seq}
 
 
 def _decided(project: str, queue: str, queue_id: int, asks: Sequence[_Ask]) -> Steps[dict[str, Enqueued]]:

@@ -119,16 +119,16 @@ def page_steps(rows: Sequence[R], limit: int, columns: Columns = PAYLOAD) -> Ste
     return (yield from steps(rows[: fitting(rows, limit, columns)], columns))
 
 
-def load(row: R, columns: Columns = PAYLOAD) -> R:
-    """Return a row with its content, read in this thread.
+def load(row: R) -> R:
+    """Return a row with its payload, read in this thread.
 
     Raises:
         LargeStorageError, LargePayloadLost: see ``steps``.
     """
-    reference = parse(getattr(row, columns.data))
-    wanted = _wanted(reference, columns)
+    reference = parse(getattr(row, PAYLOAD.data))
+    wanted = _wanted(reference, PAYLOAD)
     found = dict(zip((part.id for part in wanted), store.read(wanted), strict=True))
-    filled = _filled(row, reference, found, columns)
+    filled = _filled(row, reference, found, PAYLOAD)
     if isinstance(filled, LeaseQueueError):
         raise filled
     return filled

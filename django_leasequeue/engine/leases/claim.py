@@ -25,11 +25,11 @@ from ..limits import (
     clamp_grace,
     clamp_lease,
 )
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Steps, only, operation
 from ..rows import Failure, LeasedJob, Release
 from . import sweep
 from .settle import release
-from .trail import Look, Trail
+from .trail import DELAYED, EXPIRED, LEASES, TURNS, Look, Trail
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -50,8 +50,6 @@ AWAY_MS = 10_000
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
 
-_LEASES, _DELAYED, _EXPIRED, _TURNS = 1, 2, 4, 8
-
 
 @dataclass(slots=True)
 class _Round:
@@ -66,6 +64,8 @@ class _Round:
     turns: bool = False
     #: Turns that were taken.
     advanced: int = 0
+    #: One transaction claims from several queues: it waits for the disk, since the leases of one of them may have to.
+    shared: bool = False
 
 
 @operation
@@ -160,16 +160,16 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
         LargeStorageError: there is no other job.
     """
     count = reading.fitting(jobs, MAX_CLAIM_BYTES)
-    back = [Release(job.seq, job.claim, 0) for job in jobs[count:]]
+    back = [Release(job.seq, job.token, 0) for job in jobs[count:]]
     failed: list[Release] = []
     loaded: list[LeasedJob] = []
     away: LeaseQueueError | None = None
     for job, found in zip(jobs, (yield from reading.try_steps(jobs[:count])), strict=False):
         if isinstance(found, LargePayloadLost):
-            failed.append(Release(job.seq, job.claim, failure=lost_failure(found)))
+            failed.append(Release(job.seq, job.token, failure=lost_failure(found)))
         elif isinstance(found, LeaseQueueError):
             away = found
-            back.append(Release(job.seq, job.claim, AWAY_MS))
+            back.append(Release(job.seq, job.token, AWAY_MS))
         else:
             loaded.append(found)
     if back:
@@ -265,6 +265,7 @@ def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found:
         if not look.gives or not (look.fresh or look.again):
             continue
         if look.concurrency:
+            found.shared = len(looks) > 1
             missing = min(missing, (yield from _slots(look.queue_id)))
             if missing <= 0:
                 continue
@@ -274,19 +275,22 @@ def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found:
             "lows": arrays.integers(look.lows),
             "size": missing,
             "slots": look.concurrency > 0,
+            **({"autocommit": False} if found.shared else {}),
         }
         mixed = look.again or params["tags"] is not None
         if not mixed:
             rows = yield "claim", {**params, **where}
-            mixed = bool(rows) and rows[0][0]
-            if rows and rows[0][1] is not None:
-                found.jobs.extend(LeasedJob._make(row[1:]) for row in rows)
+            if rows:
+                mixed, first, *_ = rows[0]
+                if first is not None:
+                    found.jobs.extend(LeasedJob._make(row[1:]) for row in rows)
         if mixed:
             rows = yield "claim_mixed", {**params, **where}
             if rows:
-                found.spent += rows[0][0]
-                found.cut = found.cut or rows[0][1]
-                if rows[0][2] is not None:
+                spent, cut, first, *_ = rows[0]
+                found.spent += spent
+                found.cut = found.cut or cut
+                if first is not None:
                     found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
 
 
@@ -294,8 +298,8 @@ def _slots(queue_id: int) -> Steps[int]:
     """Take turns with other claimers of a queue that has a limit; return how many jobs it may lease."""
     yield BEGIN, {}
     yield "slots_lock", {"queue": queue_id}
-    rows = yield "slots_free", {"queue": queue_id}
-    return rows[0][0] if rows else MAX_BATCH
+    free: int | None = only((yield "slots_free", {"queue": queue_id}))
+    return MAX_BATCH if free is None else free
 
 
 def _clear_the_way(
@@ -312,17 +316,18 @@ def _clear_the_way(
     """
     for turn in range(20):
         for flag, bring in (
-            (_LEASES, sweep.sweep_steps),
-            (_DELAYED, sweep.promote_steps),
-            (_EXPIRED, sweep.expire_steps),
+            (LEASES, sweep.sweep_steps),
+            (DELAYED, sweep.promote_steps),
+            (EXPIRED, sweep.expire_steps),
         ):
             ids = [look.queue_id for look in looks if look.due & flag]
             if ids and not turn:
                 yield from bring(ids, ROUNDS)
         # Once: the locks are taken in one order, and kept until the jobs are claimed.
-        ids = [] if found.advanced else [look.queue_id for look in looks if look.due & _TURNS]
+        ids = [] if found.advanced else [look.queue_id for look in looks if look.due & TURNS]
         if ids:
             found.advanced = yield from advance_steps(ids)
+            found.shared = len(looks) > 1
         if found.spent:
             yield from deadletter.spent_steps([look.queue_id for look in looks], params["tags"])
         if len(found.jobs) == size:
@@ -330,7 +335,7 @@ def _clear_the_way(
         looks = yield from _look(place, trail)
         before, found.spent = len(found.jobs), 0
         yield from _take(looks, params, size, found)
-        found.turns = any(look.due & _TURNS for look in looks)
+        found.turns = any(look.due & TURNS for look in looks)
         more = found.turns and not found.advanced
         if found.cut or len(found.jobs) == size or not (found.spent or len(found.jobs) > before or more):
             return

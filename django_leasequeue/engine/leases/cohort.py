@@ -21,6 +21,7 @@ from ..rows import LeasedJob, Release
 from ..topics.topics import Look
 from .settle import release
 from .sweep import expire_steps, promote_steps, sweep_steps
+from .trail import DELAYED, EXPIRED, LEASES, TURNS
 
 #: Jobs of one deal.
 MOST = 10_000
@@ -29,7 +30,8 @@ BYTES, ALL_BYTES = 16_777_216, 67_108_864
 #: Claimers of one deal.
 MAX_CLAIMERS = 5_000
 
-_LEASES, _DELAYED, _EXPIRED, _TURNS = 1, 2, 4, 8
+#: The column of ``deal`` with a claimer's place; its job comes behind.
+_PLACE = 4
 
 
 class Claimer(NamedTuple):
@@ -78,7 +80,7 @@ class _Hands:
         self.claimers = claimers
         self.shown = shown
         self.jobs: list[list[LeasedJob]] = [[] for _ in claimers]
-        self.claims: list[int | None] = [None] * len(claimers)
+        self.tokens: list[int | None] = [None] * len(claimers)
 
     def open_sizes(self) -> list[Claimer]:
         """The claimers with what they may still get; only of those whose jobs are shown is that known."""
@@ -87,12 +89,13 @@ class _Hands:
             for claimer, jobs in zip(self.claimers, self.jobs, strict=True)
         ]
 
-    def take(self, rows: Rows) -> None:
-        """Take one deal."""
-        self.claims = [claim or before for claim, before in zip(rows[0][3], self.claims, strict=True)]
+    def take(self, tokens: Sequence[int | None], rows: Rows) -> None:
+        """Take one deal: the token of each claimer's claim, and the rows with their jobs."""
+        self.tokens = [token or before for token, before in zip(tokens, self.tokens, strict=True)]
         for row in rows:
-            if row[4] is not None:
-                self.jobs[row[4] - 1].append(LeasedJob._make(row[5:]))
+            place = row[_PLACE]
+            if place is not None:
+                self.jobs[place - 1].append(LeasedJob._make(row[_PLACE + 1 :]))
 
 
 def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tuple[int, int, int]]:
@@ -110,18 +113,19 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
             "force": force,
         },
     )
-    hands.take(rows)
-    return rows[0][0], rows[0][1], rows[0][2]
+    (due, spent, dealt, tokens, *_), *_ = rows
+    hands.take(tokens, rows)
+    return due, spent, dealt
 
 
 def _bring_back(queue_id: int, due: int) -> Steps[None]:
-    if due & _LEASES:
+    if due & LEASES:
         yield from sweep_steps([queue_id])
-    if due & _DELAYED:
+    if due & DELAYED:
         yield from promote_steps([queue_id])
-    if due & _EXPIRED:
+    if due & EXPIRED:
         yield from expire_steps([queue_id])
-    if due & _TURNS:
+    if due & TURNS:
         yield from advance_steps([queue_id])
 
 
@@ -187,18 +191,20 @@ def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Jo
     Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``. Whoever does
     not want to wait any more says ``leave``.
     """
-    rows = yield "cohort_join", {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))}
-    return Joined(list(rows[0][0]), max(rows[0][1], 0.0))
+    ((waiters, wait_ms),) = yield (
+        "cohort_join",
+        {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))},
+    )
+    return Joined(list(waiters), max(wait_ms, 0.0))
 
 
 def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
     rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
     found: dict[int, list[LeasedJob]] = {}
-    for row in rows:
-        waiter, *job = row
+    for waiter, seq, *rest in rows:
         jobs = found.setdefault(waiter, [])
-        if job[0] is not None:
-            jobs.append(LeasedJob._make(job))
+        if seq is not None:
+            jobs.append(LeasedJob(seq, *rest))
     return found
 
 
@@ -236,7 +242,7 @@ def deal_cohort(
         yield from _deal_once(project, queue, found, hands)
     yield (
         "cohort_mark",
-        {"ids": arrays.integers(ids), "claims": arrays.integers(hands.claims), "own": arrays.integers(own)},
+        {"ids": arrays.integers(ids), "claims": arrays.integers(hands.tokens), "own": arrays.integers(own)},
     )
     dealt = dict(zip(ids, hands.jobs, strict=True))
     return {**taken, **{waiter: dealt.get(waiter, []) for waiter in own}}
@@ -247,9 +253,9 @@ def leave(waiters: Sequence[int], *, project: str = "") -> Steps[int]:
     """Leave a cohort: nothing stays leased to these waiters. Return how many jobs were given back."""
     rows = yield "cohort_leave", {"ids": arrays.integers(waiters)}
     released = 0
-    for node, claim, seqs in rows:
+    for node, token, seqs in rows:
         settled = yield from release(
-            [Release(seq, claim, 0) for seq in seqs], node, project=project, unstarted=True
+            [Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True
         ).steps()
         released += len(settled.ok)
     return released

@@ -27,12 +27,19 @@ class Floor(NamedTuple):
     head: int
 
 
+class _Proposed(NamedTuple):
+    """A live value that becomes a floor when no transaction before ``mark`` runs any more."""
+
+    low: int
+    mark: int
+
+
 class Proposals:
     """The last proposals of a caller of ``advance_floors``: the next call raises floors to them if they hold."""
 
     def __init__(self) -> None:
-        #: (queue id, kind, rank) -> (lowest live value, its mark).
-        self._known: dict[tuple[int, int, int], tuple[int, int]] = {}
+        #: By (queue id, kind, rank).
+        self._known: dict[tuple[int, int, int], _Proposed] = {}
         self._head = 0
 
     def parameters(self) -> dict[str, Any]:
@@ -41,8 +48,8 @@ class Proposals:
             "ids": arrays.integers([queue_id for queue_id, _, _ in self._known]),
             "kinds": arrays.integers([kind for _, kind, _ in self._known]),
             "ranks": arrays.integers([rank for _, _, rank in self._known]),
-            "lows": arrays.integers([low for low, _ in self._known.values()]),
-            "marks": arrays.integers([mark for _, mark in self._known.values()]),
+            "lows": arrays.integers([proposed.low for proposed in self._known.values()]),
+            "marks": arrays.integers([proposed.mark for proposed in self._known.values()]),
             "head": self._head,
         }
 
@@ -52,12 +59,12 @@ class Proposals:
         self._known = {}
         for floor in seen:
             self._head = floor.head
-            place = floor[:3]
+            place = (floor.queue_id, floor.kind, floor.rank)
             before = known.get(place)
-            if before is not None and before[1] > floor.oldest:
+            if before is not None and before.mark > floor.oldest:
                 self._known[place] = before  # it comes true sooner than a new one
             elif floor.mark is not None:
-                self._known[place] = (floor.low, floor.mark)
+                self._known[place] = _Proposed(floor.low, floor.mark)
 
 
 class OwnFloors:
@@ -74,9 +81,9 @@ class OwnFloors:
     def __init__(self) -> None:
         self._pid = 0
         self._head = 0
-        #: (queue id, rank) -> the floor; and -> (lowest live position, its mark), which becomes one.
+        #: By (queue id, rank): the floor, and what becomes one.
         self._floors: dict[tuple[int, int], int] = {}
-        self._proposed: dict[tuple[int, int], tuple[int, int]] = {}
+        self._proposed: dict[tuple[int, int], _Proposed] = {}
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of claim_look.sql."""
@@ -103,13 +110,13 @@ class OwnFloors:
         elif self._head:
             for place, low in seen.items():
                 before = self._proposed.get(place)
-                if before is not None and before[1] > oldest:
+                if before is not None and before.mark > oldest:
                     continue  # it comes true sooner than a new one
                 if before is not None:
-                    self._floors[place] = max(self._floors.get(place, 0), min(before[0], low))
+                    self._floors[place] = max(self._floors.get(place, 0), min(before.low, low))
                     del self._proposed[place]
                 if mark is not None:
-                    self._proposed[place] = (low, mark)
+                    self._proposed[place] = _Proposed(low, mark)
         self._head = head
 
 

@@ -3,62 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import arrays
+from ..limits import check_node, check_place
 from ..operation import Rows, Steps
 from ..rows import Outcome
 
 
-def token_steps(
-    tokens: dict[int, int | None], node: str, project: str, queue: str | None
-) -> Steps[dict[int, int | None]]:
+class Scope(NamedTuple):
+    """What a settle call is about: the holder, its tenant, and one queue or (``None``) any."""
+
+    node: str
+    project: str
+    queue: str | None
+
+
+def check_scope(node: str, project: str, queue: str | None) -> Scope:
+    """Return the scope of a settle call.
+
+    Raises:
+        InvalidOption: the node, the project or the queue cannot be one.
+    """
+    check_place(project, *(() if queue is None else (queue,)))
+    return Scope(check_node(node), project, queue)
+
+
+def token_steps(tokens: dict[int, int | None], scope: Scope) -> Steps[dict[int, int | None]]:
     """Steps that complete the tokens of a settle call: a job without one is held by the node's name alone."""
     bare = [seq for seq, token in tokens.items() if token is None]
     if not bare:
         return tokens
-    rows = yield "held", {"project": project, "queue": queue, "node": node, "seqs": arrays.integers(bare)}
+    rows = yield "held", {**scope._asdict(), "seqs": arrays.integers(bare)}
     return {**tokens, **dict(rows)}
 
 
-def scope_parameters(
-    tokens: dict[int, int | None], node: str, project: str, queue: str | None, seqs: Sequence[int]
-) -> dict[str, Any]:
+def scope_parameters(tokens: dict[int, int | None], scope: Scope, seqs: Sequence[int]) -> dict[str, Any]:
     """Return the parameters that every settle statement has."""
     return {
-        "project": project,
-        "queue": queue,
-        "node": node,
+        **scope._asdict(),
         "tokens": arrays.integers({tokens[seq] for seq in seqs}),
         "seqs": arrays.integers(seqs),
         "claims": arrays.integers([tokens[seq] for seq in seqs]),
     }
 
 
-def outcome_steps(
-    claims: dict[int, int | None], settled: set[int], node: str, project: str, queue: str | None
-) -> Steps[dict[int, Outcome]]:
-    """Say of every job what became of it; only when some were refused is the database asked why."""
-    if len(settled) == len(claims):
-        return dict.fromkeys(claims, Outcome.OK)
-    refused = [seq for seq in claims if seq not in settled]
-    named = {token for seq in refused if (token := claims[seq]) is not None}
+def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope) -> Steps[dict[int, Outcome]]:
+    """Steps that say of every job what became of it; only when some were refused is the database asked why."""
+    if len(settled) == len(tokens):
+        return dict.fromkeys(tokens, Outcome.OK)
+    refused = [seq for seq in tokens if seq not in settled]
+    named = {token for seq in refused if (token := tokens[seq]) is not None}
     rows: Rows = yield (
         "settle_outcomes",
-        {"project": project, "queue": queue, "seqs": arrays.integers(refused), "tokens": arrays.integers(named)},
+        {**scope._asdict(), "seqs": arrays.integers(refused), "tokens": arrays.integers(named)},
     )
-    there = {seq: (holder, claim, late) for seq, holder, claim, late in rows}
+    there = {seq: (holder, valid, late) for seq, holder, valid, late in rows}
     outcomes = {}
-    for seq, token in claims.items():
+    for seq, token in tokens.items():
         if seq in settled:
             outcomes[seq] = Outcome.OK
         elif seq not in there:
             outcomes[seq] = Outcome.NOT_FOUND
         else:
-            holder, claim, late = there[seq]
-            if token is not None and holder is not None and claim != token:
+            holder, valid, late = there[seq]
+            if token is not None and holder is not None and token != valid:
                 outcomes[seq] = Outcome.STALE_TOKEN
-            elif holder != node:
+            elif holder != scope.node:
                 outcomes[seq] = Outcome.NOT_HELD
             elif late:
                 outcomes[seq] = Outcome.EXPIRED

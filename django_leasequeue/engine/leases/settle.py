@@ -8,25 +8,22 @@ from ... import conf
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from .. import arrays, codec
-from ..announce import announce
-from ..dead.deadletter import retire_steps
+from ..dead.deadletter import announce_dead, retire_home_steps
 from ..large.reference import Reference
 from ..large.writing import link_steps, result_limit, store_results_steps
 from ..limits import (
     MAX_BATCH,
     MAX_SPAN_MS,
-    check_claim,
     check_integer,
     check_list,
-    check_node,
-    check_place,
     check_seqs,
+    check_token,
     clamp_delay,
     clamp_lease,
 )
 from ..operation import Rows, Steps, operation
 from ..rows import Ending, Failure, Release, Released, Settled
-from .holders import outcome_steps, scope_parameters, token_steps
+from .holders import Scope, check_scope, outcome_steps, scope_parameters, token_steps
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.
 MAX_TRACEBACK = 16_384
@@ -39,19 +36,14 @@ def _clean(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _check_call(node: str, project: str, queue: str | None) -> None:
-    check_node(node)
-    check_place(project, *(() if queue is None else (queue,)))
-
-
 def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
     if len(check_list(items, f"what to settle, {kind.__name__} values,")) > MAX_BATCH:
         raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(items)}. Split them.")
     for item in items:
         if not isinstance(item, kind):
             raise InvalidOption(f"this call takes {kind.__name__} values; there is a {type(item).__name__}.")
-        if item.claim is not None:
-            check_claim(item.claim)
+        if item.token is not None:
+            check_token(item.token)
         if item.failure is not None and not isinstance(item.failure, Failure):
             raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
     check_seqs([item.seq for item in items])
@@ -116,7 +108,7 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     Job, result, event and the notification of a waiting caller change in one statement.
 
     Args:
-        endings: at most 1,000; those without ``claim`` are held by the node's name alone.
+        endings: at most 1,000; those without a token are held by the node's name alone.
         node: the holder.
         project: the tenant.
         queue: only jobs of this queue; ``None`` for any.
@@ -128,7 +120,7 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
         BatchTooLarge, InvalidOption, PayloadTooLarge: nothing was ended.
         LargeStorageError: the storage of large results is away; nothing was ended.
     """
-    _check_call(node, project, queue)
+    scope = check_scope(node, project, queue)
     _check_batch(endings, Ending)
     unique = {ending.seq: ending for ending in endings}
     if not unique:
@@ -139,16 +131,16 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     large: dict[int, Reference] = {}
     if conf.settings.LARGE.ABOVE is not None:
         large = yield from store_results_steps(unique, results)
-    asked = {seq: ending.claim for seq, ending in unique.items()}
-    tokens = yield from token_steps(asked, node, project, queue)
+    asked = {seq: ending.token for seq, ending in unique.items()}
+    tokens = yield from token_steps(asked, scope)
     open_seqs = sorted(seq for seq, token in tokens.items() if token is not None)
-    ended = yield from _finish_plain([unique[seq] for seq in open_seqs], results, tokens, node, project, queue)
+    ended = yield from _finish_plain([unique[seq] for seq in open_seqs], results, tokens, scope)
     if len(ended) < len(open_seqs):
         rest = [unique[seq] for seq in open_seqs if seq not in ended]
-        ended |= yield from _finish_any(rest, results, tokens, node, project, queue)
+        ended |= yield from _finish_any(rest, results, tokens, scope)
     if large:
         yield from link_steps({seq: reference for seq, reference in large.items() if seq in ended})
-    return Settled((yield from outcome_steps(asked, ended, node, project, queue)))
+    return Settled((yield from outcome_steps(asked, ended, scope)))
 
 
 def _check_ending(ending: Ending) -> None:
@@ -160,12 +152,7 @@ def _check_ending(ending: Ending) -> None:
 
 
 def _finish_plain(
-    endings: Sequence[Ending],
-    results: dict[int, str | None],
-    tokens: dict[int, int | None],
-    node: str,
-    project: str,
-    queue: str | None,
+    endings: Sequence[Ending], results: dict[int, str | None], tokens: dict[int, int | None], scope: Scope
 ) -> Steps[set[int]]:
     """Complete what has nothing unusual about it, by the leaner statements; return the seqs that were ended.
 
@@ -182,28 +169,23 @@ def _finish_plain(
     seqs = [ending.seq for ending in plain]
     if len(plain) == 1:
         (ending,) = plain
-        place = {"project": project, "queue": queue, "node": node, "token": tokens[ending.seq], "seq": ending.seq}
+        place = {**scope._asdict(), "token": tokens[ending.seq], "seq": ending.seq}
         rows = yield "finish_one", {**place, "result": results[ending.seq], "ran": ending.ran_ms}
     else:
         texts = [results[seq] for seq in seqs]
         rows = yield (
             "finish_some",
             {
-                **scope_parameters(tokens, node, project, queue, seqs),
+                **scope_parameters(tokens, scope, seqs),
                 "results": arrays.EMPTY if arrays.absent(texts) else arrays.texts(texts),
                 "rans": _optional([ending.ran_ms for ending in plain]),
             },
         )
-    return {row[0] for row in rows}
+    return {seq for seq, *_ in rows}
 
 
 def _finish_any(
-    endings: Sequence[Ending],
-    results: dict[int, str | None],
-    tokens: dict[int, int | None],
-    node: str,
-    project: str,
-    queue: str | None,
+    endings: Sequence[Ending], results: dict[int, str | None], tokens: dict[int, int | None], scope: Scope
 ) -> Steps[set[int]]:
     seqs = [ending.seq for ending in endings]
     texts = [results[seq] for seq in seqs]
@@ -211,7 +193,7 @@ def _finish_any(
     rows = yield (
         "finish",
         {
-            **scope_parameters(tokens, node, project, queue, seqs),
+            **scope_parameters(tokens, scope, seqs),
             "states": arrays.integers(
                 [ResultState.COMPLETED if ending.failure is None else ResultState.FAILED for ending in endings]
             ),
@@ -222,7 +204,7 @@ def _finish_any(
             **_failure_columns([ending.failure for ending in endings]),
         },
     )
-    return {row[0] for row in rows}
+    return {seq for seq, *_ in rows}
 
 
 @operation
@@ -230,12 +212,12 @@ def ack(
     seqs: Sequence[int],
     node: str,
     *,
-    claims: Sequence[int] | None = None,
+    tokens: Sequence[int] | None = None,
     project: str = "",
     queue: str | None = None,
 ) -> Steps[Settled]:
     """Complete jobs without a result: ``finish`` for those who have only numbers."""
-    endings = [Ending(seq, claim) for seq, claim in _tokens(seqs, claims).items()]
+    endings = [Ending(seq, token) for seq, token in _tokens(seqs, tokens).items()]
     return (yield from finish(endings, node, project=project, queue=queue).steps())
 
 
@@ -265,16 +247,16 @@ def release(
     Raises:
         BatchTooLarge, InvalidOption: nothing was released.
     """
-    _check_call(node, project, queue)
+    scope = check_scope(node, project, queue)
     _check_batch(releases, Release)
     unique = {item.seq: item for item in releases}
     if not unique:
         return Settled({})
-    asked = {seq: item.claim for seq, item in unique.items()}
+    asked = {seq: item.token for seq, item in unique.items()}
     delays = {seq: clamp_delay(item.delay_ms) for seq, item in unique.items()}
     rans = {seq: _ran(item.ran_ms) for seq, item in unique.items()}
     ttls = {seq: None if item.dead_ttl_ms is None else _ttl(item.dead_ttl_ms) for seq, item in unique.items()}
-    tokens = yield from token_steps(asked, node, project, queue)
+    tokens = yield from token_steps(asked, scope)
     ordered = [item for seq, item in sorted(unique.items()) if tokens[seq] is not None]
     seqs = [item.seq for item in ordered]
     rows: Rows = []
@@ -282,7 +264,7 @@ def release(
         rows = yield (
             "release",
             {
-                **scope_parameters(tokens, node, project, queue, seqs),
+                **scope_parameters(tokens, scope, seqs),
                 "unstarted": unstarted,
                 "delays": _optional([delays[seq] for seq in seqs]),
                 "rans": _optional([rans[seq] for seq in seqs]),
@@ -299,14 +281,10 @@ def release(
             continue
         released[seq] = Released(JobState(outcome).label, available_at, deliveries)
         if outcome == JobState.DEAD:
-            yield from announce(
-                "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
-            )
+            yield from announce_dead(queue_id, project, seq, key, name, deliveries)
     for queue_id, held in used_up.items():
-        for home, _, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
-            if dead_letter:
-                yield from retire_steps(queue_id, home, dead_letter, list(held), node, list(held.values()))
-    return Settled((yield from outcome_steps(asked, set(released), node, project, queue)), released=released)
+        yield from retire_home_steps(queue_id, list(held), node, list(held.values()))
+    return Settled((yield from outcome_steps(asked, set(released), scope)), released=released)
 
 
 @operation
@@ -315,12 +293,12 @@ def nack(
     node: str,
     *,
     delay_ms: int | None = 0,
-    claims: Sequence[int] | None = None,
+    tokens: Sequence[int] | None = None,
     project: str = "",
     queue: str | None = None,
 ) -> Steps[Settled]:
     """Give jobs back with one delay: ``release`` for those who have only numbers."""
-    releases = [Release(seq, claim, delay_ms) for seq, claim in _tokens(seqs, claims).items()]
+    releases = [Release(seq, token, delay_ms) for seq, token in _tokens(seqs, tokens).items()]
     return (yield from release(releases, node, project=project, queue=queue).steps())
 
 
@@ -330,7 +308,7 @@ def extend(
     node: str,
     lease_ms: int | None = None,
     *,
-    claims: Sequence[int] | None = None,
+    tokens: Sequence[int] | None = None,
     project: str = "",
     queue: str | None = None,
 ) -> Steps[Settled]:
@@ -342,24 +320,24 @@ def extend(
     Raises:
         BatchTooLarge, InvalidOption: nothing was extended.
     """
-    _check_call(node, project, queue)
-    asked = _tokens(seqs, claims)
+    scope = check_scope(node, project, queue)
+    asked = _tokens(seqs, tokens)
     length = clamp_lease(lease_ms)
-    tokens = yield from token_steps(asked, node, project, queue)
-    wanted = sorted(seq for seq, token in tokens.items() if token is not None)
+    held = yield from token_steps(asked, scope)
+    wanted = sorted(seq for seq, token in held.items() if token is not None)
     rows: Rows = []
     if wanted:
-        rows = yield "extend", {**scope_parameters(tokens, node, project, queue, wanted), "lease_ms": length}
+        rows = yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}
     deadlines = {seq: deadline for seq, deadline, *_ in rows}
-    outcomes = yield from outcome_steps(asked, set(deadlines), node, project, queue)
+    outcomes = yield from outcome_steps(asked, set(deadlines), scope)
     return Settled(outcomes, deadlines=deadlines, seconds={seq: seconds for seq, _, _, seconds in rows})
 
 
-def _tokens(seqs: Sequence[int], claims: Sequence[int] | None) -> dict[int, int | None]:
-    """Each seq once, in the order asked, with its fence if there is one."""
+def _tokens(seqs: Sequence[int], tokens: Sequence[int] | None) -> dict[int, int | None]:
+    """Return each seq once, in the order asked, with its token if there is one."""
     wanted = check_seqs(seqs)
-    if claims is None:
+    if tokens is None:
         return dict.fromkeys(wanted)
-    if len(check_list(claims, "the claims")) != len(seqs):
-        raise InvalidOption(f"there must be one token per seq in claims; there are {len(claims)} for {len(seqs)}.")
-    return dict(zip(seqs, map(check_claim, claims), strict=True))
+    if len(check_list(tokens, "the tokens")) != len(seqs):
+        raise InvalidOption(f"there must be one token per seq in tokens; there are {len(tokens)} for {len(seqs)}.")
+    return dict(zip(seqs, map(check_token, tokens), strict=True))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...enums import JobState
 from .. import arrays
 from ..announce import announce
-from ..dead.deadletter import retire_steps
+from ..dead.deadletter import announce_dead, retire_home_steps
 from ..jobs.remove import remove_steps
 from ..limits import check_count, check_ids
 from ..operation import Steps, operation
@@ -58,17 +58,9 @@ def sweep_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[li
         for job in done:
             yield from _announce(job)
             if job.state == _DEAD:
-                yield from announce(
-                    "dead_lettered",
-                    queue=job.queue_id,
-                    project=None,
-                    seq=job.seq,
-                    key=job.key,
-                    name=job.name,
-                    deliveries=job.deliveries,
-                )
+                yield from announce_dead(job.queue_id, None, job.seq, job.key, job.name, job.deliveries)
         for queue_id, jobs in used_up.items():
-            for seq in (yield from _move(queue_id, list(jobs))):
+            for seq in (yield from retire_home_steps(queue_id, list(jobs))):
                 done.append(jobs[seq])
                 yield from _announce(jobs[seq])
         swept += done
@@ -90,14 +82,6 @@ def _announce(job: Swept) -> Steps[None]:
         deliveries=job.deliveries,
         state=job.state,
     )
-
-
-def _move(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
-    rows = yield "queue_by_id", {"queue": queue_id}
-    if not rows:
-        return []
-    project, _, dead_letter = rows[0]
-    return (yield from retire_steps(queue_id, project, dead_letter, seqs)) if dead_letter else []
 
 
 def promote_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from ..rows import LeasedJob
 from .floor import OwnFloors
 
+#: What may be due in a queue, as bits: ``Look.due``, and the first figure of a deal.
+LEASES, DELAYED, EXPIRED, TURNS = 1, 2, 4, 8
+
 
 class Look(NamedTuple):
     """What claim_look.sql says of one queue.

@@ -22,7 +22,7 @@ def leased(job: LeasedJob) -> dict[str, Any]:
     """Return a job as a claim gives it."""
     answer: dict[str, Any] = {
         "$seq": job.seq,
-        "lease_id": job.token,
+        "lease_id": job.lease_id,
         "deadline": milliseconds(job.deadline),
         "$ts": milliseconds(job.created_at),
         "deliveries": job.deliveries,

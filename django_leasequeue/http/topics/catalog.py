@@ -97,6 +97,8 @@ class TopicItemView(TopicView):
                 "in_flight": counts.in_flight,
                 "dead_lettered": counts.dead_lettered,
             }
+            if counts.waiting:
+                answer["queue"]["waiting"] = counts.waiting
         return self.answer(answer)
 
     @describe(

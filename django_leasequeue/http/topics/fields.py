@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from ... import conf
-from ...engine import NewJob, parse_token
+from ...engine import NewJob, parse_lease_id
 from ...engine.jobs.new_jobs import check_meta
 from ...engine.limits import MAX_BATCH, MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS, MAX_TAG_BYTES
 from ...engine.topics.log import MAX_NODES
@@ -25,9 +25,9 @@ MAX_PRIORITY = 32_767
 #: The fields of one record.
 RECORD_FIELDS = frozenset({"data", "tag", "node", "meta", "priority", "delay_ms"})
 
-_TOKEN = re.compile(r"lease_[0-9a-f]{1,64}\Z")
-#: A claim that does not exist: numbers begin at 1.
-NO_CLAIM = 0
+_LEASE_ID = re.compile(r"lease_[0-9a-f]{1,64}\Z")
+#: The token of no claim.
+NO_TOKEN = 0
 
 
 def invalid(message: str, code: str = "invalid_request") -> ValidationError:
@@ -105,27 +105,27 @@ class Seqs(Field):
         return data
 
 
-class LeaseTokens(Field):
-    """Lease tokens, as claims gave them."""
+class LeaseIds(Field):
+    """Lease ids, as claims gave them, as (token, seq)."""
 
     def to_internal_value(self, data: Any) -> list[tuple[int, int]]:
         if not isinstance(data, list):
-            raise invalid("lease_ids must be a list with one token for each of the seqs.")
+            raise invalid("lease_ids must be a list with one for each of the seqs.")
         if len(data) > MAX_BATCH:
             raise invalid(f"lease_ids: at most {MAX_BATCH} at a time, there are {len(data)}.", "batch_too_large")
-        return [_token(token) for token in data]
+        return [_lease(lease_id) for lease_id in data]
 
 
-def _token(token: Any) -> tuple[int, int]:
-    if not isinstance(token, str) or not _TOKEN.match(token):
+def _lease(lease_id: Any) -> tuple[int, int]:
+    if not isinstance(lease_id, str) or not _LEASE_ID.match(lease_id):
         raise invalid(
-            f"lease_ids: a token is 'lease_' and hex digits, as a claim gave it; there is {str(token)[:80]!r}."
+            f"lease_ids: each is 'lease_' and hex digits, as a claim gave it; there is {str(lease_id)[:80]!r}."
         )
     try:
-        claim, seq = parse_token(token)
+        token, seq = parse_lease_id(lease_id)
     except InvalidOption:  # well formed, but nothing that we ever gave: no lease has it
-        return NO_CLAIM, NO_CLAIM
-    return (claim, seq) if claim <= MAX_SEQ else (NO_CLAIM, seq)
+        return NO_TOKEN, NO_TOKEN
+    return (token, seq) if token <= MAX_SEQ else (NO_TOKEN, seq)
 
 
 class Results(Field):
@@ -209,7 +209,7 @@ describe_field(
 )
 describe_field(Seqs, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _SEQ})
 describe_field(
-    LeaseTokens,
+    LeaseIds,
     lambda field: {
         "type": "array",
         "minItems": 1,

@@ -64,7 +64,7 @@ class WorkStream(Stream):
         self.number = next(_numbers)
         self._hub = hub
         self.claimer = Claimer(node, size, lease_ms, f"{hub.channel}:{self.number}")
-        #: seq -> claim, and when it ends by this process's clock.
+        #: seq -> token, and when it ends by this process's clock.
         self.held: dict[int, int] = {}
         #: Whether it waits in a cohort.
         self.joining = False
@@ -88,7 +88,7 @@ class WorkStream(Stream):
         """Send jobs."""
         now = time.monotonic()
         for job in jobs:
-            self.held[job.seq] = job.claim
+            self.held[job.seq] = job.token
             self.ends[job.seq] = now + (job.deadline - job.claimed_at).total_seconds()
             self.push(frame("job", {"topic": topic, **leased(job)}, str(job.seq)))
 
@@ -172,7 +172,7 @@ class WorkHub:
             stream.end(stream.error(409, message))
 
     async def _release(self, node: str, held: dict[int, int], *, unstarted: bool) -> None:
-        releases = [Release(seq, claim, 0) for seq, claim in held.items()]
+        releases = [Release(seq, token, 0) for seq, token in held.items()]
         try:
             await self._runner.run(engine.release(releases, node, project=self._project, unstarted=unstarted))
         except Exception as error:
@@ -264,7 +264,7 @@ class WorkHub:
         if not checked:
             return
         asked = {stream.number: dict(stream.held) for stream in checked}
-        leases = {seq: claim for held in asked.values() for seq, claim in held.items()}
+        leases = {seq: token for held in asked.values() for seq, token in held.items()}
         standing = await self._runner.run(still_held(leases))
         for stream in checked:
             stream.keep(asked[stream.number], standing)
@@ -308,7 +308,7 @@ class WorkHub:
             wanted, given = wanted + claimer.size, given + len(jobs)
             if stream.closed:
                 if jobs:
-                    held = {job.seq: job.claim for job in jobs}
+                    held = {job.seq: job.token for job in jobs}
                     in_background(self._release(claimer.node, held, unstarted=True))
             else:
                 stream.give(self._topic, jobs)

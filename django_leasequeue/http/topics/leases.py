@@ -147,10 +147,10 @@ class AckView(SettleView):
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = self.body(AckBody)
         nothing = [None] * len(body["seqs"])
-        ttl_ms, results, claims = body.get("result_ttl_ms"), body.get("results"), body.get("claims")
+        ttl_ms, results, tokens = body.get("result_ttl_ms"), body.get("results"), body.get("tokens")
         endings = [
-            Ending(seq, claim, result=result, result_ttl_ms=ttl_ms)
-            for seq, claim, result in zip(body["seqs"], claims or nothing, results or nothing, strict=True)
+            Ending(seq, token, result=result, result_ttl_ms=ttl_ms)
+            for seq, token, result in zip(body["seqs"], tokens or nothing, results or nothing, strict=True)
         ]
         operation = engine.finish(endings, body["node"], project=self.project, queue=topic)
         settled, fsync_ms = await self.settle(topic, operation, durably=True)
@@ -198,7 +198,7 @@ class NackView(SettleView):
             body["seqs"],
             body["node"],
             delay_ms=body["delay_ms"],
-            claims=body.get("claims"),
+            tokens=body.get("tokens"),
             project=self.project,
             queue=topic,
         )
@@ -232,7 +232,7 @@ class ExtendView(SettleView):
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = self.body(ExtendBody)
         operation = engine.extend(
-            body["seqs"], body["node"], body["lease_ms"], claims=body.get("claims"), project=self.project, queue=topic
+            body["seqs"], body["node"], body["lease_ms"], tokens=body.get("tokens"), project=self.project, queue=topic
         )
         settled, _ = await self.settle(topic, operation)
         answer: dict[str, Any] = {

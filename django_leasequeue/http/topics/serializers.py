@@ -21,7 +21,7 @@ from ...exceptions import InvalidOption
 from ..fields import Body, Boolean, CutInteger, Field, Integer, Node, Text, Word
 from ..schema import describe_field
 from .config import check_name
-from .fields import NO_CLAIM, RECORD_FIELDS, LeaseTokens, Nodes, Records, Results, Seqs, Starts, invalid
+from .fields import NO_TOKEN, RECORD_FIELDS, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
 
 #: The longest wait of a long-poll.
 MAX_WAIT_MS = 30_000
@@ -147,18 +147,18 @@ class SettleBody(Body):
 
     node = Node()
     seqs = Seqs(help_text=f"1 to {MAX_BATCH} jobs.")
-    lease_ids = LeaseTokens(help_text="The claim's tokens, one for each of the seqs, in their order.", **_OPTIONAL)
+    lease_ids = LeaseIds(help_text="The claim's tokens, one for each of the seqs, in their order.", **_OPTIONAL)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        tokens = attrs.get("lease_ids")
-        if tokens is not None and len(tokens) != len(attrs["seqs"]):
+        leases = attrs.get("lease_ids")
+        if leases is not None and len(leases) != len(attrs["seqs"]):
             raise invalid(
-                f"lease_ids: there must be one for each of the {len(attrs['seqs'])} seqs; there are {len(tokens)}."
+                f"lease_ids: there must be one for each of the {len(attrs['seqs'])} seqs; there are {len(leases)}."
             )
-        if tokens is not None:
-            # A token of another job fences like a stale one: no lease of this job has it.
-            attrs["claims"] = [
-                claim if seq == asked else NO_CLAIM for (claim, seq), asked in zip(tokens, attrs["seqs"], strict=True)
+        if leases is not None:
+            # The lease id of another job counts as a stale one: no lease of this job has it.
+            attrs["tokens"] = [
+                token if seq == asked else NO_TOKEN for (token, seq), asked in zip(leases, attrs["seqs"], strict=True)
             ]
         return attrs
 

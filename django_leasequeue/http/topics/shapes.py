@@ -113,8 +113,8 @@ class TopicState(Shape):
         },
         {
             "queue": {
-                **_object({"ready": _COUNT, "in_flight": _COUNT, "dead_lettered": _COUNT}),
-                "description": "Only of a queue.",
+                **_object({"ready": _COUNT, "in_flight": _COUNT, "dead_lettered": _COUNT}, {"waiting": _COUNT}),
+                "description": "Only of a queue; `waiting` only while jobs wait for a limit or a workflow.",
             }
         },
     )

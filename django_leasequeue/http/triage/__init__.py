@@ -1,1 +1,1 @@
-"""Dead letters over HTTP, to be read: groups, lists, one by one. What is done with them is done by people."""
+"""Dead letters, workflows and limits over HTTP, to be read. What is done with them is done by people."""

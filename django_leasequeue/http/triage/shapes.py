@@ -62,6 +62,52 @@ _GROUP: dict[str, Any] = {
     },
 }
 
+_JOB: dict[str, Any] = {
+    "type": "object",
+    "required": ["seq", "key", "label", "task", "queue", "state", "parents", "error_type", "error"],
+    "properties": {
+        "seq": {"type": "integer", "description": "The job's number."},
+        "key": {**_TEXT, "description": "The client's id of the job; of a task the id of its result."},
+        "label": {"type": "string", "description": "What it is called in the workflow; empty if nothing."},
+        "task": {**_TEXT, "description": "The job's name."},
+        "queue": {**_TEXT, "description": "The topic that it is in."},
+        "state": {
+            "type": "string",
+            "description": "`waiting` (for others or for a limit), `delayed` (until its next attempt), `ready`,"
+            " `running`, `completed`, `failed`, `cancelled`.",
+        },
+        "parents": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "description": "Numbers of the jobs it comes after.",
+        },
+        "error_type": {**_TEXT, "description": "Class of its last error."},
+        "error": {**_TEXT, "description": "The beginning of its last error."},
+    },
+}
+_COUNT = {"type": "integer"}
+_VALUE = {"type": ["integer", "null"]}
+
+_LIMIT: dict[str, Any] = {
+    "type": "object",
+    "required": [
+        *("name", "concurrency", "rate", "per_ms", "burst", "fair", "pinned", "keys", "waiting", "taken", "capped")
+    ],
+    "properties": {
+        "name": {"type": "string", "description": "The limit's name."},
+        "concurrency": {**_VALUE, "description": "Jobs of a key at once; null: no limit."},
+        "rate": {**_VALUE, "description": "Jobs of a key that start in `per_ms`; null: no limit."},
+        "per_ms": {**_VALUE, "description": "The time of `rate`, in milliseconds."},
+        "burst": {**_COUNT, "description": "How many more may start at once."},
+        "fair": {"type": "boolean", "description": "Whether its keys take turns."},
+        "pinned": {"type": "boolean", "description": "Whether an operator has set it: the code's values wait."},
+        "keys": {**_COUNT, "description": "How many keys it has, up to 1,000."},
+        "waiting": {**_COUNT, "description": "Jobs that wait for one of these keys, up to 1,000."},
+        "taken": {**_COUNT, "description": "Slots of these keys that ready and running jobs have, up to 1,000."},
+        "capped": {"type": "boolean", "description": "Whether one of the three is more."},
+    },
+}
+
 
 def _answer(**fields: Any) -> dict[str, Any]:
     return {
@@ -100,6 +146,31 @@ class DeadGroups(Shape):
         bars_from={**_TIME, "description": "Where the bars begin."},
         bars_to={**_TIME, "description": "Where they end."},
     )
+
+
+class Workflow(Shape):
+    """A workflow and a page of its jobs."""
+
+    shape = _answer(
+        workflow={"type": "string", "format": "uuid", "description": "The workflow's id."},
+        name={"type": "string", "description": "Its name; empty if it has none."},
+        state={"type": "string", "description": "`running`, `completed`, `failed`, `cancelled`."},
+        total={**_COUNT, "description": "How many jobs it has."},
+        open={**_COUNT, "description": "Those that have not ended."},
+        completed={**_COUNT, "description": "Those that completed."},
+        failed={**_COUNT, "description": "Those that failed for good."},
+        cancelled={**_COUNT, "description": "Those that will not start, or were taken out."},
+        created_at={**_TIME, "description": "When it was enqueued."},
+        ended_at={"type": ["string", "null"], "format": "date-time", "description": "When its last job ended."},
+        jobs={"type": "array", "items": _JOB, "description": "The page."},
+        next_cursor=_NEXT,
+    )
+
+
+class Limits(Shape):
+    """Limits by name."""
+
+    shape = _answer(limits={"type": "array", "items": _LIMIT, "description": "The page."}, next_cursor=_NEXT)
 
 
 def _parameter(name: str, description: str) -> Parameter:

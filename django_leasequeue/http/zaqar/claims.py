@@ -54,9 +54,9 @@ class ClaimsView(ZaqarView):
             )
         if info is None or not jobs:
             return self.empty()
-        held = jobs[0].claim
+        held = jobs[0].token
         # One round of a claim call makes one claim row; what a second round added is given back rather than split.
-        extra = [job for job in jobs if job.claim != held]
+        extra = [job for job in jobs if job.token != held]
         if extra:
             await self.run(engine.nack([job.seq for job in extra], self.client or NOBODY, project=self.project))
         live = await self.run(store.get_claim(info.id, held))

@@ -28,6 +28,12 @@ def _positive(text: str) -> float:
     return value
 
 
+def _days(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 36_500:
+        raise ArgumentTypeError(f"{text!r} is not a number of days from 1")
+    return int(text)
+
+
 class Command(LeaseQueueCommand):
     """Run the lake pipeline and its report."""
 
@@ -68,6 +74,9 @@ class Command(LeaseQueueCommand):
             default=lake.SITE,
             metavar="URL",
             help="of the site whose admin the report links to (LAKE['SITE'])",
+        )
+        report.add_argument(
+            "--days", type=_days, metavar="N", help="only of jobs enqueued on the newest N days (default: of all)"
         )
         report.add_argument("--open", action="store_true", help="open it in the browser")
         archive = actions.add_parser("archive", parents=[shared], help="closed partitions as verified Parquet")
@@ -117,12 +126,12 @@ class Command(LeaseQueueCommand):
             session.stop()
 
     def _run(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import figures, pipeline
+        from django_leasequeue.spark import database, figures, pipeline
 
         def work(lake: Lake) -> None:
             pipeline.run(
                 lake,
-                {"alias": options["using"]},
+                database.address(options["using"]),
                 consumer=options["consumer"],
                 wanted_wait=options["wanted_wait"],
                 accept_loss=options["accept_loss"],
@@ -136,7 +145,7 @@ class Command(LeaseQueueCommand):
         from django_leasequeue.spark import report
 
         def work(lake: Lake) -> None:
-            page = report.write(lake, options["output"], site=options["site"])
+            page = report.write(lake, options["output"], site=options["site"], days=options["days"])
             self.stdout.write(f"Report: {page.absolute()}")
             if options["open"] and not webbrowser.open(page.absolute().as_uri()):
                 self.stdout.write("No browser was found: open the file yourself.")
@@ -146,10 +155,11 @@ class Command(LeaseQueueCommand):
     def _archive(self, options: dict[str, Any]) -> None:
         from django_leasequeue.engine.pool import connect
         from django_leasequeue.engine.upkeep import partitions
-        from django_leasequeue.spark import archive
+        from django_leasequeue.spark import archive, database
 
         def work(lake: Lake) -> None:
-            made = archive.archive(lake, {"alias": options["using"]}, using=options["using"], tell=self.stdout.write)
+            source = database.address(options["using"])
+            made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
             self.stdout.write(f"{len(made)} slices archived")
 
         self._with_lake(options, work)
@@ -165,10 +175,10 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(f"{name} is kept for {reader}")
 
     def _replay(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import replay
+        from django_leasequeue.spark import database, replay
 
         def work(lake: Lake) -> None:
-            source = {"alias": options["using"]}
+            source = database.address(options["using"])
             letters = replay.dead_letters(lake.spark, source, options["table"]).where(options["where"])
             chosen = letters.count()
             if options["dry_run"]:
@@ -176,7 +186,7 @@ class Command(LeaseQueueCommand):
                 return
             moved = replay.replay(
                 letters,
-                source,
+                {**source, "maxPayloadBytes": str(conf.settings.MAX_PAYLOAD_BYTES)},
                 queue=options["queue"],
                 rate=options["rate"],
                 table=options["table"],

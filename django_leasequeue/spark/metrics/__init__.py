@@ -14,11 +14,13 @@ from .poison import poison
 from .quality import quality
 from .rates import span, throughput
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
+from .workflows import critical_paths, workflow_paths, workflows
 
 __all__ = [
     "attempts",
     "attempts_of",
     "backlog",
+    "critical_paths",
     "daily",
     "fold",
     "forecast",
@@ -37,4 +39,6 @@ __all__ = [
     "throughput",
     "weeks",
     "workers_needed",
+    "workflow_paths",
+    "workflows",
 ]

@@ -43,7 +43,9 @@ EXPIRED = ("LEASE_EXPIRED", "lease_expired")
 TOLD = ("completed", "failed", "released")
 #: Words are numbers (places in this list, from 1) while events are sorted and walked over: that is most of the work.
 #: ``moved`` is a redrive after which the job goes on under another number: elsewhere, or replayed by the lake's sink.
-_KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended", "moved")
+_KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended", "moved", "linked")
+#: What the log says of a job in a workflow.
+_LINKED = "workflow string, name string, label string, parents array<bigint>, tolerant boolean"
 _NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
 
 
@@ -125,6 +127,7 @@ def fold(events: DataFrame) -> DataFrame:
         last(f.coalesce("ready_at", f.col("occurred_at")), claim).alias("ready_at"),
         f.lead("kind").over(by_job).alias("next_kind"),
         last(f.struct("kind", "detail"), over | lives).alias("last"),
+        last(f.col("detail"), _is("linked")).alias("link"),
         # A job is over since the first end after it lived: a dead letter that is discarded later was over before.
         (over & ~f.coalesce(f.last(f.when(over | lives, over), ignorenulls=True).over(before), f.lit(False))).alias(
             "is_over"
@@ -132,7 +135,7 @@ def fold(events: DataFrame) -> DataFrame:
     )
     folded = first.select(
         *("seq", "project", "queue", "task", "enqueued_at", "node", "claimed_at", "granted", "first_claimed_at"),
-        *("ready_at", "attempt", "expiries", "releases", "next_kind", "last", "first_granted", "first_kind"),
+        *("ready_at", "attempt", "expiries", "releases", "next_kind", "last", "link", "first_granted", "first_kind"),
         (f.col("extended") - last(f.col("extended"), claim)).alias("extensions"),
         last(f.struct("attempt", "kind", "occurred_at", "detail", "ran"), f.col("is_end")).alias("end"),
         last(f.col("occurred_at"), f.col("is_over")).alias("over_at"),
@@ -223,8 +226,9 @@ def jobs(events: DataFrame) -> DataFrame:
     Returns:
         project, queue, task, seq, enqueued_at, first_claimed_at, ended_at (null while it lives; of a dead letter when
         it died, whatever became of it), state (completed, failed, dead, cancelled, redriven: it went on under another
-        number, open), deliveries, expiries, releases, error_type, fingerprint, total (seconds from enqueue to end),
-        job_day (the day it was enqueued, UTC).
+        number, open), deliveries, expiries, releases, error_type, fingerprint, total (seconds from enqueue to end);
+        of a job in a workflow: workflow_name, workflow (its id), label, parents (the jobs that it comes after),
+        tolerant (whether it starts however they end); job_day (the day it was enqueued, UTC).
     """
     return jobs_of(fold(events))
 
@@ -237,7 +241,8 @@ def jobs_of(folded: DataFrame) -> DataFrame:
     detail = f.when(over, f.col("last.detail"))
     # A number that is only known to have been moved away is the copy of a job in a topic of dead letters.
     copy = f.col("first_kind").eqNullSafe(_NUMBER["moved"]) & (f.col("attempt") == 0)
-    return folded.where(f.col("next_kind").isNull() & ~copy).select(
+    told = folded.withColumn("link", f.from_json("link", _LINKED))
+    return told.where(f.col("next_kind").isNull() & ~copy).select(
         "project",
         "queue",
         "task",
@@ -252,6 +257,8 @@ def jobs_of(folded: DataFrame) -> DataFrame:
         f.get_json_object(detail, "$.error_type").alias("error_type"),
         f.get_json_object(detail, "$.fingerprint").alias("fingerprint"),
         seconds(ended_at, f.col("enqueued_at")).alias("total"),
+        f.col("link.name").alias("workflow_name"),
+        *[f"link.{name}" for name in ("workflow", "label", "parents", "tolerant")],
         f.col("enqueued_at").cast("date").cast("string").alias("job_day"),
     )
 

@@ -1,9 +1,11 @@
 -- Purpose: retry one dead letter with other data: a new job in its queue (a dead letter of a dead-letter topic: in the queue that
 --   it came from) takes its place and names it as its source. The old one is remembered as cancelled, with its data.
+--   The new one has its limit and its place in a workflow: a turn tells its number.
 -- Parameters: project, queue (where the dead letter is), seq, dead_at (the death that was seen), data (JSON), now.
 -- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_job_key, leasequeue_record_pkey, leasequeue_ready_pkey,
---   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place.
--- Pages: 170
+--   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place, leasequeue_member_pkey, leasequeue_limitkey_pkey,
+--   leasequeue_limit_pkey.
+-- Pages: 190
 -- Returns: new seq (null: nothing was done), queue of the new job, and why nothing was done: gone (or another transaction is
 --   changing it), no_home, key_taken; then the key, if that is it.
 WITH q AS MATERIALIZED (
@@ -11,10 +13,20 @@ WITH q AS MATERIALIZED (
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), s AS MATERIALIZED (
     SELECT j.*, d.in_place, d.deliveries, d.error_type, d.error, d.fingerprint, p.place, p.state, q.now, q.txid,
-        CASE WHEN d.in_place THEN j.queue_id ELSE j.source_queue END AS home
+        CASE WHEN d.in_place THEN j.queue_id ELSE j.source_queue END AS home, f.limit_name, f.limit_key, f.node, f.member
     FROM q CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = %(seq)s::bigint AND d.queue_id + 0 = q.id
         AND d.dead_at + interval '0' = %(dead_at)s::timestamptz OFFSET 0) d
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = %(seq)s::bigint OFFSET 0) j
+    -- A dead letter of another topic has left its place in a workflow under its old number, and a note of its limit.
+    LEFT JOIN LATERAL (SELECT m.seq, m.key, m.workflow, m.state FROM leasequeue_member m
+        WHERE m.seq = CASE WHEN d.in_place THEN j.seq ELSE j.source_seq END OFFSET 0) i ON true
+    LEFT JOIN LATERAL (SELECT l.name, k.key FROM leasequeue_limitkey k
+        CROSS JOIN LATERAL (SELECT * FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l WHERE k.id = i.key OFFSET 0) l ON true
+    LEFT JOIN LATERAL (SELECT CASE WHEN i.seq IS NULL AND j.meta::text LIKE '%%"$limit"%%'
+        THEN leasequeue_jsonb(j.meta) -> '$limit' END AS note OFFSET 0) w ON true
+    CROSS JOIN LATERAL (SELECT COALESCE(l.name, w.note ->> 0) AS limit_name, COALESCE(l.key, w.note ->> 1) AS limit_key,
+        CASE WHEN i.workflow IS NOT NULL THEN i.seq END AS node,
+        i.key IS NOT NULL OR i.workflow IS NOT NULL OR w.note IS NOT NULL AS member) f
     CROSS JOIN LATERAL (
         SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
             WHERE d.in_place AND l.seq = j.seq AND l.dead_at + interval '0' = d.dead_at FOR UPDATE SKIP LOCKED) a
@@ -26,6 +38,8 @@ WITH q AS MATERIALIZED (
             SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
                 AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq) AND r.seq = j.seq FOR UPDATE SKIP LOCKED) c
         LIMIT 1) p
+    -- Until its workflow knows of its death its place cannot be given to another number.
+    WHERE i.workflow IS NULL OR i.state = 2
 ), target AS MATERIALIZED (
     SELECT h.id, h.name, h.result_ttl_ms FROM s JOIN leasequeue_queue h ON h.id = s.home AND h.type = 'queue'
 ), freed AS (
@@ -42,14 +56,27 @@ WITH q AS MATERIALIZED (
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq
 ), m AS MATERIALIZED (
-    SELECT n.* FROM n, made
+    SELECT n.*, (n.reply_to IS NOT NULL)::int + 2 * (n.result_ttl_ms IS NOT NULL)::int
+        + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = n.seq OFFSET 0))::int AS flags FROM n, made
 ), cleared AS (
     UPDATE leasequeue_job j SET key = NULL FROM m WHERE j.seq = %(seq)s::bigint AND j.queue_id <> m.target
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, tag)
-    SELECT m.target, m.rank, 2, m.new_seq, m.new_seq, 0, (m.reply_to IS NOT NULL)::int + 2 * (m.result_ttl_ms IS NOT NULL)::int
-        + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = m.seq OFFSET 0))::int, m.now, m.max_deliveries, m.tag
-    FROM m
+    SELECT m.target, m.rank, 2, m.new_seq, m.new_seq, 0, m.flags, m.now, m.max_deliveries, m.tag FROM m WHERE NOT m.member
+), delayed AS (
+    -- A member goes by way of the delayed ones: its limit or workflow says when it may start.
+    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, tag)
+    SELECT m.new_seq, m.target, m.now, 0, m.rank, m.flags + 128, m.max_deliveries, m.tag FROM m WHERE m.member
+), joins AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs, detail)
+    SELECT m.target, 'epoch', 1, ARRAY[m.new_seq], jsonb_build_object('limits', '[]'::jsonb,
+        'names', jsonb_build_array(m.limit_name), 'keys', jsonb_build_array(m.limit_key))
+    FROM m WHERE m.node IS NULL AND m.limit_name IS NOT NULL
+), follows AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT m.target, 'epoch', 5, ARRAY[m.node, m.new_seq] FROM m WHERE m.node IS NOT NULL
+), members AS (
+    DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM m)) AND workflow IS NULL
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
     SELECT m.new_seq, m.target, a.at, a.delivery, a.node, a.error_type, a.message, a.traceback, a.fingerprint

@@ -1,12 +1,13 @@
 -- Purpose: dead-letter jobs to another topic: append to it with provenance, remove here, count, in one statement. In a log
 --   a dead letter keeps its rank and its own limits for the day it goes home; in a queue it is a job like any other. Meta to which
---   nothing can be added (no object, or jsonb cannot hold it) is kept whole, as $meta.
+--   nothing can be added (no object, or jsonb cannot hold it) is kept whole, as $meta. The limit of a dead letter is noted there too;
+--   one of a workflow leaves a result behind, which its workflow looks at.
 -- Parameters: queue (source id), target (topic id), seqs (at most 1,000); node and claims (the holder who released them, and its
 --   tokens; null for jobs whose lease expired or that were met by a claim); keyed (a dead letter keeps its key, and stays here if
 --   the target has it: else it goes without one); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_claim_pkey, leasequeue_claim_deadline from the
 --   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place,
---   leasequeue_largeobject_seq. Waits for
+--   leasequeue_largeobject_seq; of members leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. Waits for
 --   the claims of a holder; what else somebody has locked is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 78 a row
@@ -33,30 +34,37 @@ WITH q AS MATERIALIZED (
 ), c AS MATERIALIZED (
     SELECT * FROM held UNION ALL SELECT * FROM over
 ), s AS MATERIALIZED (
-    SELECT u.seq, r.place, r.deliveries, NULL::bigint AS token, NULL::smallint AS part, NULL::text AS node,
+    SELECT u.seq, r.place, r.deliveries, r.flags, NULL::bigint AS token, NULL::smallint AS part, NULL::text AS node,
         NULL::timestamptz AS deadline
     FROM q CROSS JOIN unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
     CROSS JOIN (VALUES (2::smallint), (1::smallint)) AS v(lane)
     CROSS JOIN LATERAL (
-        SELECT r.ctid AS place, r.deliveries FROM leasequeue_ready r
+        SELECT r.ctid AS place, r.deliveries, r.flags FROM leasequeue_ready r
         WHERE r.queue_id = q.id AND r.rank = j.rank AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq)
             AND r.seq = j.seq
         LIMIT 1 FOR UPDATE SKIP LOCKED) r
     UNION ALL
-    SELECT u.seq, NULL, COALESCE(u.deliveries, 1), c.token, c.part, c.node, c.deadline
+    SELECT u.seq, NULL, COALESCE(u.deliveries, 1), c.flags, c.token, c.part, c.node, c.deadline
     FROM c CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries) WHERE u.seq = ANY (%(seqs)s::bigint[])
 ), n AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS new_seq, j.*, s.place, s.deliveries, s.token, s.part, s.node, s.deadline, s.expired,
+        s.flags & 128 <> 0 AND s.place IS NOT NULL AS told, f.workflow IS NOT NULL AS of_workflow, q.result_ttl_ms AS keep,
         target.id AS target, target.name AS target_name, target.log, target.now, target.txid, target.expires_at AS until,
         CASE WHEN s.expired THEN 'LEASE_EXPIRED' ELSE COALESCE(a.error_type, 'MAX_ATTEMPTS') END AS error_type,
         CASE WHEN s.expired THEN 'the lease expired: the worker died, hung or lost its database' ELSE a.message END AS error,
         CASE WHEN s.expired THEN 'lease_expired' ELSE COALESCE(a.fingerprint, '') END AS fingerprint,
-        a.id IS NOT NULL OR s.expired AS failed, json_build_object('$dead_letter_from', q.name, '$dead_letter_deliveries',
-            s.deliveries, '$dead_letter_src_seq', s.seq) AS stamp
+        a.id IS NOT NULL OR s.expired AS failed, json_strip_nulls(json_build_object('$dead_letter_from', q.name,
+            '$dead_letter_deliveries', s.deliveries, '$dead_letter_src_seq', s.seq,
+            '$limit', CASE WHEN f.workflow IS NULL AND f.limit_name IS NOT NULL THEN json_build_array(f.limit_name, f.limit_key) END)) AS stamp
     FROM target, q, (SELECT *, token IS NOT NULL AND %(node)s::text IS NULL AS expired FROM s) s
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
     LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a WHERE a.seq = s.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
+    LEFT JOIN LATERAL (
+        SELECT m.seq AS member, m.workflow, m.state AS member_state, l.name AS limit_name, k.key AS limit_key FROM leasequeue_member m
+        LEFT JOIN LATERAL (SELECT * FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k ON true
+        LEFT JOIN LATERAL (SELECT * FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l ON true
+        WHERE m.seq = s.seq AND s.flags & 128 <> 0 OFFSET 0) f ON true
     WHERE j.queue_id = q.id AND COALESCE(j.max_deliveries, q.max_deliveries) BETWEEN 1 AND s.deliveries
     ORDER BY s.seq
 ), made AS (
@@ -98,8 +106,19 @@ WITH q AS MATERIALIZED (
     SELECT m.new_seq, m.target, m.now, m.deliveries, m.node, m.error_type, m.error, '', m.fingerprint FROM m WHERE m.expired
 ), taken AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE place IS NOT NULL))
+), turns AS (
+    -- Those that were leased are noted by the trigger of the claims.
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT %(queue)s::bigint, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.told HAVING count(*) > 0
 ), gone AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT of_workflow))
+), keyless AS (
+    UPDATE leasequeue_job SET key = NULL
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE of_workflow))
+), kept AS (
+    INSERT INTO leasequeue_jobresult (seq, queue_id, finished_at, expires_at, deliveries, state, error_type, error, fingerprint)
+    SELECT m.seq, m.queue_id, m.now, m.now + GREATEST(COALESCE(m.result_ttl_ms, m.keep), 86400000) * interval '1 ms', m.deliveries, 2,
+        m.error_type, m.error, m.fingerprint FROM m WHERE m.of_workflow ON CONFLICT DO NOTHING
 ), rest AS MATERIALIZED (
     SELECT c.token, c.part, array_agg(u.seq ORDER BY u.n) FILTER (WHERE NOT u.out) AS seqs,
         array_agg(u.deliveries ORDER BY u.n) FILTER (WHERE NOT u.out) AS deliveries

@@ -1,9 +1,10 @@
 -- Purpose: dead letters back to a live queue: in place (target = their own queue) or moved; deliveries start again at 0.
---   A dead letter that goes home has its old rank.
+--   A dead letter that goes home has its old rank. Wherever it goes it keeps its limit and its place in a workflow: a turn tells
+--   its new number.
 -- Parameters: project, queue (name of the dead letters' topic), target (name), seqs (at most 1,000), delays (ms, or empty); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place,
---   leasequeue_largeobject_seq, leasequeue_member_pkey. A dead letter that somebody else has locked is passed over.
+--   leasequeue_largeobject_seq, leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. A dead letter that somebody else has locked is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 99 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
@@ -35,12 +36,23 @@ WITH q AS MATERIALIZED (
         target.txid, j.queue_id = target.id AS stays,
         CASE WHEN j.queue_id = target.id OR j.source_queue = target.id THEN j.rank ELSE 0 END AS new_rank,
         -- A member goes by way of the delayed ones: its limit or workflow says when it may start.
+        f.limit_name, f.limit_key, f.node,
         CASE WHEN s.delay > 0 OR f.member THEN target.now + s.delay * interval '1 ms' END AS due,
         (j.queue_id = target.id AND j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
             + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0))::int + 128 * f.member::int AS flags
     FROM target, s CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
-    CROSS JOIN LATERAL (SELECT j.queue_id = target.id AND EXISTS (
-        SELECT FROM leasequeue_member m WHERE m.seq = s.seq OFFSET 0) AS member) f
+    -- A dead letter of another topic has left its place in a workflow under its old number, and a note of its limit.
+    LEFT JOIN LATERAL (SELECT m.seq, m.key, m.workflow, m.state FROM leasequeue_member m
+        WHERE m.seq = CASE WHEN s.state = 3 THEN s.seq ELSE j.source_seq END OFFSET 0) p ON true
+    LEFT JOIN LATERAL (SELECT l.name, k.key FROM leasequeue_limitkey k
+        CROSS JOIN LATERAL (SELECT * FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l WHERE k.id = p.key OFFSET 0) l ON true
+    LEFT JOIN LATERAL (SELECT CASE WHEN p.seq IS NULL AND j.meta::text LIKE '%%"$limit"%%'
+        THEN leasequeue_jsonb(j.meta) -> '$limit' END AS note OFFSET 0) w ON true
+    CROSS JOIN LATERAL (SELECT COALESCE(l.name, w.note ->> 0) AS limit_name, COALESCE(l.key, w.note ->> 1) AS limit_key,
+        CASE WHEN p.workflow IS NOT NULL THEN p.seq END AS node,
+        p.key IS NOT NULL OR p.workflow IS NOT NULL OR w.note IS NOT NULL OR s.state = 3 AND p.seq IS NOT NULL AND j.queue_id = target.id AS member) f
+    -- Until its workflow knows of its death its place cannot be given to another number.
+    WHERE j.queue_id = target.id OR p.workflow IS NULL OR p.state = 2
     ORDER BY s.seq
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, source_queue, source_seq, rank, max_deliveries, result_ttl_ms, key,
@@ -74,6 +86,16 @@ WITH q AS MATERIALIZED (
     DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 4))
 ), taken AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM m WHERE state = 0))
+), joins AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs, detail)
+    SELECT m.target, 'epoch', 1, array_agg(m.number ORDER BY m.number), jsonb_build_object('limits', '[]'::jsonb,
+        'names', jsonb_agg(m.limit_name ORDER BY m.number), 'keys', jsonb_agg(m.limit_key ORDER BY m.number))
+    FROM m WHERE NOT m.stays AND m.node IS NULL AND m.limit_name IS NOT NULL GROUP BY m.target
+), follows AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT m.target, 'epoch', 5, ARRAY[m.node, m.number] FROM m WHERE NOT m.stays AND m.node IS NOT NULL
+), members AS (
+    DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND workflow IS NULL
 ), gone AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), followed AS (
@@ -105,7 +127,7 @@ WITH q AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, target.id::int)
         THEN pg_advisory_unlock(1280657731, target.id::int)::text
         ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
-    FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL)
+    FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL OR delay = 0)
 )
 SELECT m.seq, CASE WHEN m.due IS NULL OR m.delay = 0 THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, m.key, (SELECT sent FROM wake)
 FROM m

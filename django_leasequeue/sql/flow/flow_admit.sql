@@ -1,5 +1,5 @@
 -- Purpose: jobs that wait for their key become ready, as many as its limit has room for; where its rate has none, a turn for the
---   time at which it has. The caller holds the keys (flow_lock.sql).
+--   time at which it has; where more than these may start, a turn at once. The caller holds the keys (flow_lock.sql).
 -- Parameters: keys (ids), most (jobs of one key), now.
 --   Jobs of a fair limit go to the back of their rank, so that keys take turns; others to their old place.
 --   A rate is paid for: each start moves paid_until on by the interval of a start, and it may be ahead of now by the burst. Up to a
@@ -19,20 +19,25 @@ WITH t AS MATERIALIZED (
 ), k AS MATERIALIZED (
     -- More than a full burst is paid for only if the limit has changed: that is forgotten.
     SELECT l.*, CASE WHEN l.paid > t.now + l.ahead * l.each THEN t.now + l.ahead * l.each ELSE l.paid END AS paid_until,
-        GREATEST(0, LEAST(%(most)s::int,
         CASE WHEN l.concurrency IS NOT NULL THEN l.concurrency - (
-            SELECT count(*) FROM (SELECT FROM leasequeue_member m WHERE m.key = l.id AND m.taken LIMIT 10000) s) END,
+            SELECT count(*) FROM (SELECT FROM leasequeue_member m WHERE m.key = l.id AND m.taken LIMIT 10000) s) END AS slots,
         CASE WHEN l.rate IS NOT NULL THEN floor(extract(epoch FROM t.now + l.ahead * l.each
-            - GREATEST(COALESCE(l.paid, t.now), t.now)) / extract(epoch FROM l.each)) END))::int AS free
+            - GREATEST(COALESCE(l.paid, t.now), t.now)) / extract(epoch FROM l.each)) END AS starts
     FROM l, t
 ), m AS MATERIALIZED (
-    SELECT m.seq, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position FROM k CROSS JOIN LATERAL (
-        SELECT m.seq FROM leasequeue_member m WHERE m.key = k.id AND m.waits ORDER BY m.rank, m.seq LIMIT k.free) m
+    SELECT m.seq, m.queue_id, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position
+    FROM k CROSS JOIN LATERAL (
+        SELECT m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits ORDER BY m.rank, m.seq
+        LIMIT GREATEST(0, LEAST(%(most)s::int, k.slots, k.starts))) m
 ), gone AS (
     DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT seq FROM m)) RETURNING d.*
 ), taken AS (
-    UPDATE leasequeue_member m SET waits = false, taken = k.concurrency IS NOT NULL
-    FROM k WHERE m.key = k.id AND m.seq = ANY (ARRAY(SELECT seq FROM m))
+    -- Whatever the limit says now: it may get a concurrency later, which these count for.
+    UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
+), missing AS (
+    -- Cancelled before they were members: whoever looked then saw none. Once more, or they keep the others waiting for ever.
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.seq <> ALL (ARRAY(SELECT seq FROM gone)) GROUP BY m.queue_id
 ), moved AS (
     UPDATE leasequeue_job j SET position = m.position FROM m
     WHERE j.seq = m.seq AND j.seq = ANY (ARRAY(SELECT seq FROM m WHERE position IS NOT NULL))
@@ -51,11 +56,13 @@ WITH t AS MATERIALIZED (
     WHERE u.id = k.id AND u.id = ANY (ARRAY(SELECT id FROM k)) AND k.rate IS NOT NULL AND (n.n > 0 OR k.paid_until < k.paid)
 ), later AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
-    SELECT w.queue_id, GREATEST(COALESCE(k.paid_until, t.now), t.now) + (COALESCE(n.n, 0) + 1 - k.ahead) * k.each, 3, k.id
+    SELECT w.queue_id, COALESCE(GREATEST(COALESCE(k.paid_until, t.now), t.now) + (COALESCE(n.n, 0) + 1 - k.ahead) * k.each, t.now),
+        3, k.id
     FROM k CROSS JOIN t LEFT JOIN n ON n.key = k.id CROSS JOIN LATERAL (
         SELECT m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits ORDER BY m.rank, m.seq
         OFFSET (SELECT count(*) FROM m WHERE m.key = k.id) LIMIT 1) w
-    WHERE k.rate IS NOT NULL AND (k.concurrency IS NULL OR COALESCE(n.n, 0) >= k.free)
+    -- Where slots are missing, the end of a job makes a turn.
+    WHERE (k.rate IS NOT NULL OR n.n >= %(most)s::int) AND (k.slots IS NULL OR COALESCE(n.n, 0) < k.slots)
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
         THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text

@@ -1,8 +1,9 @@
 -- Purpose: nodes have failed: what comes after them and is not tolerant will not start. With back: they run again, and it may.
---   The caller holds the workflow (flow_lock.sql).
+--   They stand in Delayed a year later than what may start, so that figures of what waits leave them out. The caller holds the
+--   workflow (flow_lock.sql).
 -- Parameters: seqs (of the nodes), back.
--- Index: leasequeue_member_pkey: the descendants, once each.
--- Pages: 20 + 16 a row
+-- Index: leasequeue_member_pkey: the descendants, once each; leasequeue_delayed_pkey.
+-- Pages: 20 + 30 a row
 -- Returns: seq and workflow of those whose state has changed.
 WITH RECURSIVE d AS (
     SELECT u.child AS seq FROM unnest(%(seqs)s::bigint[]) AS p(seq)
@@ -10,7 +11,13 @@ WITH RECURSIVE d AS (
     UNION
     SELECT u.child FROM d CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m
         WHERE m.seq = d.seq AND NOT m.tolerant OFFSET 0) m, unnest(m.children) AS u(child)
+), m AS (
+    UPDATE leasequeue_member m SET state = CASE WHEN %(back)s::bool THEN 0 ELSE 3 END, waits = false
+    WHERE m.seq = ANY (ARRAY(SELECT seq FROM d)) AND NOT m.tolerant AND m.state = CASE WHEN %(back)s::bool THEN 3 ELSE 0 END
+    RETURNING m.seq, m.workflow
+), held AS (
+    UPDATE leasequeue_delayed w
+    SET available_at = CASE WHEN %(back)s::bool THEN '9000-01-01 00:00+00' ELSE '9001-01-01 00:00+00' END::timestamptz
+    WHERE w.seq = ANY (ARRAY(SELECT seq FROM m)) AND w.available_at >= '9000-01-01 00:00+00'
 )
-UPDATE leasequeue_member m SET state = CASE WHEN %(back)s::bool THEN 0 ELSE 3 END, waits = false
-WHERE m.seq = ANY (ARRAY(SELECT seq FROM d)) AND NOT m.tolerant AND m.state = CASE WHEN %(back)s::bool THEN 3 ELSE 0 END
-RETURNING m.seq, m.workflow
+SELECT seq, workflow FROM m

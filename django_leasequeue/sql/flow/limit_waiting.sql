@@ -1,15 +1,16 @@
--- Purpose: after a limit has changed: a turn for each of its keys that has jobs waiting.
+-- Purpose: after a limit has changed: a turn for each of its keys that has jobs waiting, or slots taken.
 -- Parameters: limits (ids), now.
--- Index: leasequeue_limitkey_key, leasequeue_member_waits.
+-- Index: leasequeue_limitkey_key, leasequeue_member_waits, leasequeue_member_taken.
 -- Pages: 20 + 8 a row
 -- Returns: the queues that have such jobs, each once; waking.
 WITH k AS MATERIALIZED (
     SELECT k.id, m.queue_id FROM unnest(%(limits)s::bigint[]) AS l(id)
     CROSS JOIN LATERAL (SELECT k.id FROM leasequeue_limitkey k WHERE k.limit_id = l.id OFFSET 0) k
-    CROSS JOIN LATERAL (SELECT m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits
-        ORDER BY m.rank, m.seq LIMIT 1) m
+    CROSS JOIN LATERAL (
+        (SELECT m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits ORDER BY m.rank, m.seq LIMIT 1)
+        UNION ALL (SELECT m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.taken LIMIT 1) LIMIT 1) m
 ), made AS (
-    INSERT INTO leasequeue_flowturn (queue_id, at, kind, key) SELECT k.queue_id, 'epoch', 3, k.id FROM k
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, key, detail) SELECT k.queue_id, 'epoch', 3, k.id, '{"changed": true}' FROM k
 )
 SELECT w.queue_id, CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
     THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text

@@ -1,15 +1,18 @@
 -- Purpose: note how many nodes of workflows have ended, and whether that was the end. The caller holds them (flow_lock.sql).
 -- Parameters: arrays of equal length: workflows (ids, each once), completed, failed, cancelled (how many more, or fewer); keep (ms
 --   that an ended workflow is kept), now.
--- Index: leasequeue_workflow_pkey, leasequeue_member_pkey.
+-- Index: leasequeue_workflow_pkey, leasequeue_member_pkey, leasequeue_flowturn_extend.
 -- Pages: 20 + 12 a row
--- Returns: id, state, the job that starts when one has failed, its queue, whether it does now.
+-- Returns: id, state, the job that starts when one has failed, its queue, whether it does now, its key (null: at once).
 WITH i AS MATERIALIZED (
     SELECT * FROM ROWS FROM (unnest(%(workflows)s::bigint[]), unnest(%(completed)s::int[]), unnest(%(failed)s::int[]),
         unnest(%(cancelled)s::int[])) AS i(id, completed, failed, cancelled)
 ), n AS MATERIALIZED (
     SELECT w.id, w.completed + i.completed AS completed, w.failed + i.failed AS failed, w.cancelled + i.cancelled AS cancelled,
-        w.total, w.state, w.failed AS failed_before, w.on_failure, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+        -- Nodes that were added and have a turn to come are no part of the total yet.
+        w.total + CASE WHEN w.completed + i.completed + w.failed + i.failed + w.cancelled + i.cancelled < w.total THEN 0 ELSE (
+            SELECT COALESCE(sum(cardinality(u.seqs)), 0) FROM leasequeue_flowturn u WHERE u.kind = 4 AND u.key = w.id) END AS total,
+        w.state, w.failed AS failed_before, w.on_failure, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
     FROM i CROSS JOIN LATERAL (SELECT * FROM leasequeue_workflow w WHERE w.id = i.id OFFSET 0) w
 ), done AS (
     UPDATE leasequeue_workflow w SET completed = n.completed, failed = n.failed, cancelled = n.cancelled,
@@ -19,7 +22,14 @@ WITH i AS MATERIALIZED (
         expires_at = CASE WHEN n.completed + n.failed + n.cancelled >= n.total THEN n.now + %(keep)s::bigint * interval '1 ms' END
     FROM n WHERE w.id = n.id AND w.id = ANY (%(workflows)s::bigint[])
     RETURNING w.id, w.state
+), starts AS (
+    -- Once: the job waits for a failure as for a parent.
+    UPDATE leasequeue_member m SET pending = m.pending - 1, waits = m.key IS NOT NULL AND m.pending = 1
+    FROM n WHERE m.seq = n.on_failure AND m.seq = ANY (ARRAY(SELECT on_failure FROM n)) AND m.pending > 0
+        AND n.failed > 0 AND n.failed_before = 0
+    RETURNING m.seq, m.pending
 )
-SELECT d.id, d.state::int, n.on_failure, (SELECT m.queue_id FROM leasequeue_member m WHERE m.seq = n.on_failure OFFSET 0),
-    n.failed > 0 AND n.failed_before = 0
+SELECT d.id, d.state::int, n.on_failure, m.queue_id,
+    EXISTS (SELECT FROM starts s WHERE s.seq = n.on_failure AND s.pending = 0), m.key
 FROM done d JOIN n ON n.id = d.id
+LEFT JOIN LATERAL (SELECT m.queue_id, m.key FROM leasequeue_member m WHERE m.seq = n.on_failure OFFSET 0) m ON true

@@ -1,5 +1,6 @@
 -- Purpose: the nodes of a workflow, in the order of their numbers, with where they stand and how they ended.
--- Parameters: workflow (id), after (number of the last one of the page before; 0: the first), size.
+-- Parameters: workflow (id), after (number of the last one of the page before; 0: the first), size, results (with results and whole
+--   errors; else without results, and errors are cut).
 -- Index: leasequeue_member_workflow, leasequeue_job_pkey, leasequeue_queue_pkey, leasequeue_jobresult_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_delayed_pkey, leasequeue_ready_pkey.
 -- Pages: 20 + 40 a row
@@ -7,7 +8,8 @@
 --   runs), error type and error, result as JSON text.
 SELECT m.seq, m.place, m.label, j.name, q.name, j.key, m.state::int, m.parents, r.state IS NOT NULL, COALESCE(w.held, false),
     w.held IS NOT NULL, EXISTS (SELECT FROM leasequeue_ready_at(m.queue_id, m.rank, COALESCE(j.position, m.seq)) a WHERE a.seq = m.seq),
-    COALESCE(r.error_type, d.error_type), COALESCE(r.error, d.error), r.result::text
+    COALESCE(r.error_type, d.error_type), CASE WHEN %(results)s::bool THEN COALESCE(r.error, d.error) ELSE left(COALESCE(r.error, d.error), 300) END,
+    CASE WHEN %(results)s::bool THEN r.result::text END
 FROM (SELECT * FROM leasequeue_member m WHERE m.workflow = %(workflow)s::bigint AND m.seq > %(after)s::bigint
     ORDER BY m.seq LIMIT %(size)s::int) m
 LEFT JOIN LATERAL (SELECT j.name, j.key, j.position FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0) j ON true

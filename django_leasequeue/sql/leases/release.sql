@@ -5,7 +5,8 @@
 --   unstarted (the handler never ran: the delivery does not count); now, autocommit.
 --   A failure waits for 10 ms at least from the fifth delivery on, doubled by each, at most for 1 s: whatever the delay, a job that
 --   fails at once does not keep a worker busy.
--- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_member_pkey. Tells the stream that
+-- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey; of members leasequeue_member_pkey,
+--   leasequeue_limitkey_pkey, leasequeue_limit_pkey. Tells the stream that
 --   the job was leased to.
 -- Pages: 210 + 32 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, 3 dead in place, 2 used up and bound for another topic: left leased with its
@@ -42,7 +43,7 @@ WITH t AS MATERIALIZED (
             SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq OFFSET 0))::int
             + CASE WHEN %(unstarted)s::bool THEN k.flags & 32 ELSE 0 END
             + 128 * (k.flags & 128 <> 0 AND EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0))::int AS flags,
-        CASE WHEN s.spent AND COALESCE(k.dead_letter, 'self') <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 THEN 1 ELSE 0 END AS state
+        CASE WHEN s.spent AND COALESCE(k.dead_letter, 'self') <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 OR p.pays THEN 1 ELSE 0 END AS state
     FROM t, x JOIN k ON k.token = x.token AND k.part = x.part
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT LEAST(k.base * 2.0 ^ LEAST(x.delivery, 40), k.most)::bigint AS cap) e
@@ -56,6 +57,11 @@ WITH t AS MATERIALIZED (
             THEN LEAST(10 * 2 ^ LEAST(x.delivery - 5, 10), 1000)::bigint ELSE 0 END)) AS wait OFFSET 0) w
     CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN k.dead_letter IS NULL THEN 0 ELSE k.queue_max END) BETWEEN 1 AND x.delivery AS spent) s
+    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones.
+    CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.flags & 128 <> 0 AND EXISTS (
+        SELECT FROM (SELECT m.key FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m
+        CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
+        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l) AS pays OFFSET 0) p
     WHERE x.i_seq IS NOT NULL
 ), b AS MATERIALIZED (
     SELECT h.seq, nextval('leasequeue_job_seq_seq') AS position FROM h WHERE h.state = 0 AND h.requeue = 'back' ORDER BY h.seq

@@ -15,7 +15,7 @@ WITH t AS MATERIALIZED (
 ), v AS MATERIALIZED (
     SELECT v.txid, v.queue_id, v.claim, v.kind, v.seqs, v.waited, v.ran, v.detail ? 'error_type' AS error
     FROM leasequeue_leaseevent v
-    WHERE v.occurred_at >= (SELECT since FROM b) AND v.kind <> 3
+    WHERE v.occurred_at >= (SELECT since FROM b) AND v.kind NOT IN (3, 11)
         AND v.txid >= COALESCE((SELECT pg_snapshot_xmin(before)::text::bigint FROM b), 0)
         AND COALESCE(NOT pg_visible_in_snapshot(v.txid::text::xid8, (SELECT before FROM b)), true)
 ), d AS MATERIALIZED (

@@ -54,11 +54,14 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE x.available_at <= t.now) AS due FROM (
         SELECT d.available_at FROM leasequeue_delayed d WHERE d.queue_id = q.id
             AND d.available_at >= (SELECT since FROM b WHERE b.id = q.id AND b.kind = 1)
+            -- Behind that are jobs of workflows that start only if a failure before them is retried.
+            AND d.available_at < '9001-01-01 00:00+00'
         ORDER BY d.available_at LIMIT %(cap)s::int + 1) x
 ) d
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
         SELECT FROM leasequeue_delayed d WHERE d.queue_id = q.id AND d.available_at >= '9000-01-01 00:00+00'
+            AND d.available_at < '9001-01-01 00:00+00'
         ORDER BY d.available_at LIMIT %(cap)s::int + 1) x
 ) h
 CROSS JOIN LATERAL (

@@ -17,7 +17,7 @@ WITH t AS MATERIALIZED (
     FROM leasequeue_ready r TABLESAMPLE SYSTEM ((SELECT percent FROM p WHERE kind = 0)), t
     WHERE r.expires_at IS NULL OR r.expires_at > t.now GROUP BY r.queue_id
     UNION ALL
-    SELECT d.queue_id, 1, count(*) FILTER (WHERE d.available_at > t.now), count(*) FILTER (WHERE d.available_at <= t.now)
+    SELECT d.queue_id, 1, count(*) FILTER (WHERE d.available_at > t.now AND d.available_at < '9001-01-01 00:00+00'), count(*) FILTER (WHERE d.available_at <= t.now)
     FROM leasequeue_delayed d TABLESAMPLE SYSTEM ((SELECT percent FROM p WHERE kind = 1)), t GROUP BY d.queue_id
     UNION ALL
     SELECT c.queue_id, 2, COALESCE(sum(cardinality(c.seqs)) FILTER (WHERE c.deadline >= t.now), 0),

@@ -1,7 +1,9 @@
 -- Purpose: remove the jobs that stand somewhere in a queue that is gone, a bounded batch at a time. What somebody holds is left
---   for the next time.
+--   for the next time. What limits and workflows of other queues have to learn of them, and the turns of that queue, become turns of
+--   another queue; if there is none, nothing waits for them.
 -- Parameters: queue (its id), size.
--- Index: of each place the one that begins with the queue; leasequeue_job_pkey, leasequeue_attempt_job.
+-- Index: of each place the one that begins with the queue; leasequeue_job_pkey, leasequeue_attempt_job,
+--   leasequeue_queue_pkey, leasequeue_member_pkey, leasequeue_flowturn_due.
 -- Pages: 20 + 0.2 a row
 -- Returns: how many jobs went.
 WITH r AS MATERIALIZED (
@@ -28,6 +30,18 @@ WITH r AS MATERIALIZED (
 ), s AS MATERIALIZED (
     SELECT seq FROM r UNION SELECT seq FROM d UNION SELECT seq FROM o UNION SELECT unnest(c.seqs) FROM c
     UNION SELECT l.seq FROM l
+), h AS MATERIALIZED (
+    SELECT id FROM leasequeue_queue WHERE type = 'queue' ORDER BY id LIMIT 1
+), turns AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+    SELECT h.id, 'epoch', 2, array_agg(s.seq) FROM h, s CROSS JOIN LATERAL (
+        SELECT FROM leasequeue_member m WHERE m.seq = s.seq OFFSET 0) m GROUP BY h.id
+), given AS (
+    UPDATE leasequeue_flowturn SET queue_id = (SELECT id FROM h) WHERE queue_id = %(queue)s AND kind <> 1 AND EXISTS (SELECT FROM h)
+), over AS (
+    DELETE FROM leasequeue_flowturn WHERE queue_id = %(queue)s AND (kind = 1 OR NOT EXISTS (SELECT FROM h))
+), members AS (
+    DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM s)) AND NOT EXISTS (SELECT FROM h)
 ), jobs AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM s))
 ), attempts AS (

@@ -17,7 +17,8 @@ WITH t AS MATERIALIZED (
         max(e.id) FILTER (WHERE e.kind IN (1, 4, 7) OR (e.kind = 9 AND e.detail -> 'to' IS NULL)) AS free,
         max(e.id) FILTER (WHERE e.kind = 8 AND e.detail -> 'to' IS NULL) AS dead
     FROM t CROSS JOIN leasequeue_leaseevent e CROSS JOIN LATERAL unnest(e.seqs) AS u(seq)
-    WHERE e.occurred_at >= t.since GROUP BY u.seq
+    -- That a job was linked to others (11) does not move it.
+    WHERE e.occurred_at >= t.since AND e.kind <> 11 GROUP BY u.seq
 ), said AS MATERIALIZED (
     SELECT l.seq, l.queue_id, l.id, CASE l.id WHEN l.held THEN 'leased' WHEN l.free THEN 'waiting' WHEN l.dead THEN 'dead'
         ELSE 'ended' END AS place

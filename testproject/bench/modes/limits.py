@@ -34,7 +34,11 @@ def run(bench: Bench) -> None:
     """Add the figures."""
     size = bench.options.size
     rounds = range(1, bench.options.rounds + 1)
-    at_once, apart, most, beside, alone = ([] for _ in range(5))  # type: tuple[list[float], ...]
+    at_once: list[float] = []
+    apart: list[float] = []
+    most: list[float] = []
+    beside: list[float] = []
+    alone: list[float] = []
     for round_ in rounds:
         bench.progress.step(f"{bench.mode}: round {round_} of {bench.options.rounds}")
         at_once.append(_at_once(bench, max(20, size // 40)))

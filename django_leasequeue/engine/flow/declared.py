@@ -1,0 +1,184 @@
+"""Limits as code declares them: where the key of a job comes from, and what each key allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from string import Formatter
+from typing import Any, NamedTuple
+
+from ...enums import JobState
+from ...exceptions import InvalidOption
+from ..limits import check_text, seconds_of
+from ..operation import Steps
+from ..rows import Enqueued, EnqueueStatus, NewJob
+from .limits import HELD, MAX_KEY_BYTES, LimitValues, check_key, limit_steps
+
+_FORMATTER = Formatter()
+
+
+class Limited(NamedTuple):
+    """The limit of one job: its key, and what each key allows."""
+
+    key: str
+    values: LimitValues
+
+
+class Limit:
+    """A limit counted over all workers: ``Limit("customer:{customer_id}", concurrency=1)``.
+
+    Each key has its own slots and its own rate. Tasks and queues that name the same limit share it; give them the same
+    values.
+
+    Args:
+        template: the key of a job; ``{name}`` stands for the task's argument of that name, or for that field of a
+            queue's payload. With ``key``: the limit's name.
+        concurrency: how many jobs of a key run at once, 1 to 10,000. With 1 they run in the order of their enqueueing.
+        rate: how many jobs of a key start in ``per``, 1 to 1,000,000.
+        per: seconds or a timedelta, a tenth of a second to a day.
+        burst: how many more may start at once after a pause.
+        fair: whether keys take turns, each with ``concurrency`` jobs: one with many jobs does not keep others waiting.
+        key: a function that returns the key, of the arguments of a task's call or of a queue's payload; its ``None``:
+            this job is not limited.
+        name: the limit's name, at most 255 bytes; the template by default.
+
+    Raises:
+        InvalidOption: a value is not allowed.
+    """
+
+    __slots__ = ("key", "template", "values")
+
+    def __init__(
+        self,
+        template: str,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        per: float | timedelta | None = None,
+        burst: int = 0,
+        fair: bool = False,
+        key: Callable[..., str | None] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if key is not None and not callable(key):
+            raise InvalidOption(f"key must be a function that returns the key; it is {key!r}.")
+        self.template = check_text(template, "the template of a limit", MAX_KEY_BYTES)
+        self.key = key
+        name = template if name is None else name
+        per_ms = None if per is None else round(seconds_of(per, "per") * 1000)
+        self.values = LimitValues(name, concurrency, rate, per_ms, burst, fair)
+        if concurrency is None and rate is None:
+            raise InvalidOption(f"the limit {name!r} limits nothing: give it concurrency=, or rate= and per=.")
+
+    def __repr__(self) -> str:
+        given = {name: getattr(self.values, name) for name in ("concurrency", "rate", "per_ms", "burst", "fair")}
+        said = "".join(f", {name}={value}" for name, value in given.items() if value)
+        return f"Limit({self.template!r}{said})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Limit) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def _all(self) -> tuple[Any, ...]:
+        return self.template, self.key, self.values
+
+    def of_payload(self, payload: Any) -> Limited | None:
+        """Return the limit of a job with this payload, if it is under it.
+
+        Raises:
+            InvalidOption: the key cannot be made of the payload, or is not allowed.
+        """
+        if self.key is not None:
+            key: Any = self.key(payload)
+        elif not isinstance(payload, Mapping) and fields_of(self.template, "the template of a limit"):
+            raise InvalidOption(
+                f"the limit {self.template!r} names fields of the payload, which is a {type(payload).__name__} and has"
+                " none. Give it key=, a function of the payload."
+            )
+        else:
+            fields = payload if isinstance(payload, Mapping) else {}
+            key = filled(self.template, fields, "the key of a limit cannot be made of this payload")
+        return None if key is None else Limited(check_key(key), self.values)
+
+
+def fields_of(template: str, what: str) -> list[str]:
+    """Return what a template names between braces.
+
+    Raises:
+        InvalidOption: its braces do not fit.
+    """
+    try:
+        return [name for _, name, _, _ in _FORMATTER.parse(template) if name is not None]
+    except ValueError as error:
+        raise InvalidOption(f"{what} {template!r} is no template: {error}. Write {{{{ and }}}} for braces.") from error
+
+
+def filled(template: str, values: Mapping[str, Any], refusal: str) -> str:
+    """Return a template with these values.
+
+    Args:
+        template: the text.
+        values: by their names.
+        refusal: begin of the message if it cannot be made of them.
+
+    Raises:
+        InvalidOption: it cannot be made of them.
+    """
+    try:
+        return _FORMATTER.vformat(template, (), values)
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidOption(f"{refusal}: {template!r}: {error!r}.") from error
+
+
+def with_key(job: NewJob) -> NewJob:
+    """Return a job whose limit has its key, made of the job's payload where it has none yet.
+
+    Raises:
+        InvalidOption: it has no limit for a limit, or none whose key can be made.
+    """
+    if job.limit is None or isinstance(job.limit, Limited):
+        return job
+    if not isinstance(job.limit, Limit):
+        raise InvalidOption(
+            f"limit must be a Limit, such as Limit('customer:{{id}}', concurrency=1); it is {job.limit!r}."
+        )
+    return job._replace(limit=job.limit.of_payload(job.data))
+
+
+def split(jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob], list[Limited | None]]:
+    """Return jobs as their limits want them enqueued, and those limits; an empty list if no job has one.
+
+    Raises:
+        InvalidOption: a limit is none, or its key cannot be made.
+    """
+    if not any(job.limit is not None for job in jobs if type(job) is NewJob):
+        return jobs, []
+    limits = [_limited(job) if type(job) is NewJob else None for job in jobs]
+    return [job if limit is None else _held(job) for job, limit in zip(jobs, limits, strict=True)], limits
+
+
+def _limited(job: NewJob) -> Limited | None:
+    limit = with_key(job).limit
+    assert not isinstance(limit, Limit)
+    return None if limit is None else limit._replace(key=check_key(limit.key))
+
+
+def _held(job: NewJob) -> NewJob:
+    """Return the job as it waits: at least until the time that it has."""
+    return job._replace(limit=None, flow=True, run_at=job.run_at or (None if job.delay_ms else HELD))
+
+
+def bring_under(queue: str, answers: Sequence[Enqueued], limits: Sequence[Limited | None], project: str) -> Steps[None]:
+    """Steps that bring jobs that were added, those that are new, under their limits."""
+    new = [
+        (answer.seq, *limit)
+        for answer, limit in zip(answers, limits, strict=True)
+        if limit is not None and answer.status is EnqueueStatus.QUEUED
+    ]
+    if new:
+        if answers[0].state == JobState.RECORD.label:
+            raise InvalidOption(f"{queue!r} is a log: nobody claims its records, and no limit holds them.")
+        seqs, keys, values = zip(*new, strict=True)
+        yield from limit_steps(queue, seqs, keys, values, project)

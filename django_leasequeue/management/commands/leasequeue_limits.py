@@ -1,0 +1,123 @@
+"""``manage.py leasequeue_limits``: list limits, set their values, give them back to the code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
+
+from django_leasequeue import conf, engine
+from django_leasequeue.engine import LimitValues, audit
+from django_leasequeue.engine.flow.figures import allows, changed, list_limits
+from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.management.base import LeaseQueueCommand
+from django_leasequeue.management.table import table
+from django_leasequeue.models import Limit
+
+
+class Command(LeaseQueueCommand):
+    """List and set limits."""
+
+    help = (
+        "Look at limits and set them. 'list' shows what each allows and counts what waits for it; 'set' gives one new"
+        " values, which the code's do not replace; 'reset' gives it back to the code."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        shared = CommandParser(add_help=False)
+        shared.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        shared.add_argument("--project", default="", help="the tenant (default: none)")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="list|set|reset")
+        listing = actions.add_parser("list", parents=[shared], help="limits with their figures")
+        listing.add_argument("--after", default="", help="only names behind this one")
+        listing.add_argument("--size", type=int, default=100, help="how many at most (%(default)s)")
+        listing.add_argument("--json", action="store_true", help="print JSON")
+        change = actions.add_parser("set", parents=[shared], help="set all values; what is left out does not limit")
+        change.add_argument("name")
+        change.add_argument("--concurrency", type=int, metavar="N", help="jobs of a key at once")
+        change.add_argument("--rate", type=int, metavar="N", help="starts of a key in the time --per")
+        change.add_argument("--per", type=float, metavar="SECONDS", help="the time of --rate")
+        change.add_argument("--burst", type=int, default=0, metavar="N", help="how many more may start at once")
+        change.add_argument("--fair", action="store_true", help="keys take turns; needs --concurrency")
+        change.add_argument("--unlimited", action="store_true", help="let everything pass, instead of the others")
+        reset = actions.add_parser("reset", parents=[shared], help="give a limit back to the code")
+        reset.add_argument("name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        using = options["database"] or conf.settings.DATABASE
+        try:
+            getattr(self, f"_{options['action']}")(using, options)
+        except LeaseQueueError as error:
+            raise CommandError(str(error)) from error
+
+    def _list(self, using: str, options: dict[str, Any]) -> None:
+        after = (options["project"], options["after"])
+        found = engine.run(list_limits(project=options["project"], after=after, size=options["size"]), using)
+        if options["json"]:
+            self.stdout.write(json.dumps([line._asdict() for line in found], default=str))
+            return
+        self.stdout.write(
+            table(
+                ("name", "allows", "set by", "keys", "waiting", "slots taken"),
+                [
+                    (
+                        line.name,
+                        allows(line.values),
+                        "operator" if line.pinned else "code",
+                        line.keys,
+                        line.waiting,
+                        line.taken,
+                    )
+                    for line in found
+                ],
+            )
+        )
+
+    def _set(self, using: str, options: dict[str, Any]) -> None:
+        per = options["per"]
+        values = LimitValues(
+            options["name"],
+            options["concurrency"],
+            options["rate"],
+            None if per is None else round(per * 1_000),
+            options["burst"],
+            options["fair"],
+        )
+        if options["unlimited"] is not (values == LimitValues(values.name)):
+            raise CommandError("Say what to limit: --concurrency, or --rate and --per. Or --unlimited: no limit.")
+        before = self._before(using, options)
+        differs = changed(before, values)
+        done = self._change(using, options, "set_limit", values, differs)
+        for name, (was, value) in differs.items():
+            self.stdout.write(f"{name}: {json.dumps(was)} -> {json.dumps(value)}")
+        if not differs:
+            self.stdout.write(f"{values.name} stays as it is{', an operator has set it now' if done else ''}.")
+
+    def _reset(self, using: str, options: dict[str, Any]) -> None:
+        if self._change(using, options, "reset_limit", self._before(using, options), {}):
+            self.stdout.write(f"{options['name']} is given back to the code.")
+        else:
+            self.stdout.write(f"{options['name']} is the code's already.")
+
+    def _before(self, using: str, options: dict[str, Any]) -> LimitValues:
+        project, name = options["project"], options["name"]
+        found = Limit.objects.using(using).filter(project=project, name=name).first()
+        if found is None:
+            of = f" of the project {project!r}" if project else ""
+            raise CommandError(
+                f"There is no limit {name!r}{of}: the first call that names it makes it; 'list' shows those there are."
+            )
+        return LimitValues(name, found.concurrency, found.rate, found.per_ms, found.burst, found.fair)
+
+    def _change(
+        self, using: str, options: dict[str, Any], action: str, values: LimitValues, differs: dict[str, list[Any]]
+    ) -> bool:
+        with transaction.atomic(using=using):
+            pin = action == "set_limit"
+            done = engine.run(engine.set_limits([values], project=options["project"], pin=pin), using)
+            if done:
+                detail = {"limit": values.name, "changed": differs}
+                audit.write(action, **audit.shell()._asdict(), project=options["project"], detail=detail, using=using)
+        return bool(done)

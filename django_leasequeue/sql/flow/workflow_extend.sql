@@ -1,0 +1,17 @@
+-- Purpose: note that nodes were added to a workflow, and wake a claimer, who links them (workflow_link.sql). It only adds a row: a
+--   producer's open transaction keeps nobody waiting. Until that turn is taken the workflow does not end.
+-- Parameters: workflow (id), project, queue, seqs, edges (their parents together).
+-- Index: leasequeue_queue_name; inserts.
+-- Pages: 30
+-- Host: inserts, and looks at the queue: no plan reads more.
+-- Returns: waking.
+WITH q AS MATERIALIZED (
+    SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+), made AS (
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, key, seqs, detail)
+    SELECT q.id, 'epoch', 4, %(workflow)s::bigint, %(seqs)s::bigint[], jsonb_build_object('edges', %(edges)s::int) FROM q
+)
+SELECT CASE WHEN pg_try_advisory_lock(1280657731, q.id::int)
+    THEN pg_advisory_unlock(1280657731, q.id::int)::text
+    ELSE pg_notify('leasequeue', 'q' || q.id)::text END
+FROM q

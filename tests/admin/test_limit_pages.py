@@ -1,0 +1,224 @@
+"""Limits in the admin and by command: what they allow, what waits, setting them, giving them back to the code."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.admin import limits
+from django_leasequeue.engine import Limited, LimitValues, NewJob
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import Limit, OperatorAction
+from tests.admin.pages import Page
+from tests.admin.people import signed_in
+from tests.engine.helpers import claim, make
+
+pytestmark = pytest.mark.django_db
+
+ONE = LimitValues("customer", concurrency=1)
+
+
+@pytest.fixture(autouse=True)
+def queue(clock: engine_clock.Clock) -> int:
+    return make()
+
+
+@pytest.fixture
+def client() -> Client:
+    return signed_in("view_limit", "change_limit", name="operator")
+
+
+def put(key: str, count: int = 1, values: LimitValues = ONE) -> None:
+    """Enqueue jobs under a limit."""
+    engine.run(engine.enqueue("work", [NewJob({}, limit=Limited(key, values)) for _ in range(count)]))
+
+
+def customers() -> Limit:
+    """Seven jobs of two customers: of each one may run, and does."""
+    put("customer:1", 5)
+    put("customer:2", 2)
+    assert len(claim(10)) == 2
+    return Limit.objects.get()
+
+
+def look(client: Client, pk: int | None = None, **query: Any) -> Page:
+    name = "leasequeue_limit_changelist" if pk is None else "leasequeue_limit_change"
+    answer = client.get(reverse(f"admin:{name}", args=[] if pk is None else [pk]), query)
+    assert answer.status_code == 200
+    page = Page(answer.content.decode())
+    assert (page.inline, page.unnamed_fields()) == ([], [])
+    assert len(page.ids()) == len(set(page.ids()))
+    return page
+
+
+def post(client: Client, pk: int, **data: Any) -> str:
+    answer = client.post(reverse("admin:leasequeue_limit_change", args=[pk]), data, follow=True)
+    assert answer.status_code == 200
+    return Page(answer.content.decode()).text
+
+
+def command(*words: str) -> str:
+    out = io.StringIO()
+    call_command("leasequeue_limits", *words, stdout=out)
+    return out.getvalue()
+
+
+def lines() -> list[tuple[str, str, str, dict[str, Any]]]:
+    return [(line.action, line.source, line.username, line.detail) for line in OperatorAction.objects.order_by("pk")]
+
+
+class TestPages:
+    def test_m5_what_a_limit_allows_and_what_waits_for_it(self, client: Client) -> None:
+        limit = customers()
+        put("all", values=LimitValues("api", rate=100, per_ms=10_000, burst=5))
+        claim()
+        text = look(client).text
+        assert "api 100 in 10 s, 5 more at once the code 1 0 –" in text  # noqa: RUF001  (a dash, not a minus)
+        assert "customer 1 at a time the code 2 5 2" in text
+        text = look(client, limit.pk).text
+        assert "Keys looked at: 2. Jobs that wait for them: 5. Slots of them that are taken: 2." in text
+        assert "customer:1 4 1 customer:2 1 1" in text
+
+    def test_lists_go_on_where_the_page_before_ended(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "PAGE", 2)
+        every = [LimitValues(f"limit {number}", concurrency=1) for number in range(5)]
+        engine.run(engine.set_limits(every))
+        found, query = [], "?after="
+        while query:
+            answer = client.get(reverse("admin:leasequeue_limit_changelist") + query)
+            found.append([line.name for line, *_ in answer.context["lines"]])
+            query = answer.context["next"] or ""
+        assert found == [["limit 0", "limit 1"], ["limit 2", "limit 3"], ["limit 4"]]
+
+    def test_many_keys_and_jobs_are_counted_up_to_a_bound(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in (("MAX_KEYS", 2), ("CAP", 3), ("KEY_CAP", 3)):
+            monkeypatch.setattr(f"django_leasequeue.engine.flow.figures.{name}", value)
+        for name, value in (("MAX_KEYS", 2), ("CAP", 3), ("KEY_CAP", 3)):
+            monkeypatch.setattr(limits, name, value)
+        limit = customers()
+        put("customer:3", 6)
+        claim()
+        assert "customer 1 at a time the code 2+ 3+ 3" in look(client).text
+        assert "customer:1 3+ 1 customer:2 1 1" in look(client, limit.pk).text
+        assert "customer:3 3+ 1" in look(client, limit.pk, after="customer:2").text
+
+    def test_m5_an_operator_sets_a_limit_and_gives_it_back(self, client: Client) -> None:
+        limit = customers()
+        text = post(client, limit.pk, action="set", concurrency="3", rate="100", per="2.5", burst="7", fair="on")
+        assert "The limit customer is set: 3 at a time, 100 in 2.5 s, 7 more at once, keys take turns." in text
+        assert "an operator" in text
+        # It counts for what waits already.
+        assert len(claim(10)) == 3
+        put("customer:1")
+        claim(10)
+        assert Limit.objects.get().concurrency == 3
+        assert "Nothing was changed" in post(
+            client, limit.pk, action="set", concurrency="3", rate="100", per="2.5", burst="7", fair="on"
+        )
+        assert "The limit customer is given back" in post(client, limit.pk, action="reset")
+        put("customer:1")
+        claim(10)
+        assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
+        (first, second) = lines()
+        assert first == (
+            "set_limit", "admin", "operator",
+            {"limit": "customer", "changed": {
+                "concurrency": [1, 3], "rate": [None, 100], "per_ms": [None, 2500], "burst": [0, 7],
+                "fair": [False, True],
+            }},
+        )  # fmt: skip
+        assert second == ("reset_limit", "admin", "operator", {"limit": "customer", "changed": {}})
+
+    @pytest.mark.parametrize(
+        ("data", "words"),
+        [
+            ({"concurrency": "0"}, "concurrency must be an integer from 1 to 10000"),
+            ({"concurrency": "many"}, "Enter a whole number."),
+            ({"rate": "5"}, "give both rate= and per="),
+            ({"rate": "5", "per": "0.01"}, "per, in milliseconds, must be an integer from 100"),
+            ({"rate": "5", "per": "1", "fair": "on"}, "a fair limit needs concurrency="),
+        ],
+    )
+    def test_bad_values_are_refused_with_what_to_do(self, client: Client, data: dict[str, str], words: str) -> None:
+        limit = customers()
+        assert words in post(client, limit.pk, action="set", **data).replace("“", '"')
+        limit.refresh_from_db()
+        assert (limit.concurrency, limit.rate, limit.pinned, lines()) == (1, None, False, [])
+
+    def test_each_needs_its_permission(self, client: Client) -> None:
+        limit = customers()
+        for name, args in (("leasequeue_limit_changelist", []), ("leasequeue_limit_change", [limit.pk])):
+            url = reverse(f"admin:{name}", args=args)
+            assert Client().get(url).status_code == 302
+            assert signed_in("change_limit", "view_queue", name=f"blind-{name}").get(url).status_code == 403
+        viewer = signed_in("view_limit", name="viewer")
+        assert "limit-set" not in look(viewer, limit.pk).ids()
+        for data in ({"action": "set", "concurrency": "9"}, {"action": "reset"}):
+            assert viewer.post(url, data).status_code == 403
+            strict = signed_in("view_limit", "change_limit", name=str(data), enforce_csrf_checks=True)
+            assert strict.post(url, data).status_code == 403
+        limit.refresh_from_db()
+        assert (limit.concurrency, lines()) == (1, [])
+
+    def test_nonsense_is_no_trouble(self, client: Client) -> None:
+        limit = customers()
+        for pk in (limit.pk + 1, 10**30):
+            assert client.get(reverse("admin:leasequeue_limit_change", args=[pk])).status_code == 404
+        look(client, after="\x00", project="x" * 5_000)
+        look(client, limit.pk, after="\x00" + "ü" * 5_000)
+
+
+class TestCommand:
+    def test_the_list(self) -> None:
+        customers()
+        engine.run(engine.set_limits([LimitValues("api", rate=5, per_ms=1_000)], project="acme"))
+        head, line = command("list").splitlines()
+        assert head.split() == ["name", "allows", "set", "by", "keys", "waiting", "slots", "taken"]
+        assert line.split() == ["customer", "1", "at", "a", "time", "code", "2", "5", "2"]
+        (found,) = json.loads(command("list", "--project", "acme", "--json"))
+        assert (found["name"], found["rate"], found["per_ms"], found["pinned"]) == ("api", 5, 1_000, True)
+
+    def test_set_and_reset_are_written_down(self) -> None:
+        customers()
+        assert command("set", "customer", "--rate", "10", "--per", "0.5", "--burst", "2") == (
+            "concurrency: 1 -> null\nrate: null -> 10\nper_ms: null -> 500\nburst: 0 -> 2\n"
+        )
+        limit = Limit.objects.get()
+        assert (limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.pinned) == (None, 10, 500, 2, True)
+        assert "as it is" in command("set", "customer", "--rate", "10", "--per", "0.5", "--burst", "2")
+        assert "given back to the code" in command("reset", "customer")
+        assert "the code's already" in command("reset", "customer")
+        assert command("set", "customer", "--unlimited") == "rate: 10 -> null\nper_ms: 500 -> null\nburst: 2 -> 0\n"
+        assert "customer  everything  operator" in command("list")
+        assert [line[:2] for line in lines()] == [
+            ("set_limit", "command"),
+            ("reset_limit", "command"),
+            ("set_limit", "command"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["set", "customers", "--concurrency", "3"], "There is no limit 'customers'"),
+            (["reset", "customers"], "There is no limit 'customers'"),
+            (["reset", "customer", "--project", "acme"], "There is no limit 'customer' of the project 'acme'"),
+            (["set", "customer"], "Say what to limit"),
+            (["set", "customer", "--unlimited", "--concurrency", "3"], "Say what to limit"),
+            (["set", "customer", "--rate", "3"], "give both rate= and per="),
+            (["set", "customer", "--concurrency", "0"], "concurrency must be an integer from 1"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, words: list[str], message: str) -> None:
+        customers()
+        with pytest.raises(CommandError, match=message):
+            command(*words)
+        assert (Limit.objects.get().pinned, lines()) == (False, [])

@@ -1,0 +1,261 @@
+"""Workflows in the admin: the list, the graph and the jobs beside it, cancelling, retrying what has failed."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from django_leasequeue import engine
+from django_leasequeue.admin import workflow_graph, workflow_list, workflow_page
+from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.models import OperatorAction, Workflow
+from tests.admin.letters import graves
+from tests.admin.pages import Page
+from tests.admin.people import signed_in
+from tests.engine.helpers import NODE, claim
+
+pytestmark = pytest.mark.django_db
+
+VIEWS = ("view_workflow", "view_job")
+_NASTY = "<script>alert(1)</script>"
+
+
+@pytest.fixture(autouse=True)
+def queue(clock: engine_clock.Clock) -> int:
+    return graves()
+
+
+@pytest.fixture
+def client() -> Client:
+    return signed_in(*VIEWS, "cancel_job", "retry_job", name="operator")
+
+
+def start(*nodes: tuple[str, tuple[int, ...]], name: str = "report", **options: Any) -> UUID:
+    """Start a workflow of nodes: the label and the places of the parents of each."""
+    uid = uuid4()
+    made = [Node("work", NewJob({"label": label}, name="shop.tasks.step"), parents, label=label)
+            for label, parents in nodes]  # fmt: skip
+    engine.run(engine.start_workflow(made, uid, name=name, **options))
+    return uid
+
+
+def diamond(name: str = "report") -> UUID:
+    return start(("a", ()), ("b", (0,)), ("c", (0,)), ("d", (1, 2)), name=name)
+
+
+def fail(job: engine.LeasedJob) -> None:
+    failure = Failure("shop.Declined", f"card 17 {_NASTY}")
+    engine.run(engine.release([Release(job.seq, job.token, failure=failure)], NODE))
+
+
+def finish(*jobs: engine.LeasedJob) -> None:
+    engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs], NODE))
+
+
+def look(client: Client, uid: UUID, **query: Any) -> Page:
+    answer = client.get(reverse("admin:leasequeue_workflow", args=[uid]), query)
+    assert answer.status_code == 200
+    page = Page(answer.content.decode())
+    assert page.inline == []
+    assert len(page.ids()) == len(set(page.ids()))
+    return page
+
+
+def listed(client: Client, **query: Any) -> list[str]:
+    answer = client.get(reverse("admin:leasequeue_workflow_changelist"), query)
+    assert answer.status_code == 200
+    assert Page(answer.content.decode()).unnamed_fields() == []
+    return [line.name for line in answer.context["looked"].workflows]
+
+
+def act(client: Client, uid: UUID, action: str) -> str:
+    answer = client.post(reverse("admin:leasequeue_workflow_act", args=[uid]), {"action": action}, follow=True)
+    assert answer.status_code == 200
+    return " ".join(str(message) for message in answer.context["messages"])
+
+
+def state(uid: UUID) -> tuple[str, int, int, int]:
+    found = Workflow.objects.get(uid=uid)
+    return str(found.get_state_display()), found.completed, found.failed, found.cancelled
+
+
+class TestOne:
+    def test_k7_the_graph_is_a_picture_with_a_text_and_a_list_beside_it(self, client: Client) -> None:
+        uid = diamond()
+        (a,) = claim()
+        finish(a)
+        (b,) = claim()
+        page = look(client, uid)
+        (drawn,) = [attrs for tag, attrs in page.tags if tag == "svg" and attrs.get("class") == "lq-svg"]
+        assert (drawn["role"], drawn["aria-labelledby"]) == ("img", "graph-title graph-desc")
+        assert {"graph-title", "graph-desc"} <= set(page.ids())
+        assert "4 jobs in 3 layers: 1 running, 1 ready, 1 waiting, 1 completed." in page.text
+        boxes = [attrs for tag, attrs in page.tags if tag == "rect" and attrs.get("class") == "lq-box"]
+        assert len({box["x"] for box in boxes}) == 3, "a column for each layer"
+        assert sum(1 for tag, attrs in page.tags if tag == "path" and attrs.get("class") == "lq-edge") == 4
+        links = {attrs["href"] for tag, attrs in page.tags if tag == "a"}
+        assert reverse("admin:leasequeue_job_change", args=[b.seq]) in links
+        assert f"shop.tasks.step work running a {a.seq}" in page.text
+
+    def test_the_error_of_a_job_that_failed_shows_as_text(self, client: Client) -> None:
+        uid = diamond(_NASTY)
+        fail(*claim())
+        claim()
+        assert f"failed shop.Declined: card 17 {_NASTY}" in look(client, uid).text
+
+    def test_many_jobs_are_drawn_as_sums_by_layer_and_name(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(workflow_graph, "MAX_BOXES", 10)
+        monkeypatch.setattr(workflow_page, "PAGE", 8)
+        uid = start(*[("resize", ()) for _ in range(8)], *[(f"other {n}", ()) for n in range(9)], ("tell", (0, 1, 16)))
+        finish(*claim(3))
+        claim()
+        page = look(client, uid)
+        assert len([attrs for tag, attrs in page.tags if tag == "rect" and attrs.get("class") == "lq-box"]) == 7
+        assert "resize (8): 1 running, 4 ready, 3 completed" in page.text
+        assert "5 other names: 5 ready" in page.text
+        assert "1 to 8 of 18" in page.text
+        assert "tell" in look(client, uid, **{"from": 16}).text.partition("17 to 18 of 18")[2]
+        for nonsense in ("x", "-1", "999", "9" * 30, "²"):
+            assert "1 to 8 of 18" in look(client, uid, **{"from": nonsense}).text
+
+    def test_a_long_chain_has_as_many_columns_as_fit(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(workflow_graph, "MAX_COLUMNS", 4)
+        uid = start(("step", ()), *[("step", (n,)) for n in range(9)])
+        page = look(client, uid)
+        assert "10 jobs in 10 layers" in page.text
+        assert page.text.count("step (3)") == 3 * 2
+        assert page.text.count("step (1): ready") == 0
+        assert "step (1)" in page.text
+
+    def test_of_more_lines_than_are_drawn_the_text_tells(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(workflow_graph, "MAX_LINES", 3)
+        page = look(client, diamond())
+        assert "Lines that are not drawn: 1." in page.text
+
+    def test_the_page_of_a_job_leads_to_it_also_when_the_job_has_ended(self, client: Client) -> None:
+        uid = diamond()
+        (a,) = claim()
+        finish(a)
+        address = reverse("admin:leasequeue_workflow", args=[uid])
+        for seq in (a.seq, a.seq + 3):
+            body = client.get(reverse("admin:leasequeue_job_change", args=[seq])).content.decode()
+            assert f'<dd><a href="{address}">report</a></dd>' in body
+        without = signed_in("view_job").get(reverse("admin:leasequeue_job_change", args=[a.seq])).content.decode()
+        assert address not in without
+        assert "report" in without
+
+    def test_one_that_is_not_there(self, client: Client) -> None:
+        for name in ("leasequeue_workflow", "leasequeue_workflow_act"):
+            assert client.post(reverse(f"admin:{name}", args=[uuid4()]), {"action": "retry"}).status_code == 404
+        for pk in (10**6, 10**30):
+            answer = client.get(reverse("admin:leasequeue_workflow_change", args=[pk]), follow=True)
+            assert "forgotten" in answer.content.decode()
+
+
+class TestActs:
+    def test_cancel_takes_out_what_has_not_ended_and_is_written_down(self, client: Client) -> None:
+        uid = diamond()
+        assert "Jobs taken out: 4" in act(client, uid, "cancel")
+        assert claim(10) == []
+        assert state(uid) == ("cancelled", 0, 0, 4)
+        line = OperatorAction.objects.get()
+        assert (line.action, line.username, line.counts) == ("cancel_workflow", "operator", {"removed": 4})
+        assert line.detail == {"workflow": str(uid), "name": "report"}
+        assert "has ended already" in act(client, uid, "cancel")
+        assert OperatorAction.objects.count() == 1
+        assert "workflow-cancel" not in look(client, uid).ids()
+
+    def test_k6_retry_sets_its_dead_letters_free_and_the_rest_goes_on(self, client: Client) -> None:
+        uid = start(("a", ()), ("b", ()), ("c", (0, 1)))
+        for job in (jobs := claim(2)):
+            fail(job)
+        assert claim(10) == []
+        assert state(uid) == ("failed", 0, 2, 1)
+        assert "Ready again: 2 of the dead letters of report" in act(client, uid, "retry")
+        line = OperatorAction.objects.get()
+        assert (line.action, sorted(line.seqs), line.counts) == (
+            "retry_workflow",
+            sorted(job.seq for job in jobs),
+            {"done": 2},
+        )
+        finish(*claim(2))
+        finish(*claim(1))
+        assert claim(10) == []
+        assert state(uid) == ("completed", 3, 0, 0)
+        assert "None of its jobs is a dead letter" in act(client, uid, "retry")
+        assert OperatorAction.objects.count() == 1
+
+    @pytest.mark.parametrize(("action", "needs"), [("cancel", "cancel_job"), ("retry", "retry_job")])
+    def test_each_needs_its_permission_and_a_post(self, action: str, needs: str) -> None:
+        uid = diamond()
+        url = reverse("admin:leasequeue_workflow_act", args=[uid])
+        others = {"cancel_job", "retry_job", "change_workflow", "delete_workflow"} - {needs}
+        assert signed_in(*VIEWS, *others, name="viewer").post(url, {"action": action}).status_code == 403
+        assert signed_in("view_workflow", needs, name="blind").post(url, {"action": action}).status_code == 403
+        one = signed_in(*VIEWS, needs, name="operator", enforce_csrf_checks=True)
+        assert one.post(url, {"action": action}).status_code == 403
+        assert one.get(url, {"action": action}).status_code == 405
+        assert Client().post(url, {"action": action}).status_code == 302
+        assert not OperatorAction.objects.exists()
+        assert state(uid) == ("running", 0, 0, 0)
+
+    def test_a_viewer_sees_no_button_and_no_other_action_is_done(self, client: Client) -> None:
+        uid = diamond()
+        answer = signed_in(*VIEWS, name="viewer").get(reverse("admin:leasequeue_workflow", args=[uid]))
+        body = answer.content.decode()
+        assert '<form method="post"' not in body[body.index('id="content-main"') :]
+        assert client.post(reverse("admin:leasequeue_workflow_act", args=[uid]), {"action": "x"}).status_code == 404
+
+
+class TestList:
+    def test_the_newest_first_by_state_and_name(self, client: Client) -> None:
+        made = [diamond(name) for name in ("first", "second", "Second one")]
+        engine.run(engine.cancel_workflow(made[1]))
+        assert listed(client) == ["Second one", "second", "first"]
+        assert listed(client, name="SECOND") == ["Second one", "second"]
+        assert listed(client, name="second", state="cancelled") == ["second"]
+        assert listed(client, state="completed") == []
+        assert listed(client, state="nonsense", below="x", name="\x00") == ["Second one", "second", "first"]
+
+    def test_its_id_leads_to_it(self, client: Client) -> None:
+        uid = diamond()
+        answer = client.get(reverse("admin:leasequeue_workflow_changelist"), {"name": f" {uid} "})
+        assert (answer.status_code, answer["Location"]) == (302, reverse("admin:leasequeue_workflow", args=[uid]))
+
+    def test_pages_and_searches_go_on_where_the_one_before_ended(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(workflow_list, "PAGE", 2)
+        monkeypatch.setattr(workflow_list, "MAX_LOOKED_AT", 4)
+        for number in range(7):
+            start(("a", ()), name="seldom" if number in (0, 4) else "often")
+
+        def walk(query: str) -> list[list[str]]:
+            found: list[list[str]] = []
+            while query:
+                answer = client.get(reverse("admin:leasequeue_workflow_changelist") + query)
+                found.append([line.name for line in answer.context["looked"].workflows])
+                query = answer.context["next"] or ""
+            return found
+
+        assert walk("?state=") == [["often"] * 2, ["seldom", "often"], ["often"] * 2, ["seldom"]]
+        assert walk("?name=seldom") == [["seldom"], ["seldom"]]
+
+    def test_each_page_needs_its_permission(self) -> None:
+        uid = diamond()
+        addresses = [("leasequeue_workflow_changelist", [], ("view_workflow",)), ("leasequeue_workflow", [uid], VIEWS)]
+        for name, args, needs in addresses:
+            url = reverse(f"admin:{name}", args=args)
+            assert Client().get(url).status_code == 302
+            answer = signed_in(*needs, name=f"{name}-may").get(url)
+            assert (answer.status_code, "no-store" in answer["Cache-Control"]) == (200, True)
+            for missing in needs:
+                rest = {*VIEWS, "view_queue", "change_workflow"} - {missing}
+                assert signed_in(*rest, name=f"{name}-{missing}").get(url).status_code == 403

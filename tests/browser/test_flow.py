@@ -1,0 +1,70 @@
+"""Workflows and limits by keyboard alone, in light and dark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release
+from django_leasequeue.models import Limit, Workflow
+from tests.engine.helpers import make
+
+if TYPE_CHECKING:
+    from .person import Person
+
+
+def trouble() -> None:
+    """A workflow of which one job has failed, and jobs that wait for a limit."""
+    make("shop", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    job = NewJob({}, name="shop.tasks.step")
+    parts = [Node("shop", job, (0,), label=f"part {number}") for number in range(4)]
+    nodes = [Node("shop", job, label="fetch"), *parts, Node("shop", job, (1, 2, 3, 4), label="tell")]
+    engine.run(engine.start_workflow(nodes, uuid4(), name="report"))
+    for number in (0, 1):
+        failure = Failure("shop.Declined", "card was declined")
+        (leased,) = engine.run(engine.claim("shop", "worker-1", 1))
+        if number:
+            engine.run(engine.release([Release(leased.seq, leased.token, 0, failure)], "worker-1"))
+        else:
+            engine.run(engine.finish([engine.Ending(leased.seq, leased.token)], "worker-1"))
+    limit = LimitValues("partner-api", concurrency=1)
+    engine.run(engine.enqueue("shop", [NewJob({}, limit=Limited("partner", limit)) for _ in range(3)]))
+    engine.run(engine.claim("shop", "worker-1", 1))
+    User.objects.create_superuser("oncall", password="evening")
+
+
+@pytest.mark.slow
+def test_k7_a_workflow_and_a_limit_on_call(person: Person) -> None:
+    trouble()
+    person.sign_in("oncall", "evening")
+    person.choose("//a[contains(@href, '/leasequeue/workflow/') and text()='Workflows']")
+    person.check("workflows")
+    person.choose("//th/a[text()='report']")
+    person.wait_for("shop.Declined: card was declined")
+    person.check("workflow")
+    # The drawing can be scrolled, and the jobs can be reached.
+    person.tab_to("#graph-drawn .lq-scroll")
+    person.tab_to("//tr[th='part 1']//a")
+    person.choose("#workflow-retry")
+    person.wait_for("Ready again: 1 of the dead letters of report")
+    person.choose("//tr[th='tell']//a")
+    person.wait_for("Waits for")
+    person.choose("//dd/a[text()='report']")
+    person.choose("#workflow-cancel")
+    person.wait_for("The workflow report is cancelled")
+    assert Workflow.objects.get().get_state_display() == "cancelled"
+
+    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Limits']")
+    person.check("limits")
+    person.choose("//th/a[text()='partner-api']")
+    person.type("#id_concurrency", "2")
+    person.check("limit")
+    person.choose("#limit-set")
+    person.wait_for("The limit partner-api is set: 2 at a time.")
+    person.choose("#limit-reset")
+    person.wait_for("The limit partner-api is given back")
+    assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (2, False)

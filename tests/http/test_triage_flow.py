@@ -1,0 +1,123 @@
+"""Workflows and limits over HTTP: read only, with the keys and scopes of the other doors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.test import Client
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, Limited, LimitValues, NewJob, Node, Release
+from django_leasequeue.http.keys import create_key
+from tests.admin.letters import graves
+from tests.engine.helpers import NODE, claim
+from tests.http import contract
+
+pytestmark = pytest.mark.django_db
+
+Ask = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def ask(settings: Any) -> Ask:
+    """Asks with a new key that has these rights."""
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
+
+    def get(
+        path: str, query: Any = None, *, scopes: tuple[str, ...] = ("read",), **rights: Any
+    ) -> tuple[int, dict[str, Any]]:
+        token = create_key("test", list(scopes), **rights)[1]
+        answer = Client().get(f"/v0/{path}", query, headers={"authorization": f"Bearer {token}"})
+        contract.check("get", f"/v0/{path}", answer.status_code, answer.json(), contract.TRIAGE)
+        return answer.status_code, answer.json()
+
+    return get
+
+
+def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "", limit: Limited | None = None) -> UUID:
+    """Start a workflow of nodes: label, queue and places of the parents of each."""
+    uid = uuid4()
+    made = [Node(queue, NewJob({}, name="shop.step"), parents, label=label) for label, queue, parents in nodes]
+    engine.run(engine.start_workflow(made, uid, name="report", project=project))
+    return uid
+
+
+def test_k7_the_status_of_a_workflow_and_its_jobs_by_the_page(ask: Ask) -> None:
+    graves("work")
+    uid = start(("a", "work", ()), ("b", "work", ()), ("c", "work", (0, 1)), ("d", "work", ()))
+    a, b, d = claim(3)
+    engine.run(engine.finish([Ending(a.seq, a.token, result={"secret": 1})], NODE))
+    engine.run(engine.release([Release(b.seq, b.token, failure=Failure("shop.Declined", "card 17"))], NODE))
+    assert claim(1) == []
+    status, page = ask(f"workflows/{uid}", {"page_size": 3})
+    assert status == 200
+    assert {name: page[name] for name in ("workflow", "name", "state", "ended_at")} == {
+        "workflow": str(uid), "name": "report", "state": "failed", "ended_at": None,
+    }  # fmt: skip
+    counts = ("total", "open", "completed", "failed", "cancelled")
+    assert [page[name] for name in counts] == [4, 1, 1, 1, 1]
+    assert page["jobs"][1] == {
+        "seq": b.seq, "key": None, "label": "b", "task": "shop.step", "queue": "work", "state": "failed", "parents": [],
+        "error_type": "shop.Declined", "error": "card 17",
+    }  # fmt: skip
+    assert [(job["state"], job["parents"]) for job in page["jobs"]] == [
+        ("completed", []), ("failed", []), ("cancelled", [a.seq, b.seq]),
+    ]  # fmt: skip
+    _, page = ask(f"workflows/{str(uid).upper()}", {"page_size": 3, "cursor": page["next_cursor"]})
+    assert ([job["seq"] for job in page["jobs"]], page["next_cursor"]) == ([d.seq], None)
+
+
+def test_a_key_sees_workflows_of_its_project_that_are_all_in_its_topics(ask: Ask) -> None:
+    graves("mail.out")
+    graves("shop")
+    graves("mail.out", project="acme")
+    mine = start(("a", "mail.out", ()), ("b", "mail.out", (0,)))
+    both = start(("a", "mail.out", ()), ("b", "shop", (0,)))
+    theirs = start(("a", "mail.out", ()), project="acme")
+    assert [ask(f"workflows/{uid}", topics=["mail."])[0] for uid in (mine, both, theirs)] == [200, 404, 404]
+    assert [ask(f"workflows/{uid}")[0] for uid in (mine, both, theirs)] == [200, 200, 404]
+    assert [ask(f"workflows/{uid}", project="acme")[0] for uid in (mine, theirs)] == [404, 200]
+
+
+def test_m5_limits_and_what_waits_for_them(ask: Ask) -> None:
+    graves("work")
+    one = LimitValues("customer", concurrency=1)
+    engine.run(engine.enqueue("work", [NewJob({}, limit=Limited(f"c{n % 2}", one)) for n in range(5)]))
+    engine.run(engine.set_limits([LimitValues("api", rate=100, per_ms=1_000)]))
+    engine.run(engine.set_limits([LimitValues("theirs", rate=100, per_ms=1_000)], project="acme"))
+    assert len(claim(10)) == 2
+    status, page = ask("limits", {"page_size": 1})
+    assert (status, [line["name"] for line in page["limits"]]) == (200, ["api"])
+    assert (page["limits"][0]["pinned"], page["limits"][0]["rate"]) == (True, 100)
+    _, page = ask("limits", {"page_size": 5, "cursor": page["next_cursor"]})
+    assert page["limits"] == [
+        {
+            "name": "customer", "concurrency": 1, "rate": None, "per_ms": None, "burst": 0, "fair": False,
+            "pinned": False, "keys": 2, "waiting": 3, "taken": 2, "capped": False,
+        }
+    ]  # fmt: skip
+    assert page["next_cursor"] is None
+    assert [line["name"] for line in ask("limits", project="acme")[1]["limits"]] == ["theirs"]
+    assert ask("limits", topics=["work"])[0] == 403
+    token = create_key("test", ["read"])[1]
+    topic = Client().get("/v0/topics/work", headers={"authorization": f"Bearer {token}"}).json()
+    contract.check("get", "/v0/topics/work", 200, topic)
+    assert topic["queue"] == {"ready": 0, "in_flight": 2, "dead_lettered": 0, "waiting": 3}
+
+
+def test_who_may_not_and_what_is_wrong(ask: Ask) -> None:
+    for path in (f"workflows/{uuid4()}", "limits"):
+        assert ask(path, scopes=("write", "delete", "admin"))[0] == 403
+        assert Client().get(f"/v0/{path}").status_code == 401
+        token = create_key("all", ["read", "write", "delete", "admin"])[1]
+        for method in ("post", "put", "delete"):
+            answer = getattr(Client(), method)(f"/v0/{path}", headers={"authorization": f"Bearer {token}"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+        for query in ({"cursor": "x"}, {"page_size": "0"}):
+            assert (ask(path, query)[0], ask(path, query)[1]["error"]["code"]) == (400, "invalid_request")
+    for nothing in (uuid4(), "x", "9" * 300, "²"):
+        status, answer = ask(f"workflows/{nothing}")
+        assert (status, answer["error"]["code"]) == (404, "not_found")

@@ -1,0 +1,109 @@
+"""Limits at the Python door: one option for every way of adding a job."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from django_leasequeue import BufferedQueue, Limit, NewJob, Queue, tasks
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import FlowTurn, Job, LimitKey
+
+pytestmark = pytest.mark.django_db
+
+CUSTOMER = Limit("customer:{id}", concurrency=1)
+
+
+def claimed(queue: Queue) -> list[Any]:
+    """Claim what may start and complete it; the payloads."""
+    jobs = queue.claim(10)
+    for job in jobs:
+        queue.ack(job)
+    return [job.payload for job in jobs]
+
+
+def test_m2_the_key_is_made_of_the_payload() -> None:
+    queue = Queue("mail")
+    for number, customer in enumerate((7, 7, 8)):
+        assert queue.enqueue({"id": customer, "n": number}, limit=CUSTOMER).status == "queued"
+    queue.enqueue_many([NewJob({"id": 8, "n": 3}, limit=CUSTOMER), {"n": 4}])
+    assert [job["n"] for job in claimed(queue)] == [0, 2, 4]
+    assert [job["n"] for job in claimed(queue)] == [1, 3]
+    assert claimed(queue) == []
+    assert tasks.Limit is Limit
+
+
+def test_m2_a_text_for_any_payload_and_a_function_of_it() -> None:
+    queue = Queue("mail", serializer="bytes")
+    one = Limit("all {{of}} them", concurrency=1)
+    queue.enqueue(b"a", limit=one)
+    queue.enqueue(b"b", limit=one)
+    by_size = Limit("size", concurrency=1, key=lambda body: f"size {len(body)}" if body else None)
+    for body in (b"", b"", b"xx", b"yy"):
+        queue.enqueue(body, limit=by_size)
+    assert claimed(queue) == [b"a", b"", b"", b"xx"]
+    assert claimed(queue) == [b"b", b"yy"]
+    assert sorted(LimitKey.objects.values_list("key", flat=True)) == ["all {of} them", "size 2"]
+
+
+def test_m2_a_job_with_a_key_and_a_limit() -> None:
+    queue = Queue("mail")
+    first = queue.enqueue({"id": 1}, key="k", limit=CUSTOMER)
+    again = queue.enqueue({"id": 1}, key="k", limit=CUSTOMER)
+    assert (again.status, again.seq) == ("duplicate", first.seq)
+    late = queue.enqueue({"id": 1}, key="l", limit=CUSTOMER, unique_until="start", delay_ms=60_000)
+    moved = queue.enqueue({"id": 1}, key="l", limit=CUSTOMER, unique_until="start", on_conflict="reschedule")
+    newest = queue.enqueue({"id": 1, "new": True}, key="k", limit=CUSTOMER, on_conflict="replace")
+    assert (newest.status, moved.seq) == ("queued", late.seq)
+    ran = []
+    while jobs := queue.claim(10):
+        assert len(jobs) == 1
+        ran.append(jobs[0].seq)
+        queue.ack(jobs[0])
+    assert sorted(ran) == [late.seq, newest.seq]
+
+
+@pytest.mark.parametrize(
+    ("payload", "limit", "says"),
+    [
+        ({"other": 1}, CUSTOMER, "KeyError"),
+        ([7], CUSTOMER, "names fields of the payload, which is a list"),
+        (None, CUSTOMER, "which is a NoneType"),
+        ({"id": "x" * 513}, CUSTOMER, "the key of a limit must be"),
+        ({"id": 1}, Limit("{id", concurrency=1), "cannot be made of this payload"),
+        ({"id": 1}, Limit("a", concurrency=1, key=lambda payload: payload["id"]), "the key of a limit must be text"),
+        ({"id": 1}, "customer", "limit must be a Limit"),
+    ],
+)
+def test_m2_what_makes_no_key_is_refused_before_anything_is_written(payload: Any, limit: Any, says: str) -> None:
+    queue = Queue("mail")
+    with pytest.raises(InvalidOption, match=says):
+        queue.enqueue(payload, limit=limit)
+    with pytest.raises(InvalidOption, match=says):
+        queue.enqueue_many([1, NewJob(payload, limit=limit)])
+    assert not Job.objects.exists()
+    assert not FlowTurn.objects.exists()
+
+
+def test_m2_what_a_function_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Queue("mail").enqueue(1, limit=Limit("a", concurrency=1, key=lambda payload: f"{payload / 0}"))
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_m2_async_twins_and_buffers(native: None) -> None:
+    queue = Queue("mail")
+    await queue.aenqueue({"id": 7, "n": 0}, limit=CUSTOMER)
+    await queue.aenqueue_many([NewJob({"id": 7, "n": 1}, limit=CUSTOMER)])
+    async with BufferedQueue(queue) as buffered:
+        answers = await asyncio.gather(
+            buffered.aenqueue({"n": 9}, limit=CUSTOMER),
+            buffered.aenqueue({"id": 8, "n": 2}, limit=CUSTOMER),
+            buffered.aenqueue({"id": 8, "n": 3}, limit=CUSTOMER),
+            return_exceptions=True,
+        )
+    assert isinstance(answers[0], InvalidOption)
+    assert [job.payload["n"] for job in await queue.aclaim(10)] == [0, 2]

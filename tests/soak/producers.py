@@ -1,0 +1,48 @@
+"""The producers: ``python -m tests.soak.producers SEED URL``. They enqueue until SIGTERM, in every way there is."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import django
+
+from django_leasequeue.client import Client
+
+from .flow_load import FlowProducer
+from .load import Producer, stop
+
+#: Seconds between two things that a producer of workflows and limits does, on average.
+FLOW_PAUSE = 0.7
+
+
+def main(seed: int, url: str) -> None:
+    """Produce until SIGTERM.
+
+    Args:
+        seed: of the run.
+        url: of the HTTP door.
+    """
+    django.setup()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    jobs = {"plain": 6, "single": 3, "rollback": 3, "savepoint": 2, "bulk": 1}
+    producers = [Producer(place, seed, jobs) for place in (1, 2)]
+    producers += [Producer(3, seed, {"keyed": 1}), Producer(4, seed, {"ask": 1})]
+    producers += [Producer(5, seed, {"post": 1})]
+    producers += [Producer(place, seed, {"record": 3, "fast_record": 1}) for place in (6, 7)]
+    flow = {"ordered": 5, "pairs": 3, "paced": 3, "recalls": 1, "uniques": 3, "newest": 2}
+    flow |= {"chains": 2, "chords": 3, "graphs": 2, "stops": 1}
+    producers += [FlowProducer(place, seed, flow, FLOW_PAUSE) for place in (8, 9)]
+    with Client(url) as client:
+        for producer in producers:
+            producer.client = client
+            producer.start()
+        for producer in producers:
+            while producer.is_alive():
+                time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,176 @@
+"""A standalone cluster, its executors with what was shipped to them and nothing else: no checkout, no Django."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connections
+
+from django_leasequeue.spark.database import address, resolve
+from tests.spark.conftest import Source
+from tests.spark.helpers import many
+from tests.spark.servers import SPARK_HOME, environment, free_port, started, words
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+#: What executors need beside the package, and what psycopg needs.
+PACKAGES = ("psycopg", "psycopg-binary", "pyarrow", "typing-extensions")
+#: Processes of a few seconds.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONF = {
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+    "spark.executor.memory": "512m",
+    "spark.log.level": "WARN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+}
+_READ = """
+import json, sys
+from pyspark.sql import SparkSession
+
+options, meeting = sys.argv[1:]
+events = SparkSession.builder.getOrCreate().read.format("leasequeue").options(**json.loads(options)).load()
+
+
+def told(rows):
+    import sys, time
+    from pathlib import Path
+    from django_leasequeue.spark import source
+
+    # Each executor says that it is in the middle of a partition, and waits for the other one.
+    count, met = 0 if next(rows, None) is None else 1, Path(meeting)
+    (met / Path.cwd().name).touch()
+    end = time.monotonic() + 240
+    while len(list(met.iterdir())) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    count += sum(1 for _ in rows)
+    yield source.__file__, str(Path.cwd()), sys.path, sorted({"django", "testproject"} & set(sys.modules)), count
+
+
+print(json.dumps(events.select("id").rdd.mapPartitions(told).collect()))
+"""
+
+
+@dataclass
+class Cluster:
+    """A master, two workers of one core each, and an environment for executors: unpacked, and as an archive."""
+
+    master: str
+    workers: list[Path]
+    environment: Path
+    archive: Path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("cluster")
+    made = executors_environment(home)
+    port = free_port()
+    spark_class, env = (
+        str(SPARK_HOME / "bin" / "spark-class"),
+        environment(SPARK_DAEMON_MEMORY="128m", SPARK_DAEMON_JAVA_OPTS=JAVA),
+    )
+    deploy, place = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, home, ignore_errors=True)  # half a gigabyte
+        master = [spark_class, f"{deploy}.master.Master", *place, "--port", str(port)]
+        stack.enter_context(started(master, home / "master.log", env, home, port))
+        workers = [home / "worker1", home / "worker2"]
+        for worker in workers:
+            command = [spark_class, f"{deploy}.worker.Worker", *place, "--work-dir", str(worker)]
+            command += ["--cores", "1", "--memory", "512m", f"spark://127.0.0.1:{port}"]
+            stack.enter_context(started(command, worker.with_suffix(".log"), env, home))
+        yield Cluster(f"spark://127.0.0.1:{port}", workers, made, packed(made))
+
+
+def executors_environment(home: Path) -> Path:
+    """Make what the how-to makes, without a network: of our wheel, and of packages as they are installed here."""
+    made = home / "environment"
+    venv.EnvBuilder(symlinks=True).create(made)
+    site = next(made.glob("lib/python*/site-packages"))
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(home)]
+    subprocess.run(build, cwd=settings.BASE_DIR, check=True, capture_output=True)
+    with zipfile.ZipFile(next(home.glob("*.whl"))) as wheel:
+        wheel.extractall(site)
+    for name in PACKAGES:
+        for file in distribution(name).files or []:
+            if ".." not in file.parts and file.suffix != ".pyc":
+                (site / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), site / file)
+    return made
+
+
+def packed(made: Path) -> Path:
+    # Spark keeps the rights of files of this kind of archive only. Level 0: what is packed here is unpacked here.
+    archive = made.with_suffix(".tar.gz")
+    with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
+        for name in ("bin", "lib", "pyvenv.cfg"):
+            tar.add(made / name, name)
+    return archive
+
+
+def submit(cluster: Cluster, cwd: Path, driver: Path, *words_: str, **env: str) -> str:
+    """Run spark-submit as the how-to says: ``environment`` is the archive there, and the driver's own here."""
+    (cwd / "environment").symlink_to(driver)
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--driver-memory", "512m"]
+    command += ["--archives", f"{cluster.archive}#environment", *words(CONF), *words_]
+    return output(command, cwd, environment(PYSPARK_PYTHON="./environment/bin/python", **env))
+
+
+def output(command: list[str], cwd: Path, env: dict[str, str]) -> str:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=480, check=False)
+    assert done.returncode == 0, f"{done.stdout[-1_000:]}\n{done.stderr[-6_000:]}"
+    return done.stdout
+
+
+def test_executors_read_at_the_same_time_by_a_plain_address_with_what_was_shipped(
+    cluster: Cluster, database: psycopg.Connection[Any], source: Source, tmp_path: Path
+) -> None:
+    many(database, 20_000)
+    met = tmp_path / "met"
+    met.mkdir()
+    script = tmp_path / "read.py"
+    script.write_text(_READ, encoding="utf-8")
+    options = json.dumps({**source.options, "numPartitions": "2"})
+
+    # The driver, too, has the archive only: there is no Django in it.
+    said = submit(cluster, tmp_path, cluster.environment, str(script), options, str(met))
+
+    parts = json.loads(said.splitlines()[-1])
+    assert sum(count for *_, count in parts) == 20_000
+    # Both executors were in the middle of reading at one time.
+    assert len({place for _, place, *_ in parts}) == len(list(met.iterdir())) == 2
+    for file, place, path, django, _ in parts:
+        assert any(worker in Path(place).parents for worker in cluster.workers)
+        assert Path(file).is_relative_to(Path(place) / "environment")
+        assert str(settings.BASE_DIR) not in path
+        assert django == []
+
+
+def test_an_aliass_address_keeps_its_search_path_and_shows_no_password(
+    test_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = connections["default"].get_connection_params() | {"options": "-c search_path=pg_temp", "password": "secret"}
+    monkeypatch.setattr(connections["default"], "get_connection_params", lambda: given)
+    found = address("default")
+    assert found["password"] == "secret"
+    assert "secret" not in found["dsn"]
+    with resolve(found).connect() as connection:
+        assert connection.execute("SHOW search_path").fetchone() == ("pg_temp",)
