@@ -228,6 +228,6 @@ def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPa
     with transaction.atomic() if where != "by itself" else nullcontext():
         if where == "in a transaction":
             raw.execute("SELECT 1")
-        found = DjangoExecutor(DEFAULT_DB_ALIAS).fetch("results", {})
+        found = DjangoExecutor(DEFAULT_DB_ALIAS).fetch("key_taken", {})
         assert found == [("off", "off", "off", "off", "force_generic_plan")]
         assert raw.execute(asked).fetchall() == [("on", "on", "on", "on", "auto")]

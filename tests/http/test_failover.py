@@ -59,6 +59,8 @@ BODIES: dict[tuple[str | None, str], Any] = {
     ("claims", "POST"): {"ttl": 300, "grace": 60},
     ("claim", "PATCH"): {"ttl": 300},
 }
+#: A workflow that is not there.
+WORKFLOW = "0e2b7d0c-5a0c-4a86-9d1b-6f2f5f3a1c11"
 #: What answers without the database.
 WITHOUT = {("home", "GET"), ("home", "HEAD"), (None, "GET")}
 
@@ -81,6 +83,7 @@ def requests(wid: str) -> list[Sent]:
         "queue": "jobs",
         "wid": wid,
         "seq": "1",
+        "workflow": WORKFLOW,
         "rest": "a/b/c",
         "message": "50b68a50d6f5b8c8a7c62b01",
         "claim": "51db7067821e727dc24df754",
@@ -448,7 +451,7 @@ def admin_pages() -> list[str]:
                 if isinstance(model, URLResolver) and str(model.pattern).startswith("leasequeue/"):
                     for page in model.url_patterns:
                         path = f"/admin/{model.pattern}{page.pattern}"
-                        found.append(re.sub(r"<(?:\w+:)?\w+>", "1", path))
+                        found.append(re.sub(r"<(?:\w+:)?\w+>", "1", path.replace("<uuid:uid>", WORKFLOW)))
     return found
 
 
