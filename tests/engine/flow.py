@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db import connection
+
+from django_leasequeue import engine
 from django_leasequeue.engine import Limited, LimitValues, NewJob
+from django_leasequeue.engine.upkeep.verify import verify
 from tests.engine.helpers import enqueue
 
 #: One job of a customer at a time.
@@ -15,3 +19,10 @@ def limited(keys: Sequence[str], values: LimitValues = ONE, **options: object) -
     """Jobs under a limit, in the order of their keys."""
     jobs = [NewJob({"key": key}, limit=Limited(key, values), **options) for key in keys]  # type: ignore[arg-type]
     return [answer.seq for answer in enqueue(*jobs)]
+
+
+def differences() -> list[str]:
+    """What ``verify`` finds."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    return sorted(difference.difference for difference in engine.run(verify()).differences)

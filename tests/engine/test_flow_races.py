@@ -10,10 +10,9 @@ from django.db import connection
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Release
 from django_leasequeue.models import FlowTurn, Member
-from tests.engine.flow import limited
+from tests.engine.flow import differences, limited
 from tests.engine.graphs import node, start, status
 from tests.engine.helpers import NODE, claim, make, open_transaction, own_connection
-from tests.engine.test_verify_flow import differences
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db

@@ -9,18 +9,11 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LimitValues, NewJob, Node
-from django_leasequeue.engine.upkeep.verify import verify
 from django_leasequeue.models import Limit, Member
-from tests.engine.flow import limited
+from tests.engine.flow import differences, limited
 from tests.engine.helpers import NODE, claim, make
 
 pytestmark = pytest.mark.django_db
-
-
-def differences() -> list[str]:
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    return sorted(difference.difference for difference in engine.run(verify()).differences)
 
 
 @pytest.fixture

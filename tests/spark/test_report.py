@@ -14,7 +14,7 @@ from django_leasequeue.spark import bronze, pipeline, report
 from django_leasequeue.spark.layout import Lake
 from tests.spark.conftest import plan
 from tests.spark.helpers import at
-from tests.spark.test_metrics import SCHEMA, History
+from tests.spark.history import SCHEMA, History
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

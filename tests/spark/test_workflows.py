@@ -20,7 +20,7 @@ from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import NODE, claim, make
 from tests.spark.conftest import Source
 from tests.spark.helpers import at
-from tests.spark.test_metrics import SCHEMA
+from tests.spark.history import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import pytest
 
 from tests.soak import promises
 from tests.soak.evidence import SECOND
-from tests.unit.test_soak_oracle import Story
+from tests.unit.soak_story import Story
 
 
 @pytest.fixture

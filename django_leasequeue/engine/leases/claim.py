@@ -336,6 +336,7 @@ def _clear_the_way(
         before, found.spent = len(found.jobs), 0
         yield from _take(looks, params, size, found)
         found.turns = any(look.due & TURNS for look in looks)
-        more = found.turns and not found.advanced
+        # Turns that another claimer has are its own to bring to an end; it wakes others for what it sets free.
+        more = found.turns and not found.advanced and not ids
         if found.cut or len(found.jobs) == size or not (found.spent or len(found.jobs) > before or more):
             return
