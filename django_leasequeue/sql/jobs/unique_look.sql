@@ -14,7 +14,8 @@ WITH q AS MATERIALIZED (
         WHEN u.free_at IS NOT NULL AND (u.free_at <= q.now OR p.state = 13) THEN 2
         WHEN u.free_at IS NULL AND (p.state = 3 OR p.state >= 10 OR u.until_start AND NOT p.waits) THEN 2
         WHEN p.waits THEN 0 ELSE 1 END AS verdict
-    FROM q JOIN leasequeue_uniquekey u ON u.queue_id = q.id AND u.key = ANY (%(keys)s::text[])
+    FROM q CROSS JOIN (SELECT DISTINCT key FROM unnest(%(keys)s::text[]) AS x(key)) x
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_uniquekey u WHERE u.queue_id = q.id AND u.key = x.key OFFSET 0) u
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq AND j.queue_id + 0 = q.id OFFSET 0) j
     CROSS JOIN LATERAL (
         SELECT 10 + r.state AS state, false AS waits FROM leasequeue_jobresult r WHERE r.seq = j.seq
