@@ -17,7 +17,7 @@ def standard_duties() -> list[Duty]:
     return [
         Duty("sweep", sweep, 0.5),
         Duty("promote", promote, 0.5),
-        Duty("advance", advance, 0.5),
+        Duty("advance", advance, 0.2),
         Duty("floors", Floors(), 0.2),
         Duty("expire", Expiry(), 1.0),
         Duty("recurring", RecurringDuty(), 1.0),

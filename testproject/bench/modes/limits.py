@@ -115,8 +115,11 @@ def _beside(bench: Bench, jobs: int, *, limited: bool) -> float:
             limit = keys[number % len(keys)] if limited else None
             mixed += jobs_of(1, name=NOTE, data={"args": [_OTHER]}, limit=limit)
             mixed.append(job)
+        # What is measured is the workers, not how fast all this is enqueued.
+        bench.executor.run(engine.pause(queue, project=PROJECT))
         for first in range(0, len(mixed), _PART):
             bench.executor.run(engine.enqueue(queue, mixed[first : first + _PART], project=PROJECT))
+        bench.executor.run(engine.pause(queue, project=PROJECT, paused=False))
         wait(bench, told, 2 * jobs)
         times = [at for number, at in told.read() if number < _OTHER]
     return (len(times) - 1) / (times[-1] - times[0])
