@@ -59,7 +59,7 @@ class LimitAdmin(LimitPageAdmin):
         limit = Limit.objects.using(reading.alias()).filter(pk=pk).first() if pk <= MAX_SEQ else None
         if limit is None:
             raise Http404(f"There is no limit {pk}.")
-        values = _values(limit)
+        values = LimitValues.of(limit)
         form = LimitForm(values, None if request.POST.get("action") == "reset" else request.POST or None)
         if request.method == "POST" and (not form.is_bound or form.is_valid()):
             _set(request, limit, values, form.values, pin=form.is_bound)
@@ -77,10 +77,6 @@ class LimitAdmin(LimitPageAdmin):
         }
         crumbs = [pages.Crumb("Limits", pages.url(self.admin_site, "leasequeue_limit_changelist"))]
         return pages.page(request, self.admin_site, "limit.html", context, title=f"Limit {limit}", crumbs=crumbs)
-
-
-def _values(limit: Limit) -> LimitValues:
-    return LimitValues(limit.name, limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.fair)
 
 
 def _figures(line: LimitFigures) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ _SIDE, _BETWEEN_COLUMNS, _BETWEEN_ROWS = 4, 64, 12
 
 
 class Job(NamedTuple):
-    """What the graph needs of a node."""
+    """A node, with what the graph needs of it."""
 
     seq: int
     name: str
@@ -49,7 +49,7 @@ class Box:
 
     @property
     def lines(self) -> list[str]:
-        """What it says below its name."""
+        """The lines below its name: each state, and how many jobs are in it."""
         one = self.counts.total() == 1
         return [state if one else f"{self.counts[state]:,} {state}" for state in self.states]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
@@ -10,6 +9,7 @@ from uuid import UUID
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
+from ..engine import WorkflowStatus
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Steps, operation
 from ..enums import WorkflowState
@@ -23,22 +23,9 @@ STATES = {str(label): int(value) for value, label in WorkflowState.choices}
 class WorkflowLine(NamedTuple):
     """A workflow in the list."""
 
-    id: int
     uid: UUID
     project: str
-    name: str
-    state_number: int
-    total: int
-    completed: int
-    failed: int
-    cancelled: int
-    created_at: datetime
-    ended_at: datetime | None
-
-    @property
-    def state(self) -> str:
-        """Its state in a word."""
-        return str(WorkflowState(self.state_number).label)
+    status: WorkflowStatus
 
 
 class Looked(NamedTuple):
@@ -60,10 +47,10 @@ def read_workflows(*, state: int | None = None, text: str | None = None, below: 
     """
     params = {"below": below, "size": MAX_LOOKED_AT, "enough": PAGE + 1, "state": state, "text": text}
     rows = yield "admin/workflows", params
-    found = [WorkflowLine._make(row[2:]) for row in rows if row[2] is not None]
+    found = [WorkflowLine(row[2], row[3], WorkflowStatus._make(row[4:])) for row in rows if row[2] is not None]
     looked_at, lowest = rows[0][:2]
     if len(found) > PAGE:
-        return Looked(found[:PAGE], looked_at, found[PAGE - 1].id)
+        return Looked(found[:PAGE], looked_at, found[PAGE - 1].status.id)
     return Looked(found, looked_at, lowest if looked_at == MAX_LOOKED_AT else None)
 
 

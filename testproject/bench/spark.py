@@ -33,7 +33,7 @@ _JOBWISE = (
 #: Jobs enqueued through the sink and through the engine: a fifth as many as there are events, within these bounds.
 FEWEST_JOBS, MOST_JOBS = 20_000, 1_000_000
 #: What this is built for, on two idle cores with 5 million events.
-READ, DRAIN, SINK, FIGURES, BESIDE, HELD = 0.6, 200_000, 0.5, 60.0, 0.85, 0.8
+READ, DRAIN, SINK, FIGURES, BESIDE, HELD = 1.0, 600_000, 0.6, 40.0, 0.9, 0.8
 #: Seconds for which claims are measured alone, and beside a held read.
 ALONE = 10.0
 #: How often claims are measured without a held read and beside one, in turn.

@@ -70,7 +70,7 @@ def listed(client: Client, **query: Any) -> list[str]:
     answer = client.get(reverse("admin:leasequeue_workflow_changelist"), query)
     assert answer.status_code == 200
     assert Page(answer.content.decode()).unnamed_fields() == []
-    return [line.name for line in answer.context["looked"].workflows]
+    return [line.status.name for line in answer.context["looked"].workflows]
 
 
 def act(client: Client, uid: UUID, action: str) -> str:
@@ -241,7 +241,7 @@ class TestList:
             found: list[list[str]] = []
             while query:
                 answer = client.get(reverse("admin:leasequeue_workflow_changelist") + query)
-                found.append([line.name for line in answer.context["looked"].workflows])
+                found.append([line.status.name for line in answer.context["looked"].workflows])
                 query = answer.context["next"] or ""
             return found
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from django.db import connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Limited, LimitValues, NewJob
+from django_leasequeue.engine import Ending, LeasedJob, Limited, LimitValues, NewJob
 from django_leasequeue.engine.upkeep.verify import verify
-from tests.engine.helpers import enqueue
+from tests.engine.helpers import NODE, enqueue
 
 #: One job of a customer at a time.
 ONE = LimitValues("customer", concurrency=1)
@@ -26,3 +26,8 @@ def differences() -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     return sorted(difference.difference for difference in engine.run(verify()).differences)
+
+
+def ack(*jobs: LeasedJob) -> None:
+    """End jobs."""
+    engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs], NODE))

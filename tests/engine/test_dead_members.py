@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
-
 import pytest
 
 from django_leasequeue import engine
@@ -21,12 +18,6 @@ pytestmark = pytest.mark.django_db
 #: Ways of a dead letter back into a queue, and the queue.
 WAYS = {"retry": "work", "redrive": "other", "edit": "work"}
 PLACES = ["self", "graveyard"]
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 @pytest.fixture(params=PLACES)

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
-
 import pytest
 from django.db import connection, transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Limited, LimitValues, NewJob, Release
+from django_leasequeue.engine import Limited, LimitValues, NewJob, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import FlowTurn, Job, LimitKey, Member
-from tests.engine.flow import ONE, limited
+from tests.engine.flow import ONE, ack, limited
 from tests.engine.helpers import NODE, claim, enqueue, make
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
-
-
-def ack(*jobs: engine.LeasedJob) -> None:
-    engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs], NODE))
 
 
 @pytest.mark.django_db

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -11,20 +10,10 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, LimitValues, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import Delayed, FlowTurn, LimitKey, Member
-from tests.engine.flow import limited
+from tests.engine.flow import ack, limited
 from tests.engine.helpers import NODE, claim, make, put, read_job
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
-
-
-def ack(*jobs: engine.LeasedJob) -> None:
-    engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs], NODE))
 
 
 class TestConcurrency:

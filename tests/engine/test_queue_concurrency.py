@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pytest
 from django.db import connection
@@ -16,12 +14,6 @@ from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import FlowTurn
 from tests.engine.helpers import NODE, claim, make, put
 from tests.support.threads import ThreadResult
-
-
-@pytest.fixture
-def clock() -> Iterator[engine_clock.Clock]:
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        yield held
 
 
 @pytest.mark.django_db

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,26 +10,15 @@ from django.test import Client
 from django_leasequeue.http.keys import create_key
 from tests.admin.letters import bury, failure, graves
 from tests.http import contract
+from tests.http.asking import Ask, asking
 
 pytestmark = pytest.mark.django_db
-
-Ask = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture
 def ask(settings: Any) -> Ask:
     """Asks with a new key that has these rights."""
-    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
-
-    def get(
-        path: str, query: Any = None, *, scopes: tuple[str, ...] = ("read",), **rights: Any
-    ) -> tuple[int, dict[str, Any]]:
-        token = create_key("test", list(scopes), **rights)[1]
-        answer = Client().get(f"/v0/dead-letters{path}", query, headers={"authorization": f"Bearer {token}"})
-        contract.check("get", f"/v0/dead-letters{path}", answer.status_code, answer.json(), contract.TRIAGE)
-        return answer.status_code, answer.json()
-
-    return get
+    return asking(settings, "/v0/dead-letters")
 
 
 def test_groups(ask: Ask) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,26 +14,15 @@ from django_leasequeue.http.keys import create_key
 from tests.admin.letters import graves
 from tests.engine.helpers import NODE, claim
 from tests.http import contract
+from tests.http.asking import Ask, asking
 
 pytestmark = pytest.mark.django_db
-
-Ask = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture
 def ask(settings: Any) -> Ask:
     """Asks with a new key that has these rights."""
-    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
-
-    def get(
-        path: str, query: Any = None, *, scopes: tuple[str, ...] = ("read",), **rights: Any
-    ) -> tuple[int, dict[str, Any]]:
-        token = create_key("test", list(scopes), **rights)[1]
-        answer = Client().get(f"/v0/{path}", query, headers={"authorization": f"Bearer {token}"})
-        contract.check("get", f"/v0/{path}", answer.status_code, answer.json(), contract.TRIAGE)
-        return answer.status_code, answer.json()
-
-    return get
+    return asking(settings, "/v0/")
 
 
 def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "", limit: Limited | None = None) -> UUID:

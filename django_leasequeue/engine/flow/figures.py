@@ -1,4 +1,4 @@
-"""What operators read of limits and workflows. Every read is bounded."""
+"""Figures of limits and workflows for operators. Every read is bounded."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class LimitFigures(NamedTuple):
 
     @property
     def values(self) -> LimitValues:
-        """What it allows each of its keys."""
-        return LimitValues(self.name, self.concurrency, self.rate, self.per_ms, self.burst, self.fair)
+        """The values of the limit."""
+        return LimitValues.of(self)
 
 
 class KeyFigures(NamedTuple):

@@ -43,6 +43,11 @@ class LimitValues:
     burst: int = 0
     fair: bool = False
 
+    @classmethod
+    def of(cls, row: Any) -> LimitValues:
+        """Return the values of a limit, from a row with columns of these names."""
+        return cls(row.name, row.concurrency, row.rate, row.per_ms, row.burst, row.fair)
+
     def __post_init__(self) -> None:
         check_text(self.name, "the name of a limit", MAX_NAME_BYTES)
         if self.concurrency is not None:

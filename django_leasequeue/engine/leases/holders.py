@@ -12,7 +12,7 @@ from ..rows import Outcome
 
 
 class Scope(NamedTuple):
-    """What a settle call is about: the holder, its tenant, and one queue or (``None``) any."""
+    """The jobs that a settle call may touch: those of a holder, of its tenant, in one queue or (``None``) any."""
 
     node: str
     project: str

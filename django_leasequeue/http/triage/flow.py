@@ -13,28 +13,15 @@ from ...engine import NodeRow, WorkflowStatus
 from ...engine.cursors import decode_cursor, encode_cursor
 from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, LimitFigures, list_limits, workflow_queues
 from ...engine.flow.workflows import MAX_PAGE
-from ..access import READ
 from ..errors import ApiError
 from ..schema import Parameter, describe, page_size
-from ..views import ApiView
 from .shapes import Limits, Workflow
+from .views import ReadView
 
 _CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
 
 
-class FlowView(ApiView):
-    """What the views share."""
-
-    http_method_names = ["get", "head"]
-    required_scopes = {"GET": frozenset({READ})}
-
-    @property
-    def cursor(self) -> str | None:
-        """The cursor of the query."""
-        return self.request.GET.get("cursor") or None
-
-
-class WorkflowView(FlowView):
+class WorkflowView(ReadView):
     """One workflow with its jobs."""
 
     @describe(
@@ -108,7 +95,7 @@ def _job(node: NodeRow) -> dict[str, Any]:
     }
 
 
-class LimitsView(FlowView):
+class LimitsView(ReadView):
     """The limits of a project."""
 
     @describe(

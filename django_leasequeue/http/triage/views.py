@@ -24,11 +24,20 @@ _READING = {"GET": frozenset({READ})}
 _ERRORS = {400: ["invalid_request", "invalid_topic"], 404: ["not_found"]}
 
 
-class TriageView(ApiView):
-    """What the views share: the filter, bounded by what the key may see."""
+class ReadView(ApiView):
+    """Base of the views that operators read: GET with a cursor."""
 
     http_method_names = ["get", "head"]
     required_scopes = _READING
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor of the query."""
+        return self.request.GET.get("cursor") or None
+
+
+class TriageView(ReadView):
+    """Base of the views of dead letters: the filter, bounded by what the key may see."""
 
     def wanted(self) -> DeadFilter:
         """Return the filter of the query: of the key's project, and of the topics that it may see.
@@ -41,11 +50,6 @@ class TriageView(ApiView):
         if found.queue is not None:
             require(self.access, frozenset(), found.queue)
         return replace(found, project=self.project, prefixes=self.access.prefixes)
-
-    @property
-    def cursor(self) -> str | None:
-        """The cursor of the query."""
-        return self.request.GET.get("cursor") or None
 
 
 class DeadLettersView(TriageView):

@@ -109,7 +109,7 @@ class Command(LeaseQueueCommand):
             raise CommandError(
                 f"There is no limit {name!r}{of}: the first call that names it makes it; 'list' shows those there are."
             )
-        return LimitValues(name, found.concurrency, found.rate, found.per_ms, found.burst, found.fair)
+        return LimitValues.of(found)
 
     def _change(
         self, using: str, options: dict[str, Any], action: str, values: LimitValues, differs: dict[str, list[Any]]

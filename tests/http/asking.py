@@ -1,0 +1,28 @@
+"""Asking the doors for operators, with a new key each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.test import Client
+
+from django_leasequeue.http.keys import create_key
+from tests.http import contract
+
+Ask = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def asking(settings: Any, base: str) -> Ask:
+    """Return a function that gets an address behind ``base`` and holds the answer against the contract."""
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
+
+    def get(
+        path: str, query: Any = None, *, scopes: tuple[str, ...] = ("read",), **rights: Any
+    ) -> tuple[int, dict[str, Any]]:
+        token = create_key("test", list(scopes), **rights)[1]
+        answer = Client().get(base + path, query, headers={"authorization": f"Bearer {token}"})
+        contract.check("get", base + path, answer.status_code, answer.json(), contract.TRIAGE)
+        return answer.status_code, answer.json()
+
+    return get
