@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
@@ -39,8 +40,14 @@ def parse_lease_id(lease_id: str) -> tuple[int, int]:
 
 def make_id(seq: int, id_end: str) -> str:
     """Return the key of job ``seq`` whose random end is ``id_end``: a UUID of version 8 that begins with the number."""
-    number = f"{seq:015x}"
-    return f"{number[:8]}-{number[8:12]}-8{number[12:]}-{id_end}"
+    return f"{_id_begin(seq >> 12)}{seq & 4095:03x}-{id_end}"
+
+
+@lru_cache(maxsize=64)
+def _id_begin(part: int) -> str:
+    """Return what the keys of 4,096 jobs in a row begin with."""
+    number = f"{part:012x}"
+    return f"{number[:8]}-{number[8:]}-8"
 
 
 class NewJob(NamedTuple):

@@ -14,7 +14,7 @@ from .. import engine
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError
 from ..twins import Steps, arun, either, run
-from . import after_commit, arguments, jobs, limit, results, signals
+from . import after_commit, jobs, results, signals
 from . import options as backend_options
 from .api import (
     TASK_MAX_PRIORITY,
@@ -24,10 +24,10 @@ from .api import (
     Task,
     TaskResult,
     TaskResultDoesNotExist,
-    TaskResultStatus,
 )
+from .calls import TaskCalls
 from .exceptions import TaskNotFound
-from .ids import new_end
+from .ids import new_ends
 from .prepared import Prepared, Queues, group, jobs_of, note, note_taken, with_known_id
 from .registry import check_findable
 from .task import Call, LeaseQueueTask
@@ -226,14 +226,16 @@ class LeaseQueueBackend(BaseTaskBackend):
     def _prepare_many(self, calls: Iterable[Call]) -> list[Prepared]:
         prepared: list[Prepared] = []
         # By identity: the results keep their tasks alive, so that no number comes twice.
-        databases: dict[int, str] = {}
+        made: dict[int, TaskCalls] = {}
+        ends = new_ends()
         for task, args, kwargs in calls:
             if len(prepared) >= MAX_MANY:
                 raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-            database = databases.get(id(task))
-            if database is None:
-                database = databases[id(task)] = self.accept(task)
-            prepared.append(self._prepare(task, args, kwargs, database))
+            alike = made.get(id(task))
+            if alike is None:
+                alike = made[id(task)] = TaskCalls(task, self.alias, self.accept(task))
+            # The job's number is the other half of the id: the database gives it.
+            prepared.append(alike.prepare(args, kwargs, next(ends)))
         return prepared
 
     def accept(self, task: Task[..., Any]) -> str:
@@ -248,14 +250,6 @@ class LeaseQueueBackend(BaseTaskBackend):
             _findable.add(path)
         return self.database_of(task)
 
-    def _prepare(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], database: str) -> Prepared:
-        arguments.check(task, args, kwargs)
-        result = new_result(task, args, kwargs, self.alias)
-        # The job's number is the other half of the id: the database gives it.
-        job = jobs.new_job(task, new_end(), result.args, result.kwargs, self.alias)
-        limited = limit.of_call(task, result.args, result.kwargs)
-        return Prepared(result, job if limited is None else job._replace(limit=limited), task.queue_name, database)
-
     def databases(self) -> list[str]:
         """Return the aliases of the databases in which results of this backend may be."""
         if self.config.database:
@@ -263,31 +257,6 @@ class LeaseQueueBackend(BaseTaskBackend):
         if self.queues:
             return list(dict.fromkeys(routing.alias_of(self.config.project, queue) for queue in sorted(self.queues)))
         return routing.aliases()
-
-
-def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], alias: str) -> TaskResult[Any]:
-    """Return the result of a call that is about to be stored, with its arguments normalised to JSON."""
-    try:
-        return LeaseQueueTaskResult(
-            task=task,
-            id="",
-            status=TaskResultStatus.READY,
-            enqueued_at=None,
-            started_at=None,
-            last_attempted_at=None,
-            finished_at=None,
-            args=list(args),
-            kwargs=dict(kwargs),
-            backend=alias,
-            errors=[],
-            worker_ids=[],
-        )
-    except (TypeError, ValueError, RecursionError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(
-            f"The arguments of {task.module_path} must be JSON: {error}. Give the ids of objects, and dates and"
-            " decimals as text."
-        ) from error
 
 
 def _key(result_id: Any) -> str:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from os import urandom
 
 from ..exceptions import InvalidOption
 
 #: Digits that a UUID of RFC 9562 may have after its third hyphen: two fixed bits, two random ones.
 _VARIANTS = "89ab"
+#: Ends for which random bits are read at once.
+_MOST_AT_ONCE = 256
+
+
+def new_ends() -> Iterator[str]:
+    """Yield ends of new ids, 62 random bits each; the engine puts the job's number in front (``engine.make_id``)."""
+    count = 1
+    while True:
+        # One call of the system for many: it costs more than what is made of it.
+        noise = urandom(8 * count)
+        digits = noise.hex()
+        for start in range(0, 16 * count, 16):
+            yield f"{_VARIANTS[noise[start >> 1] & 3]}{digits[start + 1 : start + 4]}-{digits[start + 4 : start + 16]}"
+        count = min(2 * count, _MOST_AT_ONCE)
 
 
 def new_end() -> str:
-    """Return the end of a new id, 62 random bits; the engine puts the job's number in front (``engine.make_id``)."""
-    noise = urandom(8)
-    rest = noise.hex()
-    return f"{_VARIANTS[noise[0] & 3]}{rest[1:4]}-{rest[4:16]}"
+    """Return one end of a new id, see ``new_ends``."""
+    return next(new_ends())
 
 
 _ID = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-8([0-9a-f]{3})-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")

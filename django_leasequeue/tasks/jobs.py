@@ -1,10 +1,8 @@
-"""Jobs of tasks: how a call of a task is stored, and the operations that store it and read it back."""
+"""Jobs of tasks: the operations that store them and read them back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC
-from typing import Any
 
 from .. import conf, engine
 from ..engine.jobs import replies, results
@@ -15,61 +13,11 @@ from ..engine.operation import BEGIN, Steps, operation
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
-from . import backoff as backoffs
-from . import unique
-from .api import DEFAULT_TASK_BACKEND_ALIAS, Task
 from .options import BackendOptions
 from .results import ResultRow
-from .task import LeaseQueueTask
-from .times import aware
 
 #: The columns of a row that may stand in a storage.
 _DATA, _VALUE = reading.Columns("data", None), reading.Columns("value", None)
-
-
-def new_job(
-    task: Task[..., Any], id_end: str, args: Sequence[Any], kwargs: Mapping[str, Any], backend: str
-) -> engine.NewJob:
-    """Return the job of one call of a task.
-
-    Args:
-        task: the task, valid for its backend.
-        id_end: end of the result's id, see ``ids.new_end``.
-        args: positional arguments, normalised to JSON.
-        kwargs: keyword arguments, normalised to JSON.
-        backend: alias of the backend that enqueues it.
-    """
-    data: dict[str, Any] = {}
-    if args:
-        data["args"] = args
-    if kwargs:
-        data["kwargs"] = kwargs
-    return engine.NewJob(
-        data=data or None,
-        id_end=id_end,
-        name=task.module_path,
-        # Django takes 5.0 for 5.
-        priority=int(task.priority) or None,
-        meta=_meta(task, backend) or None,
-        run_at=None if task.run_after is None else aware(task.run_after),
-        max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
-        **(unique.options(task, args, kwargs) if isinstance(task, LeaseQueueTask) else {}),
-    )
-
-
-def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:
-    """Return what the worker and readers of the result must know and do not find on the declared task."""
-    meta: dict[str, Any] = {}
-    if task.run_after is not None:
-        meta["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
-    if backend != DEFAULT_TASK_BACKEND_ALIAS:
-        meta["backend"] = backend
-    if isinstance(task, LeaseQueueTask) and task.changed:
-        if "timeout" in task.changed:
-            meta["timeout"] = task.timeout
-        if "backoff" in task.changed:
-            meta["backoff"] = backoffs.dump(task.backoff)
-    return meta
 
 
 @operation

@@ -11,6 +11,7 @@ from .. import engine
 from . import after_commit, results
 from .api import TaskResult
 from .exceptions import TaskNotFound
+from .new_results import note_stored
 from .times import local
 
 
@@ -56,12 +57,10 @@ def note(queues: Queues, answers: Mapping[str, Sequence[engine.Enqueued]]) -> di
             if answer.status is not engine.EnqueueStatus.QUEUED:
                 taken.setdefault(name, []).append((item, answer.seq))
                 continue
-            if item.job.id_end is not None:
-                object.__setattr__(item.result, "id", engine.make_id(answer.seq, item.job.id_end))
             if answer.created_at is not at:  # those of one statement have one object
                 at, shown = answer.created_at, local(answer.created_at)
-            object.__setattr__(item.result, "enqueued_at", shown)
-            object.__setattr__(item.result, "_created", True)
+            end = item.job.id_end
+            note_stored(item.result, None if end is None else engine.make_id(answer.seq, end), shown)
     return taken
 
 

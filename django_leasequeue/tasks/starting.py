@@ -21,8 +21,10 @@ from ..exceptions import InvalidOption
 from ..twins import Steps, either, run
 from . import after_commit, arguments, inputs, jobs, limit
 from .api import InvalidTask, T, Task, TaskResult
-from .backend import LeaseQueueBackend, new_result
-from .ids import new_end
+from .backend import LeaseQueueBackend
+from .calls import TaskCalls
+from .ids import new_ends
+from .new_results import new_result
 from .options import BackendOptions
 from .signature import Ends, Graph, Placed, Signature
 from .task import LeaseQueueTask
@@ -153,29 +155,32 @@ def _every(plan: Plan) -> list[Placed]:
 
 
 def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
-    # By identity; 0: what goes on already.
-    databases: dict[int, str] = {} if plan.existing is None else {0: plan.existing.database}
+    databases = set() if plan.existing is None else {plan.existing.database}
+    # By identity: the plan keeps the tasks alive.
+    made: dict[int, TaskCalls] = {}
+    ends = new_ends()
     known = len(plan.graph.known)
     nodes: list[Node] = []
     results: list[TaskResult[Any]] = []
     for number, (signature, after) in enumerate(_every(plan)):
         task = signature.task
-        if id(task) not in databases:
-            databases[id(task)] = _accept(task, backend)
+        alike = made.get(id(task))
+        if alike is None:
+            alike = made[id(task)] = TaskCalls(task, backend.alias, _accept(task, backend))
+            databases.add(alike.database)
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))
         parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
-        node, result = _node(task, args, signature, after._replace(places=parents), backend)
+        node, result = _node(alike, args, signature, after._replace(places=parents), next(ends))
         nodes.append(node)
         results.append(result)
-    if len({*databases.values()}) > 1:
+    if len(databases) > 1:
         raise InvalidTask(
-            "The jobs of a workflow are in one database; the queues of these are in"
-            f" {', '.join(sorted({*databases.values()}))}."
+            f"The jobs of a workflow are in one database; the queues of these are in {', '.join(sorted(databases))}."
         )
     on_failure = None if plan.on_failure is None else nodes.pop()
-    return _Ready(nodes, on_failure, results, next(iter(databases.values())))
+    return _Ready(nodes, on_failure, results, next(iter(databases)))
 
 
 def _accept(task: Task[..., Any], backend: LeaseQueueBackend) -> str:
@@ -187,12 +192,13 @@ def _accept(task: Task[..., Any], backend: LeaseQueueBackend) -> str:
 
 
 def _node(
-    task: Task[..., Any], args: Sequence[Any], signature: Signature[Any], after: Ends, backend: LeaseQueueBackend
+    calls: TaskCalls, args: Sequence[Any], signature: Signature[Any], after: Ends, id_end: str
 ) -> tuple[Node, TaskResult[Any]]:
+    task = signature.task
     takes = bool(after.places) and not signature.immutable
     arguments.check(task, [None, *args] if takes else args, signature.kwargs)
-    result = new_result(task, args, signature.kwargs, backend.alias)
-    job = jobs.new_job(task, new_end(), result.args, result.kwargs, backend.alias)
+    result = new_result(task, args, signature.kwargs, calls.backend)
+    job = calls.job(result, id_end)
     known = result.args
     if takes:
         job = job._replace(data={**(job.data or {}), "inputs": inputs.marker(after)})

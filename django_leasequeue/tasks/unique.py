@@ -19,6 +19,10 @@ UniqueUntil = Literal["start", "end"]
 OnConflict = Literal["ignore", "replace", "reschedule"]
 
 
+#: What a task says about its key.
+_ABOUT_KEY = ("unique_for", "unique_until", "on_conflict")
+
+
 class Key(str):
     """A key as ``using()`` takes it: a text in which braces mean nothing."""
 
@@ -94,6 +98,11 @@ def merged(changes: Mapping[str, Any]) -> dict[str, Any]:
     return more
 
 
+def is_about_key(task: LeaseQueueTask[..., Any]) -> bool:
+    """Return whether a task has a key, or says how long one holds: ``options`` tells."""
+    return any(getattr(task, name) is not None for name in ("key", *_ABOUT_KEY))
+
+
 def options(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a new job that make it unique; none if this call has no key.
 
@@ -107,7 +116,7 @@ def options(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: Mapping
     """
     made: Any = task.key
     if made is None:
-        named = [name for name in ("unique_for", "unique_until", "on_conflict") if getattr(task, name) is not None]
+        named = [name for name in _ABOUT_KEY if getattr(task, name) is not None]
         if named:
             raise InvalidTask(f"{named[0]} is about a key: give the task one, as in using(key='invoice-7').")
         return {}

@@ -237,7 +237,7 @@ class TestMany:
     def test_all_or_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         samples.echo.enqueue("first")
         ends = iter([*(new_end() for _ in range(250)), *(["refused"] * 250)])
-        monkeypatch.setattr(backend_module, "new_end", lambda: next(ends))
+        monkeypatch.setattr(backend_module, "new_ends", lambda: ends)
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(InvalidOption, match="id_end"):
             samples.echo.enqueue_many((number,) for number in range(400))
         assert Job.objects.count() == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from ... import conf
@@ -26,7 +27,13 @@ from ..rows import END, NOT_UNIQUE, PLAIN, TAG, UNIQUE, UNIQUE_END, NewJob
 MAX_BYTES = 256 * 1024 * 1024
 #: A later time would not be a ``datetime`` in every time zone.
 MAX_YEAR = 9_000
-_ID_END = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_is_id_end = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
+
+
+@lru_cache(maxsize=1_024)
+def _check_name(name: str) -> None:
+    """Check the name of a job: most jobs have one of few."""
+    check_text(name, "name", MAX_KEY_BYTES)
 
 
 def _check_time(run_at: Any) -> None:
@@ -85,11 +92,13 @@ def check_job(job: NewJob) -> bool:
         raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
     if job.key is not None:
         check_text(job.key, "key", MAX_KEY_BYTES)
-    if job.name is not None:
+    if type(job.name) is str:
+        _check_name(job.name)
+    elif job.name is not None:
         check_text(job.name, "name", MAX_KEY_BYTES)
     if job.body is not None and not isinstance(job.body, bytes):
         raise InvalidOption(f"body must be bytes; it is a {type(job.body).__name__}.")
-    if job.id_end is not None and (job.key is not None or not _ID_END.fullmatch(job.id_end)):
+    if job.id_end is not None and (job.key is not None or not _is_id_end(job.id_end)):
         raise InvalidOption(
             f"id_end is the last 17 characters of a UUID, and stands instead of a key; it is {job.id_end!r}."
         )
