@@ -10,7 +10,7 @@ EMPTY = "{}"
 
 def integers(values: Iterable[int | None]) -> str:
     """Return ``values`` as the literal of an integer array, null for ``None``."""
-    return "{" + ",".join(["NULL" if value is None else str(int(value)) for value in values]) + "}"
+    return "{" + ",".join(map(str, values)).replace("None", "NULL") + "}"
 
 
 def _quote(value: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from ..engine.leases.deadline import surely_until
@@ -101,26 +101,27 @@ class ClaimedJob:
     @property
     def created_at(self) -> datetime:
         """The time of its enqueue (aware, UTC)."""
-        return self.lease.created_at.astimezone(UTC)
+        return self.lease.created_at
 
     @property
     def claimed_at(self) -> datetime:
         """The time at which this lease began (aware, UTC)."""
-        return self.lease.claimed_at.astimezone(UTC)
+        return self.lease.claimed_at
 
     @property
     def deadline(self) -> datetime:
         """The time at which this lease ends unless it is extended (aware, UTC)."""
-        return self.lease.deadline.astimezone(UTC)
+        return self.lease.deadline
 
     @property
     def good_until(self) -> float:
         """The monotonic time of this process until which the lease is surely held: a little before the deadline."""
-        return surely_until(self.asked, (self.lease.deadline - self.lease.claimed_at).total_seconds())
+        return surely_until(self.asked, self.lease.deadline_epoch - self.lease.claimed_epoch)
 
     def extended(self, deadline: datetime) -> ClaimedJob:
         """Return the job with a new deadline."""
-        return ClaimedJob(self.lease._replace(deadline=deadline), self.node, self.serializer, self.asked)
+        lease = self.lease._replace(deadline_epoch=deadline.timestamp())
+        return ClaimedJob(lease, self.node, self.serializer, self.asked)
 
     @property
     def progress(self) -> Any:

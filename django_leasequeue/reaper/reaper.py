@@ -27,6 +27,11 @@ logger = logging.getLogger("django_leasequeue.reaper")
 LONGEST_PENALTY = 60.0
 #: A duty that takes long has longer pauses: this many times what it took.
 REST = 1.0
+#: Duties of this interval (seconds) and longer ones have their first turn later, at a random time: when a leader begins
+#: its neighbours begin too, and the database has to plan all that is done for the first time.
+UNHURRIED = 5.0
+#: Seconds until that first turn, at most.
+SPREAD = 10.0
 
 
 @dataclass(slots=True)
@@ -140,6 +145,7 @@ class Reaper:
     def run(self) -> None:
         """Run until ``stop`` is called. Nothing that happens to the database or to a duty ends it."""
         retry = FIRST_RETRY
+        self._spread()
         try:
             while not self._stopping.is_set():
                 try:
@@ -161,6 +167,12 @@ class Reaper:
                     retry = self._back_off(retry)
         finally:
             self._election.resign()
+
+    def _spread(self) -> None:
+        now = self._now()
+        for schedule in self._schedules:
+            if schedule.duty.interval >= UNHURRIED:
+                schedule.next_at = max(schedule.next_at, now + random.uniform(0.2, 1) * SPREAD)
 
     def _pause(self, seconds: float) -> None:
         if not self._stopping.is_set():

@@ -60,7 +60,7 @@ class Announcer:
     def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None] | None:
         """Return the body that says that a task is about to run, ``None`` if nobody hears it."""
         self._node = control.node
-        heard = job_signals.started.receivers or signals.started.has_receivers() or signals.started.is_logged()
+        heard = job_signals.started.receivers or signals.started.is_heard()
         return self._tell_started(entry, job, control) if heard else None
 
     def _tell_started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None]:
@@ -76,7 +76,7 @@ class Announcer:
 
     def keep_error(self, job: LeasedJob, error: BaseException) -> None:
         """Keep a task's last error until its end is stored: receivers find it as the current exception."""
-        if not signals.finished.has_receivers() and not signals.finished.is_logged(logging.ERROR):
+        if not signals.finished.is_heard(logging.ERROR):
             return
         if len(self._errors) >= _MAX_KEPT:
             self._errors.pop(next(iter(self._errors), (0, 0)), None)
@@ -89,7 +89,7 @@ class Announcer:
         if ending == "failing":
             return False
         level = logging.INFO if ending == "completed" else logging.ERROR
-        return signals.finished.has_receivers() or signals.finished.is_logged(level)
+        return signals.finished.is_heard(level)
 
     def settled(
         self,

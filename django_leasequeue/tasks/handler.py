@@ -41,6 +41,8 @@ class TaskHandler:
 
     def __init__(self, project: str = "") -> None:
         self._entries: dict[tuple[str | None, str], Entry] = {}
+        #: Those of jobs without metadata, by their name alone.
+        self._plain: dict[str | None, Entry] = {}
         self._announcer = Announcer(project)
 
     def is_async(self, job: LeasedJob) -> bool:
@@ -53,13 +55,11 @@ class TaskHandler:
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
         """Return the task's ``timeout`` in seconds as the soft timeout; the worker sets the hard one."""
         try:
-            task = self._entry(job).task
+            entry = self._entry(job)
         except TaskNotFound:
             return _NO_TIMEOUT
-        if not isinstance(task, LeaseQueueTask):
-            return _NO_TIMEOUT
-        seconds: Any = task.timeout
-        if job.meta_json is not None:
+        seconds: Any = entry.timeout
+        if job.meta_json is not None and isinstance(entry.task, LeaseQueueTask):
             seconds = self._meta(job).get("timeout", seconds)
         # A job's metadata come from using(), or from whoever else may write to the queue.
         return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
@@ -134,11 +134,14 @@ class TaskHandler:
         announcer.settled(entry, job, ending, result_json, failure, available_at)
 
     def _entry(self, job: LeasedJob) -> Entry:
-        alias: Any = DEFAULT_TASK_BACKEND_ALIAS
-        if job.meta_json is not None:
-            alias = self._meta(job).get("backend", alias)
-            if not isinstance(alias, str):
-                raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
+        if job.meta_json is None:
+            plain = self._plain.get(job.name)
+            if plain is None:
+                plain = self._plain[job.name] = find_entry(job.name)
+            return plain
+        alias: Any = self._meta(job).get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+        if not isinstance(alias, str):
+            raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
         found = self._entries.get((job.name, alias))
         if found is None:
             found = self._entries[job.name, alias] = find_entry(job.name, alias)
@@ -209,11 +212,13 @@ def _arguments(text: str | None) -> tuple[Any, Any, Any]:
     if text is None:
         return (), {}, None
     data = codec.loads(text)
-    if not isinstance(data, dict) or not data.keys() <= {"args", "kwargs", "inputs"}:
-        raise InvalidOption(
-            f'The payload of a task is {{"args": [...], "kwargs": {{...}}}}, each optional; it is {text[:200]}.'
-        )
-    return data.get("args", ()), data.get("kwargs", {}), data.get("inputs")
+    if isinstance(data, dict):
+        found = data.pop("args", ()), data.pop("kwargs", {}), data.pop("inputs", None)
+        if not data:
+            return found
+    raise InvalidOption(
+        f'The payload of a task is {{"args": [...], "kwargs": {{...}}}}, each optional; it is {text[:200]}.'
+    )
 
 
 def result_json(path: str, value: Any) -> str:

@@ -105,7 +105,7 @@ def copy_with(task: Task[..., Any], changes: Mapping[str, Any]) -> Task[..., Any
 class Entry:
     """A task with what the worker needs for each run, looked up once."""
 
-    __slots__ = ("alias", "func", "is_async", "path", "sender", "takes_context", "task")
+    __slots__ = ("alias", "func", "is_async", "path", "sender", "takes_context", "task", "timeout")
 
     def __init__(self, task: Task[..., Any], alias: str, sender: type[BaseTaskBackend]) -> None:
         self.task = task
@@ -116,6 +116,8 @@ class Entry:
         self.func = task.func
         self.is_async = iscoroutinefunction(task.func)
         self.takes_context = task.takes_context
+        #: In seconds, ``None`` for none; Django's own tasks have none.
+        self.timeout: float | None = getattr(task, "timeout", None)
 
 
 def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> Entry:

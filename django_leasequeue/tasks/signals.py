@@ -32,6 +32,13 @@ class TaskSignal:
     log: Callable[..., None]
     level: int
 
+    def is_heard(self, level: int | None = None) -> bool:
+        """Return whether there is any receiver; Django's own counts if its line is written (see ``is_logged``)."""
+        receivers = self.signal.receivers
+        return bool(receivers) and (
+            _logger.isEnabledFor(self.level if level is None else level) or self.has_receivers()
+        )
+
     def has_receivers(self) -> bool:
         """Return whether there is a receiver beside Django's own: only then is a ``TaskResult`` needed."""
         receivers = self.signal.receivers

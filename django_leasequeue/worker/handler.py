@@ -50,28 +50,24 @@ class JobControl:
         node: the worker's identity.
     """
 
-    __slots__ = (
-        *("_event", "_progress", "_reason", "_waiters", "job", "node"),
-        *("error", "on_lost", "ran_ms", "result_body", "result_ttl_ms"),
-    )
+    # Values of the class until a run has its own: most runs never do, and setting ten for each is a good part of a run.
+    _reason: Reason = ""
+    _event: threading.Event | None = None
+    _waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
+    _progress: list[Any] | None = None
+    #: A handler may set these: bytes to keep with the result, and how long to keep it.
+    result_body: bytes | None = None
+    result_ttl_ms: int | None = None
+    #: How long the handler ran; for the worker.
+    ran_ms: int | None = None
+    #: The exception that ended the run, for its log line.
+    error: BaseException | None = None
+    #: Breaks the run off when its lease is lost; for the worker.
+    on_lost: Callable[[], object] | None = None
 
     def __init__(self, job: LeasedJob, node: str) -> None:
         self.job = job
         self.node = node
-        self._reason: Reason = ""
-        # Made when somebody asks: most jobs end before anybody does.
-        self._event: threading.Event | None = None
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
-        self._progress: list[Any] | None = None
-        #: A handler may set these: bytes to keep with the result, and how long to keep it.
-        self.result_body: bytes | None = None
-        self.result_ttl_ms: int | None = None
-        #: How long the handler ran; for the worker.
-        self.ran_ms: int | None = None
-        #: The exception that ended the run, for its log line.
-        self.error: BaseException | None = None
-        #: Breaks the run off when its lease is lost; for the worker.
-        self.on_lost: Callable[[], object] | None = None
 
     @property
     def lost(self) -> bool:
@@ -124,7 +120,9 @@ class JobControl:
 
     def take_progress(self) -> list[Any] | None:
         """Return the progress that was said since the last call, in a list, or ``None``. For the worker."""
-        said, self._progress = self._progress, None
+        said = self._progress
+        if said is not None:
+            self._progress = None
         return said
 
     def keep_progress(self, value: Any) -> None:

@@ -19,9 +19,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 _HEADER = 1_024
 _SLOT = struct.Struct("<qq")
+_SIZE, _pack = _SLOT.size, _SLOT.pack_into
 #: In the place of a job's number: what follows is a claim.
 _CLAIM = -1
 #: Jobs of one process at most, for a look at what it held.
@@ -72,6 +73,11 @@ def _place(options: WorkerOptions) -> list[str]:
     return [*(str(database.get(name) or "") for name in ("HOST", "PORT", "NAME")), options.project]
 
 
+def _places(first: int, count: int) -> Callable[[], int]:
+    """Return a function that gives the places of ``count`` slots in turn."""
+    return cycle(range(_HEADER + first * _SIZE, _HEADER + (first + count) * _SIZE, _SIZE)).__next__
+
+
 class Journal:
     """Notes which jobs were started, and the last claims.
 
@@ -85,16 +91,17 @@ class Journal:
     """
 
     def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
-        self._slots = slots
         self._ring = 1 << max(ended - 1, 1).bit_length()
-        self._turn, self._claim_turn = count(), count()
         self._free = deque(range(slots))
         self._path: Path | None = None
         self._descriptor = -1
         #: Written to even where there is no file.
         self._memory: mmap.mmap | bytearray = bytearray()
         self._count = slots + 2 * self._ring
-        size = _HEADER + self._count * _SLOT.size
+        #: Places in the file, one after the other and from the beginning again: for several threads.
+        self._next_end = _places(slots, self._ring)
+        self._next_claim = _places(slots + self._ring, self._ring)
+        size = _HEADER + self._count * _SIZE
         header = {"node": node, "own": not options.node, "place": _place(options), "slots": self._count}
         try:
             self._open(json.dumps(header), size)
@@ -129,17 +136,15 @@ class Journal:
 
     def started(self, slot: int, job: LeasedJob) -> None:
         """Note that a job starts, before it does."""
-        _SLOT.pack_into(self._memory, _HEADER + slot * _SLOT.size, job.seq, job.token)
+        _pack(self._memory, _HEADER + slot * _SIZE, job.seq, job.token)
 
     def ended(self, job: LeasedJob) -> None:
         """Note that a job has ended, before its slot is used again."""
-        at = self._slots + next(self._turn) % self._ring
-        _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, job.seq, job.token)
+        _pack(self._memory, self._next_end(), job.seq, job.token)
 
     def claimed(self, claim: int) -> None:
         """Note a claim, before its jobs start."""
-        at = self._slots + self._ring + next(self._claim_turn) % self._ring
-        _SLOT.pack_into(self._memory, _HEADER + at * _SLOT.size, _CLAIM, claim)
+        _pack(self._memory, self._next_claim(), _CLAIM, claim)
 
     def close(self, *, told: bool) -> None:
         """End the journal.

@@ -67,7 +67,7 @@ class Leases:
 
     def add(self, job: LeasedJob, since: float) -> Lease:
         """Note the claim of a job, before the job is held. For the thread that claims."""
-        lease = Lease(since, (job.deadline - job.claimed_at).total_seconds())
+        lease = Lease(since, job.deadline_epoch - job.claimed_epoch)
         self.of[job.token] = lease
         if lease.until < self._next_at:
             self._wakeup.wake()

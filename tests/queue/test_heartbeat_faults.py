@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -249,6 +249,8 @@ def test_a_job_that_waited_beats_sooner(server: Faulty) -> None:
 def test_arguments_are_checked_where_they_are_given(wrong: dict[str, Any]) -> None:
     now = datetime.now(UTC)
     values = dict.fromkeys(LeasedJob._fields)
-    row = LeasedJob(**{**values, "seq": 1, "token": 2, "claimed_at": now, "deadline": now + timedelta(seconds=30)})  # type: ignore[arg-type]  # enough for a heartbeat
+    row = LeasedJob(
+        **{**values, "seq": 1, "token": 2, "claimed_epoch": now.timestamp(), "deadline_epoch": now.timestamp() + 30}
+    )  # type: ignore[arg-type]  # enough for a heartbeat
     with pytest.raises(InvalidOption, match=f"^{min(wrong)} must be"):
         Heartbeat(Queue("beats", using="default"), ClaimedJob(row, "worker"), **wrong)

@@ -183,6 +183,27 @@ def test_a_duty_that_works_again_has_its_interval_back(clock) -> None:
     made.resign()
 
 
+def test_duties_that_need_not_hurry_begin_later(clock) -> None:
+    did: list[tuple[str, float]] = []
+    began = clock.now
+
+    def note(name: str) -> Duty:
+        return Duty(name, lambda turn: did.append((name, (clock.now - began).total_seconds())), intervals[name])
+
+    intervals = {"hourly": 3_600.0, "quick": 0.05, "minutely": 60.0}
+    with running(Reaper(duties=[note(name) for name in intervals])):
+        eventually(lambda: did)
+        for _ in range(20):
+            clock.advance(seconds=0.5)
+            seen = len(did)
+            eventually(lambda seen=seen: len(did) > seen)
+        eventually(lambda: len(set(did)) > 2 and {name for name, _ in did} == set(intervals))
+    assert did[0] == ("quick", 0)
+    first = {name: min(at for each, at in did if each == name) for name in intervals}
+    assert 2 <= first["hourly"] <= 10
+    assert 2 <= first["minutely"] <= 10
+
+
 def test_a_statement_that_waits_for_a_lock_does_not_wait_for_ever(reaper) -> None:
     assert reaper._election.connection.execute("SHOW lock_timeout").fetchone() == ("1s",)
     assert reaper._election.connection.execute("SHOW statement_timeout").fetchone() == ("10min",)

@@ -201,7 +201,7 @@ def parameters(
         "result_ttls": _column(jobs, "result_ttl_ms", arrays.integers),
         "max_deliveries": _column(jobs, "max_deliveries", arrays.integers),
         "origins": _column(jobs, "origin", arrays.texts),
-        "flows": _column(jobs, "flow", lambda values: arrays.integers([value and 128 for value in values])),
+        "flows": _column(jobs, "flow", lambda values: arrays.integers([128 if value else None for value in values])),
         "id_ends": _column(jobs, "id_end", arrays.texts),
     }
 

@@ -39,11 +39,14 @@ def _clean(text: str) -> str:
 def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
     if len(check_list(items, f"what to settle, {kind.__name__} values,")) > MAX_BATCH:
         raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(items)}. Split them.")
+    known = -1  # the jobs of one claim have one token
     for item in items:
         if not isinstance(item, kind):
             raise InvalidOption(f"this call takes {kind.__name__} values; there is a {type(item).__name__}.")
-        if item.token is not None:
-            check_token(item.token)
+        token = item.token
+        if type(token) is not int or token != known:
+            check_token(token)
+            known = token or -1
         if item.failure is not None and not isinstance(item.failure, Failure):
             raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
     check_seqs([item.seq for item in items])
@@ -148,7 +151,8 @@ def _check_ending(ending: Ending) -> None:
         _body(ending.body)
     if ending.result_ttl_ms is not None:
         _ttl(ending.result_ttl_ms)
-    _ran(ending.ran_ms)
+    if ending.ran_ms:
+        _ran(ending.ran_ms)
 
 
 def _finish_plain(
@@ -181,6 +185,8 @@ def _finish_plain(
                 "rans": _optional([ending.ran_ms for ending in plain]),
             },
         )
+        ended, *_ = rows[0]
+        return set(ended or ())
     return {seq for seq, *_ in rows}
 
 

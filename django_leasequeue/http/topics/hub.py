@@ -89,7 +89,7 @@ class WorkStream(Stream):
         now = time.monotonic()
         for job in jobs:
             self.held[job.seq] = job.token
-            self.ends[job.seq] = now + (job.deadline - job.claimed_at).total_seconds()
+            self.ends[job.seq] = now + job.deadline_epoch - job.claimed_epoch
             self.push(frame("job", {"topic": topic, **leased(job)}, str(job.seq)))
 
     def keep(self, asked: Iterable[int], standing: dict[int, float]) -> None:

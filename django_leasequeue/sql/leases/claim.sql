@@ -53,8 +53,8 @@ WITH q AS MATERIALIZED (
             array_agg(LEAST(GREATEST(date_part('epoch', (SELECT now FROM q) - l.ready_at) * 1000, 0), 2073600000)::int) AS waited
         FROM l GROUP BY l.name) g
 )
-SELECT EXISTS (SELECT FROM p WHERE odd), l.seq, q.id, q.name, c.token, c.deadline, l.created_at, q.now, l.deliveries,
+SELECT EXISTS (SELECT FROM p WHERE odd), l.seq, q.id, q.name, c.token, date_part('epoch', c.deadline), date_part('epoch', l.created_at), date_part('epoch', q.now), l.deliveries,
     COALESCE(l.max_deliveries, q.max_deliveries), l.rank, l.key, l.name, l.tag, l.data::text, l.meta::text, l.body, l.reply_to,
-    CASE WHEN l.flags & 8 <> 0 THEN leasequeue_errors(l.seq)::text END, COALESCE(l.first_claimed_at, q.now), l.progress::text,
+    CASE WHEN l.flags & 8 <> 0 THEN leasequeue_errors(l.seq)::text END, date_part('epoch', COALESCE(l.first_claimed_at, q.now)), l.progress::text,
     l.position, l.flags::int
 FROM q LEFT JOIN (c CROSS JOIN l) ON true ORDER BY l.rank, l.position

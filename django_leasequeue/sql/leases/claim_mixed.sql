@@ -78,8 +78,8 @@ WITH q AS MATERIALIZED (
         FROM g GROUP BY g.name) x
 )
 SELECT (SELECT count(*) FROM p WHERE spent), (SELECT count(*) FROM p WHERE NOT spent) > (SELECT count(*) FROM g),
-    g.seq, q.id, q.name, c.token, c.deadline, g.created_at, q.now, g.delivery, COALESCE(g.max_deliveries, q.max_deliveries), g.rank,
+    g.seq, q.id, q.name, c.token, date_part('epoch', c.deadline), date_part('epoch', g.created_at), date_part('epoch', q.now), g.delivery, COALESCE(g.max_deliveries, q.max_deliveries), g.rank,
     g.key, g.name, g.tag, g.data, g.meta, g.body, g.reply_to,
-    CASE WHEN g.flags & 8 <> 0 THEN leasequeue_errors(g.seq)::text END, COALESCE(g.first_claimed_at, q.now), g.progress, g.position,
+    CASE WHEN g.flags & 8 <> 0 THEN leasequeue_errors(g.seq)::text END, date_part('epoch', COALESCE(g.first_claimed_at, q.now)), g.progress, g.position,
     g.flags::int
 FROM q LEFT JOIN (c CROSS JOIN g) ON true ORDER BY g.n

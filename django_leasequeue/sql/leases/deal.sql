@@ -122,8 +122,8 @@ WITH t AS MATERIALIZED (
 )
 SELECT due.flags, (SELECT count(*) FROM p WHERE spent), (SELECT count(*) FROM g),
     ARRAY(SELECT c.token FROM w LEFT JOIN c ON c.n = w.n ORDER BY w.n), c.n::int,
-    g.seq, c.queue_id, c.queue, c.token, c.deadline, g.created_at, c.now, g.deliveries + 1,
+    g.seq, c.queue_id, c.queue, c.token, date_part('epoch', c.deadline), date_part('epoch', g.created_at), date_part('epoch', c.now), g.deliveries + 1,
     COALESCE(g.max_deliveries, c.max_deliveries), g.rank, g.key, g.name, g.tag, g.data::text, g.meta::text, g.body,
-    g.reply_to, CASE WHEN g.flags & 8 <> 0 THEN leasequeue_errors(g.seq)::text END, COALESCE(g.first_claimed_at, c.now),
+    g.reply_to, CASE WHEN g.flags & 8 <> 0 THEN leasequeue_errors(g.seq)::text END, date_part('epoch', COALESCE(g.first_claimed_at, c.now)),
     g.progress::text, g.position, g.flags::int
 FROM due LEFT JOIN (g JOIN c ON c.n = g.n AND c.shown) ON true ORDER BY c.n, g.k

@@ -3,7 +3,7 @@
 --   tokens), results, rans (ms); now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_floor_place; inserts.
 -- Pages: 180 + 10 a row
--- Returns: the seqs that were ended; about those that are missing finish.sql knows more.
+-- Returns: one row: the seqs that were ended, null for none; about those that are missing finish.sql knows more.
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now, q.result_ttl_ms AS keep,
         n.now + q.result_ttl_ms * interval '1 ms' AS expires, q.durability
@@ -53,8 +53,7 @@ WITH k AS MATERIALIZED (
         CASE WHEN count(x.ran) > 0 THEN array_agg(x.ran) END
     FROM x GROUP BY x.now, x.queue_id, x.token, x.name
 )
-SELECT x.seq, (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
+SELECT (SELECT array_agg(x.seq) FROM x), (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
         FROM k WHERE k.connection IS NOT NULL),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(k.durability <> 'fsync')
         THEN set_config('synchronous_commit', 'off', true) END FROM k)
-FROM x
