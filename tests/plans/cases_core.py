@@ -165,6 +165,20 @@ CASES = [
         200,
     ),
     Case(
+        "bulk_close_plain",
+        {
+            "queue": BUSY,
+            "seqs": numbers(200_000_000, 200),
+            "rank": 0,
+            "expire": None,
+            "name": "x",
+            "log": True,
+            "relax": False,
+            "at": NOW,
+        },
+        200,
+    ),
+    Case(
         "claim_look",
         {
             "project": "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice, repeat
 from typing import Any, NamedTuple
@@ -15,6 +15,8 @@ from ..topics import caps
 
 #: From this many jobs on COPY is faster than one statement.
 THRESHOLD = 100
+#: Jobs of one event.
+_EVENT = 1_000
 #: Jobs of one part of the text.
 _PART = 200
 #: Characters from which a payload counts as large (a character has up to four bytes).
@@ -122,29 +124,20 @@ def enqueue_steps(
     names = {job.name for job in jobs}
     common = _Place(usual, None, 0, None, expire, None)
     places = [odd.get(index, common) for index in range(len(jobs))] if odd else []
-    delayed = 0 if is_log else sum(place.due is not None for place in places)
-    yield (
-        "bulk_close",
-        {
-            "queue": queue_id,
-            "type": kind,
-            "seqs": arrays.integers(seqs),
-            "rank": usual,
-            "expire": expire,
-            "ranks": arrays.integers([place.rank for place in places]),
-            "dues": _column([place.due for place in places], arrays.times),
-            "flags": _column([place.flags or None for place in places], arrays.integers),
-            "limits": _column([place.max_deliveries for place in places], arrays.integers),
-            "expires": _column([place.expires_at for place in places], arrays.times),
-            "tags": _column([place.tag for place in places], arrays.texts),
-            "name": next(iter(names)) if len(names) == 1 else None,
-            "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
-            "log": log and not is_log,
-            "wake": delayed < len(jobs),
-            "relax": durability != "fsync",
-            "at": now,
-        },
-    )
+    closing = {
+        "queue": queue_id,
+        "seqs": arrays.integers(seqs),
+        "rank": usual,
+        "expire": expire,
+        "name": next(iter(names)) if len(names) == 1 else None,
+        "log": log and not is_log,
+        "relax": durability != "fsync",
+        "at": now,
+    }
+    if odd or is_log or len(names) > 1 or len(jobs) > _EVENT:
+        yield "bulk_close", {**closing, "type": kind, **_columns(jobs, places, names, is_log)}
+    else:
+        yield "bulk_close_plain", closing
     if capped:
         yield from caps.enforce_steps(queue_id, seqs)
     if not odd or is_log:
@@ -156,6 +149,22 @@ def enqueue_steps(
         Enqueued(seq, EnqueueStatus.QUEUED, str((JobState.READY if place.due is None else JobState.DELAYED).label), now)
         for seq, place in zip(seqs, places, strict=True)
     ]
+
+
+def _columns(
+    jobs: Sequence[NewJob], places: Sequence[_Place], names: Collection[str | None], is_log: bool
+) -> dict[str, Any]:
+    """Return the parameters of bulk_close.sql that differ among jobs; ``places`` is empty when all have one."""
+    return {
+        "ranks": arrays.integers([place.rank for place in places]),
+        "dues": _column([place.due for place in places], arrays.times),
+        "flags": _column([place.flags or None for place in places], arrays.integers),
+        "limits": _column([place.max_deliveries for place in places], arrays.integers),
+        "expires": _column([place.expires_at for place in places], arrays.times),
+        "tags": _column([place.tag for place in places], arrays.texts),
+        "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
+        "wake": is_log or not places or any(place.due is None for place in places),
+    }
 
 
 def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
