@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from .. import conf
-from .dead.deadletter import Redriven, redrive, redrive_home
+from .dead.deadletter import Redriven, redrive
 from .flow.advance import advance, expire_workflows
 from .flow.declared import Limit, Limited
 from .flow.extend import extend_workflow, workflow_of
@@ -138,7 +138,6 @@ __all__ = [
     "promote",
     "purge",
     "redrive",
-    "redrive_home",
     "release",
     "run",
     "sample",

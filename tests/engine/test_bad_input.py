@@ -315,7 +315,6 @@ class TestTakingOut:
         for bad in BAD_SEQS:
             refused(engine.cancel, "work", seqs=[bad], says="seq")
             refused(engine.redrive, "work", [bad], says="seq")
-            refused(engine.redrive_home, "work", [bad], says="seq")
 
     def test_texts(self, refused: Refused) -> None:
         for bad in BAD_TEXT:
@@ -327,7 +326,6 @@ class TestTakingOut:
             refused(engine.purge, bad, says="queue")
             refused(engine.purge, "work", project=bad, says="project")
             refused(engine.redrive, bad, [1], says="queue")
-            refused(engine.redrive_home, bad, [1], says="queue")
         refused(engine.cancel, "work", keys="a", says="keys")
 
     def test_what_to_purge(self, refused: Refused) -> None:
@@ -344,7 +342,6 @@ class TestTakingOut:
         refused(engine.cancel, "work", keys=["k"] * 1_001, error=BatchTooLarge)
         refused(engine.cancel, "work", seqs=many, error=BatchTooLarge)
         refused(engine.redrive, "work", many, error=BatchTooLarge)
-        refused(engine.redrive_home, "work", many, error=BatchTooLarge)
 
     def test_delays_of_a_redrive(self, refused: Refused, leased) -> None:
         for bad in (True, "5", 1.5, [1, 2], ["x"], [True]):

@@ -353,7 +353,7 @@ class TestDeadLetters:
         reap()
         page = engine.run(log.read("letters"))
         assert [(row.data, row.body) for row in page.records] == [(BIG, BODY)]
-        [answer] = engine.run(engine.redrive_home("letters", [page.records[0].seq]))
+        [answer] = engine.run(engine.redrive("letters", [page.records[0].seq], to="first"))
         assert answer.state == "ready"
         assert answer.new_seq != page.records[0].seq
         reap()

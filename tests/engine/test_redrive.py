@@ -206,24 +206,20 @@ class TestFromATopic:
 
     def test_home(self) -> None:
         enqueue(NewJob(data="w", key="k", meta={"trace": 1}))
-        put(queue="other")
         kill()
-        kill(queue="other")
-        first, second = self.letters()
-        answers = engine.run(engine.redrive_home("graveyard", [second, 10**12, first]))
-        assert [answer.seq for answer in answers] == [second, 10**12, first]
-        assert [answer.state for answer in answers] == ["ready", "not_found", "ready"]
-        job, again = one(), one("other")
+        (letter,) = self.letters()
+        answers = redrive([10**12, letter], "graveyard", to="work")
+        assert [(answer.seq, answer.state) for answer in answers] == [(10**12, "not_found"), (letter, "ready")]
+        job = one()
         assert (job.data, job.key, job.deliveries, job.meta["trace"]) == ("w", "k", 1, 1)
-        assert again.data == 0
-        assert {job.seq, again.seq} == {answers[0].new_seq, answers[2].new_seq}
+        assert job.seq == answers[1].new_seq
         assert self.letters() == []
 
     def test_home_keeps_the_priority(self) -> None:
         enqueue(NewJob(data="high", priority=9), NewJob(data="low", priority=1))
         kill()
         put(1, priority=5)
-        engine.run(engine.redrive_home("graveyard", self.letters()))
+        redrive(self.letters(), "graveyard", to="work")
         assert [job.data for job in claim(9)] == ["high", 0, "low"]
 
     def test_home_keeps_the_options_of_the_job(self) -> None:
@@ -231,7 +227,7 @@ class TestFromATopic:
         for _ in range(3):
             engine.run(engine.nack([one().seq], NODE))
         assert claim() == []
-        engine.run(engine.redrive_home("graveyard", self.letters()))
+        redrive(self.letters(), "graveyard", to="work")
         row = LiveJob.objects.get(queue__name="work")
         assert (row.max_deliveries, row.result_ttl_ms) == (3, 9_000)
 
@@ -257,8 +253,8 @@ class TestFromATopic:
         kill()
         engine.run(engine.delete("work"))
         letters = self.letters()
-        with pytest.raises(QueueNotFound, match=str(letters[0])):
-            engine.run(engine.redrive_home("graveyard", letters))
+        with pytest.raises(QueueNotFound, match="work"):
+            redrive(letters, "graveyard", to="work")
         assert self.letters() == letters
 
     def test_a_conflict_at_home(self) -> None:
@@ -266,7 +262,7 @@ class TestFromATopic:
         kill()
         enqueue(NewJob(key="k"))
         (letter,) = self.letters()
-        assert [answer.state for answer in engine.run(engine.redrive_home("graveyard", [letter]))] == ["conflict"]
+        assert [answer.state for answer in redrive([letter], "graveyard", to="work")] == ["conflict"]
         assert self.letters() == [letter]
 
     def test_an_ordinary_record_of_the_topic_is_no_dead_letter(self) -> None:
@@ -284,7 +280,7 @@ class TestFromATopic:
         first, second = self.letters()
         held = one("graveyard")
         assert held.seq == first
-        answers = engine.run(engine.redrive_home("graveyard", [first, second]))
+        answers = redrive([first, second], "graveyard", to="work")
         assert [answer.state for answer in answers] == ["not_found", "ready"]
         assert engine.run(engine.ack([held.seq], NODE)).ok == [first]
         assert len(claim(5)) == 1
@@ -294,7 +290,7 @@ def test_those_dead_in_place_go_home_where_they_are(db: None) -> None:
     make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
     dead = put()
     kill()
-    assert engine.run(engine.redrive_home("work", dead)) == [Redriven(dead[0], "ready", dead[0])]
+    assert redrive(dead) == [Redriven(dead[0], "ready", dead[0])]
 
 
 def test_a_thousand_at_once(db: None) -> None:

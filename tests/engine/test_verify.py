@@ -77,7 +77,8 @@ def everything_that_happens_to_jobs(clock) -> None:
         engine.run(engine.release([Release(job.seq, delay_ms=0) for job in claim(3, queue=queue)], NODE))
     claim(1, queue="moving")
     engine.run(engine.redrive("mortal", [LiveJob.objects.filter(queue__name="mortal", state=3).earliest("seq").seq]))
-    engine.run(engine.redrive_home("letters", [Job.objects.filter(queue__name="letters").earliest("seq").seq]))
+    letter = Job.objects.filter(queue__name="letters").earliest("seq").seq
+    engine.run(engine.redrive("letters", [letter], to="moving"))
     claim(1, queue="quiet", node=OTHER)
     clock.advance(seconds=40)
     claim(3)

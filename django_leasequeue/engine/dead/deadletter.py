@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 
 from ...enums import DEAD_LETTER_SELF
-from ...exceptions import InvalidOption, QueueNotFound
+from ...exceptions import InvalidOption
 from .. import arrays
 from ..announce import announce
 from ..jobs.keys import DUPLICATE, holder_steps
@@ -237,26 +237,4 @@ def redrive(
         tried = list(taken)
         if not tried or not (yield from free_steps(project, target, list(taken.values()))):
             break
-    return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]
-
-
-@operation
-def redrive_home(queue: str, seqs: Sequence[int], *, project: str = "") -> Steps[list[Redriven]]:
-    """Bring dead letters of a dead-letter topic back to the queues they came from.
-
-    Raises:
-        QueueNotFound: the topic, or a queue that a dead letter came from, is not there.
-    """
-    check_place(project, queue)
-    wanted = check_seqs(seqs)
-    rows = yield "sources", {"project": project, "queue": queue, "seqs": arrays.integers(wanted)}
-    homes: dict[str, list[int]] = {}
-    for seq, home in rows:
-        if home is None:
-            raise QueueNotFound(f"the queue that job {seq} came from", project)
-        homes.setdefault(home, []).append(seq)
-    found: dict[int, Redriven] = {}
-    for home, group in homes.items():
-        for answer in (yield from redrive(queue, group, to=home, project=project).steps()):
-            found[answer.seq] = answer
     return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]
