@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -17,11 +17,7 @@ from ..engine.dead import export as exporting
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
 from . import audit, downloads, filters, pages
-
-if TYPE_CHECKING:  # generic for the type checker only
-    ActionAdmin = admin.ModelAdmin[OperatorAction]
-else:
-    from .base import ModelAdmin as ActionAdmin
+from .base import ReadOnlyAdmin
 
 PAGE = 50
 #: Lines of Django's log that one page looks at and shows: it has no index of ours.
@@ -35,33 +31,23 @@ COLUMNS = (
 
 
 @admin.register(OperatorAction)
-class OperatorActionAdmin(ActionAdmin):
+class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
     """Read only, for everybody."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    permission = "view_operatoraction"
 
-    def has_change_permission(self, request: HttpRequest, obj: OperatorAction | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: OperatorAction | None = None) -> bool:
-        return False
-
-    def get_urls(self) -> list[URLPattern]:
-        site = self.admin_site.admin_view
+    def page_urls(self) -> list[URLPattern]:
         return [
-            path("", site(self.lines), name="leasequeue_audit"),
-            path("", site(self.lines), name="leasequeue_operatoraction_changelist"),
-            path("export/", site(self.export), name="leasequeue_audit_export"),
-            path("<path:object_id>/change/", site(self.moved), name="leasequeue_operatoraction_change"),
+            path("", self.view(self.lines), name="leasequeue_audit"),
+            path("", self.view(self.lines), name="leasequeue_operatoraction_changelist"),
+            path("export/", self.view(self.export), name="leasequeue_audit_export"),
+            path("<int:pk>/change/", self.view(self.moved), name="leasequeue_operatoraction_change"),
         ]
 
-    def moved(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Lead from Django's log to the line."""
-        if not object_id.isdecimal() or len(object_id) > 18:
-            raise Http404
         address = pages.url(self.admin_site, "leasequeue_audit")
-        return HttpResponseRedirect(filters.with_query(address, before=str(int(object_id) + 1)))
+        return HttpResponseRedirect(filters.with_query(address, before=str(pk + 1)))
 
     def lines(self, request: HttpRequest) -> HttpResponse:
         """The newest lines first."""

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern
+from django.views.decorators.http import require_POST
 
+from . import pages
 from .away import or_not_ready
 
 M = TypeVar("M", bound=Model)
@@ -44,9 +47,13 @@ class PageAdmin(ModelAdmin[M]):
         """Only our own pages."""
         return self.page_urls()
 
-    def view(self, page: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    def view(self, page: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         """Return a page behind the admin's login."""
         return self.admin_site.admin_view(page)
+
+    def act_view(self, page: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        """Return a page behind the admin's login that takes a POST only."""
+        return self.view(require_POST(page))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """What is added is added by the engine."""
@@ -54,4 +61,19 @@ class PageAdmin(ModelAdmin[M]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """What is deleted is deleted by the engine."""
+        return False
+
+
+class ReadOnlyAdmin(PageAdmin[M]):
+    """Pages that only show, or have buttons of their own; ``permission`` is the one that shows them."""
+
+    permission: str
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return pages.allowed(request, self.permission)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return pages.allowed(request, self.permission)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
@@ -19,45 +19,27 @@ from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import DeadLetter
 from . import audit, deadaction, deadedit, downloads, filters, pages, redaction
-
-if TYPE_CHECKING:  # generic for the type checker only
-    DeadLetterPages = admin.ModelAdmin[DeadLetter]
-else:
-    from .base import ModelAdmin as DeadLetterPages
+from .base import ReadOnlyAdmin
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(DeadLetterPages):
+class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
     """Its pages are its own: nothing here goes through the model."""
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return pages.allowed(request, "view_job")
+    permission = "view_job"
 
-    def has_view_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
-        return pages.allowed(request, "view_job")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
-        return False
-
-    def get_urls(self) -> list[URLPattern]:
-        site = self.admin_site.admin_view
+    def page_urls(self) -> list[URLPattern]:
         return [
-            path("", site(self.groups), name="leasequeue_deadletters"),
+            path("", self.view(self.groups), name="leasequeue_deadletters"),
             # The name that the admin's start page looks for.
-            path("", site(self.groups), name="leasequeue_deadletter_changelist"),
-            path("list/", site(self.dead_letters), name="leasequeue_deadletters_list"),
-            path("act/", site(self.act), name="leasequeue_deadletters_act"),
-            path("export/", site(self.export), name="leasequeue_deadletters_export"),
-            path("filters/", site(self.save), name="leasequeue_deadletters_filters"),
-            path("<int:seq>/edit/", site(self.edit), name="leasequeue_deadletters_edit"),
+            path("", self.view(self.groups), name="leasequeue_deadletter_changelist"),
+            path("list/", self.view(self.dead_letters), name="leasequeue_deadletters_list"),
+            path("act/", self.act_view(self.act), name="leasequeue_deadletters_act"),
+            path("export/", self.view(self.export), name="leasequeue_deadletters_export"),
+            path("filters/", self.act_view(self.save), name="leasequeue_deadletters_filters"),
+            path("<int:seq>/edit/", self.view(self.edit), name="leasequeue_deadletters_edit"),
         ]
 
     def groups(self, request: HttpRequest) -> HttpResponse:
@@ -174,8 +156,6 @@ class DeadLetterAdmin(DeadLetterPages):
 
     def act(self, request: HttpRequest) -> HttpResponse:
         """Confirm what is to be done with dead letters, and do it (POST)."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         return deadaction.act(request, self.admin_site)
 
     def edit(self, request: HttpRequest, seq: int) -> HttpResponse:
@@ -184,8 +164,6 @@ class DeadLetterAdmin(DeadLetterPages):
 
     def save(self, request: HttpRequest) -> HttpResponse:
         """Save or forget a filter (POST)."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         pages.require(request, "view_job")
         return filters.change_saved(request, self.admin_site)
 

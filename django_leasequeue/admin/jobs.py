@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
@@ -14,22 +12,18 @@ from ..engine.limits import MAX_SEQ
 from ..exceptions import LeaseQueueError
 from ..models import Job
 from . import pages, reading
+from .audit import record
 from .base import PageAdmin
 from .job_actions import copy_job, run_now
 from .job_list import job_list
 from .job_page import describe, job_page
-
-if TYPE_CHECKING:
-    JobPageAdmin = PageAdmin[Job]
-else:
-    JobPageAdmin = PageAdmin
 
 #: What is done to a job, and the permission that it needs.
 _ACTIONS = {"cancel": "cancel_job", "release": "release_job", "run": "change_job", "copy": "add_job"}
 
 
 @admin.register(Job)
-class JobAdmin(JobPageAdmin):
+class JobAdmin(PageAdmin[Job]):
     """Jobs are looked at, not edited: what changes them is the engine, by the buttons of the page."""
 
     def page_urls(self) -> list[URLPattern]:
@@ -37,7 +31,7 @@ class JobAdmin(JobPageAdmin):
         return [
             path("", self.view(self.changelist), name="leasequeue_job_changelist"),
             path("<int:seq>/change/", self.view(self.change), name="leasequeue_job_change"),
-            path("<int:seq>/act/", self.view(self.act), name="leasequeue_job_act"),
+            path("<int:seq>/act/", self.act_view(self.act), name="leasequeue_job_act"),
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
@@ -52,12 +46,7 @@ class JobAdmin(JobPageAdmin):
 
     def act(self, request: HttpRequest, seq: int) -> HttpResponse:
         """Do something with one job: a POST with ``action``, for a release also ``claim``, the lease that is meant."""
-        action = request.POST.get("action", "")
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if action not in _ACTIONS:
-            raise Http404
-        pages.require(request, "view_job", _ACTIONS[action])
+        action = pages.action_of(request, _ACTIONS, "view_job")
         job = reading.read(reading.read_job(_number(seq)))
         to = seq
         if job is None or job.queue is None or not (job.live or action == "copy"):
@@ -68,7 +57,7 @@ class JobAdmin(JobPageAdmin):
                     done, text, *made = self._do(request, action, job)
                     to = made[0] if made else seq
                     if done:
-                        self.record(request, action, job)
+                        _record(request, action, job)
             except LeaseQueueError as error:
                 done, text = False, str(error)
             messages.add_message(request, messages.SUCCESS if done else messages.ERROR, text)
@@ -107,21 +96,12 @@ class JobAdmin(JobPageAdmin):
             return True, f"{describe(job)} was taken from {job.node} and is {settled.released[job.seq].state}."
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."
 
-    def record(self, request: HttpRequest, action: str, job: reading.JobFacts) -> None:
-        """Write what was done to the audit."""
-        from .audit import record
 
-        detail: dict[str, Any] = {"state": job.state, "node": job.node, "claim": job.claim}
-        record(
-            request,
-            action,
-            obj=Job(seq=job.seq),
-            project=job.project or "",
-            queue=job.queue or "",
-            seqs=[job.seq],
-            counts={"done": 1},
-            detail=detail,
-        )
+def _record(request: HttpRequest, action: str, job: reading.JobFacts) -> None:
+    """Write what was done to the audit."""
+    place = {"project": job.project or "", "queue": job.queue or ""}
+    detail = {"state": job.state, "node": job.node, "claim": job.claim}
+    record(request, action, obj=Job(seq=job.seq), **place, seqs=[job.seq], counts={"done": 1}, detail=detail)
 
 
 def _number(seq: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from django.contrib import admin, messages
@@ -13,24 +12,19 @@ from django.urls import URLPattern, path
 from .. import engine
 from ..engine import LimitValues
 from ..engine.flow.figures import CAP, KEY_CAP, MAX_KEYS, LimitFigures, allows, busy_keys, changed, list_limits
-from ..engine.limits import MAX_SEQ
 from ..models import Limit
 from . import pages, reading
+from .audit import record
 from .base import PageAdmin
 from .figures import capped
 from .limit_form import LimitForm
-
-if TYPE_CHECKING:
-    LimitPageAdmin = PageAdmin[Limit]
-else:
-    LimitPageAdmin = PageAdmin
 
 #: Limits of a page; keys of one that its page shows.
 PAGE, MAX_BUSY = 25, 20
 
 
 @admin.register(Limit)
-class LimitAdmin(LimitPageAdmin):
+class LimitAdmin(PageAdmin[Limit]):
     """Limits are made by the first call that names them; here they are looked at and set."""
 
     def page_urls(self) -> list[URLPattern]:
@@ -56,7 +50,7 @@ class LimitAdmin(LimitPageAdmin):
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
         """One limit and its busiest keys; a POST sets its values, or (``action=reset``) gives it back to the code."""
         pages.require(request, "view_limit", *(("change_limit",) if request.method == "POST" else ()))
-        limit = Limit.objects.using(reading.alias()).filter(pk=pk).first() if pk <= MAX_SEQ else None
+        limit = reading.instance(Limit, pk)
         if limit is None:
             raise Http404(f"There is no limit {pk}.")
         values = LimitValues.of(limit)
@@ -86,8 +80,6 @@ def _figures(line: LimitFigures) -> tuple[str, str, str]:
 
 
 def _set(request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues, *, pin: bool) -> None:
-    from .audit import record
-
     with transaction.atomic(using=reading.alias()):
         done = engine.run(engine.set_limits([after], project=limit.project, pin=pin), using=reading.alias())
         if done:

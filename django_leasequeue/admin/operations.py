@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.db import transaction
@@ -18,11 +18,7 @@ from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..reaper.leader import LOCK
 from . import audit, filters, pages, reading
-
-if TYPE_CHECKING:  # generic for the type checker only
-    OperationAdmin = admin.ModelAdmin[BulkOperation]
-else:
-    from .base import ModelAdmin as OperationAdmin
+from .base import ReadOnlyAdmin
 
 PAGE = 50
 #: Conflicts that the page of an operation shows one by one.
@@ -35,33 +31,23 @@ _BUTTONS = {
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(OperationAdmin):
+class BulkOperationAdmin(ReadOnlyAdmin[BulkOperation]):
     """Its pages are its own; who may start a kind of operation may also stop it."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    permission = "view_bulkoperation"
 
-    def has_change_permission(self, request: HttpRequest, obj: BulkOperation | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: BulkOperation | None = None) -> bool:
-        return False
-
-    def get_urls(self) -> list[URLPattern]:
-        site = self.admin_site.admin_view
+    def page_urls(self) -> list[URLPattern]:
         return [
-            path("", site(self.index), name="leasequeue_operations"),
-            path("", site(self.index), name="leasequeue_bulkoperation_changelist"),
-            path("<int:pk>/", site(self.one), name="leasequeue_operation"),
+            path("", self.view(self.index), name="leasequeue_operations"),
+            path("", self.view(self.index), name="leasequeue_bulkoperation_changelist"),
+            path("<int:pk>/", self.view(self.one), name="leasequeue_operation"),
             # The name that Django's own log looks for.
-            path("<path:object_id>/change/", site(self.moved), name="leasequeue_bulkoperation_change"),
+            path("<int:pk>/change/", self.view(self.moved), name="leasequeue_bulkoperation_change"),
         ]
 
-    def moved(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Lead from Django's log to the operation."""
-        if not object_id.isdecimal() or len(object_id) > 18:
-            raise Http404
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_operation", int(object_id)))
+        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_operation", pk))
 
     def index(self, request: HttpRequest) -> HttpResponse:
         """All operations, the newest first."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import django
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 
@@ -73,6 +73,15 @@ def require(request: HttpRequest, *permissions: str) -> None:
     """
     if not (request.user.is_active and request.user.is_staff and allowed(request, *permissions)):
         raise PermissionDenied
+
+
+def action_of(request: HttpRequest, actions: Mapping[str, str], *permissions: str) -> str:
+    """Return the ``action`` that a form names, one of ``actions``, if the user has its permission and these."""
+    action = request.POST.get("action", "")
+    if action not in actions:
+        raise Http404
+    require(request, *permissions, actions[action])
+    return action
 
 
 def navigation(request: HttpRequest, site: AdminSite) -> list[Item]:

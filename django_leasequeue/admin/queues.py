@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
-from ..engine.limits import MAX_SEQ
 from ..engine.queues.stats import counts_by_id
 from ..exceptions import LeaseQueueError
 from ..models import Queue
 from . import pages, reading
+from .audit import record
 from .base import PageAdmin
 from .queue_form import QueueForm
 from .queue_list import queue_list
 from .queue_page import queue_page
-
-if TYPE_CHECKING:
-    QueuePageAdmin = PageAdmin[Queue]
-else:
-    QueuePageAdmin = PageAdmin
 
 #: What can be purged, in words.
 PURGEABLE = ("ready", "delayed", "dead")
@@ -38,7 +32,7 @@ _ACTIONS = {"pause": "pause_queue", "resume": "pause_queue", "purge": "purge_que
 
 
 @admin.register(Queue)
-class QueueAdmin(QueuePageAdmin):
+class QueueAdmin(PageAdmin[Queue]):
     """Queues are made by their first job, the settings or the API; here they are looked at and steered."""
 
     def page_urls(self) -> list[URLPattern]:
@@ -47,7 +41,7 @@ class QueueAdmin(QueuePageAdmin):
             path("", self.view(self.changelist), name="leasequeue_queue_changelist"),
             path("<int:pk>/change/", self.view(self.change), name="leasequeue_queue_change"),
             path("<int:pk>/options/", self.view(self.options), name="leasequeue_queue_options"),
-            path("<int:pk>/act/", self.view(self.act), name="leasequeue_queue_act"),
+            path("<int:pk>/act/", self.act_view(self.act), name="leasequeue_queue_act"),
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
@@ -88,12 +82,7 @@ class QueueAdmin(QueuePageAdmin):
 
     def act(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Pause, resume or purge: a POST with ``action``; a purge also with ``states`` and the name typed."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        action = request.POST.get("action", "")
-        if action not in _ACTIONS:
-            raise Http404
-        pages.require(request, "view_queue", _ACTIONS[action])
+        action = pages.action_of(request, _ACTIONS, "view_queue")
         queue = _find(pk)
         try:
             if action == "purge":
@@ -134,28 +123,11 @@ class QueueAdmin(QueuePageAdmin):
 
 
 def _find(pk: int) -> Queue:
-    queue = Queue.objects.using(reading.alias()).filter(pk=pk).first() if pk <= MAX_SEQ else None
+    queue = reading.instance(Queue, pk)
     if queue is None:
         raise Http404(f"There is no queue {pk}.")
     return queue
 
 
-def _record(
-    request: HttpRequest,
-    action: str,
-    queue: Queue,
-    *,
-    counts: Mapping[str, Any] | None = None,
-    detail: Mapping[str, Any] | None = None,
-) -> None:
-    from .audit import record
-
-    record(
-        request,
-        action,
-        obj=queue,
-        project=queue.project,
-        queue=queue.name,
-        counts=dict(counts or {}),
-        detail=dict(detail or {}),
-    )
+def _record(request: HttpRequest, action: str, queue: Queue, **facts: dict[str, Any]) -> None:
+    record(request, action, obj=queue, project=queue.project, queue=queue.name, **facts)

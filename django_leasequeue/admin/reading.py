@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
+from django.db.models import Model
+
 from .. import conf, engine
 from ..engine import arrays, codec
 from ..engine.flow.limits import WAITING
-from ..engine.limits import WORKER_LEASE
+from ..engine.limits import MAX_SEQ, WORKER_LEASE
 from ..engine.operation import Operation, Steps, operation
 from ..engine.plans import steady
 from ..enums import EventKind, JobState, ResultState
 from .largeparts import shown_steps
 
+M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
 #: Bytes of a JSON value that a page shows; of larger ones it tells the size.
@@ -235,6 +238,11 @@ def state_label(number: int) -> str:
 def alias() -> str:
     """Return the database whose queues the pages show."""
     return conf.settings.DATABASE
+
+
+def instance(model: type[M], pk: int) -> M | None:
+    """Return the row of a model with this key, ``None`` if it is not there."""
+    return model._default_manager.using(alias()).filter(pk=pk).first() if pk <= MAX_SEQ else None
 
 
 def read(inner: Operation[T]) -> T:

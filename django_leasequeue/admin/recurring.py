@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from ..engine import codec
-from ..engine.limits import MAX_SEQ
 from ..engine.operation import Steps, operation
 from ..models import RecurringTask
 from ..reaper.recurring.declared import load
 from ..reaper.recurring.enqueue import Taken, enqueue_task
 from ..reaper.status import TICK_LATE
 from . import pages, reading
+from .audit import record
 from .base import PageAdmin
-
-if TYPE_CHECKING:
-    RecurringPageAdmin = PageAdmin[RecurringTask]
-else:
-    RecurringPageAdmin = PageAdmin
 
 #: Recurring tasks of the page.
 MAX_TASKS = 500
-_ACTIONS = ("run", "pause", "resume")
+_ACTIONS = dict.fromkeys(("run", "pause", "resume"), "change_recurringtask")
 
 
 class Line(NamedTuple):
@@ -69,7 +64,7 @@ def read_recurring() -> Steps[list[Line]]:
 
 
 @admin.register(RecurringTask)
-class RecurringTaskAdmin(RecurringPageAdmin):
+class RecurringTaskAdmin(PageAdmin[RecurringTask]):
     """Recurring tasks come from the settings or the database; here they are looked at, run and paused."""
 
     def page_urls(self) -> list[URLPattern]:
@@ -77,7 +72,7 @@ class RecurringTaskAdmin(RecurringPageAdmin):
         return [
             path("", self.view(self.changelist), name="leasequeue_recurringtask_changelist"),
             path("<int:pk>/change/", self.view(self.change), name="leasequeue_recurringtask_change"),
-            path("<int:pk>/act/", self.view(self.act), name="leasequeue_recurringtask_act"),
+            path("<int:pk>/act/", self.act_view(self.act), name="leasequeue_recurringtask_act"),
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
@@ -98,15 +93,8 @@ class RecurringTaskAdmin(RecurringPageAdmin):
 
     def act(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Run, pause or resume a recurring task: a POST with ``action``."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        action = request.POST.get("action", "")
-        if action not in _ACTIONS:
-            raise Http404
-        pages.require(request, "view_recurringtask", "change_recurringtask")
-        from .audit import record
-
-        task = RecurringTask.objects.using(reading.alias()).filter(pk=pk).first() if pk <= MAX_SEQ else None
+        action = pages.action_of(request, _ACTIONS, "view_recurringtask")
+        task = reading.instance(RecurringTask, pk)
         if task is None:
             raise Http404(f"There is no recurring task {pk}.")
         try:

@@ -5,8 +5,6 @@ Django's list of apps shows models: each of the two has one, without a table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from django.apps.registry import Apps
 from django.contrib import admin
 from django.db import models
@@ -14,14 +12,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 
 from . import pages
-from .base import PageAdmin
+from .base import ReadOnlyAdmin
 from .overview import overview
 from .task_list import task_list
-
-if TYPE_CHECKING:
-    WidePageAdmin = PageAdmin[Any]
-else:
-    WidePageAdmin = PageAdmin
 
 #: Apart from the models of the project: migrations, permissions and content types know nothing of these two.
 _APART = Apps()
@@ -47,23 +40,8 @@ class Task(models.Model):  # noqa: DJ008  (there are no instances)
         verbose_name_plural = "tasks"
 
 
-class WideAdmin(WidePageAdmin):
-    """A page that only shows; ``permission`` is the one that shows it."""
-
-    permission: str
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return pages.allowed(request, self.permission)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return pages.allowed(request, self.permission)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
 @admin.register(Overview)
-class OverviewAdmin(WideAdmin):
+class OverviewAdmin(ReadOnlyAdmin[Overview]):
     """All queues and workers on one page."""
 
     permission = "view_queue"
@@ -82,7 +60,7 @@ class OverviewAdmin(WideAdmin):
 
 
 @admin.register(Task)
-class TaskAdmin(WideAdmin):
+class TaskAdmin(ReadOnlyAdmin[Task]):
     """The runs of each task."""
 
     permission = "view_job"

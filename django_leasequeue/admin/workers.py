@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine.limits import MAX_SEQ
 from ..models import Worker
 from . import pages, reading
+from .audit import record
 from .base import PageAdmin
-
-if TYPE_CHECKING:
-    WorkerPageAdmin = PageAdmin[Worker]
-else:
-    WorkerPageAdmin = PageAdmin
 
 
 @admin.register(Worker)
-class WorkerAdmin(WorkerPageAdmin):
+class WorkerAdmin(PageAdmin[Worker]):
     """Workers say of themselves that they are there."""
 
     def page_urls(self) -> list[URLPattern]:
@@ -32,7 +26,7 @@ class WorkerAdmin(WorkerPageAdmin):
             # The name that the list of apps looks for.
             path("", self.view(self.workers), name="leasequeue_worker_changelist"),
             path("<int:pk>/change/", self.view(self.change), name="leasequeue_worker_change"),
-            path("<int:pk>/stop/", self.view(self.stop), name="leasequeue_worker_stop"),
+            path("<int:pk>/stop/", self.act_view(self.stop), name="leasequeue_worker_stop"),
         ]
 
     def workers(self, request: HttpRequest) -> HttpResponse:
@@ -51,20 +45,15 @@ class WorkerAdmin(WorkerPageAdmin):
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Where Django's log of actions links to."""
         pages.require(request, "view_worker")
-        worker = Worker.objects.using(reading.alias()).filter(pk=pk).first() if pk <= MAX_SEQ else None
-        if worker is None:
+        if reading.instance(Worker, pk) is None:
             messages.warning(request, "This worker is gone.")
         return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workers"))
 
     def stop(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Ask a worker to stop: a POST."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         pages.require(request, "view_worker", "stop_worker")
         if pk > MAX_SEQ:
             raise Http404
-        from .audit import record
-
         with transaction.atomic(using=reading.alias()):
             found = engine.run(reading.ask_worker_to_stop(pk), using=reading.alias())
             if found is None:

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine.dead.action import RETRY
 from ..engine.dead.action import act as act_on_dead
 from ..engine.flow.figures import every_node
-from ..engine.limits import MAX_BATCH, MAX_SEQ
+from ..engine.limits import MAX_BATCH
 from ..enums import MemberState
 from ..models import Workflow
 from . import pages, reading
+from .audit import record
 from .base import PageAdmin
 from .workflow_list import workflow_list
 from .workflow_page import workflow_page
-
-if TYPE_CHECKING:
-    WorkflowPageAdmin = PageAdmin[Workflow]
-else:
-    WorkflowPageAdmin = PageAdmin
 
 #: What is done to a workflow, and the permission that it needs.
 _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
 
 
 @admin.register(Workflow)
-class WorkflowAdmin(WorkflowPageAdmin):
+class WorkflowAdmin(PageAdmin[Workflow]):
     """Workflows are made by code; here they are looked at, cancelled, and gone on with."""
 
     def page_urls(self) -> list[URLPattern]:
@@ -40,7 +35,7 @@ class WorkflowAdmin(WorkflowPageAdmin):
         return [
             path("", self.view(self.changelist), name="leasequeue_workflow_changelist"),
             path("<uuid:uid>/", self.view(self.one), name="leasequeue_workflow"),
-            path("<uuid:uid>/act/", self.view(self.act), name="leasequeue_workflow_act"),
+            path("<uuid:uid>/act/", self.act_view(self.act), name="leasequeue_workflow_act"),
             # The name that Django's own log looks for.
             path("<int:pk>/change/", self.view(self.moved), name="leasequeue_workflow_change"),
         ]
@@ -58,8 +53,7 @@ class WorkflowAdmin(WorkflowPageAdmin):
     def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Lead from Django's log to the workflow."""
         pages.require(request, "view_workflow")
-        known = Workflow.objects.using(reading.alias())
-        workflow = known.filter(pk=pk).first() if pk <= MAX_SEQ else None
+        workflow = reading.instance(Workflow, pk)
         if workflow is None:
             messages.warning(request, "This workflow is forgotten: its jobs ended more than a day ago.")
             return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow_changelist"))
@@ -67,12 +61,7 @@ class WorkflowAdmin(WorkflowPageAdmin):
 
     def act(self, request: HttpRequest, uid: UUID) -> HttpResponse:
         """Cancel a workflow or retry its dead letters: a POST with ``action``."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        action = request.POST.get("action", "")
-        if action not in _ACTIONS:
-            raise Http404
-        pages.require(request, "view_workflow", "view_job", _ACTIONS[action])
+        action = pages.action_of(request, _ACTIONS, "view_workflow", "view_job")
         workflow = _find(uid)
         if action == "cancel":
             _cancel(request, workflow)
@@ -123,7 +112,5 @@ def _retry(request: HttpRequest, workflow: Workflow) -> None:
 def _record(
     request: HttpRequest, action: str, workflow: Workflow, counts: dict[str, int], seqs: list[int] | None = None
 ) -> None:
-    from .audit import record
-
     detail = {"workflow": str(workflow.uid), "name": workflow.name}
     record(request, action, obj=workflow, project=workflow.project, seqs=seqs or (), counts=counts, detail=detail)
