@@ -7,15 +7,15 @@ coroutine function of the same body, so both take the same arguments and do the 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast, get_args
 
-S = TypeVar("S")
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -32,6 +32,15 @@ class Either(NamedTuple):
 def either(blocking: Callable[P, Any], awaitable: Callable[P, Awaitable[Any]], *args: Any) -> Either:
     """Return the step that calls ``blocking`` in a thread, and ``awaitable`` in a coroutine."""
     return Either(blocking, awaitable, args)
+
+
+async def _asleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+def sleep(seconds: float) -> Either:
+    """Return the step that does nothing for some seconds."""
+    return either(time.sleep, _asleep, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +105,11 @@ async def arun(steps: Generator[Any, Any, T], perform: Callable[[Any], Awaitable
 
 def iterate(steps: Generator[Any, Any, None], perform: Callable[[Any], Any] = _call) -> Generator[Any, None, None]:
     """Yield what a body gives (``Give``); closing the iterator closes the body."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                found = (yield step.item) if isinstance(step, Give) else perform(step)
-            except Exception as error:  # noqa: BLE001  (the body decides)
-                step = steps.throw(error)
-            else:
-                step = steps.send(found)
-    except StopIteration:
-        return
-    finally:
-        steps.close()
+
+    def take(step: Any) -> Generator[Any, Any, Any]:
+        return (yield step.item) if isinstance(step, Give) else perform(step)
+
+    return through(steps, take)
 
 
 async def aiterate(
@@ -180,9 +181,7 @@ class StartStop(ABC):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 
@@ -200,9 +199,7 @@ class AsyncStartStop(StartStop):
     async def __aenter__(self) -> Self:
         return await self.astart()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.astop()
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
 from ..exceptions import InvalidOption
-from ..twins import twin
+from ..twins import Steps, arun, run, twin
 from . import loops
 from .calls import Calls
 from .messages import ClientJob
 from .retries import Retry, call
 from .steps import Plan, T
-from .wire import AsyncWire, BlockingWire
+from .wire import Wire
 
 #: Requests of one client that wait for a connection at the same time.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
@@ -23,6 +22,9 @@ _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 class _Base:
     """The address of a server, and the manner of speaking to it."""
+
+    #: Keeps the connections.
+    _http: type[httpx.Client] | type[httpx.AsyncClient]
 
     def __init__(
         self,
@@ -58,6 +60,10 @@ class _Base:
         self._headers = {"accept": "application/json", "user-agent": "django-leasequeue-client", **(headers or {})}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
+        self._wire = Wire(self.address, self._headers, timeout, self._http(**self._options))
+
+    def _call(self, steps: Plan[T]) -> Steps[T]:
+        return self._wire.call(call(steps, self.retry))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}>"
@@ -75,12 +81,10 @@ class Client(_Base, Calls):
     It keeps connections open: use it as a context manager, or ``close`` it.
     """
 
-    def __init__(self, address: str, token: str | None = None, **options: Any) -> None:
-        super().__init__(address, token, **options)
-        self._wire = BlockingWire(self.address, self._headers, self.timeout, httpx.Client(**self._options))
+    _http = httpx.Client
 
     def _run(self, steps: Plan[T], /) -> T:
-        return self._wire.run(call(steps, self.retry))
+        return run(self._call(steps))
 
     def claims(
         self,
@@ -117,9 +121,7 @@ class Client(_Base, Calls):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -129,12 +131,10 @@ class AsyncClient(_Base):
     Use it as an async context manager, or ``aclose`` it.
     """
 
-    def __init__(self, address: str, token: str | None = None, **options: Any) -> None:
-        super().__init__(address, token, **options)
-        self._wire = AsyncWire(self.address, self._headers, self.timeout, httpx.AsyncClient(**self._options))
+    _http = httpx.AsyncClient
 
     async def _arun(self, steps: Plan[T], /) -> T:
-        return await self._wire.run(call(steps, self.retry))
+        return await arun(self._call(steps))
 
     put_topic = twin(Calls.put_topic, "put_topic")
     get_topic = twin(Calls.get_topic, "get_topic")
@@ -158,7 +158,7 @@ class AsyncClient(_Base):
         poll_seconds: float = 1.0,
     ) -> AsyncGenerator[list[ClientJob], None]:
         """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
-        return self._wire.iterate(
+        return self._wire.aiterate(
             loops.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
         )
 
@@ -174,7 +174,7 @@ class AsyncClient(_Base):
 
         Python closes a loop that was left only some time later: ``async with contextlib.aclosing(client.work(...))``.
         """
-        return self._wire.iterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
+        return self._wire.aiterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -183,7 +183,5 @@ class AsyncClient(_Base):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()

@@ -1,16 +1,15 @@
-"""Carrying out plans with httpx: the only IO of the client, once with threads in mind and once for asyncio."""
+"""Carrying out plans with httpx: the only IO of the client, one body for threads and for asyncio."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import httpx
 
-from .. import twins
+from ..twins import Give, Steps, aiterate, either, iterate, sleep, through
 from .errors import ConnectionFailed
 from .steps import Answer, Call, Close, Open, Pause, Read, Request, Source, T
 
@@ -30,21 +29,40 @@ def _answer(response: httpx.Response, body: bytes) -> Answer:
     return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
-class _Wire:
-    """The form of requests.
+class Wire:
+    """Turns the steps of plans into calls of httpx.
 
     Args:
         address: where the API is mounted.
         headers: of every request.
         timeout: seconds that the server may take to answer.
+        http: keeps the connections.
     """
 
-    def __init__(self, address: str, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self, address: str, headers: Mapping[str, str], timeout: float, http: httpx.Client | httpx.AsyncClient
+    ) -> None:
+        self.http: Any = http
         self._address = address
         self._headers = dict(headers)
         self._timeout = timeout
 
-    def _parts(self, request: Request) -> dict[str, Any]:
+    def call(self, call: Call[T]) -> Steps[T]:
+        """Return a body that carries out a call."""
+        return through(call, self.perform)
+
+    def perform(self, step: Request | Pause) -> Steps[Answer | None]:
+        """Take one step of a call."""
+        if isinstance(step, Pause):
+            yield sleep(step.seconds)
+            return None
+        send = partial(self.http.request, **self.parts(step))
+        with _failures():
+            response = yield either(send, send)
+        return _answer(response, response.content)
+
+    def parts(self, request: Request) -> dict[str, Any]:
+        """Return a request as httpx takes it."""
         return {
             "method": request.method,
             "url": f"{self._address}/{request.path}",
@@ -54,96 +72,52 @@ class _Wire:
             "timeout": httpx.Timeout(self._timeout, read=self._timeout + request.wait),
         }
 
-
-class BlockingWire(_Wire):
-    """Carries out plans in the calling thread."""
-
-    def __init__(self, address: str, headers: Mapping[str, str], timeout: float, http: httpx.Client) -> None:
-        super().__init__(address, headers, timeout)
-        self.http = http
-
-    def run(self, call: Call[T]) -> T:
-        """Carry out a call and return its value."""
-        return twins.run(call, self.perform)
-
-    def perform(self, step: Request | Pause) -> Answer | None:
-        """Take one step of a call."""
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            return None
-        with _failures():
-            response = self.http.request(**self._parts(step))
-        return _answer(response, response.content)
-
     def iterate(self, source: Source) -> Generator[Any, None, None]:
         """Yield what a source gives; closing the iterator closes its stream."""
-        stream: httpx.Response | None = None
-        pieces: Iterator[bytes] = iter(())
-
-        def perform(step: Any) -> Any:
-            nonlocal stream, pieces
-            with _failures():
-                if isinstance(step, Open):
-                    stream = self.http.send(self.http.build_request(**self._parts(step.request)), stream=True)
-                    pieces = stream.iter_raw()
-                    return _answer(stream, b"" if stream.status_code == 200 else stream.read())
-                if isinstance(step, Read):
-                    return next(pieces, b"")
-                if isinstance(step, Close):
-                    return None if stream is None else stream.close()
-                return self.perform(step)
-
+        stream = _Stream(self)
         try:
-            yield from twins.iterate(source, perform)
+            yield from iterate(through(source, stream.perform))
         finally:
-            if stream is not None:
-                stream.close()
+            stream.response.close()
 
-
-class AsyncWire(_Wire):
-    """Carries out plans in an event loop."""
-
-    def __init__(self, address: str, headers: Mapping[str, str], timeout: float, http: httpx.AsyncClient) -> None:
-        super().__init__(address, headers, timeout)
-        self.http = http
-
-    async def run(self, call: Call[T]) -> T:
-        """See ``BlockingWire.run``."""
-        return await twins.arun(call, self.perform)
-
-    async def perform(self, step: Request | Pause) -> Answer | None:
-        """See ``BlockingWire.perform``."""
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            return None
-        with _failures():
-            response = await self.http.request(**self._parts(step))
-        return _answer(response, response.content)
-
-    async def iterate(self, source: Source) -> AsyncGenerator[Any, None]:
-        """See ``BlockingWire.iterate``."""
-        stream: httpx.Response | None = None
-        pieces: AsyncIterator[bytes] | None = None
-
-        async def perform(step: Any) -> Any:
-            nonlocal stream, pieces
-            with _failures():
-                if isinstance(step, Open):
-                    request = self.http.build_request(**self._parts(step.request))
-                    stream = await self.http.send(request, stream=True)
-                    pieces = stream.aiter_raw()
-                    return _answer(stream, b"" if stream.status_code == 200 else await stream.aread())
-                if isinstance(step, Read):
-                    return b"" if pieces is None else await anext(pieces, b"")
-                if isinstance(step, Close):
-                    return None if stream is None else await stream.aclose()
-                return await self.perform(step)
-
+    async def aiterate(self, source: Source) -> AsyncGenerator[Any, None]:
+        """Yield what a source gives, in a coroutine; see ``iterate``."""
+        stream = _Stream(self)
         try:
-            async with aclosing(twins.aiterate(source, perform)) as items:
+            async with aclosing(aiterate(through(source, stream.perform))) as items:
                 async for item in items:
                     yield item
         finally:
-            if stream is not None:
-                with suppress(httpx.RequestError):
-                    await stream.aclose()
+            with suppress(httpx.RequestError):
+                await stream.response.aclose()
+
+
+class _Stream:
+    """The event stream of a source, one after the other."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        #: The one that is open; before the first an empty one.
+        self.response = httpx.Response(204)
+        self._pieces: Any = iter(())
+
+    def perform(self, step: Any) -> Generator[Any, Any, Any]:
+        """Take one step of the source."""
+        if isinstance(step, Give):
+            return (yield step)
+        with _failures():
+            if isinstance(step, Open):
+                return (yield from self._open(step.request))
+            if isinstance(step, Read):
+                return (yield either(next, anext, self._pieces, b""))
+            if isinstance(step, Close):
+                return (yield either(self.response.close, self.response.aclose))
+            return (yield from self._wire.perform(step))
+
+    def _open(self, request: Request) -> Steps[Answer]:
+        http = self._wire.http
+        send = partial(http.send, http.build_request(**self._wire.parts(request)), stream=True)
+        response = self.response = yield either(send, send)
+        self._pieces = response.aiter_raw() if isinstance(http, httpx.AsyncClient) else response.iter_raw()
+        body = b"" if response.status_code == 200 else (yield either(response.read, response.aread))
+        return _answer(response, body)

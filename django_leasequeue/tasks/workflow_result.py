@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
@@ -19,7 +18,7 @@ from ..engine.outage import away
 from ..enums import MemberState, WorkflowState
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..notify.replies import work_in_place
-from ..twins import Steps, arun, either, run
+from ..twins import Steps, Twins, arun, either, run, sleep, sync, twin
 from .api import DEFAULT_TASK_BACKEND_ALIAS, T, TaskResultDoesNotExist, task_backends
 
 #: Seconds between two looks at a workflow that is waited for, at first and at most.
@@ -43,7 +42,7 @@ class Member(NamedTuple):
     error: str | None
 
 
-class WorkflowResult(Generic[T]):
+class WorkflowResult(Twins, Generic[T]):
     """A workflow that was enqueued.
 
     Args:
@@ -75,19 +74,21 @@ class WorkflowResult(Generic[T]):
         """Async twin of ``status``."""
         return await arun(self._status())
 
-    def members(self) -> list[Member]:
+    @sync
+    def members(self) -> Steps[list[Member]]:
         """Return its jobs in the order in which they were added, and how they are.
 
         Raises:
             TaskResultDoesNotExist: see ``status``.
         """
-        return run(self._members())
+        status = yield from self._status()
+        rows: list[NodeRow] = yield self._ask(_nodes(status.id))
+        return [Member(row.key, row.task, row.queue, row.state, row.error_type, row.error) for row in rows]
 
-    async def amembers(self) -> list[Member]:
-        """Async twin of ``members``."""
-        return await arun(self._members())
+    amembers = twin(members)
 
-    def results(self) -> list[T]:
+    @sync
+    def results(self) -> Steps[list[T]]:
         """Return what the jobs at its end returned, those that no other comes after, in order.
 
         Of a group these are all members, of a chain the last step, of a chord the callback.
@@ -98,13 +99,15 @@ class WorkflowResult(Generic[T]):
             JobCancelled: it was cancelled; or a return value has expired.
             TaskResultDoesNotExist: see ``status``.
         """
-        return run(self._results())
+        status = yield from self._status()
+        if not _has_ended(status):
+            raise InvalidOption(f"The workflow {self.id} goes on: {status.open} jobs have not ended. Wait for it.")
+        return (yield from self._ended(status))
 
-    async def aresults(self) -> list[T]:
-        """Async twin of ``results``."""
-        return await arun(self._results())
+    aresults = twin(results)
 
-    def wait(self, timeout: float = 30.0) -> list[T]:
+    @sync
+    def wait(self, timeout: float = 30.0) -> Steps[list[T]]:
         """Wait until all its jobs have ended and return ``results()``.
 
         Not inside ``transaction.atomic()`` of the jobs' database, where no worker sees them; tests with
@@ -118,68 +121,6 @@ class WorkflowResult(Generic[T]):
             JobFailed, JobCancelled: see ``results``; ``JobCancelled`` also if it is not there any more.
             InvalidOption: ``timeout`` is not allowed, or it waits for a transaction of the caller.
         """
-        return run(self._waiting(timeout))
-
-    async def await_all(self, timeout: float = 30.0) -> list[T]:  # noqa: ASYNC109  (the same call as the thread's)
-        """Wait as ``wait`` does, in a coroutine, without a thread or a connection that waits."""
-        return await arun(self._waiting(timeout))
-
-    def cancel(self) -> int:
-        """Cancel it: jobs that have not started are taken out, those that run lose their leases.
-
-        In the caller's transaction if there is one.
-
-        Returns:
-            How many jobs were taken out; 0 if it has ended.
-        """
-        return run(self._cancel())
-
-    async def acancel(self) -> int:
-        """Async twin of ``cancel``, not in a transaction of the caller."""
-        return await arun(self._cancel())
-
-    # The bodies of the methods above
-
-    def _ask(self, operation: engine.Operation[Any]) -> Any:
-        return either(engine.run, engine.arun, operation, self._database)
-
-    def _project(self) -> str:
-        return _project_of(self.backend)
-
-    def _status(self) -> Steps[WorkflowStatus]:
-        found: WorkflowStatus | None = yield self._ask(engine.get_workflow(UUID(self.id), project=self._project()))
-        if found is None:
-            raise _missing(self.id)
-        return found
-
-    def _members(self) -> Steps[list[Member]]:
-        status = yield from self._status()
-        rows: list[NodeRow] = yield self._ask(_nodes(status.id))
-        return [Member(row.key, row.task, row.queue, row.state, row.error_type, row.error) for row in rows]
-
-    def _results(self) -> Steps[list[T]]:
-        status = yield from self._status()
-        if not _has_ended(status):
-            raise InvalidOption(f"The workflow {self.id} goes on: {status.open} jobs have not ended. Wait for it.")
-        return (yield from self._ended(status))
-
-    def _ended(self, status: WorkflowStatus) -> Steps[list[T]]:
-        rows: list[NodeRow] = yield self._ask(_nodes(status.id))
-        parents = {seq for row in rows for seq in row.parents or ()}
-        ends = [row for row in rows if row.seq not in parents]
-        broken = [row for row in ends if row.member != MemberState.COMPLETED]
-        if broken:
-            failed = next((row for row in [*broken, *rows] if row.member == MemberState.FAILED), None)
-            if failed is None:
-                raise JobCancelled(self.id, f"Workflow {self.id} was cancelled.")
-            raise JobFailed(failed.key or failed.seq, failed.error_type, failed.error)
-        for row in ends:
-            if not row.ended:
-                raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
-        loaded: list[NodeRow] = yield self._ask(_load(ends))
-        return [None if row.result_json is None else codec.loads(row.result_json) for row in loaded]  # type: ignore[misc]
-
-    def _waiting(self, timeout: float) -> Steps[list[T]]:
         deadline = time.monotonic() + check_timeout(timeout)
         if not self.enqueued:
             raise InvalidOption(
@@ -197,8 +138,52 @@ class WorkflowResult(Generic[T]):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(self.id, timeout)
-            yield either(time.sleep, _asleep, min(pause, left))
+            yield sleep(min(pause, left))
             pause = min(pause * 1.5, _LAST_LOOK)
+
+    await_all = twin(wait, "await_all")
+
+    @sync
+    def cancel(self) -> Steps[int]:
+        """Cancel it: jobs that have not started are taken out, those that run lose their leases.
+
+        In the caller's transaction if there is one.
+
+        Returns:
+            How many jobs were taken out; 0 if it has ended.
+        """
+        gone: int | None = yield self._ask(engine.cancel_workflow(UUID(self.id), project=self._project()))
+        return gone or 0
+
+    acancel = twin(cancel)
+
+    def _ask(self, operation: engine.Operation[Any]) -> Any:
+        return either(engine.run, engine.arun, operation, self._database)
+
+    def _project(self) -> str:
+        return _project_of(self.backend)
+
+    def _status(self) -> Steps[WorkflowStatus]:
+        found: WorkflowStatus | None = yield self._ask(engine.get_workflow(UUID(self.id), project=self._project()))
+        if found is None:
+            raise _missing(self.id)
+        return found
+
+    def _ended(self, status: WorkflowStatus) -> Steps[list[T]]:
+        rows: list[NodeRow] = yield self._ask(_nodes(status.id))
+        parents = {seq for row in rows for seq in row.parents or ()}
+        ends = [row for row in rows if row.seq not in parents]
+        broken = [row for row in ends if row.member != MemberState.COMPLETED]
+        if broken:
+            failed = next((row for row in [*broken, *rows] if row.member == MemberState.FAILED), None)
+            if failed is None:
+                raise JobCancelled(self.id, f"Workflow {self.id} was cancelled.")
+            raise JobFailed(failed.key or failed.seq, failed.error_type, failed.error)
+        for row in ends:
+            if not row.ended:
+                raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
+        loaded: list[NodeRow] = yield self._ask(_load(ends))
+        return [None if row.result_json is None else codec.loads(row.result_json) for row in loaded]  # type: ignore[misc]
 
     def _look(self) -> Steps[list[T] | None]:
         """Return the results, ``None`` if it goes on or the database is away."""
@@ -211,10 +196,6 @@ class WorkflowResult(Generic[T]):
             if not away(error):
                 raise
             return None
-
-    def _cancel(self) -> Steps[int]:
-        gone: int | None = yield self._ask(engine.cancel_workflow(UUID(self.id), project=self._project()))
-        return gone or 0
 
 
 def get_workflow_result(workflow_id: str, backend: str = DEFAULT_TASK_BACKEND_ALIAS) -> WorkflowResult[Any]:
@@ -259,10 +240,6 @@ def _missing(workflow_id: str) -> TaskResultDoesNotExist:
     return TaskResultDoesNotExist(
         f"There is no workflow {workflow_id!r}: it was not enqueued in this project, or ended more than a day ago."
     )
-
-
-async def _asleep(seconds: float) -> None:
-    await asyncio.sleep(seconds)
 
 
 def _has_ended(status: WorkflowStatus) -> bool:
