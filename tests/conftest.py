@@ -21,10 +21,11 @@ from django.conf import settings
 from django.db import connections
 from hypothesis import settings as hypothesis_settings
 
-from django_leasequeue.devdb import TemporaryServer, url_from_database
+from django_leasequeue.devdb import url_from_database
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import close_pools
 from tests.support.databases import OwnDatabase
+from tests.support.temporary_server import TemporaryServer
 
 # How long an example takes says something about the machine, not about what it shows.
 hypothesis_settings.register_profile("untimed", deadline=None)

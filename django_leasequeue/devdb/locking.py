@@ -18,7 +18,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _open(path)
+        descriptor = open_lock(path)
     except PermissionError as error:
         raise DevDBError(
             f"{error.filename} cannot be written: it belongs to another account. Run this as that account or as root, "
@@ -31,20 +31,6 @@ def exclusive(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def try_exclusive(path: Path) -> int | None:
-    """Take the lock file if it is free.
-
-    Returns:
-        A descriptor that holds the lock until it is closed, or None when another process holds it.
-    """
-    descriptor = _open(path)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _open(path: Path) -> int:
+def open_lock(path: Path) -> int:
+    """Open a lock file, made if it is missing; return its descriptor."""
     return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)

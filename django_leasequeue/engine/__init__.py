@@ -32,7 +32,7 @@ from .leases.sweep import expire, expire_results, promote, sweep
 from .operation import Operation
 from .queues.queues import QueueInfo, configure, create, delete, get, list_queues, pause
 from .queues.snapshot import QueueState, Waiting, state
-from .queues.stats import Counts, Sampled, Totals, counts, counts_of, sample, totals
+from .queues.stats import Counts, Totals, counts, counts_of, totals
 from .rows import (
     Ending,
     Enqueued,
@@ -99,7 +99,6 @@ __all__ = [
     "Redriven",
     "Release",
     "Released",
-    "Sampled",
     "Settled",
     "Swept",
     "Totals",
@@ -140,7 +139,6 @@ __all__ = [
     "redrive",
     "release",
     "run",
-    "sample",
     "set_limits",
     "start_workflow",
     "state",

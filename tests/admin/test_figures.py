@@ -13,6 +13,7 @@ from django_leasequeue.engine import clock as engine_clock
 from tests.admin.pages import Page
 from tests.admin.people import VIEWS, signed_in
 from tests.engine.helpers import NODE, claim, make, put
+from tests.support.sampling import sample
 
 pytestmark = pytest.mark.django_db
 
@@ -208,7 +209,7 @@ def test_what_is_not_known_is_not_called_zero(clock: engine_clock.Clock) -> None
     client = signed_in(*VIEWS)
     text = Page(client.get(reverse("admin:leasequeue_overview")).content.decode()).text
     assert "ready unknown not sampled yet" in text
-    engine.run(engine.sample())
+    sample()
     clock.advance(seconds=20)
     text = Page(client.get(reverse("admin:leasequeue_overview")).content.decode()).text
     assert "ready 0 jobs, sampled 20 s ago" in text

@@ -20,6 +20,7 @@ from django_leasequeue.worker.statements import Presence, say_presence
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, one, put
+from tests.support.sampling import sample
 
 pytestmark = pytest.mark.django_db
 
@@ -66,7 +67,7 @@ class TestQueuePage:
         for job in claim(2):
             engine.run(engine.finish([Ending(job.seq, job.token)], "worker-1"))
         one()
-        engine.run(engine.sample())
+        sample()
         clock.advance(seconds=60)
         page = look(client, "leasequeue_queue_change", queue)
         # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
@@ -292,7 +293,7 @@ class TestLists:
         put(3, "busy")
         one("busy")
         worker(queues=("busy",), running=[{"seq": 1, "queue": "busy", "name": "a", "seconds": 1}])
-        engine.run(engine.sample())
+        sample()
         page = look(client, "leasequeue_overview")
         for words in (
             "queues 2",

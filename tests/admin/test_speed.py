@@ -17,10 +17,10 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep import partitions
 from tests.engine.helpers import make
+from tests.support.sampling import sample
 
 SCALE = float(os.environ.get("ADMIN_SPEED") or 0)
 #: Runs of a page: the first finds caches cold.
@@ -77,7 +77,7 @@ def large(transactional_db: None, settings: Any) -> Iterator[tuple[list[int], in
             other.execute(EVENTS, {"queues": queues, "low": low, "high": high, "half": max(events // 2, 1)})
         other.execute(LETTERS, {"queue": queues[0], "count": letters, "first": first})
         other.execute("VACUUM ANALYZE leasequeue_leaseevent, leasequeue_job, leasequeue_deadletter, leasequeue_attempt")
-    engine.run(engine.sample())
+    sample()
     yield queues, first + letters // 2
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE leasequeue_leaseevent, leasequeue_job, leasequeue_deadletter, leasequeue_attempt")

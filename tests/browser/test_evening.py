@@ -12,6 +12,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Release
 from django_leasequeue.models import BulkOperation, Job, LiveJob, OperatorAction
 from tests.engine.helpers import make
+from tests.support.sampling import sample
 
 if TYPE_CHECKING:
     from .person import Person
@@ -45,7 +46,7 @@ def trouble() -> dict[str, list[int]]:
         "shop": die("shop", 3, "shop.pay", busy, declined),
         "import": die("import", 40, "files.load", ("ValueError", "not a number: 'abc'", "value")),
     }
-    engine.run(engine.sample())
+    sample()
     User.objects.create_superuser("oncall", password="evening")
     return found
 

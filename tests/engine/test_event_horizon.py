@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.spark import slices
 from django_leasequeue.spark.slices import MAX_ID, START, Point
+from tests.support.temporary_server import TemporaryServer
 
 pytestmark = pytest.mark.chaos
 

@@ -199,7 +199,7 @@ def test_a_reader_that_cannot_say_what_it_needs_keeps_everything(log, caplog) ->
     partitions.hold_back("lake", broken)
     assert partitions.maintain(log).held == {"leasequeue_leaseevent_p1000000": "lake"}
     assert "Reader lake of the lease log cannot say what it needs" in caplog.text
-    partitions.let_go("lake")
+    partitions.hold_back("lake", lambda own: None)
     assert "leasequeue_leaseevent_p1000000" in partitions.maintain(log).dropped
 
 

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.engine import ConnectionExecutor, NewJob
 from django_leasequeue.engine.topics import log
 from django_leasequeue.engine.topics.log import Sealer
 from tests.conftest import HOME, child_environment
+from tests.support.temporary_server import TemporaryServer
 
 ROUNDS = 10
 TOPICS = {

@@ -12,6 +12,7 @@ from django_leasequeue.engine.queues import stats
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import FloorKind, Queue, QueueFloor, QueueStat
 
+from ..support.sampling import sample
 from .helpers import NODE, claim, enqueue, fetch, make, put
 
 pytestmark = pytest.mark.usefixtures("queue")
@@ -19,10 +20,6 @@ pytestmark = pytest.mark.usefixtures("queue")
 
 def count(queue: str = "work", project: str = "") -> engine.Counts:
     return engine.run(engine.counts(queue, project=project))
-
-
-def sample() -> engine.Sampled:
-    return engine.run(engine.sample())
 
 
 def test_an_empty_queue_counts_nothing() -> None:

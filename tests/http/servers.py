@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from django_leasequeue.engine.pool import connect
@@ -73,9 +72,7 @@ class Server:
             time.sleep(0.02)
         raise RuntimeError(f"The server did not start:\n{self.read_log()}")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         self._stream.close()
         self.log.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from django_leasequeue.models import LeaseEvent, Worker
 from django_leasequeue.spark import consumers, slices
 from django_leasequeue.spark.slices import START, Point
 from tests.metrics.scraping import Samples, samples, value
+from tests.support.sampling import sample
 
 NODE = "node"
 
@@ -160,7 +161,7 @@ def test_labels_are_bounded(work: str, settings: Any) -> None:
     for name in ("second", "third", "fourth"):
         engine.run(engine.create(name, preset="django"))
         enqueue(2, name)
-    engine.run(engine.sample())
+    sample()
     found = scrape()
     queues = {dict(labels).get("queue") for _, labels in found} - {None}
     assert queues == {"work", "second", "(other)"}

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.notify import close_listeners
 from tests.support.faults import migrated_server
+from tests.support.temporary_server import TemporaryServer
 
 
 @pytest.fixture(scope="module")

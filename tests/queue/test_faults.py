@@ -13,10 +13,10 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Queue
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.exceptions import StorageError
 from django_leasequeue.notify.replies import get_hub
 from tests.support.faults import Faulty, alias, faulty
+from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 
 _names = itertools.count(1)

@@ -17,11 +17,11 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import ClaimedJob, Heartbeat, Queue
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.exceptions import InvalidOption, LeaseLost
 from django_leasequeue.queue import heartbeat_thread
 from tests.support.faults import Faulty, alias, faulty
+from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 
 

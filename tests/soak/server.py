@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -58,9 +57,7 @@ class Disk:
             self.why_not = "" if done.returncode == 0 else " ".join(done.stderr.split()) or "mount failed"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if not self.why_not:
             # Lazily: an end that was not in order may have left a process in it.
             subprocess.run(["umount", "--lazy", str(self.path)], check=False)
@@ -118,9 +115,7 @@ class SoakServer:
         self.restart()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.disk.clear()
         self._server.stop("immediate")
         # The disk goes, and its log with it.

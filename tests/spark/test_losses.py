@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from pyspark.sql import types
 
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.exceptions import StorageError
@@ -19,6 +18,7 @@ from django_leasequeue.spark.losses import StreamInterrupted
 from django_leasequeue.spark.options import STREAM, Options
 from django_leasequeue.sql.dropped import Dropped
 from tests.spark.helpers import at, event, many
+from tests.support.temporary_server import TemporaryServer
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

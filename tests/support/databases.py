@@ -3,7 +3,6 @@
 import re
 import secrets
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -33,9 +32,7 @@ class OwnDatabase:
         self._drop_abandoned()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._connection.close()
 
     def _connect(self) -> psycopg.Connection:

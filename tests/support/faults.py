@@ -11,9 +11,10 @@ from contextlib import contextmanager
 import psycopg
 from django.db import connections
 
-from django_leasequeue.devdb import TemporaryServer, url_from_database
+from django_leasequeue.devdb import url_from_database
 from tests.conftest import HOME, child_environment
 from tests.support.proxy import Proxy
+from tests.support.temporary_server import TemporaryServer
 
 
 class Faulty:

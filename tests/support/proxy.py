@@ -18,7 +18,6 @@ import socket
 import struct
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 
@@ -86,9 +85,7 @@ class Proxy:
         self._serve()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.refuse()
         self._forth.set()
         self._back.set()

@@ -1,19 +1,19 @@
 """Throwaway servers: one per test process, started in a fraction of a second, never left behind."""
 
 import atexit
+import fcntl
 import hashlib
 import os
 import secrets
 import shutil
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from django_leasequeue.devdb import config
 from django_leasequeue.devdb.account import account_for, open_path, open_programs, run
 from django_leasequeue.devdb.binaries import program_version
 from django_leasequeue.devdb.errors import DevDBError
-from django_leasequeue.devdb.locking import exclusive, try_exclusive
+from django_leasequeue.devdb.locking import exclusive, open_lock
 from django_leasequeue.devdb.server import Server
 
 
@@ -45,7 +45,7 @@ class TemporaryServer(Server):
                 self._sweep()
                 template = self._template()
                 self._directory.mkdir()
-                self._owner = try_exclusive(self._directory / "owner")
+                self._owner = _try_exclusive(self._directory / "owner")
             atexit.register(self.close)
             self._copy(template)
         return super().start()
@@ -63,16 +63,14 @@ class TemporaryServer(Server):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _sweep(self) -> None:
         for directory in self.home.iterdir():
             if not directory.is_dir() or directory.name.startswith("template-"):
                 continue
-            owner = try_exclusive(directory / "owner")
+            owner = _try_exclusive(directory / "owner")
             if owner is not None:
                 try:
                     _delete(directory, Server(directory / "data", bin_dir=self._bin_dir))
@@ -111,3 +109,18 @@ def _delete(directory: Path, server: Server) -> None:
     if (sockets := config.socket_dir(server.data_dir)) != server.data_dir:
         shutil.rmtree(sockets, ignore_errors=True)
     server.data_dir.with_name(f"{server.data_dir.name}.lock").unlink(missing_ok=True)
+
+
+def _try_exclusive(path: Path) -> int | None:
+    """Take the lock file if it is free.
+
+    Returns:
+        A descriptor that holds the lock until it is closed, or None when another process holds it.
+    """
+    descriptor = open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

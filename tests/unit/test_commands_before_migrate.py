@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from django.db import ProgrammingError
 
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.engine.advice import advice
 from tests.conftest import child_environment
+from tests.support.temporary_server import TemporaryServer
 
 
 @pytest.mark.slow

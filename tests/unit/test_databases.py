@@ -8,8 +8,9 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
-from django_leasequeue.devdb import TemporaryServer, database_from_url
+from django_leasequeue.devdb import database_from_url
 from tests.support.databases import OwnDatabase
+from tests.support.temporary_server import TemporaryServer
 
 
 def names(server: TemporaryServer) -> set[str]:

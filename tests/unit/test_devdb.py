@@ -18,7 +18,6 @@ from django_leasequeue.devdb import (
     DATABASE,
     DevDBError,
     Server,
-    TemporaryServer,
     account,
     binaries,
     config,
@@ -26,6 +25,7 @@ from django_leasequeue.devdb import (
 )
 from django_leasequeue.devdb.processes import is_alive
 from testproject import database
+from tests.support.temporary_server import TemporaryServer
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_a_temporary_server_is_deleted_when_closed(home: Path) -> None:
 
 LEAK = """
 import os, sys
-from django_leasequeue.devdb import TemporaryServer
+from tests.support.temporary_server import TemporaryServer
 server = TemporaryServer(sys.argv[1])
 server.start()
 print(server.pid, server.data_dir, flush=True)

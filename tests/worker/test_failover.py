@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.engine import ConnectionExecutor
+from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
 from tests.worker.processes import WorkerProcess, starting

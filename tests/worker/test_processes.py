@@ -21,9 +21,9 @@ import pytest
 from django.db import connections
 
 from django_leasequeue import engine
-from django_leasequeue.devdb import TemporaryServer
 from django_leasequeue.models import JobEvent, JobResult, LiveJob, Worker
 from tests.conftest import child_environment
+from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
 from tests.worker.processes import Start, WorkerProcess, alive, children_of, starting

@@ -275,19 +275,3 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
         },
     )
     return Sampled(len(taken), len(answer), ids[-1] if len(ids) == PAGE else None)
-
-
-@operation
-def sample() -> Steps[Sampled]:
-    """Write samples of all queues; the reaper does it page by page.
-
-    Returns:
-        How many queues there are and how many samples were written.
-    """
-    estimates = yield from estimate().steps()
-    queues = written = 0
-    after: int | None = 0
-    while after is not None:
-        done = yield from sample_page(estimates, after).steps()
-        queues, written, after = queues + done.queues, written + done.written, done.next
-    return Sampled(queues, written, None)

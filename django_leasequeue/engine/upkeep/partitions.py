@@ -122,11 +122,6 @@ def hold_back(name: str, lowest: Hold) -> None:
     _holds[name] = lowest
 
 
-def let_go(name: str) -> None:
-    """Forget a reader of the log."""
-    _holds.pop(name, None)
-
-
 def read_layout(connection: Connection) -> Layout:
     """Return the partitions of the log as they are."""
     rows = [_Row._make(row) for row in ConnectionExecutor(connection).fetch("event_partitions", {})]
