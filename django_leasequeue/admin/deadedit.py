@@ -15,12 +15,12 @@ from .. import conf, engine
 from ..engine import codec
 from ..engine.dead.action import CONFLICTS, MAX_REASON, edit_and_retry
 from ..engine.dead.filter import moment
+from ..engine.dead.redaction import HIDDEN, readable, redact
 from ..engine.dead.search import DeadRow
 from ..engine.dead.triage import dead_rows
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..http.payload import too_deep
-from . import audit, filters, pages, reading, redaction
-from .redaction import HIDDEN
+from . import audit, filters, pages, reading
 
 
 class Line(NamedTuple):
@@ -95,7 +95,7 @@ def _real(text: str | None) -> Any:
     try:
         return None if text is None else codec.loads(text)
     except ValueError:
-        return redaction.readable(text or "")
+        return readable(text or "")
 
 
 def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
@@ -106,8 +106,8 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
         raise Http404(f"Job {seq} is no dead letter.")
     dead_letter = rows[0]
     real = _real(dead_letter.data_json)
-    plain = None if dead_letter.data_json is None else redaction.readable(dead_letter.data_json)
-    shown = redaction.redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
+    plain = None if dead_letter.data_json is None else readable(dead_letter.data_json)
+    shown = redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
     error, lines = "", []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
@@ -115,9 +115,7 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
         text = request.POST.get("data", "")
         try:
             made = check_data(text, dead_letter, real, shown)
-            lines = difference(
-                shown, redaction.redact(made, kind="data", queue=dead_letter.queue, task=dead_letter.name)
-            )
+            lines = difference(shown, redact(made, kind="data", queue=dead_letter.queue, task=dead_letter.name))
             if request.POST.get("confirmed"):
                 return _retry(request, site, dead_letter, made, lines, reason)
         except LeaseQueueError as problem:

@@ -18,7 +18,7 @@ from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, Group, dead_groups, de
 from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import DeadLetter
-from . import audit, deadaction, deadedit, downloads, filters, pages, redaction
+from . import audit, deadaction, deadedit, downloads, filters, pages
 from .base import ReadOnlyAdmin
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
@@ -187,7 +187,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             filters=frozen.query(),
             detail={"format": kind},
         )
-        values = redaction.may_view(request)
+        values = pages.allowed(request, "view_payload")
         return downloads.response(
             lambda: exporting.lines(exporting.dead_letters(frozen, values=values), exporting.COLUMNS, kind),
             kind,

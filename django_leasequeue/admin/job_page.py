@@ -13,10 +13,10 @@ from django.utils.safestring import SafeString
 
 from .. import engine
 from ..engine import clock
+from ..engine.dead.redaction import readable, redact
 from ..enums import EventKind
 from . import pages, reading
 from .attempts import attempts_of
-from .redaction import may_view, readable, redact
 from .timeline import draw, table_of
 from .tree import tree
 
@@ -50,7 +50,7 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     nodes = sorted({event.node for event in events if event.node})
     workers = reading.read(reading.read_workers(nodes)) if nodes else []
     member = reading.read(engine.member(seq)) if job is not None else None
-    values = may_view(request)
+    values = pages.allowed(request, "view_payload")
     running = job is not None and job.live
     return pages.page(
         request,

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from .redaction import HIDDEN
+from ..engine.dead.redaction import HIDDEN
 
 #: Values that one tree shows, and characters of one text.
 MAX_VALUES = 2_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Self
 
 from ..engine import clock
@@ -46,10 +45,8 @@ class BrokerQueue(DirectQueue):
         await self._buffer.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._buffer.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *error: object) -> None:
+        await self._buffer.__aexit__(*error)
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
         """Lease up to ``batch_size`` jobs, after those without a heartbeat came back; see ``DirectQueue.dequeue``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import timedelta
-from types import TracebackType
 from typing import Protocol, Self
 
 from ..exceptions import InvalidOption, LeaseQueueError, StorageError
@@ -49,9 +48,7 @@ class HeartbeatManager:
         self._task = asyncio.create_task(self._beat())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         task, self._task = self._task, None
         if task is not None:
             await end(task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from django.db import Error as DjangoError
@@ -12,16 +13,18 @@ from django.db import Error as DjangoError
 from django_leasequeue import conf
 from django_leasequeue.engine import pool
 from django_leasequeue.engine.advice import advice
-from django_leasequeue.exceptions import StorageError
+from django_leasequeue.exceptions import LeaseQueueError
 
 
 class LeaseQueueCommand(BaseCommand):
-    """A command that needs the tables."""
+    """A command that needs the tables, and tells in one line what cannot be done."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
             return super().execute(*args, **options)
-        except (DjangoError, psycopg.Error, StorageError) as error:
+        except (LeaseQueueError, ImproperlyConfigured) as error:
+            raise CommandError(advice(error) or str(error)) from error
+        except (DjangoError, psycopg.Error) as error:
             told = advice(error)
             if told is None:
                 raise

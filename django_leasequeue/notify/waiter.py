@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from .alarms import AsyncAlarm, Patience
@@ -41,9 +40,7 @@ class AsyncWaiter:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._watch.close()
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109  (the caller's patience)

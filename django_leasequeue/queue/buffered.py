@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from .. import engine
@@ -74,9 +73,7 @@ class BufferedQueue:
         self._thread_lane = ThreadLane(self.queue, self._serializer)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         lane, self._thread_lane = self._thread_lane, None
         if lane is not None:
             lane.close()
@@ -86,9 +83,7 @@ class BufferedQueue:
         self._lanes = tuple(AsyncLane(self.queue, self._serializer) for _ in range(4))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         lanes, self._lanes = self._lanes, ()
         for lane in lanes:
             await lane.close()

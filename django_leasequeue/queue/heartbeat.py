@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from types import TracebackType
 from typing import Protocol, Self
 
 from ..engine import pool
@@ -135,9 +134,7 @@ class Heartbeat(Twins):
             heartbeat_thread.get_heartbeat_thread(self.queue.using).add(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._beats:
             heartbeat_thread.get_heartbeat_thread(self.queue.using).remove(self)
 
@@ -145,9 +142,7 @@ class Heartbeat(Twins):
         self._task = asyncio.create_task(self._keep())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         task, self._task = self._task, None
         if task is not None:
             await end(task)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from asgiref.sync import sync_to_async
@@ -65,9 +64,7 @@ class Harness:
         self._held.callback(setattr, process, "switches", before)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._held.close()
         process.forget()
         # A connection that still listens would keep the test database from being removed.

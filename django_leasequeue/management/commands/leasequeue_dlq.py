@@ -17,7 +17,6 @@ from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDR
 from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
-from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
 from django_leasequeue.models import BulkOperation
@@ -85,14 +84,11 @@ class Command(LeaseQueueCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         action = options["action"]
         names = ("queue", "project", "task", "fingerprint", "tag", "since", "until", "deliveries", "text")
-        try:
-            wanted = from_values({**{name: [options[name]] for name in names}, "payload": options["payload"]})
-            if action in KINDS:
-                self._do(action, wanted, options)
-            else:
-                getattr(self, f"_{action}")(wanted, options)
-        except LeaseQueueError as error:
-            raise CommandError(str(error)) from error
+        wanted = from_values({**{name: [options[name]] for name in names}, "payload": options["payload"]})
+        if action in KINDS:
+            self._do(action, wanted, options)
+        else:
+            getattr(self, f"_{action}")(wanted, options)
 
     def _print(self, value: Any) -> None:
         self.stdout.write(json.dumps(value, default=str, ensure_ascii=False))

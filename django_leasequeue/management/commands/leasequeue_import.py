@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from django_leasequeue import Queue
 from django_leasequeue.compat import jqueue_import
 from django_leasequeue.compat.jqueue_files import open_file
-from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.management.base import LeaseQueueCommand
 
 
@@ -37,12 +36,8 @@ class Command(LeaseQueueCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Move the jobs, or say what would be moved."""
         act = jqueue_import.look if options["dry_run"] else jqueue_import.move
-        try:
-            queue = Queue(options["queue"], project=options["project"], preset="jqueue", using=options["database"])
-            moved = act(open_file(options["url"]), queue, in_progress=options["in_progress"])
-        except LeaseQueueError as error:
-            raise CommandError(str(error)) from error
-        self._tell(moved, options)
+        queue = Queue(options["queue"], project=options["project"], preset="jqueue", using=options["database"])
+        self._tell(act(open_file(options["url"]), queue, in_progress=options["in_progress"]), options)
 
     def _tell(self, moved: jqueue_import.Moved, options: dict[str, Any]) -> None:
         if moved.before:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError, CommandParser
 
 from django_leasequeue import conf
-from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.management.base import LeaseQueueCommand
 
 if TYPE_CHECKING:
@@ -94,10 +93,7 @@ class Command(LeaseQueueCommand):
         forget.add_argument("consumer")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            getattr(self, f"_{options['action']}")(options)
-        except LeaseQueueError as error:
-            raise CommandError(str(error)) from error
+        getattr(self, f"_{options['action']}")(options)
 
     def _with_lake(self, options: dict[str, Any], work: Callable[[Lake], None]) -> None:
         from django_leasequeue import spark

@@ -11,7 +11,6 @@ from django.db import transaction
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import LimitValues, audit
 from django_leasequeue.engine.flow.figures import allows, changed, list_limits
-from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
 from django_leasequeue.models import Limit
@@ -46,11 +45,7 @@ class Command(LeaseQueueCommand):
         reset.add_argument("name")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        using = options["database"] or conf.settings.DATABASE
-        try:
-            getattr(self, f"_{options['action']}")(using, options)
-        except LeaseQueueError as error:
-            raise CommandError(str(error)) from error
+        getattr(self, f"_{options['action']}")(options["database"] or conf.settings.DATABASE, options)
 
     def _list(self, using: str, options: dict[str, Any]) -> None:
         after = (options["project"], options["after"])

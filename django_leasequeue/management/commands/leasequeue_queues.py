@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
 from django_leasequeue.engine.queues import declared, presets
-from django_leasequeue.exceptions import LeaseQueueError, QueueNotFound
+from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
 
@@ -57,11 +56,7 @@ class Command(LeaseQueueCommand):
             actions.add_parser(action, parents=[shared, tenant], help=words).add_argument("name")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        using = options["database"] or conf.settings.DATABASE
-        try:
-            getattr(self, f"_{options['action']}")(using, options)
-        except (LeaseQueueError, ImproperlyConfigured) as error:
-            raise CommandError(str(error)) from error
+        getattr(self, f"_{options['action']}")(options["database"] or conf.settings.DATABASE, options)
 
     def _sync(self, using: str, options: dict[str, Any]) -> None:
         found = declared.drift(using) if options["dry_run"] else self._apply(using)

@@ -6,7 +6,6 @@ import signal
 from typing import Any
 
 import psycopg
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
@@ -36,10 +35,7 @@ class Command(LeaseQueueCommand):
         from django_leasequeue.worker.logs import set_up_logging
 
         set_up_logging(as_json=options["json_logs"], verbosity=options["verbosity"])
-        try:
-            reaper = Reaper(options["database"])
-        except ImproperlyConfigured as error:
-            raise CommandError(str(error)) from error
+        reaper = Reaper(options["database"])
         require_tables(options["database"])
         if options["once"]:
             self._once(reaper)
