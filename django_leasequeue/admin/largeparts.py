@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from ..engine.large import store
 from ..engine.large.reference import is_reference, parse
 from ..engine.operation import BLOCKING, Steps
 
-if TYPE_CHECKING:
-    from .reading import JobFacts
+R = TypeVar("R", bound=tuple[Any, ...])
 
 _PLACES = (("data_json", "data_bytes", "body_bytes"), ("result_json", "result_bytes", "result_body_bytes"))
 
 
-def shown_steps(facts: JobFacts, limit: int) -> Steps[JobFacts]:
-    """Steps that return a job with the JSON that stands in a storage, up to ``limit`` bytes, and the sizes of it all.
+def shown_steps(facts: R, limit: int) -> Steps[R]:
+    """Steps that return a job's row with the JSON that stands in a storage, up to ``limit`` bytes, and all sizes.
 
     What cannot be had is shown as ``{"$lost": why}``: the rest of the page is there all the same.
     """
+    row: Any = facts
     for json_name, size_name, body_name in _PLACES:
-        text = getattr(facts, json_name)
+        text = getattr(row, json_name)
         if not is_reference(text):
             continue
         kept = parse(text)
@@ -35,5 +35,5 @@ def shown_steps(facts: JobFacts, limit: int) -> Steps[JobFacts]:
                 (((content,),),) = yield BLOCKING, {"call": partial(store.read, [kept.data])}
                 lost = not isinstance(content, bytes)
                 shown[json_name] = json.dumps({"$lost": str(content)}) if lost else content.decode()
-        facts = facts._replace(**shown)
-    return facts
+        row = row._replace(**shown)
+    return row

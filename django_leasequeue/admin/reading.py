@@ -15,6 +15,7 @@ from ..engine.limits import MAX_SEQ, WORKER_LEASE
 from ..engine.operation import Operation, Steps, operation
 from ..engine.plans import steady
 from ..enums import EventKind, JobState, ResultState
+from ..reaper.leader import LOCK
 from .largeparts import shown_steps
 
 M = TypeVar("M", bound=Model)
@@ -318,8 +319,6 @@ def find_jobs(seq: int | None, key: str | None, size: int = 50) -> Steps[list[Fo
 @operation
 def read_server() -> Steps[Server]:
     """Read the server's version, its oldest transaction, and whether a reaper leads."""
-    from ..reaper.leader import LOCK
-
     ((version, age, pid, application, *_),) = yield "server_status", {}
     leaders = yield "reaper_leader", LOCK
     return Server(version, age, pid, application or None, bool(leaders))

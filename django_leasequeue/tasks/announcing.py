@@ -16,7 +16,7 @@ from ..twins import Steps, either
 from ..worker.handler import EndingName, JobControl
 from . import signals
 from .api import Task, TaskResult, TaskResultStatus
-from .registry import Entry
+from .entry import Entry
 from .results import error_of, errors_of, make_result, task_as_enqueued, workers_of
 from .times import local
 

@@ -20,8 +20,8 @@ from . import inputs
 from .announcing import Announcer
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .context import LeaseQueueContext, running
+from .entry import Entry, find_entry
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
-from .registry import Entry, find_entry
 from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")

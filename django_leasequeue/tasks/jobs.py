@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from .. import conf, engine
-from ..engine.jobs import replies, results
+from ..engine.jobs import results
 from ..engine.jobs.unique import hold_steps
 from ..engine.large import reading
 from ..engine.limits import MAX_BATCH
@@ -79,20 +79,6 @@ def _batches(queues: Mapping[str, Sequence[engine.NewJob]]) -> Iterator[tuple[st
 
 def _add(queue: str, jobs: Sequence[engine.NewJob], options: BackendOptions) -> engine.Operation[list[engine.Enqueued]]:
     return engine.enqueue(queue, jobs, project=options.project, create=False, fresh=True)
-
-
-@operation
-def join(key: str, queue: str, project: str, channel: str) -> Steps[tuple[int | None, bool]]:
-    """Have the end of a task told on ``channel``, ``<number>:...``.
-
-    Returns:
-        Its number, ``None`` if nothing is known of it; and whether its end will be told.
-    """
-    found = yield from results.status(queue, keys=[key], project=project).steps()
-    if not found:
-        return None, False
-    told = yield from replies.join(found[0].seq, channel).steps()
-    return found[0].seq, bool(told)
 
 
 @operation

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from .. import engine
+from ..engine.jobs.replies import join_key
 from ..engine.limits import check_timeout
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
@@ -130,9 +131,8 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         return engine.cancel(self.task.queue_name, keys=[self.id], project=project)
 
     def _joining(self, channel: str) -> engine.Operation[tuple[int | None, bool]]:
-        from . import jobs
-
-        return jobs.join(self.id, self.task.queue_name, self._lease_backend().config.project, channel)
+        project = self._lease_backend().config.project
+        return join_key(self.id, self.task.queue_name, channel, project=project)
 
     def _look(self) -> Steps[tuple[T] | None]:
         """Refresh, and return what the task returned in a tuple, ``None`` if it goes on."""

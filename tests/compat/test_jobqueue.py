@@ -1,4 +1,4 @@
-"""The names of seed 004's library in Python style: its examples, with the name of a queue in the storage's place."""
+"""The names of a job queue's library in Python style: its examples, with the name of a queue in the storage's place."""
 
 from __future__ import annotations
 

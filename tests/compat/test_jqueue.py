@@ -1,4 +1,4 @@
-"""jqueue's names on PostgreSQL: the examples of seed 003 with the name of a queue in the storage's place."""
+"""jqueue's names on PostgreSQL: its examples with the name of a queue in the storage's place."""
 
 from __future__ import annotations
 

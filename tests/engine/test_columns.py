@@ -59,7 +59,6 @@ ROWS: dict[str, Any] = {
     "queue_counts": stats._Counted,
     "queue_get": queues._Found,
     "queue_list": queues.QueueLine,
-    "queue_state": snapshot._Row,
     "recurring_list": duty._Line,
     "recurring_take": enqueue.Taken,
     "redrive": deadletter._Tried,
@@ -69,7 +68,7 @@ ROWS: dict[str, Any] = {
     "stat_totals": stats.Totals,
     "sweep": sweep._Back,
     "topic_look": topics.Look,
-    "topic_seal": log._Seal,
+    "topic_seal": log.Seen,  # the last column is another one
     "topic_state": topics._Stands,
     "unique_look": unique._Key,
     "verify_claims": verify._Counted,
@@ -78,13 +77,14 @@ ROWS: dict[str, Any] = {
     "verify_jobs": verify._Counted,
 }
 
-#: Statement -> how many of its columns stand in front of a job, and the class of that.
+#: Statement -> how many of its columns are not of the job, and the class of that.
 IN_FRONT: dict[str, tuple[int, Any]] = {
     "claim": (1, LeasedJob),
     "claim_mixed": (2, LeasedJob),
     "cohort_take": (1, LeasedJob),
     "deal": (cohort._PLACE + 1, LeasedJob),
     "jobs": (2, read.JobRow),
+    "queue_state": (2, snapshot.Waiting),  # one of them stands behind
 }
 
 

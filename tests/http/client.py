@@ -112,7 +112,7 @@ class Api:
 
 
 def check(answer: Answer) -> None:
-    """What every answer keeps (spec/topics G1, G2)."""
+    """What every answer keeps."""
     assert answer.headers["content-type"] == "application/json"
     if answer.status < 400:
         assert answer["performance"]["server_total_ms"] > 0

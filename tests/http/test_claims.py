@@ -1,4 +1,4 @@
-"""Claim, ack, nack, extend, dead letters (spec/topics C, A, D)."""
+"""Claim, ack, nack, extend, dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that are served together, across server processes (spec/topics C5, C6)."""
+"""Claims that are served together, across server processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every endpoint keeps (spec/topics G1 to G4)."""
+"""What every endpoint keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dealing jobs to several claimers at once (spec/topics C6), in the engine."""
+"""Dealing jobs to several claimers at once, in the engine."""
 
 from __future__ import annotations
 

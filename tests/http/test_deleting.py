@@ -1,4 +1,4 @@
-"""A topic that is deleted if it is empty, while somebody writes to it (spec/topics L8)."""
+"""A topic that is deleted if it is empty, while somebody writes to it."""
 
 from __future__ import annotations
 

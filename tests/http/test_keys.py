@@ -1,4 +1,4 @@
-"""Who may do what (spec/topics G5)."""
+"""Who may do what."""
 
 from __future__ import annotations
 

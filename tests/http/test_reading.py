@@ -1,4 +1,4 @@
-"""Reading without leasing: diff, delete, watch (spec/topics R), between two server processes."""
+"""Reading without leasing: diff, delete, watch, between two server processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: names, PUT, GET, list, DELETE (spec/topics L)."""
+"""Topics: names, PUT, GET, list, DELETE."""
 
 from __future__ import annotations
 

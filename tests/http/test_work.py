@@ -1,4 +1,4 @@
-"""Jobs pushed over server-sent events (spec/topics S), on real sockets, between two server processes.
+"""Jobs pushed over server-sent events, on real sockets, between two server processes.
 
 These servers never look again by themselves (``patient_asgi``): what comes promptly, comes because it was told.
 """

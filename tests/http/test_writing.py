@@ -1,4 +1,4 @@
-"""Appending records (spec/topics W)."""
+"""Appending records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""J1 to J6 of the Python door: the async queue of seed 003, by its preset ``jqueue``."""
+"""The Python door as an async queue, by its preset ``jqueue``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Q1 to Q10 of the Python door: the queue model of seed 002, by its preset ``codeq``."""
+"""The Python door as a queue model, by its preset ``codeq``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P1 to P6, P12 and P13 of the Python door: the reliable queue of seed 004, by its preset ``jobqueue``."""
+"""The Python door as a reliable queue, by its preset ``jobqueue``."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .. import arrays
 from ..limits import MAX_CHANNEL_BYTES, check_seqs, check_text
 from ..operation import Steps, operation
+from .results import status
 
 #: Characters of all the channels of one job: about 80 processes that wait for the same one.
 MAX_CHANNELS_LENGTH = 4_096
@@ -35,6 +36,20 @@ def join(seq: int, channel: str) -> Steps[bool | None]:
         if told is not None:
             return bool(told)
     return False
+
+
+@operation
+def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Steps[tuple[int | None, bool]]:
+    """Have the end of the last job with a key told on ``channel``: see ``join``.
+
+    Returns:
+        Its number, ``None`` if nothing is known of it; and whether its end will be told.
+    """
+    found = yield from status(queue, keys=[key], project=project).steps()
+    if not found:
+        return None, False
+    told = yield from join(found[0].seq, channel).steps()
+    return found[0].seq, bool(told)
 
 
 @operation

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import engine
-from ...exceptions import InvalidOption
+from ...exceptions import InvalidOption, QueueNotFound
 from . import presets
 from .declarations import declarations
 from .definition import Declaration
@@ -101,8 +101,6 @@ def change(name: str, options: dict[str, Any], project: str, using: str) -> engi
         QueueConflict: the type would change.
         InvalidOption: an option is not allowed.
     """
-    from ...exceptions import QueueNotFound
-
     checked = presets.check_options(options)
     info = engine.run(engine.get(name, project=project), using)
     if info is None:

@@ -29,27 +29,6 @@ class Waiting(NamedTuple):
     renewed_at: datetime | None
 
 
-class _Row(NamedTuple):
-    """A row of ``queue_state``: a job; the first one has the version in place of a number, and the time of the look."""
-
-    state: int | None
-    seq: int
-    key: str | None
-    name: str | None
-    created_at: datetime
-    deliveries: int
-    node: str | None
-    claim: int | None
-    deadline: datetime | None
-    renewed_at: datetime | None
-    place: int
-
-    @property
-    def waiting(self) -> Waiting:
-        """The job that it is about."""
-        return Waiting._make(self[1:-1])
-
-
 class QueueState(NamedTuple):
     """A snapshot of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
 
@@ -82,11 +61,12 @@ def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState
     check_place(project, queue)
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     rows = yield "queue_state", {"project": project, "queue": queue, "size": size + 1}
-    head, *jobs = map(_Row._make, rows)
+    # The first row has the version in place of a job's number, and the time of the look.
+    (_, head), *jobs = [(state, Waiting(*job)) for state, *job, _ in rows]
     if not jobs:
         yield from require(project, queue, leases=False)
-    ready = [job.waiting for job in jobs if job.state == JobState.READY]
-    leased = [job.waiting for job in jobs if job.state == JobState.LEASED]
+    ready = [job for state, job in jobs if state == JobState.READY]
+    leased = [job for state, job in jobs if state == JobState.LEASED]
     more = len(ready) > size or len(leased) > size
     del ready[size:], leased[size:]
     oldest_at = min((job.created_at for job in ready), default=None)

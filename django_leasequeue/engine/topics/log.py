@@ -117,24 +117,6 @@ _FITS = _TOPIC + len(_Topic._fields)
 _RECORD = _FITS + 1
 
 
-class _Seal(NamedTuple):
-    """A row of ``topic_seal``: ``alone`` tells whether a read would be a transaction of its own."""
-
-    server: str
-    last: int
-    mark: int | None
-    oldest: int
-    place: int | None
-    firm: int
-    sealed: int
-    alone: bool
-
-    @property
-    def seen(self) -> Seen:
-        """The numbers that were seen; nothing of them is written."""
-        return Seen(self.server, self.last, self.mark, self.oldest, self.place, self.firm, self.sealed, False)
-
-
 class _Noted(NamedTuple):
     """A number, the transaction that must have been reached for it, and the place in the WAL that must be on disk."""
 
@@ -292,8 +274,8 @@ def _gap(topic: _Topic, start: int, end: int) -> Gap | None:
 @operation
 def seal(seals: Sealer) -> Steps[int]:
     """Look which numbers are sealed by now; return the highest that a read could tell."""
-    (row,) = yield "topic_seal", seals.parameters()
-    found = _Seal._make(row)
-    seals.note(found.seen)
+    ((*numbers, alone),) = yield "topic_seal", seals.parameters()
+    seen = Seen._make((*numbers, False))
+    seals.note(seen)
     # A read that is a transaction of its own sees to it that what it tells is on disk.
-    return found.sealed if found.alone else found.seen.told
+    return seen.sealed if alone else seen.told

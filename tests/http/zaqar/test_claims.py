@@ -1,4 +1,4 @@
-"""Claims (seed 001, "Claims")."""
+"""Claims."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Messages (seed 001, "Messages")."""
+"""Messages."""
 
 import pytest
 

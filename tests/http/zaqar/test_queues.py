@@ -1,4 +1,4 @@
-"""Home, health, queues, metadata, stats (seed 001)."""
+"""Home, health, queues, metadata, stats."""
 
 from typing import Any
 
