@@ -123,7 +123,7 @@ class JobFailed(LeaseQueueError):
         self.error_type = error_type
         self.error = error
         self.deliveries = deliveries
-        self.errors = errors or []
+        self.errors: list[dict[str, Any]] = errors or []
         what = ": ".join(part for part in (error_type, error) if part) or "nothing is known of the error"
         super().__init__(f"{self._says.format(job_id=job_id, deliveries=deliveries)}: {what}")
 

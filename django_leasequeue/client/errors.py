@@ -41,7 +41,7 @@ class ApiError(ClientError):
         self.status = status
         self.code = code
         self.message = message
-        self.detail = detail or {}
+        self.detail: dict[str, Any] = detail or {}
         self.retry_after = retry_after
         super().__init__(f"{status} {code}: {message}")
 

@@ -14,7 +14,7 @@ class Clock:
     """
 
     def __init__(self, now: datetime | None = None) -> None:
-        self.now = now or datetime.now(UTC)
+        self.now: datetime = now or datetime.now(UTC)
 
     def advance(self, **units: float) -> datetime:
         """Move forward, for example ``advance(seconds=30)``; return the new time."""

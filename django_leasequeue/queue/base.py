@@ -101,10 +101,10 @@ class Handle(OnDatabase):
         using: str | None = None,
         **options: Any,
     ) -> None:
-        self.name = presets.check_name(name)
-        self.project = presets.check_project(project)
+        self.name: str = presets.check_name(name)
+        self.project: str = presets.check_project(project)
         self.preset = preset
-        self.options = dict(options)
+        self.options: dict[str, Any] = dict(options)
         if serializer is not None and not isinstance(serializer, str):
             self.options.setdefault("serializer", serializers.of(serializer).name[:64])
         elif serializer is not None:

@@ -48,7 +48,7 @@ class BufferedQueue:
     """
 
     def __init__(self, queue: Queue | str) -> None:
-        self.queue = Queue(queue) if isinstance(queue, str) else queue
+        self.queue: Queue = Queue(queue) if isinstance(queue, str) else queue
         self._serializer: Serializer = JSON
         self._thread_lane: ThreadLane | None = None
         self._lanes: tuple[AsyncLane, ...] = ()

@@ -73,7 +73,7 @@ class Consumer(AsyncStartStop):
         prefetch: int = 0,
         **worker_options: Any,
     ) -> None:
-        self.queue = Queue(queue) if isinstance(queue, str) else queue
+        self.queue: Queue = Queue(queue) if isinstance(queue, str) else queue
         if not callable(handler):
             raise InvalidOption(f"the handler must be a function; it is {handler!r}.")
         for name, seconds in (("timeout", timeout), ("visibility_timeout", visibility_timeout)):

@@ -62,18 +62,18 @@ class Heartbeat(Twins):
     ) -> None:
         self.queue = queue
         #: The job with its newest deadline.
-        self.job = leased(job)
+        self.job: ClaimedJob = leased(job)
         if lease_ms is None:
             lease_ms = clamp_lease(round((job.deadline - job.claimed_at).total_seconds() * 1000))
-        self.lease_ms = check_integer(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
-        self.interval = _check_interval(interval, self.lease_ms)
+        self.lease_ms: int = check_integer(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
+        self.interval: float = _check_interval(interval, self.lease_ms)
         self._lost = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self._beats = False
         #: Whether it beats by itself, because a beat together with others failed.
         self.apart = False
         #: Until when the lease is surely held (monotonic).
-        self.good_until = self.job.good_until
+        self.good_until: float = self.job.good_until
 
     @property
     def lost(self) -> bool:

@@ -62,11 +62,11 @@ class Limit:
     ) -> None:
         if key is not None and not callable(key):
             raise InvalidOption(f"key must be a function that returns the key; it is {key!r}.")
-        self.template = check_text(template, "the template of a limit", MAX_KEY_BYTES)
-        self.key = key
+        self.template: str = check_text(template, "the template of a limit", MAX_KEY_BYTES)
+        self.key: Callable[..., str | None] | None = key
         name = template if name is None else name
         per_ms = None if per is None else round(seconds_of(per, "per") * 1000)
-        self.values = LimitValues(name, concurrency, rate, per_ms, burst, fair)
+        self.values: LimitValues = LimitValues(name, concurrency, rate, per_ms, burst, fair)
         if concurrency is None and rate is None:
             raise InvalidOption(f"the limit {name!r} limits nothing: give it concurrency=, or rate= and per=.")
 
