@@ -75,8 +75,12 @@ def run(
         events = timed("bronze (events)", read)
         days = timed("silver (days)", lambda: refine(lake))
         unlogged = waiting.snapshot(lake, source)
-        fresh = days or unlogged or lake.read_or_none(lake.gold("quality")) is None
-        tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if fresh else [])
+        # What gold was computed from: a run that was killed before its end has not noted it.
+        ground = {name: lake.note(name) for name in ("silver", "waiting")} | {"wanted_wait": wanted_wait}
+        stale = unlogged or lake.note("gold") != ground
+        tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if stale else [])
+        if tables:
+            lake.put_note("gold", ground)
         lake.put_note("run", {"ended_at": time.time()})
     return Ran(events, days, tables, seconds)
 
@@ -98,16 +102,20 @@ def refine(lake: Lake) -> int:
     else:
         # A new part of bronze may have what the one before it lacks, and numbers that begin anew.
         new = found.all
+    if "writing" in done:
+        # A run was killed while it replaced days from this one on: one of them may be gone altogether.
+        new = new.unionByName(found.all.where(f.col("day") >= done["writing"]))
+        same = False
     end = f.max(f.struct("txid", "id")).alias("last")
     newest = new.agg(end, f.min("seq").alias("lowest")).first()
     if newest is None or newest.lowest is None:
         return 0
     last = (newest if same else found.newest.agg(end).first()).last
-    events = (
-        found.all
-        if before is None
-        else _of_touched_days(found.all, new, before.where(f.col("seq") >= newest.lowest), before)
-    )
+    events = found.all
+    if before is not None:
+        known = before.where(f.col("seq") >= newest.lowest)
+        oldest, events = _of_touched_days(found.all, new, known, before)
+        lake.put_note("silver", {**done, "writing": oldest})
     # One pass gives both tables.
     folded = metrics.fold(named(events)).persist()
     try:
@@ -126,14 +134,17 @@ def refine(lake: Lake) -> int:
     return days
 
 
-def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> DataFrame:
-    """Return all events of all jobs that were enqueued on a day on which a job with new events was.
+def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> tuple[str, DataFrame]:
+    """Find the days on which jobs with new events were enqueued, and the other jobs of these days.
 
     Args:
         every: all events.
         new: the new ones among them.
         known: jobs of silver among which those of the new events are.
         before: all jobs of silver.
+
+    Returns:
+        The oldest of these days, and all events of all these jobs.
     """
     from pyspark.sql import functions as f
 
@@ -146,7 +157,8 @@ def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before:
     days = sorted(row.day for row in both.where("day is not null").distinct().collect())
     jobs = before.where(f.col("job_day").isin(days)).select("seq").union(seen.select("seq"))
     # An event is never earlier than its job: older day partitions are not even opened.
-    return every.where(f.col("day") >= days[0].isoformat()).join(jobs, "seq", "left_semi")
+    oldest = days[0].isoformat()
+    return oldest, every.where(f.col("day") >= oldest).join(jobs, "seq", "left_semi")
 
 
 def named(events: DataFrame) -> DataFrame:

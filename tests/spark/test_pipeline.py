@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -27,6 +28,10 @@ from tests.spark.helpers import at, batch, event, many, work
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OLD = at(-10 * 365 * 86_400)
+
+
+class Crash(Exception):
+    pass
 
 
 @pytest.fixture
@@ -108,6 +113,51 @@ def test_a_job_is_in_silver_once_whatever_comes_late(
     assert rows(lake, lake.silver("jobs"), "seq", "state") == [(1, "open"), (2, "cancelled"), (3, "open")]
 
 
+def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq, hours in ((1, 0), (2, 1), (3, 24)):
+        event(database, seq=seq, occurred_at=at(hours * 3_600))
+    pipeline.ingest(lake, source.options)
+    pipeline.refine(lake)
+    event(database, seq=1, kind=10, occurred_at=at(25 * 3_600))
+    pipeline.ingest(lake, source.options)
+
+    def killed(name: str, value: dict[str, Any]) -> None:
+        if name == "silver" and "writing" not in value:
+            raise Crash
+        Lake.put_note(lake, name, value)
+
+    monkeypatch.setattr(lake, "put_note", killed)
+    with pytest.raises(Crash):
+        pipeline.refine(lake)
+    monkeypatch.undo()
+    # Spark replaces a day by taking the old one away first.
+    shutil.rmtree(Path(lake.silver("jobs")) / "job_day=2030-01-01")
+    assert pipeline.refine(lake) == 2
+    assert rows(lake, lake.silver("jobs"), "seq", "state") == [(1, "cancelled"), (2, "open"), (3, "open")]
+    assert pipeline.refine(lake) == 0
+
+
+def test_a_run_killed_before_its_figures_is_made_good_by_the_next(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event(database, seq=1)
+    pipeline.run(lake, source.options)
+    event(database, seq=2)
+
+    def killed(*_: object) -> list[str]:
+        raise Crash
+
+    monkeypatch.setattr(pipeline, "figure", killed)
+    with pytest.raises(Crash):
+        pipeline.run(lake, source.options)
+    monkeypatch.undo()
+    assert pipeline.run(lake, source.options).tables
+    assert sum(n for (n,) in rows(lake, lake.gold("throughput"), "enqueued")) == 2
+    assert pipeline.run(lake, source.options).tables == []
+
+
 def test_jobs_that_wait_are_known_where_enqueueing_is_not_logged(lake: Lake, source: Source) -> None:
     make("work", log_enqueued=False)
     engine.run(engine.enqueue("work", [NewJob(data=n, name="t") for n in range(3)]))
@@ -174,10 +224,6 @@ def closed_partition(database: psycopg.Connection[Any]) -> int:
     database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 510000)")
     event(database, seq=99)
     return 40
-
-
-class Crash(Exception):
-    pass
 
 
 @pytest.mark.parametrize("step", ["plan", "write", "verify", "publish"])
