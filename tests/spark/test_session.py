@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyspark
 import pytest
+from django.conf import settings
 from pyspark.sql import SparkSession
 
 from django_leasequeue import spark as lake
@@ -41,6 +43,17 @@ def test_a_spark_that_runs_stays_as_it_is(spark: SparkSession) -> None:
 def test_settings_of_ones_own_win(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"  # 4 by default
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_python_of_a_local_spark_takes_the_installed_pyspark(spark: SparkSession) -> None:
+    """Not Spark's zip of it, which is compiled at each start."""
+
+    def of_worker(rows: object) -> list[tuple[str, list[str]]]:
+        return [(pyspark.__file__, sys.path)]
+
+    ((file, path),) = spark.sparkContext.parallelize([1], 1).mapPartitions(of_worker).collect()
+    assert file == pyspark.__file__
+    assert str(settings.BASE_DIR) in path  # of PYTHONPATH the rest stays
 
 
 def test_a_java_home_without_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
