@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from django_leasequeue.spark import metrics
 from django_leasequeue.spark.metrics.capacity import erlang_c
+from tests.spark.helpers import at
 from tests.spark.recompute import duck
 
 if TYPE_CHECKING:
@@ -314,3 +315,51 @@ def test_workers_needed(both: Both, spark: SparkSession) -> None:
             <= 0.01
         )
         assert row.workers == fewest
+
+
+def test_quality(both: Both, spark: SparkSession) -> None:
+    """Each check finds the rows that break it, and no others."""
+    found = {row.check: (row.rows, row.violations) for row in metrics.quality(both.attempts, both.jobs).collect()}
+    jobs, attempts = one(both.duck, "SELECT count(*) FROM jobs"), one(both.duck, "SELECT count(*) FROM attempts")
+    assert {rows for rows, _ in found.values()} == {jobs, attempts}
+    assert {violations for _, violations in found.values()} == {0}
+
+    noon, later = at(0), at(1)
+    wrong_jobs = [
+        *[(1, "open", 0, noon, None)] * 3,  # twice too often
+        (2, "completed", 1, later, noon),
+        (3, "open", 0, noon, later),
+        (4, "dead", 1, noon, None),
+        (5, "completed", 0, noon, later),
+        (6, "completed", 1, noon, noon),
+    ]
+    wrong_attempts = [
+        *[(1, 1, "a", noon, noon, later, 1.0, 1.0)] * 2,
+        (1, 2, "a", noon, noon, None, None, None),
+        (2, 1, "a", noon, later, noon, None, None),
+        (3, 1, "a", later, noon, later, 1.0, 1.0),
+        (4, 1, None, noon, noon, later, 1.0, 1.0),
+        (5, 1, "a", noon, noon, later, 2.1, 1.0),
+        (6, 1, "a", noon, noon, later, 1.9, 1.0),
+    ]
+    made = metrics.quality(
+        spark.createDataFrame(
+            wrong_attempts,
+            "seq bigint, attempt int, node string, enqueued_at timestamp, claimed_at timestamp, ended_at timestamp,"
+            " ran double, held double",
+        ),
+        spark.createDataFrame(
+            wrong_jobs, "seq bigint, state string, deliveries int, enqueued_at timestamp, ended_at timestamp"
+        ),
+    )
+    assert {row.check: (row.rows, row.violations) for row in made.collect()} == {
+        "a job has one row": (8, 2),
+        "a job ends after it was enqueued": (8, 1),
+        "a job that is over has an end": (8, 2),
+        "a completed job was claimed": (8, 1),
+        "an attempt has one row": (8, 1),
+        "an attempt ends after its claim": (8, 1),
+        "an attempt is claimed after its job was enqueued": (8, 1),
+        "an attempt has a node": (8, 1),
+        "a handler runs no longer than its lease is held": (8, 1),
+    }
