@@ -65,6 +65,7 @@ def started(
 def connect_server(cwd: Path, env: dict[str, str], master: str, conf: dict[str, str] | None = None) -> Iterator[str]:
     """Run a Spark Connect server; gives its address."""
     port = free_port()
+    (cwd / "pyspark").symlink_to(SPARK_HOME)  # compiled, unlike Spark's zip of it
     values = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),

@@ -16,15 +16,17 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 import pytest
 from django.conf import settings
 from django.db import connections
 
+from django_leasequeue.models import JobEvent
 from django_leasequeue.spark.database import address, resolve
 from tests.spark.conftest import Source
-from tests.spark.helpers import many
-from tests.spark.servers import SPARK_HOME, environment, free_port, started, words
+from tests.spark.helpers import many, work
+from tests.spark.servers import SPARK_HOME, connect_server, environment, free_port, started, words
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -129,6 +131,7 @@ def packed(made: Path) -> Path:
 def submit(cluster: Cluster, cwd: Path, driver: Path, *words_: str, **env: str) -> str:
     """Run spark-submit as the how-to says: ``environment`` is the archive there, and the driver's own here."""
     (cwd / "environment").symlink_to(driver)
+    (cwd / "pyspark").symlink_to(SPARK_HOME)
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--driver-memory", "512m"]
     command += ["--archives", f"{cluster.archive}#environment", *words(CONF), *words_]
     return output(command, cwd, environment(PYSPARK_PYTHON="./environment/bin/python", **env))
@@ -162,6 +165,51 @@ def test_executors_read_at_the_same_time_by_a_plain_address_with_what_was_shippe
         assert Path(file).is_relative_to(Path(place) / "environment")
         assert str(settings.BASE_DIR) not in path
         assert django == []
+
+
+def test_the_pipeline_by_spark_submit(
+    cluster: Cluster, transactional_db: None, subprocess_env: dict[str, str], tmp_path: Path
+) -> None:
+    """The driver has the site's environment and settings, executors have the archive."""
+    work()
+    given = {name: subprocess_env[name] for name in ("DATABASE_URL", "DJANGO_SETTINGS_MODULE")}
+    command = [str(settings.BASE_DIR / "manage.py"), "leasequeue_lake", "run", "--lake", str(tmp_path / "lake")]
+
+    said = submit(cluster, tmp_path, Path(sys.prefix), *command, **given)
+
+    assert f"bronze (events): {JobEvent.objects.count()} in" in said
+    check(tmp_path / "lake")
+
+
+def test_the_pipeline_through_a_server_on_the_cluster(
+    cluster: Cluster, transactional_db: None, subprocess_env: dict[str, str], tmp_path: Path
+) -> None:
+    """The server and its executors have the archive's environment at one path; the site's settings stay here."""
+    work()
+    server = environment(PYSPARK_PYTHON=str(cluster.environment / "bin" / "python"))
+    command = [sys.executable, "manage.py", "leasequeue_lake", "run", "--lake", str(tmp_path / "lake")]
+    with connect_server(tmp_path, server, cluster.master, CONF) as remote:
+        said = output([*command, "--remote", remote], settings.BASE_DIR, subprocess_env)
+
+    assert f"bronze (events): {JobEvent.objects.count()} in" in said
+    check(tmp_path / "lake")
+
+
+def check(lake: Path) -> None:
+    """Look at silver and gold of what ``work`` does, without Spark."""
+
+    def ask(query: str, table: str) -> list[tuple[Any, ...]]:
+        files = [str(file) for file in (lake / table).rglob("*.parquet")]
+        return duckdb.execute(query, [files]).fetchall()
+
+    jobs = "SELECT state, count(*)::int FROM read_parquet(?) GROUP BY ALL ORDER BY ALL"
+    assert ask(jobs, "silver/jobs") == [("completed", 8), ("dead", 1), ("open", 1)]
+    attempts = "SELECT node, outcome, count(*)::int FROM read_parquet(?) GROUP BY ALL ORDER BY ALL"
+    assert ask(attempts, "silver/attempts") == [("a", "completed", 4), ("a", "released", 1), ("b", "completed", 4)]
+    throughput = "SELECT sum(enqueued)::int, sum(completed)::int, sum(failed)::int FROM read_parquet(?)"
+    assert ask(throughput, "gold/throughput") == [(10, 8, 1)]
+    assert ask("SELECT fingerprint, dead::int FROM read_parquet(?)", "gold/poison") == [("f1", 1)]
+    assert ask("SELECT sum(violations)::int FROM read_parquet(?)", "gold/quality") == [(0,)]
 
 
 def test_an_aliass_address_keeps_its_search_path_and_shows_no_password(
