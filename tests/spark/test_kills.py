@@ -1,0 +1,32 @@
+"""Some kills of the driver and a crash of PostgreSQL, of the many that ``python -m tests.spark.kills`` makes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tests.spark.kills.__main__ import plan
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_kills_and_a_crash_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.spark.kills", "--kills", "3", "--crashes", "1", "--seed", "1"]
+    done = subprocess.run(
+        [*command, "--directory", str(tmp_path)],
+        cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
+    rows = dict(line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| "))
+    assert rows["PostgreSQL crashed"] == "1"
+    assert rows["missing"] == rows["twice"] == rows["not as they are in the log"] == "0"
+    assert int(rows["events in the lake"].replace(",", "")) > 0
+
+
+def test_a_seed_repeats_its_plan() -> None:
+    assert plan(7, 5, 2) == plan(7, 5, 2)
+    assert sum(step.crash for step in plan(7, 5, 2)) == 2
