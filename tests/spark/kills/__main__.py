@@ -33,6 +33,8 @@ OPTIONS = {
 }
 #: Seconds until a driver that was started has to have a session, and one that reads what is left has to be done.
 BEGINNING, END = 240.0, 900.0
+#: Seconds that a driver gets to begin a batch before it is killed.
+WARM = 30.0
 #: From so many kills on it pays to write Java's classes down once, as they are when it has read them.
 MANY = 10
 #: The row of the table for kills that met no batch.
@@ -55,7 +57,7 @@ def plan(seed: int, kills: int, crashes: int) -> list[Step]:
     steps = []
     for number in range(kills + crashes):
         way = "all" if number % 6 == 5 else "bronze"
-        seconds = dice.uniform(0, 20 if way == "all" else 9)
+        seconds = dice.uniform(0, 20 if way == "all" else 4)
         steps.append(Step(number >= kills, way, seconds, dice.uniform(0.1, 3)))
     dice.shuffle(steps)
     return steps
@@ -138,19 +140,23 @@ class Kills:
 
     def _fault(self, step: Step) -> None:
         """Let a driver work for some seconds, then end it, or PostgreSQL under it."""
+        before = self._newest_batch("offsets")
         if self._driver is None:
             self._start(step.way)
+        end = time.monotonic() + WARM
+        while step.way == "bronze" and self._newest_batch("offsets") == before and time.monotonic() < end:
+            time.sleep(0.02)
         time.sleep(step.seconds)
         if not step.crash:
             self._kill()
             self.counts[self._met()] += 1
             return
-        before = self._newest()
+        seen = self._newest()
         self._server.stop("immediate")
         time.sleep(step.down)
         self._server.start()
         self.counts["PostgreSQL crashed"] += 1
-        self.counts["events that a crash took back"] += len(before - self._newest())
+        self.counts["events that a crash took back"] += len(seen - self._newest())
 
     def _start(self, way: str) -> None:
         """Start a driver that works this way; come back when it has a session."""
@@ -181,17 +187,14 @@ class Kills:
         """Say what the driver was about when it was killed, from what it left."""
         parts = (self.lake / "bronze").glob("events*")
         newest = max(parts, default=self.lake, key=lambda path: (len(path.name), path.name))
-        begun, ended, written = (
-            max((int(path.stem) for path in place.glob("[0-9]*") if path.stem.isdecimal()), default=-1)
-            for place in (
-                self.lake / "_checkpoints/bronze/offsets",
-                self.lake / "_checkpoints/bronze/commits",
-                newest / "_spark_metadata",
-            )
-        )
+        begun, ended = self._newest_batch("offsets"), self._newest_batch("commits")
+        written = _newest(newest / "_spark_metadata")
         if begun == ended:
             return IDLE
         return "killed after a batch's files, before its commit" if written == begun else "killed within a batch"
+
+    def _newest_batch(self, what: str) -> int:
+        return _newest(self.lake / "_checkpoints/bronze" / what)
 
     def _newest(self) -> set[Any]:
         """Return the newest events, as everybody may see them now."""
@@ -212,6 +215,11 @@ class Kills:
 
     def _tell(self, text: str) -> None:
         print(f"{time.monotonic() - self._begin:7.1f}  {text}", flush=True)
+
+
+def _newest(place: Path) -> int:
+    """Return the number of the newest batch that a directory of Spark's knows; -1 for none."""
+    return max((int(path.stem) for path in place.glob("[0-9]*") if path.stem.isdecimal()), default=-1)
 
 
 def table(counts: Counter[str], found: Compared) -> str:

@@ -19,7 +19,7 @@ from django_leasequeue.spark.layout import Lake
 
 CONSUMER = "kills"
 #: Events of a batch: few, so that kills meet many of them.
-BATCH = 1_000
+BATCH = 200
 #: What it prints when it has a session, and when a run broke off.
 BEGINS, BROKE_OFF = "begins", "broke off: "
 
@@ -51,7 +51,7 @@ def main(path: str, way: str, classes: str) -> None:
             if way == "all":
                 pipeline.run(lake, source, consumer=CONSUMER, batch=BATCH)
             else:
-                bronze.ingest(lake, source, consumer=CONSUMER, batch=BATCH)
+                bronze.ingest(lake, source, consumer=CONSUMER, batch=50 * BATCH if way == "once" else BATCH)
             if way == "once":
                 pipeline.refine(lake)
                 over = True
