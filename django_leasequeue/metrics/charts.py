@@ -178,7 +178,7 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
     )
     clock = format_html_join(
         "",
-        '<text x="{}" y="{}">{}</text>',
+        '<text class="lq-time" x="{}" y="{}">{}</text>',
         ((f"{_LEFT + hour * width:.1f}", _HEIGHT - 6, f"{hour:02}:00") for hour in range(0, 24, 3)),
     )
     most = max(values, key=lambda hour: values[hour], default=0)
@@ -296,23 +296,29 @@ def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
         ),
     )
     place = _place(len(times), 1)
-    shown = range(0, len(times), max(math.ceil(len(times) / 6), 1))
     columns = format_html_join(
         "",
-        '<text class="lq-time{}" x="{}" y="{}" text-anchor="{}">{}</text>',
+        '<text class="lq-time{}" x="{}" y="{}" text-anchor="middle">{}</text>',
         (
-            (" lq-rare-time" if index % 2 else "", f"{x:.1f}", _HEIGHT - 6, "middle" if n else "start", text)
-            for index, n in enumerate(shown)
-            for x, text in [(place(n, 0)[0], _clock(times[n], times))]
+            (" lq-rare-time" if index % 2 else "", f"{place(n, 0)[0]:.1f}", _HEIGHT - 6, text)
+            for index, (n, text) in enumerate(_marks(times))
         ),
     )
     base = format_html('<path class="lq-axis" d="M{},{}H{}"/>', _LEFT, _HEIGHT - _BOTTOM, _WIDTH - _RIGHT)
     return rows + columns + base
 
 
-def _clock(at: datetime, times: Sequence[datetime]) -> str:
-    local = timezone.localtime(at)
-    return local.strftime("%d %b %H:%M" if (times[-1] - times[0]).days >= 1 else "%H:%M")
+def _marks(times: Sequence[datetime]) -> list[tuple[int, str]]:
+    """Return which places of a chart's axis bear a time, and how it is said: days by their midnights."""
+    local = [timezone.localtime(at) for at in times]
+    midnights = [n for n, at in enumerate(local) if (at.hour, at.minute) == (0, 0)]
+    form = "%H:%M"
+    shown: Sequence[int] = range(len(times))
+    if len(times) > 1 and (times[-1] - times[0]).days >= 1:
+        form = "%d %b %H:%M"
+        if len(midnights) > 2:
+            shown, form = midnights, "%a %d %b"
+    return [(n, local[n].strftime(form)) for n in shown[:: max(math.ceil(len(shown) / 7), 1)]]
 
 
 def _legend(series: Sequence[Series]) -> SafeString:

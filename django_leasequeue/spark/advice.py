@@ -131,9 +131,10 @@ def _poison(rows: Rows, links: Links) -> list[Action]:
     end = _newest(rows)
     return [
         Action(
-            f"Mend {row['task'] or 'the task'} of {queue_name(row)}, then redrive {figure(row['dead'])} dead jobs",
+            f"Mend {row['task'] or 'the task'} of {queue_name(row)}, then redrive {figure(row['dead'])} dead"
+            f" {'job' if row['dead'] == 1 else 'jobs'}",
             f"all of {row['error_type']}, from {when(row['first_at'])} to {when(row['last_at'])} UTC,"
-            f" on {row['nodes']} nodes",
+            f" on {row['nodes']} {'node' if row['nodes'] == 1 else 'nodes'}",
             links.dead_letters,
         )
         for row in rows["poison"]
@@ -199,7 +200,8 @@ def _waits(rows: Rows) -> list[Action]:
             continue
         found.append(
             Action(
-                f"Plan at least {need['workers']} concurrent jobs for {name} ({hour_of_week(need['hour_of_week'])})",
+                f"Plan at least {need['workers']} concurrent {'job' if need['workers'] == 1 else 'jobs'} for {name}"
+                f" ({hour_of_week(need['hour_of_week'])})",
                 f"in the hour from {when(row['hour'])} UTC 1 % of its jobs waited longer than {lasted(row['p99'])};"
                 f" wanted are {lasted(need['wanted_wait'])}",
             )

@@ -23,23 +23,39 @@ MOST_HOURS = 336
 MOST_ROWS = 50
 #: Told apart by people who do not see all colours (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a3fb5", "#444444")
+#: The same on a dark ground.
+DARK_COLOURS = ("#4aa8e8", "#ff8a3d", "#2fc79a", "#e79ac4", "#d9ab3a", "#9bd5f7", "#b18be6", "#c8c8c8")
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1a1a1a }
-h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2.2rem } a { color: #00558c }
-.lq-quiet, .empty, caption { color: #555 } table { border-collapse: collapse; width: 100%; font-size: 13px }
-th, td { text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #ddd; vertical-align: top }
-td.lq-number, th.lq-number { text-align: right } .bad { color: #b3261e; font-weight: 600 }
+:root { color-scheme: light dark; --ground: #fff; --text: #1a1a1a; --quiet: #555; --rule: #ddd; --axis: #888;
+  --link: #00558c; --bad: #b3261e; --bad-ground: #fdf3f2; --good: #1b7f3b; --good-ground: #f1f8f3 }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem;
+  color: var(--text); background: var(--ground) }
+h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2.2rem } a { color: var(--link) }
+.lq-quiet, .empty, caption { color: var(--quiet) } table { border-collapse: collapse; width: 100%; font-size: 13px }
+th, td { text-align: left; padding: .25rem .5rem; border-bottom: 1px solid var(--rule); vertical-align: top }
+td.lq-number, th.lq-number { text-align: right; white-space: nowrap } .bad { color: var(--bad); font-weight: 600 }
 .lq-scroll { overflow-x: auto }
-.do { border-left: .4rem solid #b3261e; background: #fdf3f2; padding: .6rem 1rem } .do li { margin: .3rem 0 }
-.well { border-left: .4rem solid #1b7f3b; background: #f1f8f3; padding: .6rem 1rem }
+.do { border-left: .4rem solid var(--bad); background: var(--bad-ground); padding: .6rem 1rem }
+.do h2, .well h2 { margin-top: 0 } .do ol { padding-left: 1.4rem } .do li { margin: .3rem 0 }
+.well { border-left: .4rem solid var(--good); background: var(--good-ground); padding: .6rem 1rem }
 figure { margin: 0 0 1.5rem } figcaption { font-weight: 600 } .lq-svg { width: 100%; height: auto; overflow: visible }
-.lq-svg text { font-size: 11px; fill: #444 } .lq-grid { stroke: #ddd } .lq-axis { stroke: #888 }
+.lq-svg text { font-size: 11px; fill: var(--quiet) } .lq-grid { stroke: var(--rule) } .lq-axis { stroke: var(--axis) }
 .lq-line { fill: none; stroke: var(--tone); stroke-width: 1.6; stroke-linecap: round } .lq-fill { fill: var(--tone) }
+.lq-line-4 { stroke-dasharray: 8 4 } .lq-line-5 { stroke-dasharray: 4 3 } .lq-line-7 { stroke-dasharray: 1 4 }
 .lq-legend { list-style: none; padding: 0; margin: .2rem 0; display: flex; flex-wrap: wrap; gap: 0 1rem }
 .lq-legend svg { width: 26px; height: 10px; margin-right: .3rem } details summary { cursor: pointer; font-size: 13px }
+/* A chart is drawn 640 wide: on a phone its words are twice as large, and every other time is left out. */
+@media (max-width: 45rem) {
+  body { margin-top: 1rem } .lq-svg text { font-size: 20px } .lq-rare-time { display: none }
+  .lq-time { transform: translateY(8px) } figure .lq-svg { margin-bottom: .4rem } .lq-line { stroke-width: 2.4 }
+  th, td { min-width: 4.5rem } }
 @media print { body { margin: 0 } h2 { break-after: avoid } details { display: none } }
 """
+_DARK = (
+    ":root { --ground: #16181b; --text: #e8e8e8; --quiet: #a9adb3; --rule: #3a3e44; --axis: #777c84; --link: #7cc0f5;"
+    " --bad: #ff8f85; --bad-ground: #33201f; --good: #6fd08c; --good-ground: #1b2b20 } "
+)
 
 
 def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None) -> str:
@@ -75,7 +91,9 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
                 _table(peaks(rows), _PEAKS),
             ),
         ]
-    style = _STYLE + "".join(f".lq-tone-{tone} {{ --tone: {colour} }} " for tone, colour in enumerate(COLOURS))
+    style = (
+        f"{_STYLE}{_tones(COLOURS)}@media screen and (prefers-color-scheme: dark) {{ {_DARK}{_tones(DARK_COLOURS)}}}"
+    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Lease queue report</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body>'
@@ -84,12 +102,18 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
     )
 
 
+def _tones(colours: Sequence[str]) -> str:
+    return "".join(f".lq-tone-{tone} {{ --tone: {colour} }} " for tone, colour in enumerate(colours))
+
+
 def _fresh(rows: Rows, made: datetime) -> SafeString:
     """How old the figures are, and how far they reach."""
     span, run = next(iter(rows["span"]), None), last_run(rows)
     if span is None or span["newest_at"] is None:
         return format_html('<p class="lq-quiet">{}</p>', "No events yet.")
-    age = f"The lake was brought up to date {lasted(made - run)} before this report. " if run else ""
+    # The clock of the machine that ran the pipeline may be ahead of this one's.
+    ago = max(made - run, timedelta()) if run else None
+    age = f"The lake was brought up to date {lasted(ago)} before this report. " if ago is not None else ""
     return format_html(
         '<p class="lq-quiet">{}Events from {} to {}. Made {}. All times are UTC.</p>',
         age,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -92,3 +93,23 @@ def test_a_week_names_its_busiest_hour() -> None:
     shades = [float(each.get("fill-opacity", "")) for each in root.iter("rect")]
     assert shades[1] == max(shades)
     assert len(shades) == 3
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [
+        (6, ["12:00", "13:00", "14:00", "15:00", "16:00", "17:00"]),
+        (30, ["01 Jan 12:00", "01 Jan 17:00", "01 Jan 22:00", "02 Jan 03:00", "02 Jan 08:00", "02 Jan 13:00"]),
+        (80, ["Wed 02 Jan", "Thu 03 Jan", "Fri 04 Jan"]),
+        (336, ["Wed 02 Jan", "Fri 04 Jan", "Sun 06 Jan", "Tue 08 Jan", "Thu 10 Jan", "Sat 12 Jan", "Mon 14 Jan"]),
+    ],
+)
+def test_days_stand_at_their_midnights_and_no_times_overlap(hours: int, expected: list[str]) -> None:
+    times = [TIMES[0] + timedelta(hours=n) for n in range(hours)]
+    html = charts.lines("c", "x", times, [charts.Series("a", [1.0] * hours)])
+    marks = [each for each in ET.fromstring(html).iter("text") if each.get("class", "").startswith("lq-time")]
+    assert [mark.text for mark in marks] == expected
+    places = [float(mark.get("x", "")) for mark in marks]
+    # A letter is at most 6.5 wide in the chart's own coordinates.
+    width = 6.5 * len(expected[0])
+    assert all(right - left > width for left, right in pairwise(places))

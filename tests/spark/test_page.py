@@ -203,6 +203,19 @@ def test_how_fresh_the_figures_are() -> None:
     )
 
 
+def test_a_clock_that_is_behind_makes_no_negative_age() -> None:
+    ahead = {**tables(), "run": [{"at": NOW + timedelta(seconds=40)}]}
+    assert "brought up to date 0 seconds before this report" in html(ahead, now=NOW)
+
+
+def test_each_colour_has_one_for_a_dark_ground() -> None:
+    text = html(tables(), now=NOW)
+    light, dark = text.split("@media screen and (prefers-color-scheme: dark)")
+    for tone in range(8):
+        assert f".lq-tone-{tone} {{ --tone: " in light
+        assert f".lq-tone-{tone} {{ --tone: " in dark
+
+
 def test_a_check_that_failed_comes_first() -> None:
     broken = {**tables(), "quality": [{"check": "a job has one row", "rows": 9, "violations": 2}]}
     assert (
