@@ -13,7 +13,8 @@ from pyarrow import csv
 #: Bytes of CSV text that become one Arrow batch.
 BLOCK = 4 * 1024 * 1024
 
-_ARROW = {
+#: Spark's types of columns and Arrow's.
+ARROW = {
     "bigint": pa.int64(),
     "int": pa.int32(),
     "smallint": pa.int16(),
@@ -29,7 +30,7 @@ _TEXT = frozenset({"binary", "array<bigint>", "array<int>"})
 
 def arrow_schema(columns: list[tuple[str, str]]) -> pa.Schema:
     """Return exactly the Arrow schema that Spark derives from nullable columns of these (name, type) pairs."""
-    return pa.schema([pa.field(name, _ARROW[kind], nullable=True) for name, kind in columns])
+    return pa.schema([pa.field(name, ARROW[kind], nullable=True) for name, kind in columns])
 
 
 def _bytes(texts: pa.StringArray) -> pa.Array:
@@ -67,7 +68,7 @@ def batches(
         ignore_empty_lines=len(columns) > 1,
     )
     convert = csv.ConvertOptions(
-        column_types={name: pa.string() if kind in _TEXT else _ARROW[kind] for name, kind in columns},
+        column_types={name: pa.string() if kind in _TEXT else ARROW[kind] for name, kind in columns},
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -82,8 +83,8 @@ def batches(
         for index, (name, kind) in enumerate(columns):
             if kind in _TEXT:
                 texts = table.column(index).combine_chunks()
-                made = _bytes(texts) if kind == "binary" else _lists(texts, _ARROW[kind])
-                table = table.set_column(index, pa.field(name, _ARROW[kind]), made)
+                made = _bytes(texts) if kind == "binary" else _lists(texts, ARROW[kind])
+                table = table.set_column(index, pa.field(name, ARROW[kind]), made)
         yield from table.cast(schema).to_batches()
 
     copying = psycopg.sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(query)

@@ -12,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from .tables import Table
+from .tables import EVENT_KINDS, Table
 
 #: The id of a job's event is that of its row times this, and its place in the row.
 PLACES = 1024
+#: The word for each kind, at its number.
+_WORDS = pa.array([EVENT_KINDS.get(kind) for kind in range(max(EVENT_KINDS) + 1)])
 #: Kinds of events that count no delivery: enqueued, redriven, linked.
 _UNCLAIMED = pa.array([1, 9, 11], pa.int16())
 #: The kind whose detail says something else of each of its jobs.
@@ -25,8 +27,8 @@ _ARRAYS = {"deliveries": "array<int>", "waited": "array<int>", "ran": "array<int
 
 def raw(table: Table, columns: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
     """Return what has to be read of each row for these columns: name, type, SQL."""
-    names = [name for name, _ in columns if name != "seq"]
-    if {"deliveries", "detail"} & {*names} and "kind" not in names:
+    names = [name for name, _ in columns if name not in ("seq", "event")]
+    if {"deliveries", "detail", "event"} & {name for name, _ in columns} and "kind" not in names:
         names.append("kind")
     read = [("seqs", "array<bigint>", "r.seqs")]
     return read + [(name, _ARRAYS.get(name, table.column(name).type), table.column(name).sql) for name in names]
@@ -48,6 +50,8 @@ def events(rows: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> pa.Recor
             made.append(_each(rows.column(name), parents, once.take(parents)))
         elif name == "detail":
             made.append(_details(rows, parents))
+        elif name == "event":
+            made.append(_WORDS.take(rows.column("kind")).take(parents))
         elif name in _ARRAYS:
             made.append(_each(rows.column(name), parents, pa.nulls(len(parents), pa.int32())))
         else:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
-from . import copy, filters, jobwise, slices, snapshots, tables
+from . import copy, filters, jobwise, packed, slices, snapshots, tables
 from .database import Database, resolve
 from .options import READ, STREAM, WRITE, Options
 
@@ -25,15 +25,19 @@ if TYPE_CHECKING:
 
 #: Events of one task: some tenths of a second of one short statement.
 ROWS_PER_PARTITION = 250_000
-#: Bytes of text at a time where a row becomes many.
+#: Bytes of text at a time where a row becomes many, and rows of one batch for Spark.
 _JOBWISE = 1_048_576
+_BATCH = 16_384
 
 
 class Slice(InputPartition):
-    """The part that one task reads: where, and the whole statement."""
+    """The part that one task reads: where, and the whole statement, perhaps also in the form that gives one row."""
 
-    def __init__(self, query: str, snapshot: str | None = None, channel: str | None = None) -> None:
+    def __init__(
+        self, query: str, snapshot: str | None = None, channel: str | None = None, as_one: str | None = None
+    ) -> None:
         self.query = query
+        self.as_one = as_one
         self.snapshot = snapshot
         self.channel = channel
 
@@ -58,6 +62,13 @@ def chosen(table: tables.Table, schema: StructType) -> list[tuple[str, str]]:
     return pairs
 
 
+def _sent(table: tables.Table, columns: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return what is asked of the database for some columns: name, type, SQL."""
+    if table.jobwise:
+        return jobwise.raw(table, columns)
+    return [(name, kind, table.column(name).sql) for name, kind in columns]
+
+
 def query(
     table: tables.Table,
     columns: list[tuple[str, str]],
@@ -65,23 +76,38 @@ def query(
     source: sql.Composable,
     where: sql.Composable,
     more: Sequence[str] = (),
+    *,
+    as_one: bool = False,
 ) -> sql.Composed:
-    """Return the SELECT of a slice, whose rows :func:`read` takes."""
-    if table.jobwise:
-        return slices.select([text for *_, text in jobwise.raw(table, columns)], place, source, where, more)
-    return slices.select([table.column(name).sql for name, _ in columns], place, source, where, more)
+    """Return the SELECT of a slice, whose rows :func:`read` takes; ``as_one``: the form that gives them as one row."""
+    sent = _sent(table, columns)
+    texts = packed.aggregates(sent) if as_one else [text for *_, text in sent]
+    return slices.select(texts, place, source, where, more)
 
 
 def read(
-    connection: psycopg.Connection[Any], text: str, table: tables.Table, columns: list[tuple[str, str]]
+    connection: psycopg.Connection[Any], part: Slice, table: tables.Table, columns: list[tuple[str, str]]
 ) -> Iterator[pa.RecordBatch]:
     """Run the query of a slice and yield its rows, of the lease log one a job."""
-    if not table.jobwise:
-        yield from copy.batches(connection, sql.SQL(text), None, columns)
-        return
-    raw = [(name, kind) for name, kind, _ in jobwise.raw(table, columns)]
-    for rows in copy.batches(connection, sql.SQL(text), None, raw, _JOBWISE):
-        yield jobwise.events(rows, columns).cast(copy.arrow_schema(columns))
+    for rows in _rows(connection, part, _sent(table, columns), copy.BLOCK if not table.jobwise else _JOBWISE):
+        if not table.jobwise:
+            yield rows
+            continue
+        events = jobwise.events(rows, columns).cast(copy.arrow_schema(columns))
+        for start in range(0, len(events), _BATCH):
+            yield events.slice(start, _BATCH)
+
+
+def _rows(
+    connection: psycopg.Connection[Any], part: Slice, sent: list[tuple[str, str, str]], size: int
+) -> Iterator[pa.RecordBatch]:
+    if part.as_one is not None:
+        try:
+            yield from packed.batches(connection, part.as_one, sent, _BATCH)
+            return
+        except psycopg.errors.ProgramLimitExceeded:
+            pass  # more than one value holds: row by row
+    yield from copy.batches(connection, sql.SQL(part.query), None, [(name, kind) for name, kind, _ in sent], size)
 
 
 class LeaseQueueReader(DataSourceReader):
@@ -105,7 +131,7 @@ class LeaseQueueReader(DataSourceReader):
         """Plan the slices: page ranges up to the horizon, or (jobs, results) of one snapshot."""
         with self.database.connect() as connection:
             if self.table.append_only:
-                return [Slice(text) for text in self._of_the_log(connection)]
+                return list(self._of_the_log(connection))
             queries = self._of_places(connection)
         if self.snapshot is not None:
             return [Slice(text, self.snapshot) for text in queries]
@@ -115,7 +141,7 @@ class LeaseQueueReader(DataSourceReader):
         held = snapshots.hold(self.database, len(queries), self.snapshot_seconds)
         return [Slice(text, held.name, held.channel) for text in queries]
 
-    def _of_the_log(self, connection: psycopg.Connection[Any]) -> list[str]:
+    def _of_the_log(self, connection: psycopg.Connection[Any]) -> Iterator[Slice]:
         # First the horizon, then the pages: what is below it is on them.
         until = slices.horizon(connection).xmin
         found = [
@@ -128,8 +154,10 @@ class LeaseQueueReader(DataSourceReader):
         for limit, word in ((self.low, "p.id >= {}"), (self.high, "p.id < {}")):
             if limit is not None:
                 bound = sql.SQL("{} AND {}").format(bound, sql.SQL(word).format(sql.Literal(limit)))
-        ranges = slices.page_ranges(found, self._rows(), self.parts or 1)
-        return [self._query(self.table.places[0], piece, bound).as_string(connection) for piece in ranges]
+        for piece in slices.page_ranges(found, self._rows(), self.parts or 1):
+            plain, as_one = (self._query(self.table.places[0], piece, bound, as_one=one) for one in (False, True))
+            fits = self._rows() <= packed.MOST
+            yield Slice(plain.as_string(connection), as_one=as_one.as_string(connection) if fits else None)
 
     def _of_places(self, connection: psycopg.Connection[Any]) -> list[str]:
         """Pages of each place; what is small goes together into one statement."""
@@ -152,11 +180,17 @@ class LeaseQueueReader(DataSourceReader):
         return self.rows if self.parts is None else 1_000_000_000
 
     def _query(
-        self, place: tables.Place, piece: tuple[slices.Leaf, int, int | None], bound: sql.Composable | None
+        self,
+        place: tables.Place,
+        piece: tuple[slices.Leaf, int, int | None],
+        bound: sql.Composable | None,
+        *,
+        as_one: bool = False,
     ) -> sql.Composed:
         leaf, first, after = piece
         where = sql.SQL(" AND ").join([slices.of_pages(first, after), *([bound] if bound else [])])
-        return query(self.table, self.columns, place, sql.Identifier(leaf.schema, leaf.name), where, self.conditions)
+        relation = sql.Identifier(leaf.schema, leaf.name)
+        return query(self.table, self.columns, place, relation, where, self.conditions, as_one=as_one)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""
@@ -165,7 +199,7 @@ class LeaseQueueReader(DataSourceReader):
         with self.database.connect(autocommit=partition.snapshot is None) as connection:
             if partition.snapshot is not None:
                 snapshots.adopt(connection, partition.snapshot)
-            yield from read(connection, partition.query, self.table, self.columns)
+            yield from read(connection, partition, self.table, self.columns)
             if partition.channel is not None:
                 connection.rollback()
                 snapshots.report_read(connection, partition.channel)

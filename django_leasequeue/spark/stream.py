@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
 from ..sql import statement
-from . import consumers, losses, slices, tables
+from . import consumers, losses, packed, slices, tables
 from .database import resolve
 from .losses import Loss, StreamInterrupted
 from .options import Options
@@ -49,8 +49,8 @@ COUNTED, NEAR = 100_000, 0.9
 class LogSlice(Slice):
     """A slice of the event order, and what had been dropped of the log when it was planned."""
 
-    def __init__(self, query: str, after: Point, dropped: Point | None) -> None:
-        super().__init__(query)
+    def __init__(self, query: str, as_one: str | None, after: Point, dropped: Point | None) -> None:
+        super().__init__(query, as_one=as_one)
         self.after = after
         self.dropped = dropped
 
@@ -193,20 +193,26 @@ class EventStream(DataSourceStreamReader):
                     marks.append(point)
                     taken = before
             return [
-                LogSlice(self._query(low, high).as_string(connection), low, dropped)
+                LogSlice(
+                    self._query(low, high).as_string(connection),
+                    self._query(low, high, as_one=True).as_string(connection) if self.rows <= packed.MOST else None,
+                    low,
+                    dropped,
+                )
                 for low, high in pairwise([first, *marks, last])
             ]
 
-    def _query(self, low: Point, high: Point) -> sql.Composed:
+    def _query(self, low: Point, high: Point, *, as_one: bool = False) -> sql.Composed:
         (place,) = self.table.places
-        return query(self.table, self.columns, place, sql.Identifier(place.relation), slices.of_events(low, high))
+        source, where = sql.Identifier(place.relation), slices.of_events(low, high)
+        return query(self.table, self.columns, place, source, where, as_one=as_one)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""
         if not isinstance(partition, LogSlice):
             return
         with self.database.connect() as connection:
-            yield from read(connection, partition.query, self.table, self.columns)
+            yield from read(connection, partition, self.table, self.columns)
             losses.check_read(connection, partition.after, partition.dropped)
 
 

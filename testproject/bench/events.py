@@ -2,7 +2,8 @@
 
 A week of three queues that workers serve in a simulation: the day's rhythm, one busy hour in which a backlog builds up
 and drains, a node that falls ill half way (slow, failing, losing leases), jobs that fail on every node until they are
-dead. Every job ends. Workers take one job at a time: each row of the log is of one job, the dearest to read.
+dead. Every job ends. By default workers take one job at a time: each row of the log is of one job, the dearest to
+read. With ``together`` jobs come, are claimed and end so many at a time, as where calls and claims are of batches.
 The jobs themselves are not in the job table: only their events are.
 """
 
@@ -162,6 +163,7 @@ def write(
     *,
     using: str = "default",
     until: datetime | None = None,
+    together: int = 1,
     tell: Callable[[int], None] = lambda written: None,
 ) -> int:
     """Write a history of about ``count`` events that ends now (or at ``until``).
@@ -170,12 +172,13 @@ def write(
         count: events wanted; whole jobs are written, about three events each.
         using: alias of the database.
         until: when the history ends.
+        together: jobs that come, are claimed and end at once: events of one row, at most 1,000.
         tell: called with the number of events after each transaction.
 
     Returns:
         How many events were written.
     """
-    simulation = Simulation(max(1, round(count / 3.06)))
+    simulation = Simulation(max(1, round(count / 3.06 / together)))
     begin = (until or datetime.now(UTC)) - timedelta(seconds=simulation.seconds)
     written = 0
     with pool.connect(using) as connection:
@@ -184,11 +187,11 @@ def write(
         for name in QUEUES:
             executor.run(engine.create(name, project=PROJECT, preset="django", max_deliveries=TRIES))
             ids[name] = executor.run(engine.get(name, project=PROJECT)).id  # type: ignore[union-attr]
-        writer = _Writer(connection, begin, list(ids.values()))
+        writer = _Writer(connection, begin, list(ids.values()), together)
         batch: list[Event] = []
         for event in simulation.events():
             batch.append(event)
-            if len(batch) >= BATCH:
+            if len(batch) * together >= BATCH:
                 written += writer.write(batch)
                 batch = []
                 tell(written)
@@ -201,8 +204,8 @@ def write(
 class _Writer:
     """Writes batches of events through COPY, each in a transaction (and with a transaction id) of its own."""
 
-    def __init__(self, connection: psycopg.Connection[Any], begin: datetime, queues: list[int]) -> None:
-        self._connection, self._begin, self._queues = connection, begin, queues
+    def __init__(self, connection: psycopg.Connection[Any], begin: datetime, queues: list[int], together: int) -> None:
+        self._connection, self._begin, self._queues, self._together = connection, begin, queues, together
         self._seqs: list[int] = []
         self._tasks = [task for task, _ in QUEUES.values()]
 
@@ -213,21 +216,23 @@ class _Writer:
         partitions.maintain(self._connection)
         batch.sort(key=lambda event: event.at)
         fresh = sum(1 for event in batch if event.kind is EventKind.ENQUEUED)
-        rows = ConnectionExecutor(self._connection).fetch("lake/events_numbers", {"size": fresh})
+        rows = ConnectionExecutor(self._connection).fetch("lake/events_numbers", {"size": fresh * self._together})
         self._seqs.extend(rows[0][0])
         copying = statement("lake/events_copy")
         with self._connection.transaction(), self._connection.cursor() as cursor, cursor.copy(copying) as copy:
             for start in range(0, len(batch), 5_000):
                 copy.write("".join(map(self._line, batch[start : start + 5_000])))
-        return len(batch)
+        return len(batch) * self._together
 
     def _line(self, event: Event) -> str:
-        kind, seq = event.job % len(self._queues), self._seqs[event.job]
+        kind, count = event.job % len(self._queues), self._together
+        seqs = self._seqs[event.job * count : (event.job + 1) * count]
         deadline = _NULL if event.deadline is None else self._time(event.deadline)
         return (
-            f"{self._time(event.at)}\t{self._queues[kind]}\t{event.claim or _NULL}\t{deadline}\t{seq}\t{seq}\t"
-            f"{event.kind:d}\t{event.node or _NULL}\t{self._tasks[kind]}\t{{{seq}}}\t"
-            f"{_one(event.attempt if event.attempt > 1 else None)}\t{_ms(event.waited)}\t{_ms(event.ran)}\t"
+            f"{self._time(event.at)}\t{self._queues[kind]}\t{event.claim or _NULL}\t{deadline}\t{seqs[0]}\t{seqs[-1]}\t"
+            f"{event.kind:d}\t{event.node or _NULL}\t{self._tasks[kind]}\t{{{','.join(map(str, seqs))}}}\t"
+            f"{_each(event.attempt if event.attempt > 1 else None, count)}\t"
+            f"{_ms(event.waited, count)}\t{_ms(event.ran, count)}\t"
             f"{event.detail or _NULL}\n"
         )
 
@@ -235,10 +240,10 @@ class _Writer:
         return (self._begin + timedelta(seconds=second)).isoformat()
 
 
-def _one(value: int | None) -> str:
-    """Return an array of one number in COPY's text."""
-    return _NULL if value is None else f"{{{value}}}"
+def _each(value: int | None, count: int) -> str:
+    """Return an array of the same number for each job in COPY's text."""
+    return _NULL if value is None else "{" + ",".join([str(value)] * count) + "}"
 
 
-def _ms(seconds: float | None) -> str:
-    return _NULL if seconds is None else _one(round(seconds * 1000))
+def _ms(seconds: float | None, count: int) -> str:
+    return _NULL if seconds is None else _each(round(seconds * 1000), count)

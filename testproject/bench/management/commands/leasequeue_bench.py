@@ -67,6 +67,13 @@ class Command(BaseCommand):
             help="instead: write a made-up week of about N events into the lease log, and leave it there",
         )
         parser.add_argument(
+            "--together",
+            type=_bounded(1, 1_000),
+            default=1,
+            metavar="N",
+            help="with --events: jobs that come, are claimed and end at once, as events of one row (1)",
+        )
+        parser.add_argument(
             "--spark",
             action="store_true",
             help="instead: measure the lake on the events that are there (after --events, if both are given)",
@@ -109,7 +116,10 @@ class Command(BaseCommand):
         progress = Progress(OutputWrapper(given.get("stderr") or sys.stderr, ending="") if given["verbosity"] else None)
         if given["events"]:
             written = events.write(
-                given["events"], using=options.using, tell=lambda count: progress.step(f"{count:,} events")
+                given["events"],
+                using=options.using,
+                together=given["together"],
+                tell=lambda count: progress.step(f"{count:,} events"),
             )
             progress.done()
             self.stdout.write(f"{written:,} events written")
