@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django_leasequeue.devdb.errors import DevDBError
+from django_leasequeue.devdb.locking import locked
 from django_leasequeue.devdb.ownership import is_root, name_of
 
 logger = logging.getLogger("django_leasequeue.devdb")
@@ -150,13 +151,18 @@ def run(
 
 def _create_account() -> bool:
     command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME]
-    try:
-        subprocess.run(command, check=True, capture_output=True, timeout=30)  # nosec B603  # constants, no shell
-    except (OSError, subprocess.SubprocessError) as error:
-        logger.info("could not make the account %s: %s", ACCOUNT_NAME, error)
-        # Another process may have made it meanwhile.
+    # Two useradd at once with the same name both succeed, and the second one gives the account another number. The lock
+    # is the machine's, since processes of several projects may come at once.
+    with locked("/etc"):
         try:
             pwd.getpwnam(ACCOUNT_NAME)
         except KeyError:
+            pass
+        else:
+            return True
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=30)  # nosec B603  # constants, no shell
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.info("could not make the account %s: %s", ACCOUNT_NAME, error)
             return False
     return True

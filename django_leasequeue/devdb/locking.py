@@ -24,6 +24,19 @@ def exclusive(path: Path) -> Iterator[None]:
             f"{error.filename} cannot be written: it belongs to another account. Run this as that account or as root, "
             "or delete the directory."
         ) from error
+    with _held(descriptor):
+        yield
+
+
+@contextmanager
+def locked(directory: str) -> Iterator[None]:
+    """Hold a lock on a directory that is there, for the length of the block: nothing is written to it."""
+    with _held(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)):
+        yield
+
+
+@contextmanager
+def _held(descriptor: int) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

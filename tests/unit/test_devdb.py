@@ -5,9 +5,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
@@ -182,6 +186,34 @@ def test_data_of_another_account_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(DevDBError, match="belongs to the account"):
         Server(tmp_path).start()
+
+
+def test_processes_that_come_at_once_make_the_account_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second ``useradd`` would give it another number, and the first one's data would be another account's."""
+    made = tmp_path / "made"
+    useradd = tmp_path / "useradd"
+    useradd.write_text(f'#!/bin/sh\nfor name; do :; done\necho "$name" >>{made}\n')
+    useradd.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def look(name: str) -> Any:
+        if not made.exists():
+            raise KeyError(name)
+        return SimpleNamespace(pw_name=name, pw_uid=4711, pw_gid=4711)
+
+    monkeypatch.setattr("pwd.getpwnam", look)
+    monkeypatch.setattr(account, "is_root", lambda: True)
+    line = threading.Barrier(4, timeout=60)
+
+    def first_use(_: int) -> int:
+        line.wait()
+        found = account.account_for(tmp_path / "data")
+        assert found is not None
+        return found.uid
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(first_use, range(4))) == {4711}
+    assert made.read_text() == f"{account.ACCOUNT_NAME}\n"
 
 
 def test_only_passing_through_is_opened(tmp_path: Path) -> None:
