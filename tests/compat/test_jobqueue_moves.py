@@ -166,7 +166,8 @@ class TestHungHandlers:
         assert reasons == ["lease_lost"]
 
     def test_it_is_tried_as_often_as_any_other(self, release: threading.Event) -> None:
-        queue = Queue("jobs", visibility_timeout=500, max_retries=2)
+        # Leases so short would end before their jobs start, on a busy machine.
+        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=600_000), visibility_timeout=500, max_retries=2)
         attempts: list[int] = []
 
         @queue.execute
@@ -182,7 +183,7 @@ class TestHungHandlers:
         assert caught.value.error_type == "LEASE_EXPIRED"
 
     def test_without_an_argument_it_is_the_length_of_the_queue_s_leases(self, release: threading.Event) -> None:
-        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=2_000))
+        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=5_000))
         another = threading.Event()
 
         @queue.execute

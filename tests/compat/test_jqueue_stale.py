@@ -294,11 +294,13 @@ class TestOtherProcesses:
         """
         with python(code, subprocess_env) as process:
             job_id = await asyncio.to_thread(readline, process)
-            async with BrokerQueue("jobs", stale_timeout=2 * SECOND) as q:
+            async with BrokerQueue("jobs", stale_timeout=5 * SECOND) as q:
                 async with asyncio.timeout(60):
                     while not (jobs := await q.dequeue()):
                         await asyncio.sleep(0.05)
                 assert [job.id for job in jobs] == [job_id]
+                # The other process may take its time.
+                await DirectQueue("jobs", stale_timeout=HOUR).heartbeat(jobs[0].id)
                 go(process)
                 assert [await asyncio.to_thread(readline, process) for _ in range(3)] == ["LeaseLost"] * 3
                 await q.ack(jobs[0].id)

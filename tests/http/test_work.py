@@ -39,7 +39,8 @@ def other(servers: list[Server]) -> Server:
 
 @pytest.fixture
 def queue(server: Server, topic: str) -> str:
-    server.put(f"topics/{topic}", {"type": "queue"})
+    # What is given back is given back: no lease ends while a test goes on.
+    server.put(f"topics/{topic}", {"type": "queue", "lease_ms": 600_000})
     return topic
 
 

@@ -15,7 +15,9 @@ import pytest
 from django.db import connection
 
 from django_leasequeue import Consumer, Queue, signals
-from django_leasequeue.exceptions import InvalidOption, MaxRetries
+from django_leasequeue.enums import EventKind
+from django_leasequeue.exceptions import InvalidOption, MaxRetries, WaitTimeout
+from django_leasequeue.models import JobEvent
 from django_leasequeue.queue.functions import Execution
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.tasks import FailForGood, RetryLater
@@ -612,17 +614,19 @@ class TestTheHandler:
         assert len(caught) == 1
 
     def test_a_handler_that_never_returns_keeps_its_lease_and_the_caller_its_timeout(self, consume: Any) -> None:
-        queue = jobqueue(lease_ms=2_000)
+        queue = jobqueue(lease_ms=6_000)
         finish = threading.Event()
         consume(queue, lambda job: finish.wait(60))
-        from django_leasequeue.exceptions import WaitTimeout
-
-        with pytest.raises(WaitTimeout):
-            queue.enqueue_and_wait(1, key="id", timeout=3)
-        status = queue.get_status("id")
-        assert status is not None
-        assert (status.state, status.deliveries) == ("processing", 1)
-        finish.set()
+        try:
+            with pytest.raises(WaitTimeout):
+                queue.enqueue_and_wait(1, key="id", timeout=0.5)
+            extended = JobEvent.objects.filter(kind=EventKind.EXTENDED)
+            eventually(lambda: extended.count() >= 2, "its lease is renewed again and again")
+            status = queue.get_status("id")
+            assert status is not None
+            assert (status.state, status.deliveries) == ("processing", 1)
+        finally:
+            finish.set()
 
     def test_handlers_use_djangos_orm(self, consume: Any) -> None:
         from django_leasequeue.models import Queue as QueueRow

@@ -650,7 +650,7 @@ class TestP6RequestResponse:
         assert answers.count(None) == callers - 6
 
     def test_p6_the_worker_is_killed_in_mid_job(self, subprocess_env: dict[str, str]) -> None:
-        queue = jobqueue(lease_ms=2_000)
+        queue = jobqueue()
         queue.create()
         code = """
         def handler(job):

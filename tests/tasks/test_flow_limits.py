@@ -340,7 +340,6 @@ class TestWorkers:
     def test_m4_a_killed_worker_s_slots_come_back(
         self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
     ) -> None:
-        engine.run(engine.create("default", preset="django", lease_ms=2_000))
         two = flow_samples.seen.using(limit=Limit("two", concurrency=2))
         two.enqueue_many(("k", number, 0.3) for number in range(12))
         worker = subprocess.Popen(

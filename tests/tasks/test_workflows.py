@@ -504,7 +504,6 @@ class TestWorkers:
         self, oracle: flow.Oracle, subprocess_env: dict[str, str]
     ) -> None:
         """Each parent is told of in the transaction in which it ends: whoever dies, the rest goes on."""
-        engine.run(engine.create("default", preset="django", lease_ms=2_000))
         env = {**subprocess_env, flow.FOLDER: str(oracle.folder)}
         result = chord([flow.seen.s("k", number, 0.3) for number in range(40)], flow.total.s()).enqueue()
         command = [sys.executable, "manage.py", "runworker", "--queues", "default", "--concurrency", "4"]

@@ -16,6 +16,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import pool
+from django_leasequeue.engine.leases.deadline import surely_until
 from django_leasequeue.models import Attempt, Claim
 from django_leasequeue.worker import JobControl
 from tests.support.proxy import Proxy
@@ -26,8 +27,8 @@ from tests.worker.support import Threaded, enqueue, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
-#: Long enough that a second before its end is promised, with half a second to spare.
-LEASE = 6.0
+#: A lease long enough that a second before its end is promised.
+LEASE = 8.0
 
 
 class Start(NamedTuple):
@@ -119,6 +120,19 @@ def proxy(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases count as over three seconds before their end: two seconds more than promised, for a busy machine."""
+    monkeypatch.setattr("django_leasequeue.engine.leases.deadline.NOTICE", 3.0)
+    monkeypatch.setattr("django_leasequeue.engine.leases.deadline.PART", 0.5)
+
+
+def test_a_lease_is_surely_held_until_a_second_before_its_end_at_the_latest() -> None:
+    assert all(surely_until(100, lease) <= 100 + lease - 1 for lease in (4, 6, 60, 86_400))
+    assert all(100 < surely_until(100, lease) < 100 + lease for lease in (0.1, 1, 3.9))
+
+
+@pytest.mark.usefixtures("early")
 @pytest.mark.parametrize("way", ["hang", "refuse"])
 def test_jobs_are_told_a_second_before_their_lease_ends_and_none_starts_afterwards(
     way: str, proxy: Proxy, test_dsn: str, caplog: pytest.LogCaptureFixture
@@ -134,12 +148,12 @@ def test_jobs_are_told_a_second_before_their_lease_ends_and_none_starts_afterwar
         # Renewed once more or not, just before: what the database says now is the last word.
         time.sleep(0.2)
         deadlines = {start.seq: deadline_of(start.claim) for start in handler.starts}
-        eventually(lambda: len(handler.knew) == len(handler.cancelled) == 2, "they know", LEASE + 5)
+        eventually(lambda: len(handler.knew) == len(handler.cancelled) == 2, "they know")
         for seq, at in [*handler.knew.items(), *handler.cancelled.items()]:
             assert at <= deadlines[seq] - 1
         assert all(control.reason == "lease_lost" for control in handler.controls)
         last = max(deadlines.values())
-        eventually(lambda: time.time() > last + 0.1, "the leases are over", LEASE + 5)
+        eventually(lambda: time.time() > last + 0.1, "the leases are over")
         # The threads are free now, and the buffer is full: what stands there must not start.
         handler.open.set()
         time.sleep(0.3)
@@ -157,6 +171,7 @@ def test_jobs_are_told_a_second_before_their_lease_ends_and_none_starts_afterwar
             assert sum(line.startswith(words) for line in said) == 1
 
 
+@pytest.mark.usefixtures("early")
 def test_a_keeper_that_hangs_keeps_nobody_from_being_told(test_dsn: str) -> None:
     """Somebody has locked the claim: no renewal gets through, all else works."""
     lease_of(LEASE)
@@ -167,7 +182,7 @@ def test_a_keeper_that_hangs_keeps_nobody_from_being_told(test_dsn: str) -> None
         with psycopg.connect(test_dsn) as locker:
             locker.execute("SELECT FROM leasequeue_claim FOR UPDATE")
             deadlines = {start.claim: deadline_of(start.claim) for start in handler.starts}
-            eventually(lambda: all(control.lost for control in handler.controls), "they are told", LEASE + 5)
+            eventually(lambda: all(control.lost for control in handler.controls), "they are told")
             assert time.time() <= min(deadlines.values()) - 1
             assert threaded.worker.healthy
         handler.open.set()

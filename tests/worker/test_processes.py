@@ -87,7 +87,6 @@ def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
 
 
 def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> None:
-    engine.run(engine.configure("work", preset="django", lease_ms=3_000))
     sleeping(notes, 30, 0.2)
     first = start("--concurrency", "3")
     eventually(lambda: words(notes, "start") >= 3, "three run")
