@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 #: Milliseconds: long enough for a busy machine to send its requests within it.
-WINDOW = 1_000
+WINDOW = 3_000
 
 
 @pytest.fixture(scope="module", autouse=True)
