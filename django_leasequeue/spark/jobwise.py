@@ -16,8 +16,8 @@ from .tables import EVENT_KINDS, Table
 
 #: The id of a job's event is that of its row times this, and its place in the row.
 PLACES = 1024
-#: The word for each kind, at its number.
-_WORDS = pa.array([EVENT_KINDS.get(kind) for kind in range(max(EVENT_KINDS) + 1)])
+#: The kinds of events, and the word for each; one that a newer release writes has none here.
+_KINDS, _WORDS = pa.array(list(EVENT_KINDS), pa.int16()), pa.array(list(EVENT_KINDS.values()))
 #: Kinds of events that count no delivery: enqueued, redriven, linked.
 _UNCLAIMED = pa.array([1, 9, 11], pa.int16())
 #: The kind whose detail says something else of each of its jobs.
@@ -51,7 +51,7 @@ def events(rows: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> pa.Recor
         elif name == "detail":
             made.append(_details(rows, parents))
         elif name == "event":
-            made.append(_WORDS.take(rows.column("kind")).take(parents))
+            made.append(_WORDS.take(pc.index_in(rows.column("kind"), value_set=_KINDS)).take(parents))
         elif name in _ARRAYS:
             made.append(_each(rows.column(name), parents, pa.nulls(len(parents), pa.int32())))
         else:

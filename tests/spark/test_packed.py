@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from django_leasequeue.spark import packed, tables
+from django_leasequeue.spark import jobwise, packed, tables
 from django_leasequeue.spark.database import resolve
 from django_leasequeue.spark.layout import BRONZE
 from django_leasequeue.spark.source import Slice, query, read
@@ -62,6 +62,15 @@ def test_both_forms_are_the_same(log: None, test_dsn: str, table: tables.Table) 
 
 def test_no_rows_make_no_batch(log: None, test_dsn: str) -> None:
     assert read_all(test_dsn, tables.EVENTS, ROW, as_one=True, where="false") == []
+
+
+def test_a_kind_of_a_newer_release_has_no_word() -> None:
+    kinds = [*tables.EVENT_KINDS, 999]
+    rows = pa.RecordBatch.from_pydict(
+        {"seqs": pa.array([[1, 2]] * len(kinds), pa.list_(pa.int64())), "kind": pa.array(kinds, pa.int16())}
+    )
+    words = jobwise.events(rows, [("seq", "bigint"), ("event", "string")]).column("event").to_pylist()
+    assert words == [word for kind in kinds for word in [tables.EVENT_KINDS.get(kind)] * 2]
 
 
 def test_what_is_too_large_for_one_value_comes_row_by_row(
