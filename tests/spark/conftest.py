@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 from django_leasequeue import spark as lake
 
+#: Little: other suites run beside this one, and would leave a Spark that steps far back nothing.
+NICENESS = 1
+
 if not all(importlib.util.find_spec(name) for name in ("duckdb", "hatchling", "pyarrow", "pyspark")):
     # The extra `spark` is not installed (it is large), or not what the tests want beside it: `make test` goes without,
     # .ci/run installs all of it.
@@ -45,6 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, test_database_url: str) -> I
             "tests",
             master="local[2,3]",
             memory="512m",
+            niceness=NICENESS,
             conf={
                 "spark.sql.shuffle.partitions": "1",
                 "spark.local.dir": str(tmp_path_factory.mktemp("spark")),

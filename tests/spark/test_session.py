@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from django_leasequeue import spark as lake
 from django_leasequeue.spark.session import SparkUnavailable, _standard_error, java
+from tests.spark.conftest import NICENESS
 
 
 def niceness(session: SparkSession) -> set[int]:
@@ -25,19 +26,19 @@ def niceness(session: SparkSession) -> set[int]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="niceness is set on Linux only")
 def test_a_local_spark_steps_back_and_its_python_with_it(spark: SparkSession) -> None:
     mine = os.getpriority(os.PRIO_PROCESS, 0)
-    assert niceness(spark) == {10}
+    assert niceness(spark) == {NICENESS}
     assert os.getpriority(os.PRIO_PROCESS, 0) == mine
 
     def of_worker(rows: object) -> list[int]:
         return [os.getpriority(os.PRIO_PROCESS, 0)]
 
-    assert spark.sparkContext.parallelize([1], 1).mapPartitions(of_worker).collect() == [10]
+    assert spark.sparkContext.parallelize([1], 1).mapPartitions(of_worker).collect() == [NICENESS]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="niceness is set on Linux only")
 def test_a_spark_that_runs_stays_as_it_is(spark: SparkSession) -> None:
     assert lake.session("another", master="local[1]", niceness=15).sparkContext is spark.sparkContext
-    assert niceness(spark) == {10}
+    assert niceness(spark) == {NICENESS}
 
 
 def test_settings_of_ones_own_win(spark: SparkSession) -> None:
