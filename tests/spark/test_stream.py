@@ -283,7 +283,8 @@ def test_a_new_stream_may_start_at_the_end_or_where_its_consumer_was(
 _DRAIN = """
 import sys
 from django_leasequeue import spark
-session = spark.session("killed", master="local[1]", memory="512m", conf={"spark.sql.shuffle.partitions": "1"})
+conf = {"spark.sql.shuffle.partitions": "1"}
+session = spark.session("killed", master="local[1]", memory="512m", niceness=0, conf=conf)
 reader = session.readStream.format("leasequeue").schema("id bigint, txid bigint, seq bigint, node string")
 options = dict(pair.split("=", 1) for pair in sys.argv[2:])
 writer = reader.options(**options).load().writeStream.format("parquet").option("path", sys.argv[1] + "/events")
@@ -293,7 +294,7 @@ print("done", flush=True)
 """
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 60) -> bool:
+def _wait(condition: Callable[[], bool], seconds: float = 300) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
