@@ -263,18 +263,26 @@ class Fetcher:
         state = self._state
         now = time.monotonic()
         state.leases.forget()
+        until, is_shorter = math.inf, False
         for job in {job.token: job for job in jobs}.values():
             self._known.append(job.token)
             self._journal.claimed(job.token)
             state.drained[job.queue_id] = now
             lease = state.leases.add(job, asked_at)
+            until = min(until, lease.until)
             if lease.seconds < state.shortest_lease:
-                state.shortest_lease = lease.seconds
-                state.keeper.wake()
+                state.shortest_lease, is_shorter = lease.seconds, True
         state.held.update({job.seq: job for job in jobs})
         state.figures.add(claimed=len(jobs))
-        if state.keeper.sleeping:
+        self._hand_over(jobs)
+        # Only now: threads that are woken before those of the jobs get the interpreter before them.
+        state.leases.expect(until)
+        if is_shorter or state.keeper.sleeping:
             state.keeper.wake()
+
+    def _hand_over(self, jobs: list[LeasedJob]) -> None:
+        """Give jobs that are held to those who run them."""
+        state = self._state
         if state.draining.is_set():
             self._give_back(jobs)
             return

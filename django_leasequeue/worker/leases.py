@@ -66,12 +66,14 @@ class Leases:
         self._closing = False
 
     def add(self, job: LeasedJob, since: float) -> Lease:
-        """Note the claim of a job, before the job is held. For the thread that claims."""
-        lease = Lease(since, job.deadline_epoch - job.claimed_epoch)
-        self.of[job.token] = lease
-        if lease.until < self._next_at:
-            self._wakeup.wake()
+        """Note the claim of a job, before the job is held. For the thread that claims, which calls ``expect`` next."""
+        lease = self.of[job.token] = Lease(since, job.deadline_epoch - job.claimed_epoch)
         return lease
+
+    def expect(self, until: float) -> None:
+        """Have the watching thread look again if a lease ends before the next look (monotonic seconds)."""
+        if until < self._next_at:
+            self._wakeup.wake()
 
     def forget(self) -> None:
         """Forget those of which nothing is held any more, if there are many. For the thread that claims."""
@@ -94,8 +96,7 @@ class Leases:
             lease = self.of[job.token] = Lease(since, seconds)
         else:
             lease.renew(since, seconds)
-        if lease.until < self._next_at:
-            self._wakeup.wake()
+        self.expect(lease.until)
 
     def watch(self, running: Running) -> None:
         """Tell jobs until ``close``.
