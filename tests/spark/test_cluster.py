@@ -31,7 +31,7 @@ from tests.spark.servers import SPARK_HOME, connect_server, environment, free_po
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 #: What executors need beside the package, and what psycopg needs.
-PACKAGES = ("psycopg", "psycopg-binary", "pyarrow", "typing-extensions")
+PACKAGES = ("numpy", "psycopg", "psycopg-binary", "pyarrow", "typing-extensions")
 #: Processes of a few seconds.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {
