@@ -21,7 +21,8 @@ def test_kills_and_a_crash_lose_and_repeat_nothing(tmp_path: Path) -> None:
         cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
-    rows = dict(line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| "))
+    lines = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    rows = {line[0]: line[1] for line in lines if len(line) == 2}
     assert rows["PostgreSQL crashed"] == "1"
     assert rows["missing"] == rows["twice"] == rows["not as they are in the log"] == "0"
     assert int(rows["events in the lake"].replace(",", "")) > 0
