@@ -56,13 +56,10 @@ class Raw:
         return self.text
 
 
-class Written:
+class Written(str):
     """JSON text that stands for a whole payload: it was written before."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    __slots__ = ()
 
 
 class _RawFound(Exception):
@@ -108,11 +105,13 @@ _chunks: Callable[[object, int], Iterable[str]] = json.encoder.c_make_encoder(  
 
 
 def dumps(value: Any, what: str = "data") -> str:
-    """Return ``value`` as JSON text that jsonb accepts.
+    """Return ``value`` as JSON text that jsonb accepts; what was ``Written`` is that already.
 
     Raises:
         InvalidOption: it is not JSON (NaN and infinity are not), or holds the character U+0000 or a lone surrogate.
     """
+    if type(value) is Written:
+        return str(value)
     try:
         try:
             text = "".join(_chunks(value, 0))

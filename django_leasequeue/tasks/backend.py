@@ -28,7 +28,7 @@ from .api import (
 from .calls import TaskCalls
 from .exceptions import TaskNotFound
 from .ids import new_ends
-from .prepared import Prepared, Queues, group, jobs_of, note, note_taken, with_known_id
+from .prepared import Calls, Queues, jobs_of, note, note_taken, with_known_ids
 from .registry import check_findable
 from .task import Call, LeaseQueueTask
 from .waiting import LeaseQueueTaskResult
@@ -171,16 +171,16 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[list[TaskResult[Any]]]:
         """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
-        prepared = self._prepare_many(calls)
-        for database, queues in group(prepared).items():
+        made, databases = self._prepare_many(calls)
+        for database, queues in databases.items():
             data = after_commit.awaited(database) if waits else None
             if data is None:
                 yield from self._store(database, queues)
                 continue
-            known = {name: [with_known_id(item) for item in items] for name, items in queues.items()}
+            known = {name: with_known_ids(given) for name, given in queues.items()}
             jobs.check(jobs_of(known), self.config)
             transaction.on_commit(partial(self._store_now, database, known), using=data)
-        return [item.result for item in prepared]
+        return made
 
     def _store(self, database: str, queues: Queues) -> Steps[None]:
         left = queues
@@ -195,7 +195,7 @@ class LeaseQueueBackend(BaseTaskBackend):
                 break
         else:
             raise LeaseQueueError(f"A key was taken and freed again {TRIES} times in a row; try the call again.")
-        yield from self.announce(item.result for items in queues.values() for item in items)
+        yield from self.announce(result for calls in queues.values() for result in calls.results)
 
     def announce(self, new: Iterable[TaskResult[Any]]) -> Steps[None]:
         """Send Django's signal for tasks that were enqueued, and write its log lines."""
@@ -223,20 +223,27 @@ class LeaseQueueBackend(BaseTaskBackend):
                 return results.result_of_row(key, row, self.alias)
         raise _missing(key)
 
-    def _prepare_many(self, calls: Iterable[Call]) -> list[Prepared]:
-        prepared: list[Prepared] = []
+    def _prepare_many(self, calls: Iterable[Call]) -> tuple[list[TaskResult[Any]], dict[str, Queues]]:
+        """Return the results of calls in order, and the calls by database and queue."""
+        made: list[TaskResult[Any]] = []
+        databases: dict[str, Queues] = {}
         # By identity: the results keep their tasks alive, so that no number comes twice.
-        made: dict[int, TaskCalls] = {}
+        tasks: dict[int, tuple[TaskCalls, Calls]] = {}
         ends = new_ends()
         for task, args, kwargs in calls:
-            if len(prepared) >= MAX_MANY:
+            if len(made) >= MAX_MANY:
                 raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-            alike = made.get(id(task))
-            if alike is None:
-                alike = made[id(task)] = TaskCalls(task, self.alias, self.accept(task))
+            known = tasks.get(id(task))
+            if known is None:
+                queues = databases.setdefault(self.accept(task), {})
+                known = TaskCalls(task, self.alias), queues.setdefault(task.queue_name, Calls([], []))
+                tasks[id(task)] = known
             # The job's number is the other half of the id: the database gives it.
-            prepared.append(alike.prepare(args, kwargs, next(ends)))
-        return prepared
+            result, job = known[0].prepare(args, kwargs, next(ends))
+            made.append(result)
+            known[1].results.append(result)
+            known[1].jobs.append(job)
+        return made, databases
 
     def accept(self, task: Task[..., Any]) -> str:
         """Return the alias of the database for a task's jobs; refuse a task that could not run."""

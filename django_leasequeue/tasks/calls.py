@@ -7,11 +7,11 @@ from datetime import UTC
 from typing import Any, cast
 
 from .. import engine
+from ..engine import codec
 from . import arguments, limit, unique
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
 from .new_results import new_result
-from .prepared import Prepared
 from .task import LeaseQueueTask
 from .times import aware
 
@@ -24,13 +24,12 @@ class TaskCalls:
     Args:
         task: the task, valid for its backend.
         backend: alias of the backend that enqueues them.
-        database: alias of the database for their jobs.
     """
 
-    __slots__ = ("_after", "_before", "_is_keyed", "_is_limited", "_task", "backend", "database")
+    __slots__ = ("_after", "_before", "_is_keyed", "_is_limited", "_task", "backend")
 
-    def __init__(self, task: Task[..., Any], backend: str, database: str) -> None:
-        self._task, self.backend, self.database = task, backend, database
+    def __init__(self, task: Task[..., Any], backend: str) -> None:
+        self._task, self.backend = task, backend
         common = engine.NewJob(
             name=task.module_path,
             # Django takes 5.0 for 5.
@@ -44,8 +43,10 @@ class TaskCalls:
         self._is_keyed = isinstance(task, LeaseQueueTask) and unique.is_about_key(task)
         self._is_limited = getattr(task, "limit", None) is not None
 
-    def prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any], id_end: str) -> Prepared:
-        """Return the job and the result of one call.
+    def prepare(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], id_end: str
+    ) -> tuple[TaskResult[Any], engine.NewJob]:
+        """Return the result and the job of one call.
 
         Args:
             args: positional arguments.
@@ -63,24 +64,28 @@ class TaskCalls:
         job = self.job(result, id_end)
         if self._is_limited:
             job = job._replace(limit=limit.of_call(task, result.args, result.kwargs))
-        return Prepared(result, job, task.queue_name, self.database)
+        return result, job
 
-    def job(self, result: TaskResult[Any], id_end: str) -> engine.NewJob:
+    def job(self, result: TaskResult[Any], id_end: str, **more: Any) -> engine.NewJob:
         """Return the job of a call, without its limit.
 
         Args:
             result: the call's result, see ``new_result``.
             id_end: end of the result's id, see ``ids.new_end``.
+            more: what the payload holds beside the arguments.
 
         Raises:
+            ValueError: an argument has a value that JSON cannot hold.
             InvalidTask: the key of the task cannot be made of the arguments.
         """
-        data: dict[str, Any] = {}
+        data = more
         if result.args:
             data["args"] = result.args
         if result.kwargs:
             data["kwargs"] = result.kwargs
-        job = tuple.__new__(engine.NewJob, (data or None, *self._before, id_end, *self._after))
+        # As text, which the garbage collector does not look at: of many calls there would be many dicts for it.
+        written = codec.Written(codec.dumps(data)) if data else None
+        job = tuple.__new__(engine.NewJob, (written, *self._before, id_end, *self._after))
         if self._is_keyed:
             return job._replace(**unique.options(cast("Any", self._task), result.args, result.kwargs))
         return job

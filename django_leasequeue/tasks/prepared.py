@@ -15,73 +15,73 @@ from .new_results import note_stored
 from .times import local
 
 
-class Prepared(NamedTuple):
-    """One call that is about to be stored: the result for the caller, the job for the database."""
+class Calls(NamedTuple):
+    """Calls for one queue that are about to be stored, in order: results for the caller, jobs for the database."""
 
-    result: TaskResult[Any]
-    job: engine.NewJob
-    queue: str
-    database: str
+    results: list[TaskResult[Any]]
+    jobs: list[engine.NewJob]
 
 
-#: Calls by their queues, each in order.
-Queues = dict[str, list[Prepared]]
-
-
-def group(prepared: Sequence[Prepared]) -> dict[str, Queues]:
-    """Return the calls by database and queue, each in order."""
-    groups: dict[str, Queues] = {}
-    for item in prepared:
-        groups.setdefault(item.database, {}).setdefault(item.queue, []).append(item)
-    return groups
+#: Calls by their queues.
+Queues = dict[str, Calls]
 
 
 def jobs_of(queues: Queues) -> dict[str, list[engine.NewJob]]:
     """Return the jobs of calls."""
-    return {name: [item.job for item in items] for name, items in queues.items()}
+    return {name: calls.jobs for name, calls in queues.items()}
 
 
-def with_known_id(item: Prepared) -> Prepared:
-    """Return the call with an id that is known before it is stored; its result has it."""
-    job = after_commit.with_known_id(item.job)
-    object.__setattr__(item.result, "id", job.key)
-    return item._replace(job=job)
+def with_known_ids(calls: Calls) -> Calls:
+    """Return the calls with ids that are known before they are stored; their results have them."""
+    jobs = [after_commit.with_known_id(job) for job in calls.jobs]
+    for result, job in zip(calls.results, jobs, strict=True):
+        object.__setattr__(result, "id", job.key)
+    return calls._replace(jobs=jobs)
 
 
-def note(queues: Queues, answers: Mapping[str, Sequence[engine.Enqueued]]) -> dict[str, list[tuple[Prepared, int]]]:
-    """Note the ids and times of new jobs; return the other calls, with the numbers of the jobs that have their keys."""
-    taken: dict[str, list[tuple[Prepared, int]]] = {}
+class Taken(NamedTuple):
+    """A call whose key is taken, and the number of the job that has it."""
+
+    result: TaskResult[Any]
+    job: engine.NewJob
+    seq: int
+
+
+def note(queues: Queues, answers: Mapping[str, Sequence[engine.Enqueued]]) -> dict[str, list[Taken]]:
+    """Note the ids and times of new jobs; return the calls whose keys are taken."""
+    taken: dict[str, list[Taken]] = {}
     at, shown = None, None
-    for name, items in queues.items():
-        for item, answer in zip(items, answers[name], strict=True):
-            if answer.status is not engine.EnqueueStatus.QUEUED:
-                taken.setdefault(name, []).append((item, answer.seq))
+    for name, calls in queues.items():
+        for result, job, (seq, status, _, created_at) in zip(*calls, answers[name], strict=True):
+            if status is not engine.EnqueueStatus.QUEUED:
+                taken.setdefault(name, []).append(Taken(result, job, seq))
                 continue
-            if answer.created_at is not at:  # those of one statement have one object
-                at, shown = answer.created_at, local(answer.created_at)
-            end = item.job.id_end
-            note_stored(item.result, None if end is None else engine.make_id(answer.seq, end), shown)
+            if created_at is not at:  # those of one statement have one object
+                at, shown = created_at, local(created_at)
+            note_stored(result, None if job.id_end is None else engine.make_id(seq, job.id_end), shown)
     return taken
 
 
 def note_taken(
-    taken: Mapping[str, Sequence[tuple[Prepared, int]]],
+    taken: Mapping[str, Sequence[Taken]],
     found: Mapping[int, tuple[str, results.ResultRow | None]],
     alias: str,
 ) -> Queues:
     """Make the results of calls whose keys were taken those that are there; return calls whose keys are free now."""
     left: Queues = {}
     for name, items in taken.items():
-        for item, seq in items:
+        for result, job, seq in items:
             if seq not in found:
-                left.setdefault(name, []).append(item)
+                free = left.setdefault(name, Calls([], []))
+                free.results.append(result)
+                free.jobs.append(job)
                 continue
             key, row = found[seq]
-            object.__setattr__(item.result, "id", key)
-            object.__setattr__(item.result, "_created", False)
+            object.__setattr__(result, "id", key)
+            object.__setattr__(result, "_created", False)
             # The key may be that of a job that is no task of this project's code.
             with suppress(TaskNotFound):
                 known = None if row is None else results.result_of_row(key, row, alias)
                 for each in () if known is None else fields(known):
-                    object.__setattr__(item.result, each.name, getattr(known, each.name))
+                    object.__setattr__(result, each.name, getattr(known, each.name))
     return left

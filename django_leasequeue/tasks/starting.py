@@ -166,8 +166,8 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         task = signature.task
         alike = made.get(id(task))
         if alike is None:
-            alike = made[id(task)] = TaskCalls(task, backend.alias, _accept(task, backend))
-            databases.add(alike.database)
+            databases.add(_accept(task, backend))
+            alike = made[id(task)] = TaskCalls(task, backend.alias)
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))
@@ -198,11 +198,12 @@ def _node(
     takes = bool(after.places) and not signature.immutable
     arguments.check(task, [None, *args] if takes else args, signature.kwargs)
     result = new_result(task, args, signature.kwargs, calls.backend)
-    job = calls.job(result, id_end)
     known = result.args
     if takes:
-        job = job._replace(data={**(job.data or {}), "inputs": inputs.marker(after)})
+        job = calls.job(result, id_end, inputs=inputs.marker(after))
         known = [_Unknown(), *known]
+    else:
+        job = calls.job(result, id_end)
     limited = limit.of_call(task, known, result.kwargs)
     node = Node(
         task.queue_name,

@@ -149,9 +149,7 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
     metas: list[str | None] = []
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
-        data = job.data
-        if data is not None:
-            data = data.text if type(data) is codec.Written else codec.dumps(data)
+        data = None if job.data is None else codec.dumps(job.data)
         meta = None if job.meta is None else codec.dumps(job.meta, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
