@@ -24,6 +24,22 @@ logger = logging.getLogger("django_leasequeue.worker")
 FILE_EVERY = 5
 
 
+#: Objects that a worker makes until the garbage collector looks at the young ones: more than jobs under way have.
+YOUNG = 5_000
+
+
+def spare_collector() -> None:
+    """Keep the garbage collector of a worker's process from walking over what is in use.
+
+    What is loaded by now stays: no collection needs to look at it, not even the last one of the process. Jobs live
+    long enough to be looked at several times, and are then gone.
+    """
+    gc.freeze()
+    young, *older = gc.get_threshold()
+    if young:  # 0: somebody switched it off
+        gc.set_threshold(max(young, YOUNG), *older)
+
+
 def run_alone(options: WorkerOptions) -> ExitCode:
     """Run one worker in this process until a signal, an operator or its options end it.
 
@@ -35,8 +51,7 @@ def run_alone(options: WorkerOptions) -> ExitCode:
     worker = Worker(options)
     handle_signals(worker)
     with attended(options, worker) as tick:
-        # What is loaded by now stays: no collection needs to walk over it, not even the last one of the process.
-        gc.freeze()
+        spare_collector()
         try:
             code = worker.run(tick)
         finally:

@@ -6,7 +6,6 @@ stop (and its end tells that the supervisor is gone), on the other it reports it
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -29,7 +28,7 @@ from .exits import ExitCode
 from .figures import Figures
 from .health import HealthFile, HealthPage, Report
 from .options import node_name
-from .process import leave
+from .process import leave, spare_collector
 from .worker import ABORT_GRACE, FLUSH, Worker
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -334,7 +333,7 @@ def run_child(options: WorkerOptions, node: str, number: int, orders: int, repor
         except OSError:
             state.ask_stop("the supervisor is gone")
 
-    gc.freeze()
+    spare_collector()
     code = worker.run(tick)
     tick(worker.report())  # its last counts
     close_listeners()

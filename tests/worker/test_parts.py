@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import threading
@@ -19,6 +20,7 @@ from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_op
 from django_leasequeue.worker.buffer import JobBuffer, take_from
 from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_logging
 from django_leasequeue.worker.options import node_name
+from django_leasequeue.worker.process import YOUNG, spare_collector
 from django_leasequeue.worker.run import ends
 from django_leasequeue.worker.wakeup import WakeUp
 from tests.worker.support import a_job
@@ -216,3 +218,16 @@ def test_progress_is_coalesced_and_checked() -> None:
         control.set_progress(object())
     with pytest.raises(PayloadTooLarge):
         control.set_progress("x" * 70_000)
+
+
+@pytest.mark.parametrize(("before", "after"), [(700, YOUNG), (2 * YOUNG, 2 * YOUNG), (0, 0)])
+def test_the_collector_of_a_worker_looks_less_often_unless_somebody_set_it(before: int, after: int) -> None:
+    thresholds = gc.get_threshold()
+    gc.set_threshold(before, *thresholds[1:])
+    try:
+        spare_collector()
+        assert gc.get_threshold() == (after, *thresholds[1:])
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
