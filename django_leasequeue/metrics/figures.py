@@ -40,7 +40,7 @@ class Histogram(NamedTuple):
 class LogCounts(NamedTuple):
     """The events of the lease log since a full hour: (queue id, event) -> jobs, and times by queue id.
 
-    ``snapshot`` is the picture of the database that was counted: the next count takes what that one did not show.
+    ``snapshot`` names the transactions that were counted (``pg_snapshot``): the next count takes the others.
     """
 
     since: datetime

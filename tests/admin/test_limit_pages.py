@@ -75,7 +75,7 @@ def lines() -> list[tuple[str, str, str, dict[str, Any]]]:
 
 
 class TestPages:
-    def test_m5_what_a_limit_allows_and_what_waits_for_it(self, client: Client) -> None:
+    def test_what_a_limit_allows_and_what_waits_for_it(self, client: Client) -> None:
         limit = customers()
         put("all", values=LimitValues("api", rate=100, per_ms=10_000, burst=5))
         claim()
@@ -111,7 +111,7 @@ class TestPages:
         assert "customer:1 3+ 1 customer:2 1 1" in look(client, limit.pk).text
         assert "customer:3 3+ 1" in look(client, limit.pk, after="customer:2").text
 
-    def test_m5_an_operator_sets_a_limit_and_gives_it_back(self, client: Client) -> None:
+    def test_an_operator_sets_a_limit_and_gives_it_back(self, client: Client) -> None:
         limit = customers()
         text = post(client, limit.pk, action="set", concurrency="3", rate="100", per="2.5", burst="7", fair="on")
         assert "The limit customer is set: 3 at a time, 100 in 2.5 s, 7 more at once, keys take turns." in text

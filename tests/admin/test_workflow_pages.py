@@ -85,7 +85,7 @@ def state(uid: UUID) -> tuple[str, int, int, int]:
 
 
 class TestOne:
-    def test_k7_the_graph_is_a_picture_with_a_text_and_a_list_beside_it(self, client: Client) -> None:
+    def test_the_graph_is_a_picture_with_a_text_and_a_list_beside_it(self, client: Client) -> None:
         uid = diamond()
         (a,) = claim()
         finish(a)
@@ -172,7 +172,7 @@ class TestActs:
         assert OperatorAction.objects.count() == 1
         assert "workflow-cancel" not in look(client, uid).ids()
 
-    def test_k6_retry_sets_its_dead_letters_free_and_the_rest_goes_on(self, client: Client) -> None:
+    def test_retry_sets_its_dead_letters_free_and_the_rest_goes_on(self, client: Client) -> None:
         uid = start(("a", ()), ("b", ()), ("c", (0, 1)))
         for job in (jobs := claim(2)):
             fail(job)

@@ -38,7 +38,7 @@ def trouble() -> None:
 
 
 @pytest.mark.slow
-def test_k7_a_workflow_and_a_limit_on_call(person: Person) -> None:
+def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     trouble()
     person.sign_in("oncall", "evening")
     person.choose("//a[contains(@href, '/leasequeue/workflow/') and text()='Workflows']")

@@ -275,11 +275,11 @@ class TestExamples:
 
 class TestRules:
     @pytest.mark.parametrize("ttl", [0, -1, 1.5, True])
-    def test_p2_a_ttl_is_a_positive_integer(self, ttl: Any) -> None:
+    def test_a_ttl_is_a_positive_integer(self, ttl: Any) -> None:
         with pytest.raises(InvalidOption):
             Queue("jobs").enqueue("id", result_ttl=ttl)
 
-    def test_p2_the_first_enqueue_says_it(self, clock: engine_clock.Clock) -> None:
+    def test_the_first_enqueue_says_it(self, clock: engine_clock.Clock) -> None:
         queue = Queue("jobs", result_ttl=10_000)
         queue.enqueue("id", result_ttl=1_000)
         queue.enqueue("id", result_ttl=60_000)
@@ -294,7 +294,7 @@ class TestRules:
         clock.advance(seconds=9)
         assert queue.get_result("id") == 1
 
-    def test_p3_cancelled_while_somebody_waits(self) -> None:
+    def test_cancelled_while_somebody_waits(self) -> None:
         queue = Queue("jobs")
         with ThreadResult(lambda: queue.enqueue_and_wait("id", timeout=60)) as waiting:
             eventually(lambda: queue.get_status("id"))
@@ -302,7 +302,7 @@ class TestRules:
             with pytest.raises(JobCancelledError):
                 waiting.value()
 
-    def test_p5_retries(self) -> None:
+    def test_retries(self) -> None:
         queue = Queue("jobs", max_retries=5)
         attempts = []
 
@@ -320,14 +320,14 @@ class TestRules:
         assert attempts == [1, 2, 3]
         assert failing == [("id", JobFailedError, "not yet", 1), ("id", JobFailedError, "not yet", 2)]
 
-    def test_p5_an_enqueue_may_say_how_often(self) -> None:
+    def test_an_enqueue_may_say_how_often(self) -> None:
         queue = Queue("jobs")
         queue.execute(lambda job: 1 / 0)
         with queue, pytest.raises(MaxRetriesError) as caught:
             queue.enqueue_and_wait("id", max_attempts=1)
         assert caught.value.deliveries == 1
 
-    def test_p5_giving_up(self) -> None:
+    def test_giving_up(self) -> None:
         queue = Queue("jobs")
 
         @queue.execute
@@ -340,7 +340,7 @@ class TestRules:
             queue.enqueue_and_wait("id")
         assert failed == [JobFailedError]
 
-    def test_p7_a_handler_is_told_to_stop(self) -> None:
+    def test_a_handler_is_told_to_stop(self) -> None:
         queue = Queue("jobs")
         seen: list[Any] = []
 
@@ -361,7 +361,7 @@ class TestRules:
         queue.stop(timeout=0.1)
         assert seen == [False, "stopping", "thrown"]
 
-    def test_p7_coroutines_too(self) -> None:
+    def test_coroutines_too(self) -> None:
         queue = Queue("jobs")
         seen: list[str] = []
 
@@ -376,7 +376,7 @@ class TestRules:
         queue.stop(timeout=0.1)
         assert seen == ["", "stopping"]
 
-    def test_p7_the_reaper_says_stalled_once(self, stack: ExitStack) -> None:
+    def test_the_reaper_says_stalled_once(self, stack: ExitStack) -> None:
         handle = Handle("jobs", preset="jobqueue", lease_ms=100)
         queue = Queue(handle)
         queue.enqueue("id")

@@ -67,7 +67,7 @@ def test_it_waits_for_its_slot(place: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_k6_the_rest_of_its_workflow_goes_on(place: str, way: str) -> None:
+def test_the_rest_of_its_workflow_goes_on(place: str, way: str) -> None:
     uid = start(node("a"), node("b", 0), node("c", 1))
     (first,) = claim(10)
     bury(first)

@@ -38,7 +38,7 @@ def test_a_job_that_was_cancelled_before_its_claimer_knew_keeps_no_slot(waiting:
 
 @pytest.mark.django_db(transaction=True)
 class TestOnConnectionsOfTheirOwn:
-    def test_m2_order_holds_although_a_claimer_is_slow(self) -> None:
+    def test_order_holds_although_a_claimer_is_slow(self) -> None:
         """A claimer that has taken the first job's turn, and stands still, is waited for by later jobs of the queue."""
         queue_id = make()
         (first,) = limited(["x"])
@@ -53,7 +53,7 @@ class TestOnConnectionsOfTheirOwn:
         engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         assert [job.seq for job in claim(10)] == [second]
 
-    def test_k6_a_cancel_and_an_end_in_two_queues_do_not_wait_for_each_other(self) -> None:
+    def test_a_cancel_and_an_end_in_two_queues_do_not_wait_for_each_other(self) -> None:
         make("one")
         make("two")
         uid = start(node("a", queue="one"), node("b", queue="two"))

@@ -43,7 +43,7 @@ def only(label: str) -> engine.LeasedJob:
 
 @pytest.mark.django_db
 class TestAdding:
-    def test_k4_nodes_start_after_old_and_new_ones(self) -> None:
+    def test_nodes_start_after_old_and_new_ones(self) -> None:
         uid = start(node("a"), node("b", 0))
         a = only("a")
         extend(uid, node("x", 0), node("y"), node("z", 2, 1, 0), after=("a",))
@@ -57,7 +57,7 @@ class TestAdding:
         assert states(uid)["z"] == "waiting"
         engine.run(engine.cancel("work", seqs=[seq_of("y")]))
 
-    def test_k4_a_parent_that_has_completed_already_counts(self) -> None:
+    def test_a_parent_that_has_completed_already_counts(self) -> None:
         uid = start(node("a"), node("b", 0))
         finish([only("a")], result=7)
         b = only("b")
@@ -68,7 +68,7 @@ class TestAdding:
         assert run_all() == [["y"]]
         assert status(uid) == ("completed", 0, 4, 0, 0)
 
-    def test_k4_a_parent_that_ends_before_the_link_is_not_missed(self) -> None:
+    def test_a_parent_that_ends_before_the_link_is_not_missed(self) -> None:
         uid = start(node("a"), node("b"))
         a, b = claim(10)
         extend(uid, node("x", 0, 1), after=("a", "b"))
@@ -77,7 +77,7 @@ class TestAdding:
         assert run_all() == [["x"]]
         assert status(uid) == ("completed", 0, 3, 0, 0)
 
-    def test_k4_after_a_failure_a_node_is_cancelled_unless_it_is_tolerant(self) -> None:
+    def test_after_a_failure_a_node_is_cancelled_unless_it_is_tolerant(self) -> None:
         uid = start(node("a"), node("b"), node("c", 0))
         a, b = claim(10)
         fail(a)
@@ -95,7 +95,7 @@ class TestAdding:
         assert run_all() == [["a"], ["c", "x"], ["x2"]]
         assert status(uid) == ("completed", 0, 7, 0, 0)
 
-    def test_k4_the_workflow_does_not_end_before_the_link(self) -> None:
+    def test_the_workflow_does_not_end_before_the_link(self) -> None:
         uid = start(node("a"), on_failure=node("sorry"))
         a = only("a")
         make("elsewhere")
@@ -110,7 +110,7 @@ class TestAdding:
         assert status(uid) == ("completed", 0, 2, 0, 0)
         assert not Delayed.objects.exists()
 
-    def test_k4_under_a_limit(self) -> None:
+    def test_under_a_limit(self) -> None:
         one = ("x", LimitValues("k", concurrency=1))
         uid = start(node("c"), node("d"))
         c, d = claim(10)
@@ -124,7 +124,7 @@ class TestAdding:
         assert claim(10) == []
         assert status(uid) == ("completed", 0, 5, 0, 0)
 
-    def test_k4_a_cancelled_workflow_takes_new_nodes_with_it(self) -> None:
+    def test_a_cancelled_workflow_takes_new_nodes_with_it(self) -> None:
         uid = start(node("a"), node("b"))
         claim(1)
         extend(uid, node("x", 0), node("y"), after=("a",))
@@ -134,7 +134,7 @@ class TestAdding:
         with pytest.raises(InvalidOption, match="has ended: cancelled"):
             extend(uid, node("z"))
 
-    def test_k4_what_comes_to_a_cancelled_or_forgotten_workflow_is_taken_out(self) -> None:
+    def test_what_comes_to_a_cancelled_or_forgotten_workflow_is_taken_out(self) -> None:
         uid = start(node("a"))
         claim(1)
         extend(uid, node("x", 0), node("y"), after=("a",))
@@ -153,7 +153,7 @@ class TestAdding:
 
 @pytest.mark.django_db
 class TestRefused:
-    def test_k4_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         uid = start(node("a"), node("b", 0))
         monkeypatch.setattr(workflows, "MAX_NODES", 4)
         monkeypatch.setattr(workflows, "MAX_EDGES", 2)
@@ -168,7 +168,7 @@ class TestRefused:
         with pytest.raises(InvalidOption, match="at most 2 parents together; there are 3"):
             extend(uid, node("e", 0), after=("a",))
 
-    def test_k4_what_is_not_of_this_workflow(self) -> None:
+    def test_what_is_not_of_this_workflow(self) -> None:
         uid = start(node("a"))
         start(node("other"))
         with pytest.raises(InvalidOption, match="are not"):
@@ -184,7 +184,7 @@ class TestRefused:
             extend(uid, node("x"))
         assert Job.objects.count() == 2
 
-    def test_k9_rolled_back_nothing_of_it_exists(self) -> None:
+    def test_rolled_back_nothing_of_it_exists(self) -> None:
         uid = start(node("a"))
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             extend(uid, node("x", 0), after=("a",))
@@ -196,7 +196,7 @@ class TestRefused:
 
 @pytest.mark.django_db(transaction=True)
 class TestAtTheSameTime:
-    def test_k4_an_open_transaction_that_adds_keeps_nobody_waiting(self) -> None:
+    def test_an_open_transaction_that_adds_keeps_nobody_waiting(self) -> None:
         uid = start(node("a"), node("b", 0))
         a = only("a")
         with transaction.atomic():
@@ -211,7 +211,7 @@ class TestAtTheSameTime:
         assert run_all() == [["x"]], "the parent had ended, and the workflow as well, when it was added"
         assert status(uid) == ("completed", 0, 3, 0, 0)
 
-    def test_k4_parents_that_end_at_the_same_moment_start_each_child_once(self) -> None:
+    def test_parents_that_end_at_the_same_moment_start_each_child_once(self) -> None:
         """Adders and claimers on connections of their own: each child runs once, none is left behind."""
         uid = start(*[node(f"p{number}") for number in range(40)], node("last"))
         parents = {job.data["label"]: job for job in claim(100)}
@@ -254,7 +254,7 @@ class TestAtTheSameTime:
             assert reader.run(verify()).differences == []
         connection.close()
 
-    def test_m2_limits_of_nodes_and_ends_of_their_parents_do_not_wait_for_each_other_crosswise(self) -> None:
+    def test_limits_of_nodes_and_ends_of_their_parents_do_not_wait_for_each_other_crosswise(self) -> None:
         """One claimer tells nodes of their limit, another one of the end of a parent, which comes in between."""
         uid = start(node("a"), node("b"), node("x", 0, 1, limit=("k", LimitValues("l", concurrency=1))))
         a, b = (Ending(job.seq, job.token) for job in self._roots())

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 @pytest.mark.django_db
 class TestSlots:
     @pytest.mark.parametrize("others", [True, False])
-    def test_m4_a_queue_that_is_deleted_gives_its_slots_back(self, clock: engine_clock.Clock, others: bool) -> None:
+    def test_a_queue_that_is_deleted_gives_its_slots_back(self, clock: engine_clock.Clock, others: bool) -> None:
         make()
         limited(["x", "y", "x"])
         assert len(claim(1)) == 1
@@ -34,7 +34,7 @@ class TestSlots:
         assert len(claim(10, queue="other")) == 1
         assert Member.objects.count() == 1
 
-    def test_m4_an_expired_and_a_purged_job_that_waited_take_none(self, clock: engine_clock.Clock) -> None:
+    def test_an_expired_and_a_purged_job_that_waited_take_none(self, clock: engine_clock.Clock) -> None:
         make()
         first, _ = limited(["x", "x"], ttl_ms=5_000)
         (job,) = claim(10)
@@ -48,14 +48,14 @@ class TestSlots:
         assert [job.seq for job in claim(10)] == [last]
         assert Member.objects.count() == 1
 
-    def test_m2_projects_do_not_share_a_limit(self, clock: engine_clock.Clock) -> None:
+    def test_projects_do_not_share_a_limit(self, clock: engine_clock.Clock) -> None:
         make()
         make(project="tenant")
         limited(["x"])
         enqueue(NewJob(1, limit=Limited("x", ONE)), project="tenant")
         assert len(claim(10)) == len(claim(10, project="tenant")) == 1
 
-    def test_m2_the_higher_priority_of_a_key_comes_first(self, clock: engine_clock.Clock) -> None:
+    def test_the_higher_priority_of_a_key_comes_first(self, clock: engine_clock.Clock) -> None:
         make(priority_order="desc", priority_min=0, priority_max=10)
         (low,), (middle,), (high,) = (limited(["x"], priority=priority) for priority in (0, 1, 5))
         order = []
@@ -64,7 +64,7 @@ class TestSlots:
             ack(*jobs)
         assert order == [high, middle, low]
 
-    def test_m2_a_delay_comes_before_the_slot(self, clock: engine_clock.Clock) -> None:
+    def test_a_delay_comes_before_the_slot(self, clock: engine_clock.Clock) -> None:
         make()
         limited(["x"], delay_ms=5_000)
         (early,) = limited(["x"])
@@ -72,7 +72,7 @@ class TestSlots:
         clock.advance(seconds=6)
         assert claim(10) == []
 
-    def test_m2_what_cannot_be_limited_is_refused(self) -> None:
+    def test_what_cannot_be_limited_is_refused(self) -> None:
         make("topic", type="log")
         with pytest.raises(InvalidOption, match="'topic' is a log"):
             enqueue(NewJob(1, limit=Limited("x", ONE)), queue="topic")
@@ -84,7 +84,7 @@ class TestSlots:
             enqueue(NewJob(1, limit="customer"))  # type: ignore[arg-type]
         assert not FlowTurn.objects.exists()
 
-    def test_m2_a_key_is_any_text(self, clock: engine_clock.Clock) -> None:
+    def test_a_key_is_any_text(self, clock: engine_clock.Clock) -> None:
         make()
         keys = ['"', "\\", "{a,b}", "NULL", "é" * 256, "%s", "a\nb", " "]
         limited(keys)
@@ -94,7 +94,7 @@ class TestSlots:
 
 @pytest.mark.django_db
 class TestChanges:
-    def test_m5_a_limit_that_sinks_takes_back_what_nobody_has_claimed(self, clock: engine_clock.Clock) -> None:
+    def test_a_limit_that_sinks_takes_back_what_nobody_has_claimed(self, clock: engine_clock.Clock) -> None:
         make()
         seqs = limited(["x"] * 8, LimitValues("customer", concurrency=6))
         first = claim(2)
@@ -108,7 +108,7 @@ class TestChanges:
         ack(*again)
         assert [job.seq for job in claim(10)] == seqs[6:7]
 
-    def test_m5_a_rate_that_gets_a_concurrency_counts_what_runs(self, clock: engine_clock.Clock) -> None:
+    def test_a_rate_that_gets_a_concurrency_counts_what_runs(self, clock: engine_clock.Clock) -> None:
         make()
         limited(["x"] * 6, LimitValues("customer", rate=100, per_ms=1_000, burst=1))
         assert len(claim(10)) == 3
@@ -116,14 +116,14 @@ class TestChanges:
         engine.run(engine.set_limits([LimitValues("customer", concurrency=4, rate=100, per_ms=1_000, burst=1)]))
         assert len(claim(10)) == 1
 
-    def test_m5_a_limit_that_is_lifted_frees_all_that_wait(self, clock: engine_clock.Clock) -> None:
+    def test_a_limit_that_is_lifted_frees_all_that_wait(self, clock: engine_clock.Clock) -> None:
         make()
         limited(["x"] * 1_200)
         assert len(claim(1)) == 1
         engine.run(engine.set_limits([LimitValues("customer")]))
         assert sum(len(claim(1_000)) for _ in range(3)) == 1_199
 
-    def test_m3_full_slots_make_no_turns_for_the_rate(self, clock: engine_clock.Clock) -> None:
+    def test_full_slots_make_no_turns_for_the_rate(self, clock: engine_clock.Clock) -> None:
         make()
         limited(["x"] * 3, LimitValues("customer", concurrency=1, rate=1_000, per_ms=1_000))
         (job,) = claim(10)
@@ -132,7 +132,7 @@ class TestChanges:
         ack(job)
         assert len(claim(10)) == 1
 
-    def test_m3_a_job_that_is_tried_again_at_once_pays_for_it(self, clock: engine_clock.Clock) -> None:
+    def test_a_job_that_is_tried_again_at_once_pays_for_it(self, clock: engine_clock.Clock) -> None:
         make()
         limited(["x"], LimitValues("customer", rate=1, per_ms=60_000))
         (job,) = claim(10)
@@ -145,7 +145,7 @@ class TestChanges:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_m4_a_job_is_not_taken_out_while_its_member_is_being_made() -> None:
+def test_a_job_is_not_taken_out_while_its_member_is_being_made() -> None:
     """The turn of such a cancellation would find no member, and a slot would be kept for a job that is gone."""
     queue_id = make()
     limited(["x"])

@@ -155,7 +155,7 @@ class TestRate:
 
 
 class TestFair:
-    def test_m6_keys_take_turns(self, clock: engine_clock.Clock) -> None:
+    def test_keys_take_turns(self, clock: engine_clock.Clock) -> None:
         make()
         fair = LimitValues("tenant", concurrency=1, fair=True)
         large = limited(["large"] * 10, fair)
@@ -169,7 +169,7 @@ class TestFair:
         assert [job.seq for job in order if job.data["key"] == "large"] == large
         assert [job.seq for job in order if job.data["key"] == "small"] == small
 
-    def test_m6_without_it_the_oldest_come_first(self, clock: engine_clock.Clock) -> None:
+    def test_without_it_the_oldest_come_first(self, clock: engine_clock.Clock) -> None:
         make()
         limited(["large"] * 5)
         limited(["small"])
@@ -180,7 +180,7 @@ class TestFair:
         assert [job.data["key"] for job in order] == ["large"] * 5 + ["small"]
 
 
-def test_m5_what_waits_is_counted_and_says_for_what(clock: engine_clock.Clock) -> None:
+def test_what_waits_is_counted_and_says_for_what(clock: engine_clock.Clock) -> None:
     make()
     first, second = limited(["x", "x"])
     put(1, delay_ms=60_000)

@@ -18,7 +18,7 @@ from tests.support.threads import ThreadResult
 
 @pytest.mark.django_db
 class TestSlots:
-    def test_m1_no_more_than_the_limit_are_leased(self, clock: engine_clock.Clock) -> None:
+    def test_no_more_than_the_limit_are_leased(self, clock: engine_clock.Clock) -> None:
         make(concurrency=3)
         put(10)
         first = claim(2)
@@ -28,7 +28,7 @@ class TestSlots:
         engine.run(engine.finish([Ending(job.seq, job.token) for job in first], NODE))
         assert len(claim(10)) == 2
 
-    def test_m4_a_slot_comes_back_with_the_lease(self, clock: engine_clock.Clock) -> None:
+    def test_a_slot_comes_back_with_the_lease(self, clock: engine_clock.Clock) -> None:
         make(concurrency=2)
         put(4)
         job, _ = claim(10)
@@ -37,7 +37,7 @@ class TestSlots:
         clock.advance(seconds=31)
         assert len(claim(10)) == 2
 
-    def test_m5_a_limit_that_changes_counts_at_once(self, clock: engine_clock.Clock) -> None:
+    def test_a_limit_that_changes_counts_at_once(self, clock: engine_clock.Clock) -> None:
         make(concurrency=2)
         put(20)
         assert len(claim(10)) == 2
@@ -81,7 +81,7 @@ class TestSlots:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_m1_claimers_at_the_same_moment_do_not_overdraw_it() -> None:
+def test_claimers_at_the_same_moment_do_not_overdraw_it() -> None:
     make(concurrency=3)
     put(120)
     lock, done = threading.Lock(), []

@@ -29,7 +29,7 @@ def end(**ending: Any) -> int:
     return job.seq
 
 
-def test_u2_until_its_end(queue: int) -> None:
+def test_until_its_end(queue: int) -> None:
     first, *_ = ask()
     assert ask() == (first, "duplicate", "ready")
     assert end() == first
@@ -37,7 +37,7 @@ def test_u2_until_its_end(queue: int) -> None:
     assert (status, second != first) == ("queued", True)
 
 
-def test_u2_until_its_start(queue: int) -> None:
+def test_until_its_start(queue: int) -> None:
     first, *_ = ask(unique_until="start")
     assert ask(unique_until="start") == (first, "duplicate", "ready")
     running = one()
@@ -48,7 +48,7 @@ def test_u2_until_its_start(queue: int) -> None:
     assert ask(unique_until="start") == (second, "duplicate", "ready")
 
 
-def test_u2_for_a_time(clock) -> None:
+def test_for_a_time(clock) -> None:
     make("work")
     first, *_ = ask(unique_for_ms=10_000)
     assert end(result="done") == first
@@ -64,7 +64,7 @@ def test_u2_for_a_time(clock) -> None:
     assert LiveJob.objects.count() == 2
 
 
-def test_u3_replace(queue: int) -> None:
+def test_replace(queue: int) -> None:
     first, *_ = ask(data=1)
     second, status, _ = ask(data=2, on_conflict="replace")
     assert (status, second != first) == ("queued", True)
@@ -74,7 +74,7 @@ def test_u3_replace(queue: int) -> None:
     assert ask(data=3, on_conflict="replace") == (second, "duplicate", "leased")
 
 
-def test_u3_reschedule(clock) -> None:
+def test_reschedule(clock) -> None:
     make("work")
     first, *_ = ask(data=1, delay_ms=5_000)
     assert ask(data=2, delay_ms=60_000, on_conflict="reschedule") == (first, "duplicate", "delayed")
@@ -88,7 +88,7 @@ def test_u3_reschedule(clock) -> None:
     assert one().data == 1
 
 
-def test_u3_a_plain_job_with_the_key_is_replaced(queue: int) -> None:
+def test_a_plain_job_with_the_key_is_replaced(queue: int) -> None:
     (plain,) = enqueue(NewJob(key="k", data=1))
     second, status, _ = ask(data=2, on_conflict="replace")
     assert status == "queued"
@@ -96,7 +96,7 @@ def test_u3_a_plain_job_with_the_key_is_replaced(queue: int) -> None:
     assert UniqueKey.objects.get().seq == second
 
 
-def test_u4_bad_keys(queue: int) -> None:
+def test_bad_keys(queue: int) -> None:
     for key in ("", "é" * 257, "a\x00b"):
         with pytest.raises(InvalidOption):
             ask(key)

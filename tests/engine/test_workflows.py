@@ -56,7 +56,7 @@ class TestOrder:
         start(node("a"), *[node(f"b{i}", 0, limit=("x", one)) for i in range(3)], node("c", 1, 2, 3))
         assert run_all() == [["a"], ["b0"], ["b1"], ["b2"], ["c"]]
 
-    def test_m2_a_node_does_not_start_before_its_limit_is_known(self) -> None:
+    def test_a_node_does_not_start_before_its_limit_is_known(self) -> None:
         """Its parent ends, and nobody has looked at the turns of its queue."""
         make("other")
         one = ("x", LimitValues("k", concurrency=1))
@@ -113,7 +113,7 @@ class TestFailure:
         assert run_all() == [["end"]]
         assert status(uid) == ("failed", 0, 2, 1, 0)
 
-    def test_k3_a_tolerant_node_starts_after_one_that_was_cancelled_for_another(self) -> None:
+    def test_a_tolerant_node_starts_after_one_that_was_cancelled_for_another(self) -> None:
         uid = start(node("a"), node("b", 0), node("beside"), node("end", 1, 2, tolerant=True), node("last", 3))
         jobs = claim(10)
         fail(next(job for job in jobs if names([job]) == ["a"]))
@@ -128,7 +128,7 @@ class TestFailure:
         assert run_all() == [["last"]], "the end ran once"
         assert status(uid) == ("failed", 0, 3, 1, 1)
 
-    def test_m5_what_was_cancelled_for_a_failure_is_not_counted_as_waiting(self) -> None:
+    def test_what_was_cancelled_for_a_failure_is_not_counted_as_waiting(self) -> None:
         start(node("a"), node("b", 0), node("c", 1))
         start(node("x"), node("y", 0))
         put(1, delay_ms=60_000)
@@ -147,7 +147,7 @@ class TestFailure:
         assert names(claim(10)) == ["b"]
         assert figures() == (2, 3)
 
-    def test_k6_of_two_failures_one_is_retried(self) -> None:
+    def test_of_two_failures_one_is_retried(self) -> None:
         uid = start(
             node("a"), node("b"), node("c", 0, 1), node("d", 2), node("t", 2, tolerant=True), on_failure=node("sorry")
         )
@@ -163,7 +163,7 @@ class TestFailure:
         assert run_all() == [["b"], ["c"], ["d"]]
         assert status(uid) == ("completed", 0, 5, 0, 0)
 
-    def test_k6_a_failure_whose_dead_letter_is_discarded_stays_a_failure(self) -> None:
+    def test_a_failure_whose_dead_letter_is_discarded_stays_a_failure(self) -> None:
         uid = start(node("a"), node("b", 0))
         (a,) = claim(10)
         fail(a)
@@ -173,7 +173,7 @@ class TestFailure:
         assert not FlowTurn.objects.exists()
         assert status(uid) == ("failed", 0, 0, 1, 1)
 
-    def test_m2_the_job_for_failures_has_a_limit(self) -> None:
+    def test_the_job_for_failures_has_a_limit(self) -> None:
         one = ("x", LimitValues("k", concurrency=1))
         start(node("first", limit=one))
         (first,) = claim(10)

@@ -48,7 +48,7 @@ async def with_orm(function: Any) -> Any:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestJ1Enqueue:
-    async def test_j1_an_immutable_job_with_its_payload_unchanged(self) -> None:
+    async def test_an_immutable_job_with_its_payload_unchanged(self) -> None:
         queue = jqueue()
         payload = bytes(range(256)) * 10
         receipt = await queue.aenqueue(payload, name="resize", priority=3)
@@ -59,23 +59,23 @@ class TestJ1Enqueue:
         with pytest.raises(AttributeError):
             job.node = "x"  # type: ignore[misc]  # what is tested
 
-    async def test_j1_binary_payloads_are_bytes_in_the_database(self) -> None:
+    async def test_binary_payloads_are_bytes_in_the_database(self) -> None:
         queue = jqueue()
         receipt = await queue.aenqueue(b"\x00\xff")
         row = await with_orm(lambda: JobRow.objects.get(pk=receipt.seq))
         assert (bytes(row.body), row.data) == (b"\x00\xff", None)
 
-    async def test_j1_nothing_when_empty(self) -> None:
+    async def test_nothing_when_empty(self) -> None:
         assert await jqueue().aclaim() == []
 
-    async def test_j1_any_kind_or_one(self) -> None:
+    async def test_any_kind_or_one(self) -> None:
         queue = jqueue()
         for tag in ("a", "b", "a"):
             await queue.aenqueue(tag.encode(), tag=tag)
         assert [job.payload for job in await queue.aclaim(5, tag="a")] == [b"a", b"a"]
         assert [job.payload for job in await queue.aclaim(5)] == [b"b"]
 
-    async def test_j1_lower_priority_first_then_creation_order(self) -> None:
+    async def test_lower_priority_first_then_creation_order(self) -> None:
         queue = jqueue()
         for number, priority in enumerate((10, 0, 10, 0, -5)):
             await queue.aenqueue(number, priority=priority)
@@ -85,14 +85,14 @@ class TestJ1Enqueue:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestJ2Settle:
-    async def test_j2_ack_removes(self) -> None:
+    async def test_ack_removes(self) -> None:
         queue = jqueue()
         receipt = await queue.aenqueue(b"x")
         [job] = await queue.aclaim()
         await queue.aack(job)
         assert not await with_orm(lambda: JobRow.objects.filter(pk=receipt.seq).exists())
 
-    async def test_j2_nack_returns_it_to_its_original_place_any_number_of_times(self) -> None:
+    async def test_nack_returns_it_to_its_original_place_any_number_of_times(self) -> None:
         queue = jqueue()
         for number in range(3):
             await queue.aenqueue(number)
@@ -103,7 +103,7 @@ class TestJ2Settle:
         assert [job.payload for job in await queue.aclaim(3)] == [0, 1, 2]
 
     @pytest.mark.parametrize("call", ["aack", "anack", "aextend"])
-    async def test_j2_an_unknown_job_is_an_error(self, call: str) -> None:
+    async def test_an_unknown_job_is_an_error(self, call: str) -> None:
         queue = jqueue()
         await queue.aenqueue(1, key="k")
         [job] = await queue.aclaim()
@@ -113,7 +113,7 @@ class TestJ2Settle:
         assert caught.value.job_id == "k"
         assert isinstance(caught.value, LeaseQueueError)
 
-    async def test_j2_a_late_worker_gets_the_error_and_not_somebody_elses_job(self, clock: engine_clock.Clock) -> None:
+    async def test_a_late_worker_gets_the_error_and_not_somebody_elses_job(self, clock: engine_clock.Clock) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
         [late] = await queue.aclaim()
@@ -129,7 +129,7 @@ class TestJ2Settle:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestJ4Stale:
-    async def test_j4_stale_jobs_come_back_in_normal_operations(self, clock: engine_clock.Clock) -> None:
+    async def test_stale_jobs_come_back_in_normal_operations(self, clock: engine_clock.Clock) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
         await queue.aclaim()
@@ -138,7 +138,7 @@ class TestJ4Stale:
         clock.advance(seconds=0.001)
         assert [job.deliveries for job in await queue.aclaim()] == [2]
 
-    async def test_j4_requeue_stale_returns_a_count(self, clock: engine_clock.Clock) -> None:
+    async def test_requeue_stale_returns_a_count(self, clock: engine_clock.Clock) -> None:
         queue = jqueue()
         for number in range(3):
             await queue.aenqueue(number)
@@ -152,7 +152,7 @@ class TestJ4Stale:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestJ6State:
-    async def test_j6_queued_in_order_in_progress_oldest_age(self, clock: engine_clock.Clock) -> None:
+    async def test_queued_in_order_in_progress_oldest_age(self, clock: engine_clock.Clock) -> None:
         queue = jqueue()
         await queue.aenqueue("b", key="b", priority=5)
         clock.advance(seconds=10)
@@ -168,7 +168,7 @@ class TestJ6State:
 
 @pytest.mark.django_db(transaction=True)
 class TestJ6Version:
-    def test_j6_the_version_grows_with_every_write_and_takes_no_lock(self) -> None:
+    def test_the_version_grows_with_every_write_and_takes_no_lock(self) -> None:
         queue = jqueue()
         queue.create()
         versions = [queue.read_state().version]
@@ -187,7 +187,7 @@ class TestJ6Version:
             finally:
                 cursor.execute("ROLLBACK")
 
-    def test_j6_a_transaction_that_ends_after_a_younger_one_gives_a_new_version(self, test_dsn: str) -> None:
+    def test_a_transaction_that_ends_after_a_younger_one_gives_a_new_version(self, test_dsn: str) -> None:
         queue = jqueue()
         queue.enqueue("so that the queue's rows are there")
         queue.ack(queue.claim()[0])
@@ -207,7 +207,7 @@ class TestJ6Version:
         assert versions == sorted(set(versions))
         assert again.version >= versions[-1]
 
-    def test_j6_the_callers_own_transaction_gives_new_versions_too(self) -> None:
+    def test_the_callers_own_transaction_gives_new_versions_too(self) -> None:
         queue = jqueue()
         queue.create()
         versions = [queue.read_state().version]
@@ -228,7 +228,7 @@ class TestJ6Version:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestJ3Heartbeat:
-    async def test_j3_beats_while_the_body_runs_and_stops_on_exit(self) -> None:
+    async def test_beats_while_the_body_runs_and_stops_on_exit(self) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
         [job] = await queue.aclaim(lease_ms=60_000)
@@ -240,7 +240,7 @@ class TestJ3Heartbeat:
         assert not heart.lost
         await queue.aack(job)
 
-    async def test_j3_stops_on_an_error_of_the_body(self) -> None:
+    async def test_stops_on_an_error_of_the_body(self) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
         [job] = await queue.aclaim()
@@ -249,7 +249,7 @@ class TestJ3Heartbeat:
                 raise ZeroDivisionError
         assert heart._task is None
 
-    async def test_j3_a_lost_job_ends_it_silently_and_visibly(self) -> None:
+    async def test_a_lost_job_ends_it_silently_and_visibly(self) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
         [job] = await queue.aclaim()
@@ -261,7 +261,7 @@ class TestJ3Heartbeat:
             reached = True
         assert reached
 
-    def test_j3_in_threads(self) -> None:
+    def test_in_threads(self) -> None:
         queue = jqueue()
         queue.enqueue_many(range(3))
         jobs = queue.claim(3, lease_ms=60_000)
@@ -276,7 +276,7 @@ class TestJ3Heartbeat:
             assert not hearts[1].lost
         assert queue.ack_many(jobs[1:]).skipped == []
 
-    def test_j3_the_loss_of_the_connection_is_survived(self, test_dsn: str) -> None:
+    def test_the_loss_of_the_connection_is_survived(self, test_dsn: str) -> None:
         import psycopg
 
         queue = jqueue()
@@ -299,7 +299,7 @@ class TestJ3Heartbeat:
             time.sleep(0.01)
         return heart.job.deadline
 
-    def test_j3_a_lease_that_ran_out_while_the_database_was_away_is_lost(self, monkeypatch: Any) -> None:
+    def test_a_lease_that_ran_out_while_the_database_was_away_is_lost(self, monkeypatch: Any) -> None:
         from django_leasequeue.queue import heartbeat_thread
 
         queue = jqueue()
@@ -314,7 +314,7 @@ class TestJ3Heartbeat:
         with Heartbeat(queue, job) as heart:
             assert heart.wait_lost(60)
 
-    def test_j3_a_beat_by_hand_inside_a_transaction(self) -> None:
+    def test_a_beat_by_hand_inside_a_transaction(self) -> None:
         from django.db import transaction
 
         queue = jqueue()
@@ -327,7 +327,7 @@ class TestJ3Heartbeat:
                 assert heart.beat().deadline > job.deadline
 
     @pytest.mark.parametrize("interval", [0, -1])
-    def test_j3_the_interval_is_positive(self, interval: float) -> None:
+    def test_the_interval_is_positive(self, interval: float) -> None:
         queue = jqueue()
         queue.enqueue(1)
         [job] = queue.claim()
@@ -338,7 +338,7 @@ class TestJ3Heartbeat:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestJ5GroupCommit:
-    async def test_j5_concurrent_calls_share_transactions(self) -> None:
+    async def test_concurrent_calls_share_transactions(self) -> None:
         queue = jqueue(log_enqueued=False)
         await queue.acreate()
         async with BufferedQueue(queue) as buffer:
@@ -351,7 +351,7 @@ class TestJ5GroupCommit:
             await asyncio.gather(*(buffer.aack(job) for job in jobs))
         assert not await with_orm(JobRow.objects.exists)
 
-    async def test_j5_everything_mixed(self) -> None:
+    async def test_everything_mixed(self) -> None:
         queue = jqueue(result_ttl_ms=60_000, max_deliveries=0)
         async with BufferedQueue(queue) as buffer:
             for number in range(6):
@@ -375,7 +375,7 @@ class TestJ5GroupCommit:
         assert (await queue.aget_status("k4")).progress == {"percent": 5}  # type: ignore[union-attr]  # it is there
         assert (await queue.aget_status("k5")).node == stays.node  # type: ignore[union-attr]  # it is there
 
-    async def test_j5_a_bad_call_fails_alone(self) -> None:
+    async def test_a_bad_call_fails_alone(self) -> None:
         queue = jqueue()
         async with BufferedQueue(queue) as buffer:
             await asyncio.gather(*(buffer.aenqueue(number) for number in range(3)))
@@ -402,7 +402,7 @@ class TestJ5GroupCommit:
         # Whether the claim already sees what is enqueued beside it is chance; it has an answer of its own.
         assert isinstance(answers[8], list)
 
-    async def test_j5_two_ends_of_one_job(self) -> None:
+    async def test_two_ends_of_one_job(self) -> None:
         queue = jqueue()
         async with BufferedQueue(queue) as buffer:
             await buffer.aenqueue(1)
@@ -412,14 +412,14 @@ class TestJ5GroupCommit:
             )
         assert [isinstance(answer, JobNotFound) for answer in answers] == [False, True, True]
 
-    async def test_j5_one_key_from_many_callers(self) -> None:
+    async def test_one_key_from_many_callers(self) -> None:
         queue = jqueue()
         async with BufferedQueue(queue) as buffer:
             receipts = await asyncio.gather(*(buffer.aenqueue(number, key="k") for number in range(50)))
         assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 49 + ["queued"]
         assert len({receipt.seq for receipt in receipts}) == 1
 
-    async def test_j5_claims_are_shared_out_in_order_and_never_twice(self) -> None:
+    async def test_claims_are_shared_out_in_order_and_never_twice(self) -> None:
         queue = jqueue()
         await queue.aenqueue_many(range(10))
         async with BufferedQueue(queue) as buffer:
@@ -427,7 +427,7 @@ class TestJ5GroupCommit:
         assert [len(share) for share in shares] == [4, 4, 2, 0]
         assert [job.payload for share in shares for job in share] == list(range(10))
 
-    async def test_j5_claims_of_another_kind_keep_their_options(self) -> None:
+    async def test_claims_of_another_kind_keep_their_options(self) -> None:
         queue = jqueue()
         await queue.aenqueue("a", tag="a")
         await queue.aenqueue("b", tag="b")
@@ -436,7 +436,7 @@ class TestJ5GroupCommit:
         assert [job.payload for job in b] == ["b"]
         assert [round((job.deadline - job.claimed_at).total_seconds()) for job in short] == [1]
 
-    async def test_j5_a_claimer_who_left_gives_its_jobs_back(self) -> None:
+    async def test_a_claimer_who_left_gives_its_jobs_back(self) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
         async with BufferedQueue(queue) as buffer:
@@ -449,14 +449,14 @@ class TestJ5GroupCommit:
         [job] = await queue.aclaim()
         assert job.deliveries == 1
 
-    async def test_j5_what_is_buffered_is_flushed_on_exit(self) -> None:
+    async def test_what_is_buffered_is_flushed_on_exit(self) -> None:
         queue = jqueue()
         async with BufferedQueue(queue) as buffer:
             tasks = [asyncio.create_task(buffer.aenqueue(number)) for number in range(20)]
             await asyncio.sleep(0)
         assert [(await task).status for task in tasks] == ["queued"] * 20
 
-    async def test_j5_flushed_even_when_the_body_fails(self) -> None:
+    async def test_flushed_even_when_the_body_fails(self) -> None:
         queue = jqueue()
         with pytest.raises(ZeroDivisionError):
             async with BufferedQueue(queue) as buffer:
@@ -465,7 +465,7 @@ class TestJ5GroupCommit:
                 raise ZeroDivisionError
         assert (await task).status == "queued"
 
-    async def test_j5_use_outside_of_the_block_raises(self) -> None:
+    async def test_use_outside_of_the_block_raises(self) -> None:
         buffer = BufferedQueue("jobs")
         with pytest.raises(QueueClosed):
             await buffer.aenqueue(1)
@@ -477,7 +477,7 @@ class TestJ5GroupCommit:
         with pytest.raises(QueueClosed):
             buffer.enqueue(1)
 
-    async def test_j5_a_heartbeat_through_the_buffer(self) -> None:
+    async def test_a_heartbeat_through_the_buffer(self) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
         async with BufferedQueue(queue) as buffer:
@@ -486,7 +486,7 @@ class TestJ5GroupCommit:
                 await aeventually(lambda: heart.job.deadline > job.deadline, "the beating")
             await buffer.aack(job)
 
-    async def test_j5_a_deadlock_with_others_is_tried_again(self, monkeypatch: Any) -> None:
+    async def test_a_deadlock_with_others_is_tried_again(self, monkeypatch: Any) -> None:
         from psycopg.errors import DeadlockDetected
 
         from django_leasequeue.queue import carrier
@@ -506,7 +506,7 @@ class TestJ5GroupCommit:
             assert (await buffer.aenqueue(1)).status == "queued"
             assert len(tries) == 3
 
-    async def test_j5_a_lost_database_fails_all_and_keeps_the_cause(self, monkeypatch: Any) -> None:
+    async def test_a_lost_database_fails_all_and_keeps_the_cause(self, monkeypatch: Any) -> None:
         from psycopg import OperationalError
 
         from django_leasequeue.queue import carrier
@@ -524,12 +524,12 @@ class TestJ5GroupCommit:
         assert isinstance(answers[0].cause, OperationalError)  # type: ignore[union-attr]  # checked above
         assert len(tries) == 1  # what was sent may have happened: it is not sent again
 
-    async def test_j5_loads_nothing_that_its_serializer_refuses(self) -> None:
+    async def test_loads_nothing_that_its_serializer_refuses(self) -> None:
         async with BufferedQueue(jqueue(serializer="bytes")) as buffer:
             with pytest.raises(SerializerError):
                 await buffer.aenqueue({"not": "bytes"})
 
-    def test_j5_in_threads(self) -> None:
+    def test_in_threads(self) -> None:
         queue = jqueue(log_enqueued=False)
         queue.create()
         with BufferedQueue(queue) as buffer:
@@ -547,7 +547,7 @@ class TestJ5GroupCommit:
         with pytest.raises(QueueClosed):
             buffer.claim()
 
-    def test_j5_a_killed_connection_of_a_thread_is_made_anew(self, test_dsn: str) -> None:
+    def test_a_killed_connection_of_a_thread_is_made_anew(self, test_dsn: str) -> None:
         import psycopg
 
         queue = jqueue()

@@ -66,7 +66,7 @@ def said(heard: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 class TestP5Retries:
-    def test_p5_fails_twice_then_works_runs_three_times(self, consume: Any) -> None:
+    def test_fails_twice_then_works_runs_three_times(self, consume: Any) -> None:
         runs: list[int] = []
 
         def handler(job: Any) -> str:
@@ -83,7 +83,7 @@ class TestP5Retries:
         assert status is not None
         assert [error["message"] for error in status.errors] == ["boom 1", "boom 2"]
 
-    def test_p5_max_deliveries_is_the_number_of_executions(self, consume: Any) -> None:
+    def test_max_deliveries_is_the_number_of_executions(self, consume: Any) -> None:
         runs: list[int] = []
 
         def handler(job: Any) -> None:
@@ -96,7 +96,7 @@ class TestP5Retries:
             queue.enqueue_and_wait(1, timeout=30)
         assert runs == [1, 2]
 
-    def test_p5_failing_between_the_tries(self, consume: Any) -> None:
+    def test_failing_between_the_tries(self, consume: Any) -> None:
         def handler(job: Any) -> str:
             if job.deliveries == 1:
                 raise RetryLater(3_600, "not yet")
@@ -108,7 +108,7 @@ class TestP5Retries:
         eventually(lambda: states(queue) == "failing")
         assert queue.get_status("id").error == "not yet"  # type: ignore[union-attr]  # it is there
 
-    def test_p5_failing_for_good(self, consume: Any) -> None:
+    def test_failing_for_good(self, consume: Any) -> None:
         def handler(job: Any) -> None:
             raise FailForGood("no use")
 
@@ -118,7 +118,7 @@ class TestP5Retries:
         eventually(lambda: states(queue) == "failed")
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
 
-    def test_p5_a_job_that_fails_at_once_and_for_ever_keeps_no_worker_busy(self, consume: Any) -> None:
+    def test_a_job_that_fails_at_once_and_for_ever_keeps_no_worker_busy(self, consume: Any) -> None:
         delays: dict[int, bool] = {}
 
         def failing(job: Any, available_at: Any, **info: Any) -> None:
@@ -137,7 +137,7 @@ class TestP5Retries:
             signals.failing.disconnect(failing)
         assert [delays[run] for run in range(1, 8)] == [False] * 4 + [True] * 3
 
-    def test_p5_one_delivery_is_no_retry(self, consume: Any) -> None:
+    def test_one_delivery_is_no_retry(self, consume: Any) -> None:
         runs: list[int] = []
 
         def handler(job: Any) -> None:
@@ -152,7 +152,7 @@ class TestP5Retries:
 
 
 class TestP7Stalled:
-    def test_p7_a_hung_run_is_given_up(self, consume: Any, heard: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_hung_run_is_given_up(self, consume: Any, heard: Any, caplog: pytest.LogCaptureFixture) -> None:
         queue = jobqueue(lease_ms=600_000)
         reasons: list[str] = []
         finish = threading.Event()
@@ -176,7 +176,7 @@ class TestP7Stalled:
         assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
         assert consumer.stop(60)
 
-    def test_p7_so_is_one_that_does_not_hear_its_timeout(self, consume: Any) -> None:
+    def test_so_is_one_that_does_not_hear_its_timeout(self, consume: Any) -> None:
         queue = jobqueue(lease_ms=600_000)
         finish = threading.Event()
 
@@ -192,7 +192,7 @@ class TestP7Stalled:
             finish.set()
         assert consumer.stop(60)
 
-    def test_p7_hung_runs_are_given_up_one_after_the_other(self, consume: Any) -> None:
+    def test_hung_runs_are_given_up_one_after_the_other(self, consume: Any) -> None:
         queue = jobqueue(max_deliveries=1, lease_ms=600_000)
         finish, lock, running = threading.Event(), threading.Lock(), [0]
 
@@ -215,12 +215,12 @@ class TestP7Stalled:
         eventually(lambda: running == [0])
         eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("leasequeue-job")])
 
-    def test_p7_a_run_that_ends_in_time_is_not_touched(self, consume: Any) -> None:
+    def test_a_run_that_ends_in_time_is_not_touched(self, consume: Any) -> None:
         queue = jobqueue()
         consume(queue, lambda job, control: control.event.wait(0.2), visibility_timeout=30)
         assert queue.enqueue_and_wait(1, timeout=30) is False
 
-    def test_p7_a_stalled_handler_sees_it_and_the_caller_gets_the_second_run(self, consume: Any, heard: Any) -> None:
+    def test_a_stalled_handler_sees_it_and_the_caller_gets_the_second_run(self, consume: Any, heard: Any) -> None:
         queue = jobqueue(lease_ms=2_000)
         reasons: list[str] = []
 
@@ -240,7 +240,7 @@ class TestP7Stalled:
         assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
         assert queue.get_status("id").deliveries == 2  # type: ignore[union-attr]  # it is there
 
-    def test_p7_the_reaper_requeues_and_says_so_once(self, heard: Any) -> None:
+    def test_the_reaper_requeues_and_says_so_once(self, heard: Any) -> None:
         queue = jobqueue(lease_ms=100)
         queue.enqueue(1, key="id")
         queue.claim()
@@ -258,7 +258,7 @@ class TestP7Stalled:
 
 
 class TestP8Concurrency:
-    def test_p8_n_in_one_worker(self, consume: Any) -> None:
+    def test_n_in_one_worker(self, consume: Any) -> None:
         barrier = threading.Barrier(4)
 
         def handler(job: Any) -> bool:
@@ -270,7 +270,7 @@ class TestP8Concurrency:
         receipts = queue.enqueue_many(range(4))
         eventually(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
 
-    def test_p8_and_not_more(self, consume: Any) -> None:
+    def test_and_not_more(self, consume: Any) -> None:
         lock, running, most = threading.Lock(), [0], [0]
 
         def handler(job: Any) -> None:
@@ -287,7 +287,7 @@ class TestP8Concurrency:
         eventually(lambda: queue.get_status(receipts[-1]).ended and not queue.counts().in_flight)  # type: ignore[union-attr]
         assert most[0] <= 3
 
-    def test_p8_coroutines(self, consume: Any) -> None:
+    def test_coroutines(self, consume: Any) -> None:
         async def handler(job: Any) -> int:
             await asyncio.sleep(0.05)
             return job.payload * 2
@@ -298,7 +298,7 @@ class TestP8Concurrency:
         eventually(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
         assert [queue.get_result(item) for item in receipts] == [number * 2 for number in range(20)]
 
-    def test_p8_several_workers_share_without_duplicates(self, subprocess_env: dict[str, str]) -> None:
+    def test_several_workers_share_without_duplicates(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()
         code = """
@@ -327,7 +327,7 @@ class TestP8Concurrency:
 
 
 class TestP9Stop:
-    def test_p9_waits_for_running_jobs_and_takes_no_new_ones(self, consume: Any) -> None:
+    def test_waits_for_running_jobs_and_takes_no_new_ones(self, consume: Any) -> None:
         queue = jobqueue()
         running, finish = threading.Event(), threading.Event()
 
@@ -347,7 +347,7 @@ class TestP9Stop:
         assert (states(queue), states(queue, "next")) == ("completed", "queued")
         assert not consumer.running
 
-    def test_p9_claimed_but_unstarted_jobs_go_back_at_once(self, consume: Any) -> None:
+    def test_claimed_but_unstarted_jobs_go_back_at_once(self, consume: Any) -> None:
         queue = jobqueue(lease_ms=60_000)
         running, finish = threading.Event(), threading.Event()
 
@@ -364,7 +364,7 @@ class TestP9Stop:
             assert stopping.value()
         assert [job.deliveries for job in queue.claim(20)] == [1] * 19
 
-    def test_p9_then_signals_and_loses_nothing(self, consume: Any) -> None:
+    def test_then_signals_and_loses_nothing(self, consume: Any) -> None:
         queue = jobqueue(lease_ms=60_000)
         reasons: list[str] = []
         running = threading.Event()
@@ -383,7 +383,7 @@ class TestP9Stop:
         eventually(lambda: states(queue) in ("queued", "failing"))
         assert [job.key for job in queue.claim()] == ["id"]
 
-    def test_p9_as_a_context_and_twice(self) -> None:
+    def test_as_a_context_and_twice(self) -> None:
         queue = jobqueue()
         consumer = Consumer(queue, lambda job: job.payload, reaper=False)
         for number in range(2):
@@ -393,7 +393,7 @@ class TestP9Stop:
             assert not consumer.running
         assert consumer.stop()
 
-    async def test_p9_in_async_code(self) -> None:
+    async def test_in_async_code(self) -> None:
         queue = jobqueue()
         async with Consumer(queue, lambda job: job.payload, reaper=False) as consumer:
             assert await queue.aenqueue_and_wait("x", timeout=30) == "x"
@@ -404,7 +404,7 @@ class TestP9Stop:
 class TestP10Reaper:
     """Leader election is the reaper's own: here, that a consumer takes part in it."""
 
-    def test_p10_a_consumer_leads_and_stop_hands_over_at_once(self) -> None:
+    def test_a_consumer_leads_and_stop_hands_over_at_once(self) -> None:
         queue = jobqueue()
         first = Consumer(queue, lambda job: None, reaper=True).start()
         try:
@@ -422,7 +422,7 @@ class TestP10Reaper:
 
 
 class TestP11Events:
-    def test_p11_of_a_job_that_completes(self, consume: Any, heard: Any) -> None:
+    def test_of_a_job_that_completes(self, consume: Any, heard: Any) -> None:
         queue = jobqueue()
         consume(queue, lambda job: {"n": job.payload})
         queue.enqueue(7, key="id", name="resize")
@@ -433,7 +433,7 @@ class TestP11Events:
         assert heard[2][1]["result"] == {"n": 7}
         assert heard[2][1]["job"].payload == 7
 
-    def test_p11_of_a_job_that_dies(self, consume: Any, heard: Any) -> None:
+    def test_of_a_job_that_dies(self, consume: Any, heard: Any) -> None:
         def handler(job: Any) -> None:
             raise ValueError("boom")
 
@@ -448,14 +448,14 @@ class TestP11Events:
         failure = next(info["failure"] for name, info in heard if name == "failed")
         assert (failure.type, failure.message) == ("builtins.ValueError", "boom")
 
-    def test_p11_of_a_cancelled_job(self, heard: Any) -> None:
+    def test_of_a_cancelled_job(self, heard: Any) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         queue.cancel("id")
         assert said(heard) == ["enqueued", "cancelled"]
         assert heard[1][1]["key"] == "id"
 
-    def test_p11_a_receiver_that_raises_changes_nothing(self, consume: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_receiver_that_raises_changes_nothing(self, consume: Any, caplog: pytest.LogCaptureFixture) -> None:
         def receiver(**info: Any) -> None:
             raise RuntimeError("a bad receiver")
 
@@ -470,7 +470,7 @@ class TestP11Events:
             for signal in (signals.started, signals.completed):
                 signal.disconnect(receiver)
 
-    def test_p11_the_hook_may_change_result_and_ttl(self, consume: Any) -> None:
+    def test_the_hook_may_change_result_and_ttl(self, consume: Any) -> None:
         def hook(execution: Execution) -> None:
             assert execution.seconds >= 0
             execution.result = {"seen": execution.result}
@@ -485,7 +485,7 @@ class TestP11Events:
         assert status.finished_at is not None
         assert (status.expires_at - status.finished_at).total_seconds() == 60
 
-    def test_p11_the_hook_may_change_the_error(self, consume: Any) -> None:
+    def test_the_hook_may_change_the_error(self, consume: Any) -> None:
         def handler(job: Any) -> None:
             raise ValueError("boom")
 
@@ -503,7 +503,7 @@ class TestP11Events:
         eventually(lambda: states(queue) == "failed")
         assert queue.get_status("id").error == "made terminal"  # type: ignore[union-attr]  # it is there
 
-    def test_p11_the_hook_may_say_how_long_a_dead_job_is_kept(self, consume: Any) -> None:
+    def test_the_hook_may_say_how_long_a_dead_job_is_kept(self, consume: Any) -> None:
         def handler(job: Any) -> None:
             raise ValueError("boom")
 
@@ -521,7 +521,7 @@ class TestP11Events:
         assert (status.expires_at - status.finished_at).total_seconds() == 60
 
     @pytest.mark.parametrize("is_async", [False, True])
-    def test_p11_the_hook_may_be_a_coroutine_function(self, consume: Any, is_async: bool) -> None:
+    def test_the_hook_may_be_a_coroutine_function(self, consume: Any, is_async: bool) -> None:
         async def hook(execution: Execution) -> None:
             await asyncio.sleep(0)
             execution.result += 1
@@ -533,7 +533,7 @@ class TestP11Events:
         consume(queue, in_a_coroutine if is_async else lambda job: int(job.payload), after_execution=hook)
         assert queue.enqueue_and_wait(1, timeout=30) == 2
 
-    def test_p11_a_hook_that_throws_changes_nothing_and_is_reported(
+    def test_a_hook_that_throws_changes_nothing_and_is_reported(
         self, consume: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
         def hook(execution: Execution) -> None:
@@ -546,7 +546,7 @@ class TestP11Events:
             assert queue.enqueue_and_wait(1, timeout=30) == "kept"
         assert "a bad hook" in caplog.text
 
-    def test_p11_a_wrong_ttl_of_the_hook_changes_nothing(self, consume: Any) -> None:
+    def test_a_wrong_ttl_of_the_hook_changes_nothing(self, consume: Any) -> None:
         def hook(execution: Execution) -> None:
             execution.result_ttl_ms = -1
 

@@ -24,7 +24,7 @@ def claimed(queue: Queue) -> list[Any]:
     return [job.payload for job in jobs]
 
 
-def test_m2_the_key_is_made_of_the_payload() -> None:
+def test_the_key_is_made_of_the_payload() -> None:
     queue = Queue("mail")
     for number, customer in enumerate((7, 7, 8)):
         assert queue.enqueue({"id": customer, "n": number}, limit=CUSTOMER).status == "queued"
@@ -35,7 +35,7 @@ def test_m2_the_key_is_made_of_the_payload() -> None:
     assert tasks.Limit is Limit
 
 
-def test_m2_a_text_for_any_payload_and_a_function_of_it() -> None:
+def test_a_text_for_any_payload_and_a_function_of_it() -> None:
     queue = Queue("mail", serializer="bytes")
     one = Limit("all {{of}} them", concurrency=1)
     queue.enqueue(b"a", limit=one)
@@ -48,7 +48,7 @@ def test_m2_a_text_for_any_payload_and_a_function_of_it() -> None:
     assert sorted(LimitKey.objects.values_list("key", flat=True)) == ["all {of} them", "size 2"]
 
 
-def test_m2_a_job_with_a_key_and_a_limit() -> None:
+def test_a_job_with_a_key_and_a_limit() -> None:
     queue = Queue("mail")
     first = queue.enqueue({"id": 1}, key="k", limit=CUSTOMER)
     again = queue.enqueue({"id": 1}, key="k", limit=CUSTOMER)
@@ -77,7 +77,7 @@ def test_m2_a_job_with_a_key_and_a_limit() -> None:
         ({"id": 1}, "customer", "limit must be a Limit"),
     ],
 )
-def test_m2_what_makes_no_key_is_refused_before_anything_is_written(payload: Any, limit: Any, says: str) -> None:
+def test_what_makes_no_key_is_refused_before_anything_is_written(payload: Any, limit: Any, says: str) -> None:
     queue = Queue("mail")
     with pytest.raises(InvalidOption, match=says):
         queue.enqueue(payload, limit=limit)
@@ -87,14 +87,14 @@ def test_m2_what_makes_no_key_is_refused_before_anything_is_written(payload: Any
     assert not FlowTurn.objects.exists()
 
 
-def test_m2_what_a_function_raises_is_raised() -> None:
+def test_what_a_function_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         Queue("mail").enqueue(1, limit=Limit("a", concurrency=1, key=lambda payload: f"{payload / 0}"))
     assert not Job.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_m2_async_twins_and_buffers(native: None) -> None:
+async def test_async_twins_and_buffers(native: None) -> None:
     queue = Queue("mail")
     await queue.aenqueue({"id": 7, "n": 0}, limit=CUSTOMER)
     await queue.aenqueue_many([NewJob({"id": 7, "n": 1}, limit=CUSTOMER)])

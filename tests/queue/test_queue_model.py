@@ -31,19 +31,19 @@ def payloads(queue: Queue, size: int = 10, **options: Any) -> list[Any]:
 
 
 class TestQ1Order:
-    def test_q1_higher_priority_first(self) -> None:
+    def test_higher_priority_first(self) -> None:
         queue = codeq()
         for priority in (0, 9, 5):
             queue.enqueue(priority, priority=priority)
         assert [queue.claim()[0].payload for _ in range(3)] == [9, 5, 0]
 
-    def test_q1_first_in_first_out_inside_a_priority(self) -> None:
+    def test_first_in_first_out_inside_a_priority(self) -> None:
         queue = codeq()
         for number in range(20):
             queue.enqueue(number, priority=number % 2)
         assert payloads(queue, 20) == [*range(1, 20, 2), *range(0, 20, 2)]
 
-    def test_q1_priorities_are_clamped(self) -> None:
+    def test_priorities_are_clamped(self) -> None:
         queue = codeq()
         queue.enqueue("nine", priority=9)
         queue.enqueue("above", priority=1_000)
@@ -53,7 +53,7 @@ class TestQ1Order:
 
 
 class TestQ2Delay:
-    def test_q2_not_before_its_time_whatever_its_priority(self, clock: engine_clock.Clock) -> None:
+    def test_not_before_its_time_whatever_its_priority(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         queue.enqueue("later", delay_ms=30_000, priority=9)
         queue.enqueue("at", run_at=clock.now + timedelta(seconds=30), priority=9)
@@ -64,14 +64,14 @@ class TestQ2Delay:
         clock.advance(seconds=0.001)
         assert sorted(payloads(queue)) == ["at", "later"]
 
-    def test_q2_then_at_the_back_of_its_bucket(self, clock: engine_clock.Clock) -> None:
+    def test_then_at_the_back_of_its_bucket(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         queue.enqueue("delayed", delay_ms=1_000)
         queue.enqueue("waiting")
         clock.advance(seconds=1)
         assert payloads(queue) == ["waiting", "delayed"]
 
-    def test_q2_far_future_jobs_do_not_touch_a_claim(self) -> None:
+    def test_far_future_jobs_do_not_touch_a_claim(self) -> None:
         queue = codeq()
         queue.enqueue_many(NewJob(number, delay_ms=86_400_000) for number in range(100_000))
         queue.enqueue("now")
@@ -93,7 +93,7 @@ def _tuples_read(cursor: Any) -> int:
 
 
 class TestQ3Key:
-    def test_q3_the_same_key_gives_the_original_back_in_every_state(self, clock: engine_clock.Clock) -> None:
+    def test_the_same_key_gives_the_original_back_in_every_state(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         first = queue.enqueue({"a": 1}, key="k")
         seen = [queue.enqueue({"a": 2}, key="k")]
@@ -114,7 +114,7 @@ class TestQ3Key:
             ("completed", "completed"),
         ]
 
-    def test_q3_until_retention(self, clock: engine_clock.Clock) -> None:
+    def test_until_retention(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         first = queue.enqueue(1, key="k")
         queue.ack(queue.claim()[0])
@@ -123,13 +123,13 @@ class TestQ3Key:
         assert again.status == "queued"
         assert again.seq != first.seq
 
-    def test_q3_within_one_call(self) -> None:
+    def test_within_one_call(self) -> None:
         receipts = codeq().enqueue_many([NewJob(1, key="a"), NewJob(2, key="a"), NewJob(3, key="b")])
         assert [receipt.status for receipt in receipts] == ["queued", "duplicate", "queued"]
 
 
 class TestQ4Expiry:
-    def test_q4_an_expired_lease_puts_the_job_at_the_back(self, clock: engine_clock.Clock) -> None:
+    def test_an_expired_lease_puts_the_job_at_the_back(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         queue.enqueue("slow", key="slow")
         queue.claim(lease_ms=1_000)
@@ -137,7 +137,7 @@ class TestQ4Expiry:
         clock.advance(seconds=1.001)
         assert payloads(other(queue)) == ["fresh", "slow"]
 
-    def test_q4_abandoned_at_the_back_and_the_workers_fields_cleared(self, clock: engine_clock.Clock) -> None:
+    def test_abandoned_at_the_back_and_the_workers_fields_cleared(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         seq = queue.enqueue("given back").seq
         [job] = queue.claim()
@@ -149,7 +149,7 @@ class TestQ4Expiry:
         assert payloads(other(queue)) == ["fresh", "given back"]
 
     @pytest.mark.parametrize("call", ["ack", "nack", "extend", "fail", "progress"])
-    def test_q4_the_old_worker_is_refused(self, clock: engine_clock.Clock, call: str) -> None:
+    def test_the_old_worker_is_refused(self, clock: engine_clock.Clock, call: str) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         [late] = queue.claim(lease_ms=1_000)
@@ -160,7 +160,7 @@ class TestQ4Expiry:
             getattr(queue, call)(late, *arguments)
         assert other(queue).ack(job).state == "completed"
 
-    def test_q4_a_late_submit_is_refused_though_nobody_else_has_the_job(self, clock: engine_clock.Clock) -> None:
+    def test_a_late_submit_is_refused_though_nobody_else_has_the_job(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         queue.enqueue(1)
         [late] = queue.claim(lease_ms=1_000)
@@ -178,7 +178,7 @@ class TestQ5Deliveries:
             state = queue.nack(job, delay_ms=0, error=ValueError("boom")).state
         return state
 
-    def test_q5_n_deliveries_are_n_executions(self, clock: engine_clock.Clock) -> None:
+    def test_n_deliveries_are_n_executions(self, clock: engine_clock.Clock) -> None:
         queue = codeq(max_deliveries=3)
         queue.enqueue(1, key="k")
         assert self._exhaust(queue, clock, 2) == "ready"
@@ -193,7 +193,7 @@ class TestQ5Deliveries:
             "boom",
         )
 
-    def test_q5_dead_by_expiry(self, clock: engine_clock.Clock) -> None:
+    def test_dead_by_expiry(self, clock: engine_clock.Clock) -> None:
         queue = codeq(max_deliveries=1)
         queue.enqueue(1, key="k")
         queue.claim()
@@ -201,13 +201,13 @@ class TestQ5Deliveries:
         assert queue.claim() == []
         assert queue.get_status("k").error_type == "LEASE_EXPIRED"  # type: ignore[union-attr]  # it is there
 
-    def test_q5_dead_without_a_reason(self) -> None:
+    def test_dead_without_a_reason(self) -> None:
         queue = codeq(max_deliveries=1)
         queue.enqueue(1, key="k")
         assert queue.nack(queue.claim()[0]).state == "dead"
         assert queue.get_status("k").error_type == "MAX_ATTEMPTS"  # type: ignore[union-attr]  # it is there
 
-    def test_q5_an_operator_redrives_it(self, clock: engine_clock.Clock) -> None:
+    def test_an_operator_redrives_it(self, clock: engine_clock.Clock) -> None:
         queue = codeq(max_deliveries=1)
         seq = queue.enqueue(1, key="k").seq
         self._exhaust(queue, clock, 1)
@@ -219,7 +219,7 @@ class TestQ5Deliveries:
         [job] = queue.claim()
         assert (job.key, job.deliveries) == ("k", 1)
 
-    def test_q5_redrive_to_another_queue(self) -> None:
+    def test_redrive_to_another_queue(self) -> None:
         queue, target = codeq(max_deliveries=1), codeq("target")
         target.create()
         queue.enqueue("letter", key="k")
@@ -242,30 +242,30 @@ class TestQ6Backoff:
             clock.advance(seconds=6)
         return delays
 
-    def test_q6_fixed(self, clock: engine_clock.Clock) -> None:
+    def test_fixed(self, clock: engine_clock.Clock) -> None:
         assert self._delays(clock, 3, backoff="fixed") == [1, 1, 1]
 
-    def test_q6_linear(self, clock: engine_clock.Clock) -> None:
+    def test_linear(self, clock: engine_clock.Clock) -> None:
         assert self._delays(clock, 7, backoff="linear") == [1, 2, 3, 4, 5, 5, 5]
 
-    def test_q6_exponential(self, clock: engine_clock.Clock) -> None:
+    def test_exponential(self, clock: engine_clock.Clock) -> None:
         assert self._delays(clock, 4, backoff="exponential") == [2, 4, 5, 5]
 
-    def test_q6_equal_jitter(self, clock: engine_clock.Clock) -> None:
+    def test_equal_jitter(self, clock: engine_clock.Clock) -> None:
         delays = self._delays(clock, 20, backoff="exp_equal_jitter")
         assert 1 <= delays[0] <= 2
         assert 2 <= delays[1] <= 4
         assert all(2.5 <= delay <= 5 for delay in delays[2:])
         assert len(set(delays[2:])) > 10
 
-    def test_q6_full_jitter(self, clock: engine_clock.Clock) -> None:
+    def test_full_jitter(self, clock: engine_clock.Clock) -> None:
         delays = self._delays(clock, 20, backoff="exp_full_jitter")
         assert delays[0] <= 2
         assert delays[1] <= 4
         assert all(0 <= delay <= 5 for delay in delays)
         assert len(set(delays)) > 10
 
-    def test_q6_a_delay_of_the_caller_wins(self, clock: engine_clock.Clock) -> None:
+    def test_a_delay_of_the_caller_wins(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         queue.enqueue(1)
         back = queue.nack(queue.claim()[0], delay_ms=7_000).available_at
@@ -273,14 +273,14 @@ class TestQ6Backoff:
 
 
 class TestQ7Submit:
-    def test_q7_completed_with_a_result(self) -> None:
+    def test_completed_with_a_result(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         finished = queue.ack(queue.claim()[0], {"answer": 42})
         assert (finished.state, finished.result, finished.repeated) == ("completed", {"answer": 42}, False)
         assert queue.get_result("k") == {"answer": 42}
 
-    def test_q7_failed_is_terminal_and_no_dead_letter(self, clock: engine_clock.Clock) -> None:
+    def test_failed_is_terminal_and_no_dead_letter(self, clock: engine_clock.Clock) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         assert queue.fail(queue.claim()[0], ValueError("no use")).state == "failed"
@@ -292,7 +292,7 @@ class TestQ7Submit:
         assert status is not None
         assert (status.state, status.error) == ("failed", "no use")
 
-    def test_q7_a_repeat_returns_the_stored_record(self) -> None:
+    def test_a_repeat_returns_the_stored_record(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="done")
         queue.enqueue(2, key="failed")
@@ -305,7 +305,7 @@ class TestQ7Submit:
         assert queue.get_result("done") == {"answer": 42}
         assert JobResult.objects.count() == 2
 
-    def test_q7_another_end_is_refused(self) -> None:
+    def test_another_end_is_refused(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         [job] = queue.claim()
@@ -316,7 +316,7 @@ class TestQ7Submit:
             queue.nack(job)
         assert queue.get_result("k") == 1
 
-    def test_q7_another_holder_gets_no_record(self) -> None:
+    def test_another_holder_gets_no_record(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         [job] = queue.claim()
@@ -335,7 +335,7 @@ class TestQ8OnePlaceAtATime:
     def _listed(self, queue: Queue, state: str, key: str) -> bool:
         return any(job.key == key for job in queue.list_jobs(state).jobs)
 
-    def test_q8_in_exactly_one_place_after_every_move(self, clock: engine_clock.Clock) -> None:
+    def test_in_exactly_one_place_after_every_move(self, clock: engine_clock.Clock) -> None:
         queue = codeq(max_deliveries=3)
         queue.enqueue(1, key="k", delay_ms=1_000)
         seen = [self._places(queue, "k")]
@@ -357,7 +357,7 @@ class TestQ8OnePlaceAtATime:
         seen.append(self._places(queue, "k"))
         assert seen == [["delayed"], ["leased"], ["ready"], ["delayed"], ["dead"], ["ready"], ["finished"]]
 
-    def test_q8_a_move_that_fails_changes_nothing(self) -> None:
+    def test_a_move_that_fails_changes_nothing(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         [job] = queue.claim()
@@ -368,7 +368,7 @@ class TestQ8OnePlaceAtATime:
 
 
 class TestQ9Tenants:
-    def test_q9_counts_per_queue_and_project(self, clock: engine_clock.Clock) -> None:
+    def test_counts_per_queue_and_project(self, clock: engine_clock.Clock) -> None:
         ours, theirs = codeq(project="ours", max_deliveries=1), codeq(project="theirs")
         ours.enqueue_many([1, 2, 3, 4])
         ours.enqueue(5, delay_ms=1_000)
@@ -380,7 +380,7 @@ class TestQ9Tenants:
         assert (counts.ready, counts.delayed, counts.in_flight, counts.dead) == (2, 1, 1, 1)
         assert (theirs.counts().ready, theirs.counts().in_flight) == (1, 0)
 
-    def test_q9_tenants_never_see_each_others_jobs(self) -> None:
+    def test_tenants_never_see_each_others_jobs(self) -> None:
         ours, theirs = codeq(project="ours"), codeq(project="theirs")
         seq = ours.enqueue("secret", key="k").seq
         theirs.create()
@@ -399,7 +399,7 @@ class TestQ9Tenants:
 
 
 class TestQ10Progress:
-    def test_q10_progress_is_any_json_and_kept_over_retries(self) -> None:
+    def test_progress_is_any_json_and_kept_over_retries(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         [job] = queue.claim()
@@ -412,7 +412,7 @@ class TestQ10Progress:
         queue.ack(again)
         assert queue.get_status("k").progress == "nearly there"  # type: ignore[union-attr]  # it is there
 
-    def test_q10_jobs_of_a_state_in_claim_order(self) -> None:
+    def test_jobs_of_a_state_in_claim_order(self) -> None:
         queue = codeq()
         for number, priority in enumerate((1, 5, 1, 9)):
             queue.enqueue(number, priority=priority)

@@ -86,7 +86,7 @@ def _wait(chance: random.Random) -> None:
         pass
 
 
-def test_p3_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> None:
+def test_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> None:
     queue = Queue("races", preset="jobqueue", node="canceller")
     queue.create()
     chance = random.Random(2)

@@ -37,7 +37,7 @@ from tests.support.waiting import eventually
 
 @pytest.mark.django_db
 class TestP1Deduplication:
-    def test_p1_queued_then_duplicate_in_every_live_state(self) -> None:
+    def test_queued_then_duplicate_in_every_live_state(self) -> None:
         queue = jobqueue()
         assert queue.enqueue({"a": 1}, key="id").status == "queued"
         again = queue.enqueue({"a": 2}, key="id")
@@ -52,20 +52,20 @@ class TestP1Deduplication:
         again = queue.enqueue({}, key="id")
         assert (again.status, again.state) == ("duplicate", "failed")
 
-    def test_p1_the_payload_of_a_duplicate_is_ignored(self) -> None:
+    def test_the_payload_of_a_duplicate_is_ignored(self) -> None:
         queue = jobqueue()
         queue.enqueue("first", key="id")
         queue.enqueue("second", key="id")
         assert [job.payload for job in queue.claim(5)] == ["first"]
 
-    def test_p1_failed_for_good_is_a_duplicate_as_well(self) -> None:
+    def test_failed_for_good_is_a_duplicate_as_well(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         queue.fail(queue.claim()[0], "no use")
         again = queue.enqueue(2, key="id")
         assert (again.status, again.state) == ("duplicate", "failed")
 
-    def test_p1_completed_within_its_ttl_gives_the_cached_result(self) -> None:
+    def test_completed_within_its_ttl_gives_the_cached_result(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         queue.ack(queue.claim()[0], {"url": "x"})
@@ -73,7 +73,7 @@ class TestP1Deduplication:
         assert (again.status, again.state, again.result) == ("completed", "completed", {"url": "x"})
         assert queue.claim() == []
 
-    def test_p1_many_at_once_say_the_same(self) -> None:
+    def test_many_at_once_say_the_same(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="done")
         queue.ack(queue.claim()[0], "result")
@@ -87,7 +87,7 @@ class TestP1Deduplication:
 
 @pytest.mark.django_db(transaction=True)
 class TestP1Processes:
-    def test_p1_three_processes_at_once_make_one_job(self, subprocess_env: dict[str, str]) -> None:
+    def test_three_processes_at_once_make_one_job(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()
         code = """
@@ -114,7 +114,7 @@ class TestP2ResultTtl:
         queue.enqueue(1, key=key, **options)
         queue.ack(queue.claim()[0], "result")
 
-    def test_p2_the_queues_default(self, clock: engine_clock.Clock) -> None:
+    def test_the_queues_default(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         self._completed(queue)
         clock.advance(milliseconds=3_599_999)
@@ -123,7 +123,7 @@ class TestP2ResultTtl:
         assert (queue.get_result("id"), states(queue)) == (None, None)
         assert queue.enqueue(2, key="id").status == "queued"
 
-    def test_p2_per_job_fixed_by_the_first_accepted_enqueue(self, clock: engine_clock.Clock) -> None:
+    def test_per_job_fixed_by_the_first_accepted_enqueue(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id", result_ttl_ms=1_000)
         queue.enqueue(1, key="id", result_ttl_ms=1_000_000)
@@ -135,7 +135,7 @@ class TestP2ResultTtl:
         assert queue.get_result("id") is None
 
     @pytest.mark.parametrize("ttl", [0, -1, 1.5, "1000", True])
-    def test_p2_is_a_positive_integer(self, ttl: Any) -> None:
+    def test_is_a_positive_integer(self, ttl: Any) -> None:
         queue = jobqueue()
         with pytest.raises(InvalidOption):
             queue.enqueue(1, key="id", result_ttl_ms=ttl)
@@ -143,7 +143,7 @@ class TestP2ResultTtl:
         with pytest.raises(InvalidOption):
             queue.update_result_ttl("id", ttl)
 
-    def test_p2_errors_alike(self, clock: engine_clock.Clock) -> None:
+    def test_errors_alike(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         for key in ("failed", "dead"):
             queue.enqueue(1, key=key, result_ttl_ms=5_000, max_deliveries=1)
@@ -156,7 +156,7 @@ class TestP2ResultTtl:
         assert (states(queue, "failed"), states(queue, "dead")) == (None, None)
         assert [queue.enqueue(1, key=key).status for key in ("failed", "dead")] == ["queued", "queued"]
 
-    def test_p2_update_result_ttl(self, clock: engine_clock.Clock) -> None:
+    def test_update_result_ttl(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         self._completed(queue)
         assert queue.update_result_ttl("id", 2_000)
@@ -168,7 +168,7 @@ class TestP2ResultTtl:
         assert queue.get_result("id") is None
         assert not queue.update_result_ttl("id", 2_000)
 
-    def test_p2_update_before_the_end_counts_from_it(self, clock: engine_clock.Clock) -> None:
+    def test_update_before_the_end_counts_from_it(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         assert queue.update_result_ttl("id", 2_000)
@@ -177,7 +177,7 @@ class TestP2ResultTtl:
         clock.advance(milliseconds=1_999)
         assert queue.get_result("id") == "result"
 
-    def test_p2_the_worker_may_say_it(self, clock: engine_clock.Clock) -> None:
+    def test_the_worker_may_say_it(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         queue.ack(queue.claim()[0], "result", result_ttl_ms=10)
@@ -187,7 +187,7 @@ class TestP2ResultTtl:
 
 @pytest.mark.django_db
 class TestP3Cancel:
-    def test_p3_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
+    def test_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         assert queue.cancel("id") == "not_found"
         queue.enqueue(1, key="id")
@@ -207,13 +207,13 @@ class TestP3Cancel:
         queue.fail(queue.claim()[0], "no use")
         assert queue.cancel("other") == "failed"
 
-    def test_p3_by_number(self) -> None:
+    def test_by_number(self) -> None:
         queue = jobqueue()
         receipt = queue.enqueue(1)
         assert queue.cancel(receipt) == "cancelled"
         assert queue.cancel(receipt.seq) == "not_found"
 
-    def test_p3_a_cancelled_id_can_be_enqueued_again_and_runs_once(self) -> None:
+    def test_a_cancelled_id_can_be_enqueued_again_and_runs_once(self) -> None:
         queue = jobqueue()
         queue.enqueue("first", key="id")
         queue.cancel("id")
@@ -225,7 +225,7 @@ class TestP3Cancel:
 @pytest.mark.django_db(transaction=True)
 class TestP3Race:
     @pytest.mark.slow
-    def test_p3_cancel_against_claim_never_both(self, subprocess_env: dict[str, str]) -> None:
+    def test_cancel_against_claim_never_both(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue(log_enqueued=False)
         queue.create()
         rounds = 1_000
@@ -255,7 +255,7 @@ class TestP3Race:
         assert claimed
         assert cancelled
 
-    def test_p3_rounds_of_one_job_each(self, subprocess_env: dict[str, str]) -> None:
+    def test_rounds_of_one_job_each(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue(log_enqueued=False)
         queue.create()
         code = """
@@ -285,7 +285,7 @@ class TestP3Race:
 
 @pytest.mark.django_db
 class TestP4States:
-    def test_p4_status_of_a_life(self, clock: engine_clock.Clock) -> None:
+    def test_status_of_a_life(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         seen = [states(queue)]
         queue.enqueue(1, key="id")
@@ -305,20 +305,20 @@ class TestP4States:
         assert status.expires_at == clock.now + timedelta(hours=1)
         assert [error["message"] for error in status.errors] == ["boom"]
 
-    def test_p4_unknown_is_none(self) -> None:
+    def test_unknown_is_none(self) -> None:
         queue = jobqueue()
         assert queue.get_status("nobody") is None
         assert queue.get_result("nobody") is None
         assert queue.get_result("nobody", "default") == "default"
 
-    def test_p4_none_is_a_result(self) -> None:
+    def test_none_is_a_result(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         queue.ack(queue.claim()[0])
         assert states(queue) == "completed"
         assert queue.get_result("id", "default") is None
 
-    def test_p4_large_results(self) -> None:
+    def test_large_results(self) -> None:
         queue = jobqueue()
         text, body = "x" * 5_000_000, bytes(5_000_000)
         for key in ("text", "body"):
@@ -332,12 +332,12 @@ class TestP4States:
         assert [len(piece) for piece in pieces] == [1_000_000] * 5
         assert b"".join(queue.stream_result("text")) == f'"{text}"'.encode()
 
-    def test_p4_a_result_that_is_not_there_cannot_be_streamed(self) -> None:
+    def test_a_result_that_is_not_there_cannot_be_streamed(self) -> None:
         queue = jobqueue()
         with pytest.raises(JobNotFound):
             list(queue.stream_result("nobody"))
 
-    def test_p4_a_result_above_the_limit_is_refused_and_the_job_kept(self, settings: Any) -> None:
+    def test_a_result_above_the_limit_is_refused_and_the_job_kept(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"MAX_RESULT_BYTES": 1_000}
         queue = jobqueue()
         queue.enqueue(1, key="id")
@@ -347,7 +347,7 @@ class TestP4States:
                 queue.ack(job, result)
         assert states(queue) == "processing"
 
-    def test_p4_a_payload_above_the_limit_is_refused(self, settings: Any) -> None:
+    def test_a_payload_above_the_limit_is_refused(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 1_000}
         queue = jobqueue()
         for payload in ("x" * 1_000, bytes(1_001)):
@@ -358,7 +358,7 @@ class TestP4States:
 
 @pytest.mark.django_db
 class TestP5Retries:
-    def test_p5_at_the_end_max_retries_is_recorded(self) -> None:
+    def test_at_the_end_max_retries_is_recorded(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         for number in range(3):
@@ -376,12 +376,12 @@ class TestP5Retries:
         assert "ValueError: boom 2" in failure.traceback
         assert isinstance(pickle.loads(pickle.dumps(failure)), MaxRetries)  # crosses process borders
 
-    def test_p5_per_job(self) -> None:
+    def test_per_job(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id", max_deliveries=1)
         assert queue.nack(queue.claim()[0], error="boom").state == "dead"
 
-    def test_p5_given_up_is_not_max_retries(self) -> None:
+    def test_given_up_is_not_max_retries(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         queue.fail(queue.claim()[0], "no use")
@@ -415,37 +415,37 @@ def listening(dsn: str) -> int:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestP6RequestResponse:
-    def test_p6_returns_the_result(self) -> None:
+    def test_returns_the_result(self) -> None:
         queue = jobqueue()
         with Serves(queue):
             assert queue.enqueue_and_wait({"n": 1}, key="id") == {"echo": {"n": 1}}
             assert queue.enqueue_and_wait(2) == {"echo": 2}
 
-    async def test_p6_async(self) -> None:
+    async def test_async(self) -> None:
         queue = jobqueue()
         async with Consumer(queue, lambda job: {"echo": job.payload}, reaper=False, concurrency=4):
             answers = await asyncio.gather(*(queue.aenqueue_and_wait(number) for number in range(50)))
         assert answers == [{"echo": number} for number in range(50)]
 
-    def test_p6_none_resolves(self) -> None:
+    def test_none_resolves(self) -> None:
         queue = jobqueue()
         with Serves(queue, lambda job: None):
             assert queue.enqueue_and_wait(1, key="id", timeout=60) is None
         assert states(queue) == "completed"
 
-    def test_p6_completed_before_returns_at_once(self) -> None:
+    def test_completed_before_returns_at_once(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
         queue.ack(queue.claim()[0], "cached")
         assert queue.enqueue_and_wait(2, key="id") == "cached"
 
-    async def test_p6_completed_before_returns_at_once_async(self) -> None:
+    async def test_completed_before_returns_at_once_async(self) -> None:
         queue = jobqueue()
         await queue.aenqueue(1, key="id")
         await queue.aack((await queue.aclaim())[0], "cached")
         assert await queue.aenqueue_and_wait(2, key="id") == "cached"
 
-    def test_p6_failed_before_raises_at_once(self) -> None:
+    def test_failed_before_raises_at_once(self) -> None:
         queue = jobqueue()
         for key, kind in (("failed", JobFailed), ("dead", MaxRetries)):
             queue.enqueue(1, key=key, max_deliveries=1)
@@ -458,7 +458,7 @@ class TestP6RequestResponse:
                 queue.enqueue_and_wait(2, key=key)
             assert type(caught.value) is kind
 
-    def test_p6_a_failure_is_raised(self) -> None:
+    def test_a_failure_is_raised(self) -> None:
         def handler(job: Any) -> None:
             raise FailForGood("no use") if job.payload == "give up" else ValueError("boom")
 
@@ -470,7 +470,7 @@ class TestP6RequestResponse:
                 queue.enqueue_and_wait("try", timeout=60)
         assert caught.value.deliveries == 3
 
-    def test_p6_a_timeout_leaves_the_job_running(self) -> None:
+    def test_a_timeout_leaves_the_job_running(self) -> None:
         queue = jobqueue()
         finish = threading.Event()
 
@@ -486,26 +486,26 @@ class TestP6RequestResponse:
             finish.set()
             assert queue.enqueue_and_wait(1, key="id", timeout=60) == "late"
 
-    def test_p6_nobody_works(self) -> None:
+    def test_nobody_works(self) -> None:
         queue = jobqueue()
         with pytest.raises(WaitTimeout):
             queue.enqueue_and_wait(1, key="id", timeout=0.1)
         assert states(queue) == "queued"
 
     @pytest.mark.parametrize("size", [100_000, 5_000_000])
-    def test_p6_large_results(self, size: int) -> None:
+    def test_large_results(self, size: int) -> None:
         queue = jobqueue()
         with Serves(queue, lambda job: "x" * size if job.payload == "text" else bytes(size)):
             assert queue.enqueue_and_wait("text") == "x" * size
             assert queue.enqueue_and_wait("body") == bytes(size)
 
-    async def test_p6_large_results_async(self) -> None:
+    async def test_large_results_async(self) -> None:
         queue = jobqueue()
         async with Consumer(queue, lambda job: "x" * job.payload, reaper=False):
             answers = await asyncio.gather(*(queue.aenqueue_and_wait(size) for size in (10, 100_000, 5_000_000)))
         assert [len(answer) for answer in answers] == [10, 100_000, 5_000_000]
 
-    def test_p6_a_duplicate_waits_for_the_same_run(self) -> None:
+    def test_a_duplicate_waits_for_the_same_run(self) -> None:
         queue = jobqueue()
         queue.enqueue("plain", key="id")  # by somebody who does not wait
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as one:
@@ -515,7 +515,7 @@ class TestP6RequestResponse:
                     assert one.value() == two.value() == {"echo": "plain"}
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
 
-    def test_p6_duplicates_in_several_processes(self, subprocess_env: dict[str, str]) -> None:
+    def test_duplicates_in_several_processes(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()
         code = """
@@ -534,13 +534,13 @@ class TestP6RequestResponse:
             queue.ack(job, "answer")
             assert [readline(process) for process in processes] == ["answer"] * 3
 
-    def test_p6_an_end_that_comes_before_the_caller_sleeps(self) -> None:
+    def test_an_end_that_comes_before_the_caller_sleeps(self) -> None:
         queue = jobqueue()
         with Serves(queue, concurrency=4), ExitStack() as stack:
             threads = [stack.enter_context(ThreadResult(lambda: _many(queue, 25))) for _ in range(8)]
             assert [thread.value(60) for thread in threads] == [25] * 8
 
-    def test_p6_cancelled_while_somebody_waits(self) -> None:
+    def test_cancelled_while_somebody_waits(self) -> None:
         queue = jobqueue()
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
             eventually(lambda: states(queue) == "queued")
@@ -548,7 +548,7 @@ class TestP6RequestResponse:
             with pytest.raises(JobCancelled):
                 waiting.value()
 
-    def test_p6_moved_to_a_dead_letter_topic_while_somebody_waits(self) -> None:
+    def test_moved_to_a_dead_letter_topic_while_somebody_waits(self) -> None:
         queue = jobqueue(dead_letter="letters", max_deliveries=1)
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
             eventually(lambda: states(queue) == "queued")
@@ -556,22 +556,22 @@ class TestP6RequestResponse:
             with pytest.raises(MaxRetries):
                 waiting.value()
 
-    def test_p6_works_where_the_queue_keeps_no_results(self) -> None:
+    def test_works_where_the_queue_keeps_no_results(self) -> None:
         queue = jobqueue(result_ttl_ms=0, dedup_until="terminal")
         with Serves(queue):
             assert queue.enqueue_and_wait(1) == {"echo": 1}
 
-    def test_p6_not_inside_a_transaction(self) -> None:
+    def test_not_inside_a_transaction(self) -> None:
         queue = jobqueue()
         with transaction.atomic(), pytest.raises(InvalidOption, match="atomic"):
             queue.enqueue_and_wait(1)
 
     @pytest.mark.parametrize("timeout", [0, -1, True, "5", None, 1e9])
-    def test_p6_the_timeout_is_a_number_of_seconds(self, timeout: Any) -> None:
+    def test_the_timeout_is_a_number_of_seconds(self, timeout: Any) -> None:
         with pytest.raises(InvalidOption, match="timeout"):
             jobqueue().enqueue_and_wait(1, timeout=timeout)
 
-    def test_p6_nothing_is_left_listening(self, test_dsn: str) -> None:
+    def test_nothing_is_left_listening(self, test_dsn: str) -> None:
         from django_leasequeue.notify import get_listener
         from django_leasequeue.notify.replies import get_hub
 
@@ -583,7 +583,7 @@ class TestP6RequestResponse:
         eventually(lambda: hub.channel not in get_listener(queue.using)._listening, "UNLISTEN")
         eventually(lambda: listening(test_dsn) == 0, "the end of the listening")
 
-    def test_p6_the_loss_of_the_listen_connection_is_survived(self, test_dsn: str) -> None:
+    def test_the_loss_of_the_listen_connection_is_survived(self, test_dsn: str) -> None:
         queue = jobqueue()
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id", timeout=60)) as waiting:
             eventually(lambda: states(queue) == "queued")
@@ -593,7 +593,7 @@ class TestP6RequestResponse:
             queue.ack(job, "told nobody")
             assert waiting.value() == "told nobody"
 
-    async def test_p6_the_loss_of_the_listen_connection_is_survived_by_many(self, test_dsn: str) -> None:
+    async def test_the_loss_of_the_listen_connection_is_survived_by_many(self, test_dsn: str) -> None:
         queue = jobqueue()
         await queue.acreate()
         tasks = [asyncio.create_task(queue.aenqueue_and_wait(n, timeout=60)) for n in range(200)]
@@ -605,7 +605,7 @@ class TestP6RequestResponse:
             await queue.aack(job, job.payload)
         assert await asyncio.gather(*tasks) == list(range(200))
 
-    def test_p6_without_listening_it_polls(self, settings: Any) -> None:
+    def test_without_listening_it_polls(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"LISTEN_DSN": "", "ASYNC": "native"}
         queue = jobqueue()
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
@@ -613,7 +613,7 @@ class TestP6RequestResponse:
             queue.ack(queue.claim()[0], "polled")
             assert waiting.value() == "polled"
 
-    def test_p6_behind_a_pooler_it_listens_through_a_connection_of_its_own(
+    def test_behind_a_pooler_it_listens_through_a_connection_of_its_own(
         self, settings: Any, monkeypatch: pytest.MonkeyPatch, test_dsn: str
     ) -> None:
         from django_leasequeue.notify import get_listener
@@ -631,7 +631,7 @@ class TestP6RequestResponse:
             queue.ack(queue.claim()[0], "heard")
             assert waiting.value() == "heard"
 
-    async def test_p6_thousands_of_callers_hold_one_connection(self, test_dsn: str) -> None:
+    async def test_thousands_of_callers_hold_one_connection(self, test_dsn: str) -> None:
         queue = jobqueue()
         await queue.acreate()
         callers = 2_000
@@ -649,7 +649,7 @@ class TestP6RequestResponse:
         assert len(answers) == callers
         assert answers.count(None) == callers - 6
 
-    def test_p6_the_worker_is_killed_in_mid_job(self, subprocess_env: dict[str, str]) -> None:
+    def test_the_worker_is_killed_in_mid_job(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()
         code = """
@@ -668,7 +668,7 @@ class TestP6RequestResponse:
                 assert readline(second) == "running 2"
                 assert waiting.value(60) == "run 2"
 
-    def test_p6_a_caller_that_leaves_leaves_no_trace(self) -> None:
+    def test_a_caller_that_leaves_leaves_no_trace(self) -> None:
         from django_leasequeue.notify.replies import get_hub
 
         queue = jobqueue()
@@ -678,7 +678,7 @@ class TestP6RequestResponse:
                 queue.enqueue_and_wait(1, timeout=0.05)
         assert (hub._tickets, hub._unbound, hub._heard, hub._subscription) == ({}, {}, {}, None)
 
-    async def test_p6_a_cancelled_caller_leaves_no_trace(self) -> None:
+    async def test_a_cancelled_caller_leaves_no_trace(self) -> None:
         from django_leasequeue.notify.replies import get_hub
 
         queue = jobqueue()
@@ -717,23 +717,23 @@ class TestP12Serializers:
         queue.ack(job, job.payload)
         return queue.get_result(receipt)
 
-    def test_p12_json_by_default(self) -> None:
+    def test_json_by_default(self) -> None:
         value = {"a": [1, 2.5, None, True, "ü"], "b": {}}
         assert self._round_trip(jobqueue(), value) == value
 
-    def test_p12_bytes_need_no_serializer(self) -> None:
+    def test_bytes_need_no_serializer(self) -> None:
         assert self._round_trip(jobqueue(), b"\x00\x01\xff") == b"\x00\x01\xff"
 
-    def test_p12_messagepack(self, clock: engine_clock.Clock) -> None:
+    def test_messagepack(self, clock: engine_clock.Clock) -> None:
         value = {"frames": b"\x00\xff", "at": clock.now, 7: [None, "x"]}
         assert self._round_trip(jobqueue(serializer="msgpack"), value) == value
 
-    def test_p12_a_pair_by_dotted_path(self, settings: Any) -> None:
+    def test_a_pair_by_dotted_path(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"SERIALIZERS": {"pickled": "pickle", "pair": ("pickle.dumps", "pickle.loads")}}
         for name in ("pickled", "pair"):
             assert self._round_trip(jobqueue(name, serializer=name), {1, 2}) == {1, 2}
 
-    def test_p12_an_object_with_both(self) -> None:
+    def test_an_object_with_both(self) -> None:
         class Reversed:
             @staticmethod
             def dumps(value: str) -> bytes:
@@ -747,33 +747,33 @@ class TestP12Serializers:
         assert self._round_trip(queue, "abc") == "abc"
         assert bytes(JobResult.objects.get().result_body) == b"cba"
 
-    def test_p12_the_database_names_the_queues_serializer(self) -> None:
+    def test_the_database_names_the_queues_serializer(self) -> None:
         jobqueue(serializer="msgpack").create()
         assert self._round_trip(Queue("images"), b"raw") == b"raw"
         assert bytes(JobResult.objects.get().result_body) == b"\xc4\x03raw"
 
-    def test_p12_the_settings_declare_it(self, settings: Any) -> None:
+    def test_the_settings_declare_it(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"QUEUES": {"images": {"preset": "jobqueue", "serializer": "msgpack"}}}
         assert self._round_trip(Queue("images"), {1: 2}) == {1: 2}
 
-    def test_p12_what_cannot_be_written_is_refused(self) -> None:
+    def test_what_cannot_be_written_is_refused(self) -> None:
         for serializer, value in (("json", {1, 2}), ("msgpack", object()), ("bytes", "text")):
             with pytest.raises((SerializerError, InvalidOption)):
                 jobqueue(serializer, serializer=serializer).enqueue(value)
 
-    def test_p12_what_cannot_be_read_says_which_job(self) -> None:
+    def test_what_cannot_be_read_says_which_job(self) -> None:
         queue = jobqueue()
         queue.enqueue(b"\xc1", key="id")
         [job] = Queue("images", serializer="msgpack").claim()
         with pytest.raises(SerializerError, match="job id"):
             _ = job.payload
 
-    def test_p12_an_unknown_one_says_what_there_is(self) -> None:
+    def test_an_unknown_one_says_what_there_is(self) -> None:
         with pytest.raises(InvalidOption, match="bytes, json, msgpack"):
             jobqueue(serializer="yaml").enqueue(1)
 
     @pytest.mark.parametrize("path", ["no.such.module", ("pickle.dumps",)])
-    def test_p12_a_wrong_path_says_so(self, settings: Any, path: Any) -> None:
+    def test_a_wrong_path_says_so(self, settings: Any, path: Any) -> None:
         settings.LEASEQUEUE = {"SERIALIZERS": {"mine": path}}
         with pytest.raises(InvalidOption, match="SERIALIZERS"):
             jobqueue(serializer="mine").enqueue(1)
@@ -781,7 +781,7 @@ class TestP12Serializers:
 
 @pytest.mark.django_db(transaction=True)
 class TestP13OneTransaction:
-    def test_p13_state_result_removal_and_notification_together(self, test_dsn: str) -> None:
+    def test_state_result_removal_and_notification_together(self, test_dsn: str) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id", reply_to="p13")
         [job] = queue.claim()
@@ -795,7 +795,7 @@ class TestP13OneTransaction:
             [told] = other.notifies(timeout=60, stop_after=1)
         assert told.payload == f"{job.seq}:1:id"
 
-    def test_p13_a_rollback_undoes_all(self, test_dsn: str) -> None:
+    def test_a_rollback_undoes_all(self, test_dsn: str) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id", reply_to="p13")
         [job] = queue.claim()
@@ -808,7 +808,7 @@ class TestP13OneTransaction:
         assert states(queue) == "processing"
         assert queue.ack(job, "result").state == "completed"
 
-    def test_p13_an_enqueue_is_part_of_the_callers_transaction(self) -> None:
+    def test_an_enqueue_is_part_of_the_callers_transaction(self) -> None:
         queue = jobqueue()
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             queue.enqueue(1, key="id")

@@ -20,7 +20,7 @@ from .support import jobqueue, states
 pytestmark = pytest.mark.django_db
 
 
-def test_u1_the_existing_job_is_named() -> None:
+def test_the_existing_job_is_named() -> None:
     queue = Queue("mail")
     first = queue.enqueue({"to": "a"}, key="k", unique_until="end")
     again = queue.enqueue({"to": "b"}, key="k", unique_until="end")
@@ -31,7 +31,7 @@ def test_u1_the_existing_job_is_named() -> None:
     assert queue.enqueue({"to": "c"}, key="k", unique_until="end").status == "queued"
 
 
-def test_u2_the_jobs_word_wins_over_the_queues_option(clock: Any) -> None:
+def test_the_jobs_word_wins_over_the_queues_option(clock: Any) -> None:
     queue = jobqueue()  # its keys are taken until the end is forgotten
     first = queue.enqueue(1, key="k", unique_until="end")
     (job,) = queue.claim()
@@ -49,7 +49,7 @@ def test_u2_the_jobs_word_wins_over_the_queues_option(clock: Any) -> None:
     assert queue.enqueue(4, key="k", unique_until="end").result == "done"
 
 
-def test_u2_until_it_starts_and_for_a_time(clock: Any) -> None:
+def test_until_it_starts_and_for_a_time(clock: Any) -> None:
     queue = Queue("mail")
     first = queue.enqueue(1, key="a", unique_until="start")
     queue.claim()
@@ -71,7 +71,7 @@ def test_u2_until_it_starts_and_for_a_time(clock: Any) -> None:
     assert first.seq < second.seq
 
 
-def test_u3_replace_and_reschedule(clock: Any) -> None:
+def test_replace_and_reschedule(clock: Any) -> None:
     queue = Queue("mail")
     first = queue.enqueue(1, key="k", delay_ms=60_000)
     second = queue.enqueue(2, key="k", on_conflict="replace")
@@ -86,7 +86,7 @@ def test_u3_replace_and_reschedule(clock: Any) -> None:
     assert queue.enqueue(5, key="k", on_conflict="replace").state == "processing"
 
 
-def test_u3_a_job_without_these_options_is_rescheduled_too(clock: Any) -> None:
+def test_a_job_without_these_options_is_rescheduled_too(clock: Any) -> None:
     queue = Queue("mail")
     plain = queue.enqueue(1, key="k")
     moved = queue.enqueue(2, key="k", on_conflict="reschedule", delay_ms=10_000)
@@ -94,7 +94,7 @@ def test_u3_a_job_without_these_options_is_rescheduled_too(clock: Any) -> None:
 
 
 @override_settings(LEASEQUEUE={"MAX_ENQUEUE": 7})
-def test_u1_many_at_once() -> None:
+def test_many_at_once() -> None:
     queue = Queue("mail")
     queue.enqueue("there", key="k3")
     jobs = [NewJob(number, key=f"k{number % 10}", unique_until="end") for number in range(20)]
@@ -107,7 +107,7 @@ def test_u1_many_at_once() -> None:
     assert [receipt.seq for receipt in receipts[10:20]] == [receipt.seq for receipt in receipts[:10]]
 
 
-def test_u4_a_bad_key_is_refused_before_anything_is_written() -> None:
+def test_a_bad_key_is_refused_before_anything_is_written() -> None:
     queue = Queue("mail")
     queue.create()
     bad: list[dict[str, Any]] = [
@@ -129,7 +129,7 @@ def test_u4_a_bad_key_is_refused_before_anything_is_written() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_u1_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
+def test_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
     Queue("mail").create()
     with BufferedQueue("mail") as queue, ThreadPoolExecutor(50) as pool:
         start = threading.Barrier(50, timeout=60)
@@ -146,7 +146,7 @@ def test_u1_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_u1_async_twins(native: None) -> None:
+async def test_async_twins(native: None) -> None:
     queue = Queue("mail")
     receipts = await asyncio.gather(*(queue.aenqueue(number, key="k", unique_until="end") for number in range(20)))
     assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 19 + ["queued"]
@@ -158,7 +158,7 @@ async def test_u1_async_twins(native: None) -> None:
     assert {receipt.seq for receipt in again} == {many[1].seq}
 
 
-def test_u1_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:
+def test_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:
     queue = Queue("mail", dead_letter="self", max_deliveries=1, exhaust_at="release")
     first = queue.enqueue(1, key="k", unique_until="end")
     (job,) = queue.claim()

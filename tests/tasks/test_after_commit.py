@@ -153,7 +153,7 @@ def test_the_transaction_around_a_test_does_not_count() -> None:
         assert len(callbacks) == 1
 
 
-def test_u1_a_task_with_a_key_becomes_the_one_that_is_there_when_the_data_is_committed() -> None:
+def test_a_task_with_a_key_becomes_the_one_that_is_there_when_the_data_is_committed() -> None:
     there = samples.send_invoice.enqueue(5)
     with transaction.atomic():
         result = samples.send_invoice.enqueue(5)
@@ -164,7 +164,7 @@ def test_u1_a_task_with_a_key_becomes_the_one_that_is_there_when_the_data_is_com
     assert jobs() == 2
 
 
-def test_m2_calls_under_a_limit_wait_for_the_commit_too() -> None:
+def test_calls_under_a_limit_wait_for_the_commit_too() -> None:
     limited = samples.add.using(limit=Limit("k", concurrency=1))
     with transaction.atomic():
         limited.enqueue_many([(1,), (2,)])
@@ -174,7 +174,7 @@ def test_m2_calls_under_a_limit_wait_for_the_commit_too() -> None:
         samples.echo.using(limit=Limit("{value}", concurrency=1)).enqueue("")
 
 
-def test_k9_a_workflow_waits_for_the_commit_too() -> None:
+def test_a_workflow_waits_for_the_commit_too() -> None:
     with pytest.raises(Rollback), transaction.atomic():
         group([samples.add.s(1)]).enqueue()
         raise Rollback

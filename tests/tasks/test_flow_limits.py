@@ -53,7 +53,7 @@ def values_of(count: int = 1) -> list[Any]:
 
 @pytest.mark.django_db
 class TestEnqueueing:
-    def test_m2_one_of_a_key_at_a_time_in_the_order_of_enqueueing(self, clock: Clock) -> None:
+    def test_one_of_a_key_at_a_time_in_the_order_of_enqueueing(self, clock: Clock) -> None:
         for number in range(3):
             add.enqueue(7, number)
         add.enqueue(8, 0)
@@ -62,7 +62,7 @@ class TestEnqueueing:
         assert values_of(10) == [[7, 2]]
         assert values_of(10) == []
 
-    def test_m2_the_key_is_made_of_the_arguments_as_the_function_names_them(self, clock: Clock) -> None:
+    def test_the_key_is_made_of_the_arguments_as_the_function_names_them(self, clock: Clock) -> None:
         add.enqueue(1)
         add.enqueue(first=1, second=5)
         add.using(limit=Limit("{second:02d} {{of}} {first}", concurrency=1, name="both")).enqueue(3)
@@ -70,7 +70,7 @@ class TestEnqueueing:
         assert sorted(LimitKey.objects.values_list("key", flat=True)) == ["00 {of} 3", "customer:1"]
         assert sorted(LimitRow.objects.values_list("name", flat=True)) == ["both", "customer:{first}"]
 
-    def test_m2_a_function_makes_the_key_or_lets_a_call_go(self, clock: Clock) -> None:
+    def test_a_function_makes_the_key_or_lets_a_call_go(self, clock: Clock) -> None:
         limit = Limit(
             "odd {numbers}", concurrency=1, key=lambda first, second=0: f"odd {second}" if first % 2 else None
         )
@@ -79,27 +79,27 @@ class TestEnqueueing:
         assert [job.data["args"] for job in claim(size=10)] == [[1], [2], [4]]
         assert LimitRow.objects.get().name == "odd {numbers}"
 
-    def test_m2_calls_of_enqueue_many_and_of_other_tasks_beside_them(self, clock: Clock) -> None:
+    def test_calls_of_enqueue_many_and_of_other_tasks_beside_them(self, clock: Clock) -> None:
         results = add.enqueue_many([(1, 0), (2, 0), (1, 1)])
         samples.add.enqueue(5)
         assert all(result.status == TaskResultStatus.READY for result in results)
         assert values_of(10) == [[1, 0], [2, 0], [5]]
         assert values_of(10) == [[1, 1]]
 
-    def test_m2_several_statements_are_one_call(self, clock: Clock, settings: Any) -> None:
+    def test_several_statements_are_one_call(self, clock: Clock, settings: Any) -> None:
         settings.LEASEQUEUE = {"MAX_ENQUEUE": 2}
         add.enqueue_many((number // 2, number) for number in range(6))
         assert values_of(10) == [[0, 0], [1, 2], [2, 4]]
         assert values_of(10) == [[0, 1], [1, 3], [2, 5]]
 
-    def test_m2_nothing_of_it_is_there_when_the_transaction_is_rolled_back(self) -> None:
+    def test_nothing_of_it_is_there_when_the_transaction_is_rolled_back(self) -> None:
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             add.enqueue(1)
             raise ZeroDivisionError
         for table in (Job, Delayed, FlowTurn, Member):
             assert not table.objects.exists()
 
-    def test_m2_the_result_tells_of_no_time_that_nobody_gave(self, clock: Clock) -> None:
+    def test_the_result_tells_of_no_time_that_nobody_gave(self, clock: Clock) -> None:
         result = add.enqueue(1)
         again = samples.add.get_result(result.id)
         assert (again.status, again.task.run_after) == (TaskResultStatus.READY, None)
@@ -107,7 +107,7 @@ class TestEnqueueing:
         result = add.using(run_after=later).enqueue(1)
         assert samples.add.get_result(result.id).task.run_after == later
 
-    def test_m2_a_time_of_its_own_comes_before_the_slot(self, clock: Clock) -> None:
+    def test_a_time_of_its_own_comes_before_the_slot(self, clock: Clock) -> None:
         add.using(run_after=timedelta(seconds=10)).enqueue(1, 1)
         add.enqueue(1, 2)
         (job,) = claim(size=10)
@@ -117,7 +117,7 @@ class TestEnqueueing:
         engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
         assert values_of(10) == [[1, 1]]
 
-    def test_m2_a_unique_task_under_a_limit(self, clock: Clock) -> None:
+    def test_a_unique_task_under_a_limit(self, clock: Clock) -> None:
         unique = add.using(key="one")
         first, again = unique.enqueue_many([(1,), (1,)])
         assert again.id == first.id
@@ -125,7 +125,7 @@ class TestEnqueueing:
         assert values_of(10) == [[1]]
         assert values_of(10) == [[1, 5]]
 
-    def test_m6_keys_take_turns(self, clock: Clock) -> None:
+    def test_keys_take_turns(self, clock: Clock) -> None:
         fair = samples.add.using(limit=Limit("tenant:{first}", concurrency=1, fair=True))
         fair.enqueue_many((1, number) for number in range(20))
         fair.enqueue_many((2, number) for number in range(2))
@@ -134,7 +134,7 @@ class TestEnqueueing:
         assert [[2, 1]] in ran[:5]
         assert values_of() == []
 
-    def test_m3_no_window_has_more_starts_than_the_rate(self, clock: Clock) -> None:
+    def test_no_window_has_more_starts_than_the_rate(self, clock: Clock) -> None:
         limit = Limit("api", rate=100, per=timedelta(seconds=10))
         samples.add.using(limit=limit).enqueue_many((number,) for number in range(300))
         started: list[datetime] = []
@@ -145,14 +145,14 @@ class TestEnqueueing:
         for first in started:
             assert sum(first <= at < first + timedelta(seconds=10) for at in started) <= 100
 
-    def test_m3_a_burst_may_start_at_once(self, clock: Clock) -> None:
+    def test_a_burst_may_start_at_once(self, clock: Clock) -> None:
         samples.add.using(limit=Limit("api", rate=1, per=10, burst=4)).enqueue_many((number,) for number in range(9))
         assert len(values_of(20)) == 5
         clock.advance(seconds=11)
         assert len(values_of(20)) == 1
 
     @pytest.mark.parametrize("ending", ["completed", "failed", "failing", "dead", "cancelled", "expired"])
-    def test_m4_the_slot_comes_back_however_the_task_ends(self, clock: Clock, ending: str) -> None:
+    def test_the_slot_comes_back_however_the_task_ends(self, clock: Clock, ending: str) -> None:
         attempts = 1 if ending == "dead" else 2
         first = samples.fail.using(limit=Limit("k", concurrency=1), max_attempts=attempts, backoff=60).enqueue()
         second = samples.add.using(limit=Limit("k", concurrency=1)).enqueue(2)
@@ -174,7 +174,7 @@ class TestEnqueueing:
         (job,) = claim(size=10)
         assert job.key == second.id
 
-    def test_m5_a_limit_that_changes_counts_for_those_that_wait(self, clock: Clock) -> None:
+    def test_a_limit_that_changes_counts_for_those_that_wait(self, clock: Clock) -> None:
         samples.add.using(limit=Limit("k", concurrency=1)).enqueue_many((number,) for number in range(10))
         assert len(claim(size=10)) == 1
         engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
@@ -184,7 +184,7 @@ class TestEnqueueing:
 
 
 @pytest.mark.django_db
-def test_m5_a_rate_that_changes_counts_for_those_that_wait(clock: Clock) -> None:
+def test_a_rate_that_changes_counts_for_those_that_wait(clock: Clock) -> None:
     samples.add.using(limit=Limit("k", rate=1, per=3600)).enqueue_many((number,) for number in range(30))
     assert len(values_of(100)) == 1
     clock.advance(seconds=2)
@@ -198,7 +198,7 @@ def test_m5_a_rate_that_changes_counts_for_those_that_wait(clock: Clock) -> None
 
 
 class Async(LeaseQueueTestMixin, TestCase):
-    async def test_m2_the_async_twins(self) -> None:
+    async def test_the_async_twins(self) -> None:
         await add.aenqueue(1, 0)
         await add.aenqueue_many([(1, 1), (2, 0)])
         assert await sync_to_async(values_of)(10) == [[1, 0], [2, 0]]
@@ -224,7 +224,7 @@ class TestRefused:
             ({"concurrency": 1, "name": ""}, "the name of a limit"),
         ],
     )
-    def test_m2_what_is_no_limit(self, options: dict[str, Any], says: str) -> None:
+    def test_what_is_no_limit(self, options: dict[str, Any], says: str) -> None:
         with pytest.raises(InvalidOption, match=says):
             Limit("api", **options)
 
@@ -232,13 +232,13 @@ class TestRefused:
         ("template", "says"),
         [("{third}", "names 'third', which is no argument"), ("{first", "is no template"), ("{}", "names ''")],
     )
-    def test_m2_a_template_that_fits_no_call(self, template: str, says: str) -> None:
+    def test_a_template_that_fits_no_call(self, template: str, says: str) -> None:
         with pytest.raises(InvalidTask, match=says):
             samples.add.using(limit=Limit(template, concurrency=1))
         with pytest.raises(InvalidTask, match=says):
             task(limit=Limit(template, concurrency=1))(samples.add.func)
 
-    def test_m2_what_is_no_limit_at_all(self) -> None:
+    def test_what_is_no_limit_at_all(self) -> None:
         with pytest.raises(InvalidTask, match="limit must be a Limit"):
             samples.add.using(limit="customer")  # type: ignore[arg-type]  # just this is refused
 
@@ -252,7 +252,7 @@ class TestRefused:
         ],
     )
     @pytest.mark.django_db
-    def test_m2_a_key_that_is_none_is_refused_before_anything_is_written(
+    def test_a_key_that_is_none_is_refused_before_anything_is_written(
         self, limit: Limit, args: tuple[Any, ...], says: str
     ) -> None:
         limited = samples.add.using(limit=limit)
@@ -262,7 +262,7 @@ class TestRefused:
         assert not Job.objects.exists()
         assert not FlowTurn.objects.exists()
 
-    def test_m2_limits_are_compared_shown_and_pickled(self) -> None:
+    def test_limits_are_compared_shown_and_pickled(self) -> None:
         assert Limit("api", rate=1, per=10) == Limit("api", rate=1, per=timedelta(seconds=10))
         assert hash(ONE) != hash(Limit("api", concurrency=1))
         assert repr(Limit("api", rate=1, per=10, burst=2)) == "Limit('api', rate=1, per_ms=10000, burst=2)"
@@ -270,7 +270,7 @@ class TestRefused:
 
 
 @pytest.mark.django_db
-def test_m2_django_s_own_backends_take_no_notice() -> None:
+def test_django_s_own_backends_take_no_notice() -> None:
     backend = "django.tasks.backends.immediate.ImmediateBackend"
     if TaskResultStatus.__module__.startswith("django_tasks"):
         backend = backend.replace("django.tasks", "django_tasks")
@@ -281,7 +281,7 @@ def test_m2_django_s_own_backends_take_no_notice() -> None:
 class TestWorkers:
     """Real workers; files say what ran at once."""
 
-    def test_m1_never_more_than_the_limit_over_all_workers(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
+    def test_never_more_than_the_limit_over_all_workers(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         three = flow_samples.seen.using(limit=Limit("all", concurrency=3))
         three.enqueue_many(("k", number) for number in range(120))
         with working(TaskHandler(), queues=["default"], concurrency=4):
@@ -290,7 +290,7 @@ class TestWorkers:
         assert sorted(run.value for run in oracle.runs()) == list(range(120))
         assert oracle.most_at_once() == 3
 
-    def test_m2_one_at_a_time_for_each_customer(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
+    def test_one_at_a_time_for_each_customer(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         calls = [(f"c{number % 10}", number, 0.01) for number in range(100)]
         flow_samples.for_customer.enqueue_many(calls)
         flow_samples.seen.enqueue_many(("free", number, 0.01) for number in range(20))
@@ -303,7 +303,7 @@ class TestWorkers:
             assert mine == sorted(mine)
         assert Counter(run.key for run in oracle.runs())["free"] == 20
 
-    def test_m1_m2_three_worker_processes(
+    def test_three_worker_processes(
         self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
     ) -> None:
         """A queue with three at once, and keys of another one with one at once, in their order."""
@@ -329,7 +329,7 @@ class TestWorkers:
         assert ran == {f"c{n}": list(range(n, 100, 4)) for n in range(4)}
         assert all(oracle.most_at_once(customer) == 1 for customer in ran)
 
-    def test_m5_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
+    def test_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         flow_samples.seen.using(limit=Limit("k", concurrency=1)).enqueue_many(("k", n, 0.2) for n in range(30))
         with working(TaskHandler(), queues=["default"], concurrency=4):
             eventually(lambda: len(oracle.runs()) >= 2, "some have run", 90)
@@ -337,7 +337,7 @@ class TestWorkers:
             engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
             eventually(lambda: oracle.most_at_once() > 1, "several run at once", 90)
 
-    def test_m4_a_killed_worker_s_slots_come_back(
+    def test_a_killed_worker_s_slots_come_back(
         self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
     ) -> None:
         two = flow_samples.seen.using(limit=Limit("two", concurrency=2))

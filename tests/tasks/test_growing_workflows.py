@@ -18,19 +18,19 @@ from tests.worker.support import working
 
 @pytest.mark.django_db
 class TestGrowing:
-    def test_k4_a_running_task_adds_steps(self, leasequeue: Harness) -> None:
+    def test_a_running_task_adds_steps(self, leasequeue: Harness) -> None:
         result = chain(flow.spread.s(3), flow.given.s("next")).enqueue()
         assert result.wait() == [[3, "next"], [[0, 2, 4], "all"], [3, "this"], [[2, 4], "chord"]]
         assert (result.status.total, result.status.completed) == (10, 10)
 
-    def test_k4_steps_that_may_fail(self, leasequeue: Harness) -> None:
+    def test_steps_that_may_fail(self, leasequeue: Harness) -> None:
         result = group([flow.spread.s(1, 2)], on_failure=flow.sorry.s("word")).enqueue()
         leasequeue.drain()
         assert (result.status.label, result.status.failed, result.status.open) == ("failed", 2, 0)
         assert leasequeue.assert_enqueued(flow.given, "all").ran
         leasequeue.assert_enqueued(flow.sorry, result.id, "word", count=1)
 
-    def test_k4_an_attempt_that_fails_afterwards_adds_again(self, leasequeue: Harness) -> None:
+    def test_an_attempt_that_fails_afterwards_adds_again(self, leasequeue: Harness) -> None:
         result = group([flow.grow.using(backoff=0).s("raise")], name="twice").enqueue()
         assert result.wait() == ["twice", 2, 2]
 
@@ -44,7 +44,7 @@ class TestGrowing:
             ("strange", "are not"),
         ],
     )
-    def test_k4_what_does_not_go(self, what: str, says: str) -> None:
+    def test_what_does_not_go(self, what: str, says: str) -> None:
         result = group([flow.grow.using(max_attempts=1).s(what)]).enqueue()
         while run_one() is not None:
             pass
@@ -53,7 +53,7 @@ class TestGrowing:
         assert failed.error is not None
         assert says in failed.error
 
-    def test_k4_outside_of_a_workflow(self) -> None:
+    def test_outside_of_a_workflow(self) -> None:
         with pytest.raises(InvalidOption, match="No task runs here"):
             current_workflow()
         result = flow.grow.using(max_attempts=1).enqueue("x")
@@ -63,7 +63,7 @@ class TestGrowing:
 
 
 class InTests(LeaseQueueTestMixin, TestCase):
-    async def test_k4_async_tasks_add_steps(self) -> None:
+    async def test_async_tasks_add_steps(self) -> None:
         result = await chain(flow.double.s(4), flow.aspread.s()).aenqueue()
         assert await result.await_all() == [[[[8, "first"], 9], "second"]]
 
@@ -73,7 +73,7 @@ class TestWorkers:
     def _database(self, test_dsn: str) -> None:
         return None
 
-    def test_k4_real_workers(self, settings: Any) -> None:
+    def test_real_workers(self, settings: Any) -> None:
         results = [chain(flow.spread.s(3), flow.given.s("next")).enqueue() for _ in range(10)]
         with working(TaskHandler(), queues=["default"], concurrency=4):
             for result in results:

@@ -41,7 +41,7 @@ class Rollback(Exception):
 
 @pytest.mark.django_db
 class TestOneJobToAKey:
-    def test_u1_a_second_call_gives_the_result_that_is_there(self) -> None:
+    def test_a_second_call_gives_the_result_that_is_there(self) -> None:
         first = invoice.enqueue(1)
         again = invoice.enqueue(2)
         assert (first.created, again.created) == (True, False)
@@ -53,7 +53,7 @@ class TestOneJobToAKey:
         # What is looked up was made by another call.
         assert add.get_result(first.id).created is None
 
-    def test_u1_a_task_that_has_ended_makes_room_for_a_new_one(self) -> None:
+    def test_a_task_that_has_ended_makes_room_for_a_new_one(self) -> None:
         first = invoice.enqueue(1)
         assert run_one() == "completed"
         second = invoice.enqueue(2)
@@ -62,7 +62,7 @@ class TestOneJobToAKey:
         first.refresh()
         assert first.return_value == 1
 
-    def test_u1_the_key_is_made_of_the_arguments(self) -> None:
+    def test_the_key_is_made_of_the_arguments(self) -> None:
         first = index_document.enqueue(3)
         assert UniqueKey.objects.get().key == "index-3-en"
         assert send_invoice.enqueue(order=5).created
@@ -72,11 +72,11 @@ class TestOneJobToAKey:
         assert [send_invoice.enqueue(5, copy=True).created for _ in range(2)] == [True, True]
         assert index_document.enqueue(document=3, language="de").id != first.id
 
-    def test_u1_braces_mean_nothing_in_using(self) -> None:
+    def test_braces_mean_nothing_in_using(self) -> None:
         add.using(key="{first}-{nothing}").enqueue(1)
         assert UniqueKey.objects.get().key == "{first}-{nothing}"
 
-    def test_u1_many_calls_at_once(self) -> None:
+    def test_many_calls_at_once(self) -> None:
         there = send_invoice.enqueue(2)
         results = send_invoice.enqueue_many([(1,), (2,), (3,), (1,), {"order": 3}, {"order": 9, "copy": True}])
         assert [result.created for result in results] == [True, False, True, False, False, True]
@@ -85,7 +85,7 @@ class TestOneJobToAKey:
         assert [result.args or result.kwargs["order"] for result in results] == [[1], [2], [3], [1], [3], 9]
         assert LiveJob.objects.count() == 4
 
-    def test_u1_several_tasks_and_queues_in_one_call(self) -> None:
+    def test_several_tasks_and_queues_in_one_call(self) -> None:
         backend: Any = task_backends["default"]
         other = invoice.using(queue_name="mail")
         calls: list[Any] = [
@@ -101,13 +101,13 @@ class TestOneJobToAKey:
         assert [result.args for result in results] == [[1], [2], [3], [1], [2]]
 
     @override_settings(LEASEQUEUE={"MAX_ENQUEUE": 50})
-    def test_u1_more_than_one_batch(self) -> None:
+    def test_more_than_one_batch(self) -> None:
         results = send_invoice.enqueue_many((number % 150,) for number in range(300))
         assert [result.created for result in results] == [True] * 150 + [False] * 150
         assert [result.id for result in results[150:]] == [result.id for result in results[:150]]
         assert LiveJob.objects.count() == 150
 
-    def test_u1_plain_calls_ask_for_nothing_more(self) -> None:
+    def test_plain_calls_ask_for_nothing_more(self) -> None:
         add.enqueue(1)
         sent: list[str] = []
 
@@ -120,7 +120,7 @@ class TestOneJobToAKey:
         assert not [sql for sql in sent if "uniquekey" in sql]
         assert not UniqueKey.objects.exists()
 
-    def test_u1_the_callers_transaction_takes_the_key_with_it(self) -> None:
+    def test_the_callers_transaction_takes_the_key_with_it(self) -> None:
         with pytest.raises(Rollback), transaction.atomic():
             gone = invoice.enqueue(1)
             raise Rollback
@@ -129,11 +129,11 @@ class TestOneJobToAKey:
         assert kept.id != gone.id
         assert UniqueKey.objects.get().seq == LiveJob.objects.get().seq
 
-    def test_u1_a_cancelled_task_frees_its_key(self) -> None:
+    def test_a_cancelled_task_frees_its_key(self) -> None:
         assert invoice.enqueue(1).cancel()
         assert invoice.enqueue(2).created
 
-    def test_u1_the_key_of_something_else_is_taken_as_well(self) -> None:
+    def test_the_key_of_something_else_is_taken_as_well(self) -> None:
         receipt = Queue("default").enqueue({"no": "task"}, key="invoice-7", unique_until="end")
         result = invoice.enqueue(1)
         assert result.created is False
@@ -143,7 +143,7 @@ class TestOneJobToAKey:
 
 @pytest.mark.django_db
 class TestHowLong:
-    def test_u2_until_it_starts(self) -> None:
+    def test_until_it_starts(self) -> None:
         waiting = invoice.using(unique_until="start")
         first = waiting.enqueue(1)
         assert waiting.enqueue(2).id == first.id
@@ -152,7 +152,7 @@ class TestHowLong:
         assert second.created
         assert waiting.enqueue(4).id == second.id
 
-    def test_u2_until_it_has_ended_well_or_not(self) -> None:
+    def test_until_it_has_ended_well_or_not(self) -> None:
         once = samples.fail.using(key="k", max_attempts=1, unique_until="end")
         first = once.enqueue()
         assert run_one() == "dead"
@@ -160,14 +160,14 @@ class TestHowLong:
         assert second.created
         assert second.id != first.id
 
-    def test_u2_between_two_attempts_it_lives(self, clock: Any) -> None:
+    def test_between_two_attempts_it_lives(self, clock: Any) -> None:
         again = samples.fail.using(key="k", max_attempts=2, backoff=10)
         first = again.enqueue()
         assert run_one() == "failing"
         assert again.enqueue().id == first.id
         assert again.using(on_conflict="replace").enqueue().id == first.id
 
-    def test_u2_for_a_time_whatever_the_task_does(self, clock: Any) -> None:
+    def test_for_a_time_whatever_the_task_does(self, clock: Any) -> None:
         hourly = invoice.using(unique_for=timedelta(hours=1))
         first = hourly.enqueue(1)
         assert run_one() == "completed"
@@ -182,7 +182,7 @@ class TestHowLong:
         assert hourly.enqueue(4).created
         assert LiveJob.objects.count() == 2
 
-    def test_u2_the_result_is_there_as_long_as_the_key_holds(self, clock: Any) -> None:
+    def test_the_result_is_there_as_long_as_the_key_holds(self, clock: Any) -> None:
         engine.run(engine.create("default", preset="django", result_ttl_ms=0))
         hourly = invoice.using(unique_for=3_600)
         first = hourly.enqueue(1)
@@ -190,17 +190,17 @@ class TestHowLong:
         clock.advance(seconds=3_599)
         assert hourly.enqueue(2).id == first.id
 
-    def test_u2_the_first_call_says_how_long(self, clock: Any) -> None:
+    def test_the_first_call_says_how_long(self, clock: Any) -> None:
         first = invoice.using(unique_for=60).enqueue(1)
         run_one()
         assert invoice.enqueue(2).id == first.id
 
-    def test_u2_using_has_the_last_word(self) -> None:
+    def test_using_has_the_last_word(self) -> None:
         assert index_document.using(unique_for=5).unique_until is None
         assert index_document.using(unique_for=5).using(unique_until="end").unique_for is None
         assert index_document.using(unique_for=timedelta(minutes=1)).unique_for == 60.0
 
-    def test_u2_keys_of_jobs_that_are_gone_are_removed(self) -> None:
+    def test_keys_of_jobs_that_are_gone_are_removed(self) -> None:
         invoice.enqueue(1).cancel()
         kept = send_invoice.enqueue(5)
         turn = Turn(connection.connection, "default")
@@ -211,7 +211,7 @@ class TestHowLong:
 
 @pytest.mark.django_db
 class TestConflicts:
-    def test_u3_replace_gives_a_waiting_task_the_new_arguments(self) -> None:
+    def test_replace_gives_a_waiting_task_the_new_arguments(self) -> None:
         first = index_document.enqueue(1, text="old")
         second = index_document.enqueue(1, text="new")
         assert second.created
@@ -223,14 +223,14 @@ class TestConflicts:
         second.refresh()
         assert second.return_value == "new"
 
-    def test_u3_a_task_that_has_started_is_not_replaced(self) -> None:
+    def test_a_task_that_has_started_is_not_replaced(self) -> None:
         once = invoice.using(on_conflict="replace")
         first = once.enqueue(1)
         claim()
         again = once.enqueue(2)
         assert (again.id, again.created, again.args) == (first.id, False, [1])
 
-    def test_u3_the_last_of_a_hundred_quick_calls_runs_once(self, clock: Any) -> None:
+    def test_the_last_of_a_hundred_quick_calls_runs_once(self, clock: Any) -> None:
         for number in range(100):
             index_document.using(run_after=clock.now + timedelta(seconds=5)).enqueue(1, text=str(number))
         assert run_one() is None
@@ -240,7 +240,7 @@ class TestConflicts:
         assert run_one() is None
         assert samples.calls == ["99"]
 
-    def test_u3_reschedule_moves_the_task_and_runs_it_once(self, clock: Any) -> None:
+    def test_reschedule_moves_the_task_and_runs_it_once(self, clock: Any) -> None:
         later = invoice.using(on_conflict="reschedule")
         results = []
         for number in range(100):
@@ -260,7 +260,7 @@ class TestConflicts:
         # Its arguments are those of the call that made it.
         assert samples.calls == [(0, 0)]
 
-    def test_u3_reschedule_without_a_time_is_now_and_ready_ones_can_be_put_off(self, clock: Any) -> None:
+    def test_reschedule_without_a_time_is_now_and_ready_ones_can_be_put_off(self, clock: Any) -> None:
         later = invoice.using(on_conflict="reschedule")
         first = later.using(run_after=clock.now + timedelta(hours=1)).enqueue(1)
         assert later.enqueue(2).id == first.id
@@ -272,7 +272,7 @@ class TestConflicts:
         (job,) = claim()
         assert job.data == {"args": [1]}
 
-    def test_u3_one_call_of_many_comes_to_what_single_calls_come_to(self, clock: Any) -> None:
+    def test_one_call_of_many_comes_to_what_single_calls_come_to(self, clock: Any) -> None:
         calls = [{"document": 1, "text": str(number)} for number in range(10)]
         results = index_document.enqueue_many(calls)
         assert [result.created for result in results] == [False] * 9 + [True]
@@ -288,7 +288,7 @@ class TestConflicts:
         assert [result.created for result in made] == [True, False]
         assert LiveJob.objects.get(key=made[0].id).available_at == late
 
-    def test_u3_who_waits_for_a_replaced_task_is_told(self, leasequeue: Any) -> None:
+    def test_who_waits_for_a_replaced_task_is_told(self, leasequeue: Any) -> None:
         first = index_document.enqueue(1, text="old")
         index_document.enqueue(1, text="new")
         with pytest.raises(JobCancelled):
@@ -297,7 +297,7 @@ class TestConflicts:
 
 @pytest.mark.django_db
 class TestUnderALimit:
-    def test_u3_a_task_that_waits_for_a_limit_is_replaced(self, leasequeue: Any) -> None:
+    def test_a_task_that_waits_for_a_limit_is_replaced(self, leasequeue: Any) -> None:
         first = add.using(limit=ONE_AT_A_TIME).enqueue(1)
         once = invoice.using(limit=ONE_AT_A_TIME, on_conflict="replace")
         claim()
@@ -307,7 +307,7 @@ class TestUnderALimit:
         assert set(LiveJob.objects.values_list("key", flat=True)) == {first.id, new.id}
         assert waits.id != new.id
 
-    def test_u3_its_limit_says_when_a_rescheduled_task_starts(self, leasequeue: Any) -> None:
+    def test_its_limit_says_when_a_rescheduled_task_starts(self, leasequeue: Any) -> None:
         later = invoice.using(limit=ONE_AT_A_TIME, on_conflict="reschedule")
         at = leasequeue.clock.now + timedelta(seconds=60)
         first = later.using(run_after=at).enqueue(1)
@@ -322,7 +322,7 @@ class TestUnderALimit:
 
 @pytest.mark.django_db
 class TestBadKeys:
-    def test_u4_the_key_is_of_its_queue_and_project(self) -> None:
+    def test_the_key_is_of_its_queue_and_project(self) -> None:
         assert invoice.enqueue(1).created
         assert invoice.using(queue_name="mail").enqueue(1).created
         assert samples.echo.using(key="invoice-7").enqueue(1).created is False
@@ -332,7 +332,7 @@ class TestBadKeys:
         assert answer.status == "queued"
 
     @pytest.mark.parametrize("key", ["", "é" * 257, "k" * 513, "a\x00b", 7, "\ud800"])
-    def test_u4_a_bad_key_is_refused_before_anything_is_written(self, key: Any) -> None:
+    def test_a_bad_key_is_refused_before_anything_is_written(self, key: Any) -> None:
         with pytest.raises(InvalidTask):
             add.using(key=key)
         with pytest.raises(InvalidTask):
@@ -340,7 +340,7 @@ class TestBadKeys:
         assert not Job.objects.exists()
         assert not UniqueKey.objects.exists()
 
-    def test_u4_a_key_of_512_bytes_is_taken(self) -> None:
+    def test_a_key_of_512_bytes_is_taken(self) -> None:
         long = add.using(key="é" * 256)
         assert long.enqueue(1).id == long.enqueue(2).id
 
@@ -358,15 +358,15 @@ class TestBadKeys:
             ({"key": "k", "on_conflict": "forget"}, "on_conflict"),
         ],
     )
-    def test_u4_what_cannot_be_is_refused_where_it_is_declared(self, options: dict[str, Any], said: str) -> None:
+    def test_what_cannot_be_is_refused_where_it_is_declared(self, options: dict[str, Any], said: str) -> None:
         with pytest.raises(InvalidTask, match=said):
             task(**options)(samples._hidden)
 
-    def test_u4_options_without_a_key_are_refused(self) -> None:
+    def test_options_without_a_key_are_refused(self) -> None:
         with pytest.raises(InvalidTask, match="give the task one"):
             add.using(unique_for=5).enqueue(1)
 
-    def test_u4_arguments_that_make_no_key_are_refused(self) -> None:
+    def test_arguments_that_make_no_key_are_refused(self) -> None:
         strange = task(key="{value[id]}")(samples.echo.func)
         with pytest.raises(InvalidTask, match="cannot be made"):
             strange.enqueue({"no": "id"})
@@ -381,7 +381,7 @@ def promote() -> None:
 
 @pytest.mark.django_db(transaction=True)
 class TestAtOnce:
-    def test_u1_fifty_callers_make_one_job(self) -> None:
+    def test_fifty_callers_make_one_job(self) -> None:
         callers = 50
         start = threading.Barrier(callers, timeout=60)
         add.enqueue(0).cancel()  # the queue is there
@@ -401,7 +401,7 @@ class TestAtOnce:
         assert sorted(made for _, made in answers if made is not None) == [False] * 49 + [True]
         assert LiveJob.objects.count() == 1
 
-    def test_u1_processes_make_one_job(self, subprocess_env: dict[str, str]) -> None:
+    def test_processes_make_one_job(self, subprocess_env: dict[str, str]) -> None:
         code = (
             "import sys, django; django.setup()\n"
             "from tests.tasks import samples\n"
@@ -431,7 +431,7 @@ class TestAtOnce:
         assert sum(line.endswith("True") for line in lines) == 50
         assert LiveJob.objects.count() == 50
 
-    def test_u1_who_comes_while_the_first_is_not_committed_waits_for_what_becomes_of_it(self) -> None:
+    def test_who_comes_while_the_first_is_not_committed_waits_for_what_becomes_of_it(self) -> None:
         add.enqueue(0).cancel()
         for commits in (True, False):
             second = ThreadResult(lambda: invoice.enqueue(2))
@@ -446,7 +446,7 @@ class TestAtOnce:
             assert LiveJob.objects.get().key == result.id
             assert run_one() == "completed"
 
-    def test_u1_signals_tell_of_new_jobs_only(self) -> None:
+    def test_signals_tell_of_new_jobs_only(self) -> None:
         told: list[Any] = []
 
         def hear(key: str, **about: Any) -> None:
@@ -460,7 +460,7 @@ class TestAtOnce:
             signals.enqueued.disconnect(hear)
         assert told == [first.id]
 
-    def test_u3_a_hundred_replacing_calls_from_ten_threads_run_once(self) -> None:
+    def test_a_hundred_replacing_calls_from_ten_threads_run_once(self) -> None:
         add.enqueue(0).cancel()
         start = threading.Barrier(10, timeout=60)
 
@@ -480,7 +480,7 @@ class TestAtOnce:
         assert run_one() == "completed"
         assert samples.calls == [made[str(job.key)]]
 
-    def test_u3_a_claim_and_a_replacement_never_both_have_the_job(self, test_dsn: str) -> None:
+    def test_a_claim_and_a_replacement_never_both_have_the_job(self, test_dsn: str) -> None:
         once = invoice.using(on_conflict="replace")
         add.enqueue(0).cancel()
         seen = set()
@@ -505,7 +505,7 @@ class TestAtOnce:
                 assert executor.run(engine.ack([job.seq for job in jobs], "claimer")).ok
                 assert not LiveJob.objects.exists()
 
-    def test_u1_calls_with_the_same_keys_in_another_order_do_not_wait_for_each_other(self, settings: Any) -> None:
+    def test_calls_with_the_same_keys_in_another_order_do_not_wait_for_each_other(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"MAX_ENQUEUE": 10}
         add.enqueue(0).cancel()
         start = threading.Barrier(2, timeout=60)
@@ -557,7 +557,7 @@ def test_the_page_about_unique_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue
 
 class InCoroutines(TransactionTestCase):
     @override_settings(LEASEQUEUE={"ASYNC": "native"})
-    async def test_u1_the_async_twins_do_the_same(self) -> None:
+    async def test_the_async_twins_do_the_same(self) -> None:
         try:
             first = await invoice.aenqueue(1)
             again = await invoice.aenqueue(2)

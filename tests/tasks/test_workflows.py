@@ -63,25 +63,25 @@ def states(result: WorkflowResult[Any]) -> list[str]:
 
 @pytest.mark.django_db
 class TestChain:
-    def test_k1_each_gets_the_return_value_of_the_one_before(self) -> None:
+    def test_each_gets_the_return_value_of_the_one_before(self) -> None:
         result = chain(flow.double.s(3), samples.add.s(4), flow.double.s()).enqueue()
         assert run_all() == ["completed"] * 3
         assert samples.calls == [(6, 4)]
         assert result.results() == [20]
         assert result.status.label == "completed"
 
-    def test_k1_an_immutable_signature_takes_nothing(self) -> None:
+    def test_an_immutable_signature_takes_nothing(self) -> None:
         result = chain(flow.double.s(3), flow.double.si(5), flow.given.s("more")).enqueue()
         run_all()
         assert result.results() == [[10, "more"]]
 
-    def test_k1_a_none_is_a_value(self) -> None:
+    def test_a_none_is_a_value(self) -> None:
         result = chain(samples.echo.s(), flow.given.s()).enqueue()
         run_all()
         assert result.results() == [[None]]
 
     @pytest.mark.parametrize("step", [flow.fail_for_good.s("no"), samples.fail.using(max_attempts=1).s("no")])
-    def test_k1_a_failure_cancels_the_rest_with_its_cause(self, step: Any) -> None:
+    def test_a_failure_cancels_the_rest_with_its_cause(self, step: Any) -> None:
         result = chain(step, flow.double.s(), flow.double.s()).enqueue()
         assert len(run_all()) == 1
         assert states(result) == ["failed", "cancelled", "cancelled"]
@@ -91,7 +91,7 @@ class TestChain:
         assert caught.value.job_id == result.members()[0].id
         assert caught.value.error_type in ("builtins.ValueError", "django_leasequeue.tasks.exceptions.FailForGood")
 
-    def test_k1_on_failure_names_a_task(self) -> None:
+    def test_on_failure_names_a_task(self) -> None:
         result = chain(flow.fail_for_good.s(), flow.double.s(), on_failure=flow.sorry.s("much")).enqueue()
         assert run_all() == ["failed", "completed"]
         assert JobResult.objects.filter(result__isnull=False).get().result == [result.id, "much", 1]
@@ -99,12 +99,12 @@ class TestChain:
         assert run_all() == ["completed"]
         assert Delayed.objects.count() == 1, "only what the first one has cancelled, and may be retried"
 
-    def test_k1_on_failure_with_an_immutable_signature(self) -> None:
+    def test_on_failure_with_an_immutable_signature(self) -> None:
         chain(flow.fail_for_good.s(), on_failure=flow.given.si("just this")).enqueue()
         assert run_all() == ["failed", "completed"]
         assert JobResult.objects.filter(result__isnull=False).get().result == ["just this"]
 
-    def test_k1_an_attempt_that_fails_is_tried_again_and_goes_on(self, tmp_path: Path) -> None:
+    def test_an_attempt_that_fails_is_tried_again_and_goes_on(self, tmp_path: Path) -> None:
         result = chain(flow.fail_once.using(backoff=0).s(str(tmp_path)), flow.double.s()).enqueue()
         assert run_all() == ["failing", "completed", "completed"]
         assert result.results() == [10]
@@ -112,7 +112,7 @@ class TestChain:
 
 @pytest.mark.django_db
 class TestGroup:
-    def test_k2_counts_results_and_members_in_order(self) -> None:
+    def test_counts_results_and_members_in_order(self) -> None:
         result = group(flow.double.s(number) for number in range(5)).enqueue()
         assert (result.status.total, result.status.open, result.status.label) == (5, 5, "running")
         assert states(result) == ["ready"] * 5
@@ -124,7 +124,7 @@ class TestGroup:
         assert (result.status.completed, result.status.open) == (2, 3)
         assert sorted(states(result)) == ["completed", "completed", "ready", "ready", "running"]
 
-    def test_k2_ten_thousand_members_and_one_more_for_a_failure(self) -> None:
+    def test_ten_thousand_members_and_one_more_for_a_failure(self) -> None:
         result = group((flow.double.s(number) for number in range(10_000)), on_failure=flow.sorry.s()).enqueue()
         assert result.status.total == 10_000
         members = result.members()
@@ -133,7 +133,7 @@ class TestGroup:
         with pytest.raises(InvalidOption, match="at most 10000 jobs"):
             group(flow.double.s(number) for number in range(10_001)).enqueue()
 
-    def test_k2_found_again_by_its_id(self) -> None:
+    def test_found_again_by_its_id(self) -> None:
         result = group([flow.double.s(1), flow.double.s(2)], name="pair").enqueue()
         run_all()
         found = get_workflow_result(result.id)
@@ -144,11 +144,11 @@ class TestGroup:
         assert [flow.double.get_result(member.id or "").return_value for member in members] == [2, 4]
 
     @pytest.mark.parametrize("wrong", ["nonsense", "00000000-0000-4000-8000-000000000000"])
-    def test_k2_what_was_never_enqueued_does_not_exist(self, wrong: str) -> None:
+    def test_what_was_never_enqueued_does_not_exist(self, wrong: str) -> None:
         with pytest.raises(TaskResultDoesNotExist, match="no workflow"):
             get_workflow_result(wrong)
 
-    def test_k2_django_s_signal_tells_of_each_task(self) -> None:
+    def test_django_s_signal_tells_of_each_task(self) -> None:
         told: list[str] = []
 
         def hear(sender: Any, task_result: Any, **kwargs: Any) -> None:
@@ -164,17 +164,17 @@ class TestGroup:
 
 @pytest.mark.django_db
 class TestChord:
-    def test_k3_the_callback_gets_the_values_in_order(self) -> None:
+    def test_the_callback_gets_the_values_in_order(self) -> None:
         result = chord([flow.given.s(number) for number in range(5)], flow.given.s("end")).enqueue()
         run_all()
         assert result.results() == [[[[0], [1], [2], [3], [4]], "end"]]
 
-    def test_k3_a_group_of_one_gives_a_list_too(self) -> None:
+    def test_a_group_of_one_gives_a_list_too(self) -> None:
         result = chord(group([flow.double.s(1)]), flow.given.s()).enqueue()
         run_all()
         assert result.results() == [[[2]]]
 
-    def test_k3_a_failure_cancels_the_callback(self) -> None:
+    def test_a_failure_cancels_the_callback(self) -> None:
         result = chord([flow.double.s(1), flow.fail_for_good.s("no luck")], flow.total.s()).enqueue()
         run_all()
         assert states(result) == ["completed", "failed", "cancelled"]
@@ -182,20 +182,20 @@ class TestChord:
             result.results()
 
     @pytest.mark.parametrize("step", [flow.fail_for_good.s(), samples.fail.using(max_attempts=1).s()])
-    def test_k3_with_allow_failures_none_stands_for_each(self, step: Any) -> None:
+    def test_with_allow_failures_none_stands_for_each(self, step: Any) -> None:
         result = chord([flow.double.s(1), step, flow.double.s(2)], flow.given.s(), allow_failures=True).enqueue()
         run_all()
         assert result.results() == [[[2, None, 4]]]
         assert (result.status.completed, result.status.failed) == (3, 1)
 
-    def test_k3_with_allow_failures_none_stands_for_what_was_cancelled_for_a_failure(self) -> None:
+    def test_with_allow_failures_none_stands_for_what_was_cancelled_for_a_failure(self) -> None:
         broken = chain(flow.fail_for_good.s(), flow.double.s())
         result = chord([broken, flow.double.s(2)], flow.given.s(), allow_failures=True).enqueue()
         run_all()
         assert result.results() == [[[None, 4]]]
         assert (result.status.open, result.status.label) == (0, "failed")
 
-    def test_k3_a_member_that_was_redriven(self) -> None:
+    def test_a_member_that_was_redriven(self) -> None:
         step = samples.fail.using(max_attempts=1).s()
         result = chord([flow.double.s(1), step], flow.total.s()).enqueue()
         run_all()
@@ -216,7 +216,7 @@ class TestChord:
 
 @pytest.mark.django_db
 class TestWorkflow:
-    def test_k4_a_graph_of_any_form(self) -> None:
+    def test_a_graph_of_any_form(self) -> None:
         workflow = Workflow(name="report")
         one, two = workflow.add(flow.double.s(1)), workflow.add(flow.double.s(2))
         alone = workflow.add(flow.given.s("one"), after=one)
@@ -230,7 +230,7 @@ class TestWorkflow:
         assert result.results() == [[[[2, "one"], [[2, 4], "both"], [[8, 8]]]]]
         assert WorkflowRow.objects.get().name == "report"
 
-    def test_k4_there_are_no_cycles(self) -> None:
+    def test_there_are_no_cycles(self) -> None:
         workflow, other = Workflow(), Workflow()
         first = workflow.add(flow.double.s(1))
         with pytest.raises(InvalidOption, match="of the same workflow"):
@@ -238,7 +238,7 @@ class TestWorkflow:
         with pytest.raises(InvalidOption, match="of the same workflow"):
             workflow.add(flow.double.s(), after=[flow.double.s(1)])  # type: ignore[list-item]  # just this is refused
 
-    def test_k4_many_layers_of_many(self) -> None:
+    def test_many_layers_of_many(self) -> None:
         workflow = Workflow()
         layer = workflow.add(group(flow.double.s(number) for number in range(300)))
         for _ in range(10):
@@ -246,20 +246,18 @@ class TestWorkflow:
             layer = workflow.add(group(flow.double.si(number) for number in range(300)), after=middle)
         assert workflow.enqueue().status.total == 3_310
 
-    def test_k4_too_many_edges_are_refused_before_they_are_all_there(self) -> None:
+    def test_too_many_edges_are_refused_before_they_are_all_there(self) -> None:
         many = group(flow.double.si(number) for number in range(1_000))
         with pytest.raises(InvalidOption, match="put one job between them"):
             chain(many, many).enqueue()
 
-    def test_k4_a_fan_in_of_thousands(self) -> None:
+    def test_a_fan_in_of_thousands(self) -> None:
         result = chord((flow.double.s(number) for number in range(5_000)), flow.given.si("end")).enqueue()
         while jobs := claim(size=1_000):
             engine.run(engine.finish([engine.Ending(job.seq, job.token, result=1) for job in jobs], "worker-1"))
         assert (result.status.completed, result.status.label) == (5_001, "completed")
 
-    def test_k4_nodes_in_other_queues_under_limits(
-        self, leasequeue: Harness, settings: Any, oracle: flow.Oracle
-    ) -> None:
+    def test_nodes_in_other_queues_under_limits(self, leasequeue: Harness, settings: Any, oracle: flow.Oracle) -> None:
         settings.TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "QUEUES": []}}
         limit = Limit("one", concurrency=1)
         last = flow.double.using(queue_name="a_queue")
@@ -273,7 +271,7 @@ class TestWorkflow:
 
 @pytest.mark.django_db
 class TestCancel:
-    def test_k6_what_has_not_started_is_taken_out(self) -> None:
+    def test_what_has_not_started_is_taken_out(self) -> None:
         result = chain(flow.double.s(1), flow.double.s()).enqueue()
         assert result.cancel() == 2
         assert run_all() == []
@@ -282,7 +280,7 @@ class TestCancel:
         with pytest.raises(JobCancelled, match=r"Workflow .* was cancelled"):
             result.results()
 
-    def test_k6_what_runs_loses_its_lease(self) -> None:
+    def test_what_runs_loses_its_lease(self) -> None:
         result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
         (job,) = claim()
         assert result.cancel() == 2
@@ -291,7 +289,7 @@ class TestCancel:
         assert states(result) == ["cancelled", "cancelled"] or run_all() == []
         assert states(result) == ["cancelled", "cancelled"]
 
-    def test_k6_a_retry_of_a_dead_member_goes_on_with_the_rest(self, tmp_path: Path) -> None:
+    def test_a_retry_of_a_dead_member_goes_on_with_the_rest(self, tmp_path: Path) -> None:
         result = chain(flow.fail_once.using(max_attempts=1).s(str(tmp_path)), flow.double.s()).enqueue()
         assert run_all() == ["dead"]
         assert result.status.label == "failed"
@@ -302,13 +300,13 @@ class TestCancel:
 
 @pytest.mark.django_db
 class TestReferences:
-    def test_k8_the_payload_has_no_value_of_the_one_before(self) -> None:
+    def test_the_payload_has_no_value_of_the_one_before(self) -> None:
         chain(flow.much.s(100_000), flow.length.s()).enqueue()
         run_one()
         (job,) = claim()
         assert job.data == {"inputs": {"many": False, "failed": False}}
 
-    def test_k8_a_large_result_is_stored_once_and_read_from_its_storage(self, settings: Any, tmp_path: Path) -> None:
+    def test_a_large_result_is_stored_once_and_read_from_its_storage(self, settings: Any, tmp_path: Path) -> None:
         settings.STORAGES = {
             **settings.STORAGES,
             "large": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": str(tmp_path)}},
@@ -323,7 +321,7 @@ class TestReferences:
         assert large.results() == ["x" * 5_000]
 
     @pytest.mark.parametrize("tolerant", [False, True])
-    def test_k8_a_result_that_has_expired_is_a_failure_for_good(self, tolerant: bool) -> None:
+    def test_a_result_that_has_expired_is_a_failure_for_good(self, tolerant: bool) -> None:
         result = chord([flow.double.s(1)], flow.given.s(), allow_failures=tolerant).enqueue()
         run_one()
         engine.run(engine.advance([Member.objects.all()[0].queue_id]))
@@ -332,7 +330,7 @@ class TestReferences:
         with pytest.raises(JobFailed, match="is not there any more: it has expired"):
             result.results()
 
-    def test_k8_a_result_of_the_workflow_that_has_expired(self) -> None:
+    def test_a_result_of_the_workflow_that_has_expired(self) -> None:
         result = group([flow.double.s(1)]).enqueue()
         run_all()
         JobResult.objects.all().delete()
@@ -371,18 +369,18 @@ class TestRefused:
             ),
         ],
     )
-    def test_k9_what_is_no_workflow_is_refused_before_anything_is_written(
+    def test_what_is_no_workflow_is_refused_before_anything_is_written(
         self, make: Callable[[], Any], error: type[Exception], says: str
     ) -> None:
         with pytest.raises(error, match=says):
             make().enqueue()
         assert not Job.objects.exists()
 
-    def test_k9_a_time_of_its_own_is_refused(self) -> None:
+    def test_a_time_of_its_own_is_refused(self) -> None:
         with pytest.raises(InvalidTask, match="run_after"):
             chain(flow.double.using(run_after=timedelta(seconds=5)).s(1)).enqueue()
 
-    def test_k9_rolled_back_nothing_of_it_exists(self) -> None:
+    def test_rolled_back_nothing_of_it_exists(self) -> None:
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             result = chord([flow.double.s(1)], flow.total.s(), on_failure=flow.sorry.s()).enqueue()
             assert result.status.total == 2
@@ -415,7 +413,7 @@ class TestRefused:
 class InTests(LeaseQueueTestMixin, TestCase):
     """The tools for tests run workflows in place."""
 
-    def test_k3_drain_goes_on_until_the_workflow_has_ended(self) -> None:
+    def test_drain_goes_on_until_the_workflow_has_ended(self) -> None:
         result = chord([flow.double.s(number) for number in range(3)], flow.given.s()).enqueue()
         ran = self.leasequeue.drain()
         assert [each.result for each in ran] == [0, 2, 4, [[0, 2, 4]]]
@@ -423,11 +421,11 @@ class InTests(LeaseQueueTestMixin, TestCase):
         self.leasequeue.assert_enqueued(flow.double, 2)
         self.leasequeue.assert_enqueued(flow.given)
 
-    def test_k1_async_tasks_and_those_with_a_context(self) -> None:
+    def test_async_tasks_and_those_with_a_context(self) -> None:
         result = chain(flow.adouble.s(3), flow.adouble.s(), flow.given_with_context.s(9)).enqueue()
         assert result.wait() == [[1, 12, 9]]
 
-    def test_m2_and_m3_limits_hold(self) -> None:
+    def test_and_m3_limits_hold(self) -> None:
         self.leasequeue.freeze()
         one = flow.double.using(limit=Limit("one", concurrency=1))
         one.enqueue_many((number,) for number in range(3))
@@ -437,7 +435,7 @@ class InTests(LeaseQueueTestMixin, TestCase):
         self.leasequeue.advance(seconds=11)
         assert len(self.leasequeue.drain()) == 1
 
-    async def test_k2_the_async_twins(self) -> None:
+    async def test_the_async_twins(self) -> None:
         result = await group([flow.adouble.s(1), flow.double.s(2)]).aenqueue()
         assert (await result.astatus()).open == 2
         assert await result.await_all() == [2, 4]
@@ -458,7 +456,7 @@ class TestWorkers:
     def _database(self, test_dsn: str) -> None:
         return None
 
-    def test_k2_wait_for_a_group(self, oracle: flow.Oracle) -> None:
+    def test_wait_for_a_group(self, oracle: flow.Oracle) -> None:
         result = group(flow.seen.s("k", number, 0) for number in range(200)).enqueue()
         with pytest.raises(WaitTimeout):
             result.wait(timeout=0.1)
@@ -468,14 +466,14 @@ class TestWorkers:
             assert result.wait(timeout=90) == list(range(200))
         assert sorted(run.value for run in oracle.runs()) == list(range(200))
 
-    def test_k1_coroutines_take_what_the_one_before_returned(self, settings: Any) -> None:
+    def test_coroutines_take_what_the_one_before_returned(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native"}
         results = [chain(flow.double.s(number), flow.adouble.s(), flow.adouble.s()).enqueue() for number in range(10)]
         with working(TaskHandler(), queues=["default"], concurrency=2) as threaded:
             assert [result.wait(timeout=90) for result in results] == [[8 * number] for number in range(10)]
         assert threaded.code in (ExitCode.OK, ExitCode.GIVEN_BACK), "its event loop did not break"
 
-    def test_k3_the_callback_runs_once_whoever_ends_last(self, oracle: flow.Oracle) -> None:
+    def test_the_callback_runs_once_whoever_ends_last(self, oracle: flow.Oracle) -> None:
         results = [
             chord([flow.seen.s(f"c{number}", part, 0) for part in range(4)], flow.total.s()).enqueue()
             for number in range(40)
@@ -487,7 +485,7 @@ class TestWorkers:
         assert sum(run.key == "total" for run in runs) == 40
         assert len(runs) == 200
 
-    def test_k1_a_cancel_while_somebody_waits(self) -> None:
+    def test_a_cancel_while_somebody_waits(self) -> None:
         result = chain(flow.double.s(1)).enqueue()
 
         def cancel() -> None:
@@ -500,7 +498,7 @@ class TestWorkers:
             result.wait(timeout=60)
         thread.join()
 
-    def test_k5_killed_workers_leave_nothing_stuck_and_the_callback_runs_once(
+    def test_killed_workers_leave_nothing_stuck_and_the_callback_runs_once(
         self, oracle: flow.Oracle, subprocess_env: dict[str, str]
     ) -> None:
         """Each parent is told of in the transaction in which it ends: whoever dies, the rest goes on."""
