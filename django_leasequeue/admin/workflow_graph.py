@@ -24,7 +24,7 @@ _WIDTH, _LINE, _LETTERS = 190, 15, 26
 _SIDE, _BETWEEN_COLUMNS, _BETWEEN_ROWS = 4, 64, 12
 
 
-class Job(NamedTuple):
+class GraphJob(NamedTuple):
     """A node, with what the graph needs of it."""
 
     seq: int
@@ -68,18 +68,18 @@ def name_of(node: NodeRow) -> str:
     return node.label or (node.task or "").rpartition(".")[2] or "job"
 
 
-def jobs_of(nodes: Iterable[NodeRow]) -> list[Job]:
+def jobs_of(nodes: Iterable[NodeRow]) -> list[GraphJob]:
     """Return what the graph needs of nodes."""
-    return [Job(node.seq, name_of(node), node.state, node.parents or ()) for node in nodes]
+    return [GraphJob(node.seq, name_of(node), node.state, node.parents or ()) for node in nodes]
 
 
-def counts_of(jobs: Iterable[Job]) -> list[tuple[str, int]]:
+def counts_of(jobs: Iterable[GraphJob]) -> list[tuple[str, int]]:
     """Return how many jobs are in each state, those to look at first in front."""
     counts = Counter(job.state for job in jobs)
     return [(state, counts[state]) for state in TONES if counts[state]]
 
 
-def depths(jobs: Sequence[Job]) -> list[int]:
+def depths(jobs: Sequence[GraphJob]) -> list[int]:
     """Return how many jobs come before each on its longest way from the beginning.
 
     Args:
@@ -91,7 +91,7 @@ def depths(jobs: Sequence[Job]) -> list[int]:
     return [found[job.seq] for job in jobs]
 
 
-def draw(jobs: Sequence[Job]) -> SafeString:
+def draw(jobs: Sequence[GraphJob]) -> SafeString:
     """Draw a workflow from left to right.
 
     Args:
@@ -113,11 +113,11 @@ def draw(jobs: Sequence[Job]) -> SafeString:
     return charts.drawing("graph", "Graph of the workflow", described, width, height, paths + boxes, natural=True)
 
 
-def _boxes(jobs: Sequence[Job], levels: Sequence[int]) -> tuple[Columns, Lines]:
+def _boxes(jobs: Sequence[GraphJob], levels: Sequence[int]) -> tuple[Columns, Lines]:
     """Return the boxes, column by column, and which of them are connected."""
     layers = max(levels) + 1
     step = math.ceil(layers / MAX_COLUMNS)
-    groups: list[list[Job]] = [[] for _ in range(math.ceil(layers / step))]
+    groups: list[list[GraphJob]] = [[] for _ in range(math.ceil(layers / step))]
     for job, level in zip(jobs, levels, strict=True):
         groups[level // step].append(job)
     where: dict[int, Box] = {}
@@ -130,13 +130,13 @@ def _boxes(jobs: Sequence[Job], levels: Sequence[int]) -> tuple[Columns, Lines]:
     return columns, [(one, other) for one, other in lines if place[one] < place[other]]
 
 
-def _singles(group: Iterable[Job], where: dict[int, Box]) -> list[Box]:
+def _singles(group: Iterable[GraphJob], where: dict[int, Box]) -> list[Box]:
     made = {job.seq: Box(job.name, Counter([job.state])) for job in group}
     where.update(made)
     return list(made.values())
 
 
-def _sums(group: Sequence[Job], where: dict[int, Box]) -> list[Box]:
+def _sums(group: Sequence[GraphJob], where: dict[int, Box]) -> list[Box]:
     """Return a box for each of the most frequent names, and one for the others."""
     sizes = Counter(job.name for job in group)
     shown = sizes.most_common(MAX_NAMES if len(sizes) <= MAX_NAMES else MAX_NAMES - 1)
