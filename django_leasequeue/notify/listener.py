@@ -23,6 +23,9 @@ logger = logging.getLogger("django_leasequeue.notify")
 
 #: Seconds that a lock is kept after its last waiter left: taking and giving it for each job would cost more.
 LINGER = 0.5
+#: Seconds that a channel is listened to after its last subscriber left: callers who come one after the other need no
+#: LISTEN and UNLISTEN each.
+CHANNEL_LINGER = 5.0
 #: Seconds without anybody who waits, after which the connection is closed.
 IDLE_CLOSE = 10.0
 #: Seconds between two signs of life on a silent connection.
@@ -120,6 +123,8 @@ class Listener:
         #: Locks: queue id -> mark, None when every transaction that does not know of the lock has ended.
         self._held: dict[int, int | None] = {}
         self._left: dict[int, float] = {}
+        #: Channels without subscribers -> when the last one left (monotonic).
+        self._silent: dict[str, float] = {}
         self._outage = Outage(logger, "LISTEN connection lost", "LISTEN connection is back", database=using)
 
     @property
@@ -143,6 +148,7 @@ class Listener:
         entry = Subscription(self, channel, callback)
         with self._lock:
             self._subscriptions.setdefault(channel, set()).add(entry)
+            self._silent.pop(channel, None)
             self._admit(entry, entry.live)
         return entry
 
@@ -177,8 +183,8 @@ class Listener:
         with self._lock:
             found = self._subscriptions.get(entry.channel, set())
             found.discard(entry)
-            if not found:
-                self._subscriptions.pop(entry.channel, None)
+            if not found and self._subscriptions.pop(entry.channel, None) is not None:
+                self._silent[entry.channel] = time.monotonic()
                 self._wakeup.wake()
 
     def _forget_watch(self, entry: Watch) -> None:
@@ -231,6 +237,7 @@ class Listener:
             self._listening.clear()
             self._held.clear()
             self._left.clear()
+            self._silent.clear()
             waiting, self._waiting_ready = self._waiting_ready, []
         for entry in waiting:
             entry.ready.set_result(False)
@@ -273,6 +280,7 @@ class Listener:
             ends.append(quiet_since + IDLE_CLOSE)
         with self._lock:
             ends.extend(left + LINGER for left in self._left.values())
+            ends.extend(left + CHANNEL_LINGER for left in self._silent.values())
         return max(0.0, min(ends) - now)
 
     def _quiet(self) -> bool:
@@ -293,7 +301,8 @@ class Listener:
         """Make channels and locks what they are to be; return whether there are new locks that have not settled yet."""
         now = time.monotonic()
         with self._lock:
-            wanted = set(self._subscriptions)
+            self._silent = {name: left for name, left in self._silent.items() if now - left < CHANNEL_LINGER}
+            wanted = {*self._subscriptions, *(self._silent.keys() & self._listening)}
             if self._watches or self._held:
                 wanted.add(JOBS)
             listen, unlisten = wanted - self._listening, self._listening - wanted

@@ -8,7 +8,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .. import engine
 from ..engine.jobs import progress as reports
-from ..engine.jobs.results import status
+from ..engine.jobs.replies import Reply, result_steps
+from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Rows, Step, Steps, operation
 from ..exceptions import LeaseQueueError, QueueNotFound, StorageError
@@ -208,8 +209,11 @@ def _answer(call: Call[Any], settled: engine.Settled, value: Any) -> None:
 
 def _look(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     seqs = list(dict.fromkeys(call.what for call in calls))
-    rows = yield from status(queue.name, seqs=seqs, inline=SMALL_BYTES, project=queue.project).steps()
-    found = {row.seq: row for row in reversed(rows)}
+    found: dict[int, Reply | Status] = {**(yield from result_steps(seqs, SMALL_BYTES))}
+    others = [seq for seq in seqs if seq not in found]
+    if others:
+        rows = yield from status(queue.name, seqs=others, inline=SMALL_BYTES, project=queue.project).steps()
+        found.update({row.seq: row for row in reversed(rows)})
     for call in calls:
         call.answer = found.get(call.what)
 

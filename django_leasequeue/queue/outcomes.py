@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ..engine import codec
+from ..engine.jobs.replies import Reply
 from ..engine.jobs.results import Status
 from ..exceptions import JobFailed, MaxRetries
 from .serializers import Serializer
@@ -157,7 +158,7 @@ def failure_of(row: Status) -> JobFailed:
     return kind(row.key or row.seq, row.error_type, row.error, row.deliveries, row.errors)
 
 
-def result_of(row: Status, serializer: Serializer) -> Any:
+def result_of(row: Status | Reply, serializer: Serializer) -> Any:
     """Return the result of a completed job.
 
     Raises:

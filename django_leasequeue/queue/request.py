@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .. import engine, twins
 from ..engine.jobs import replies
+from ..engine.jobs.replies import Reply
 from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps, operation
@@ -73,7 +74,7 @@ class AsyncCaller(Caller):
 
     async def reply(self, seq: int) -> Any:
         row = await (await self.lane(LOOK)).put(Call(LOOK, seq))
-        if row is not None and row.left_behind:
+        if isinstance(row, Status) and row.left_behind:
             return await arun(reply_of(self.queue, seq), self.queue.using)
         return answer_of(row, await self.serializer())
 
@@ -105,12 +106,15 @@ def reply_of(queue: Handle, seq: int) -> Steps[tuple[Any] | None]:
     Raises:
         JobFailed, MaxRetries, JobCancelled: that is how it ended.
     """
+    reply = (yield from replies.result_steps([seq], INLINE_BYTES)).get(seq)
+    if reply is not None:
+        return answer_of(reply, (yield from serializer_of(queue)))
     row = yield from status_of(queue, seq, INLINE_BYTES)
     serializer = (yield from serializer_of(queue)) if row is not None and row.state == "completed" else JSON
     return answer_of(None if row is None else (yield from complete_steps(row)), serializer)
 
 
-def answer_of(row: Status | None, serializer: Serializer) -> tuple[Any] | None:
+def answer_of(row: Status | Reply | None, serializer: Serializer) -> tuple[Any] | None:
     """Return how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known of it.
 
     Raises:
@@ -118,12 +122,13 @@ def answer_of(row: Status | None, serializer: Serializer) -> tuple[Any] | None:
     """
     if row is None:
         return None
-    if not row.ended:
-        return (PENDING,)
-    if row.state == "failed":
-        raise failure_of(row)
-    if row.state == "cancelled":
-        raise JobCancelled(row.key or row.seq)
+    if isinstance(row, Status):
+        if not row.ended:
+            return (PENDING,)
+        if row.state == "failed":
+            raise failure_of(row)
+        if row.state == "cancelled":
+            raise JobCancelled(row.key or row.seq)
     return (result_of(row, serializer),)
 
 

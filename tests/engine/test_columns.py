@@ -10,7 +10,7 @@ import pytest
 from django_leasequeue.engine.dead import action, bulkoperation, deadletter, search
 from django_leasequeue.engine.jobs import enqueue as adding
 from django_leasequeue.engine.jobs import keys as taken
-from django_leasequeue.engine.jobs import read, results, staged, unique
+from django_leasequeue.engine.jobs import read, replies, results, staged, unique
 from django_leasequeue.engine.leases import cohort, floor, sweep, trail
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues import queues, snapshot, stats
@@ -62,6 +62,7 @@ ROWS: dict[str, Any] = {
     "recurring_list": duty._Line,
     "recurring_take": enqueue.Taken,
     "redrive": deadletter._Tried,
+    "reply_results": replies.Reply,
     "server_status": status._Server,
     "spent": deadletter._Spent,
     "stat_pages": stats._Estimated,

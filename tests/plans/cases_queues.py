@@ -93,6 +93,8 @@ CASES = [
     Case("job_status", of("busy", seqs="{}", keys=keys("busy", FRESH, 50), inline=1_000), 50),
     Case("key_seqs", of("busy", keys=keys("busy", FRESH, 100)), 100),
     Case("reply_check", {"seqs": MIXED}, 7),
+    Case("reply_results", {"seqs": numbers(DONE + 5_000, 50), "inline": 1_000}, 50),
+    Case("reply_results", {"seqs": numbers(FRESH, 50), "inline": 1_000}, 50),
     Case("reply_join", {"room": 1_000, "channel": "c", "seq": FRESH + 9}, 1),
     Case("reply_join", {"room": 1_000, "channel": "c", "seq": LATER + 9}, 1),
     Case("server_time", {}, 1),

@@ -156,7 +156,9 @@ def test_a_lost_connection_comes_back_and_wakes_everybody(
     subscription.close()
 
 
-def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(other: psycopg.Connection[Any]) -> None:
+def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(
+    other: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first: queue.Queue[str | None] = queue.Queue()
     second: queue.Queue[str | None] = queue.Queue()
     channel = reply_channel()
@@ -171,6 +173,12 @@ def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(other: psycop
     assert second.get(timeout=60) == "2"
     assert first.empty()
     two.close()
+    again = get_listener().subscribe(channel, second.put)
+    assert again.ready.done(), "who comes soon after the last one need not wait"
+    other.execute("SELECT pg_notify(%s, '3')", [channel])
+    assert second.get(timeout=60) == "3"
+    monkeypatch.setattr("django_leasequeue.notify.listener.CHANNEL_LINGER", 0)
+    again.close()
     three = get_listener().subscribe("another", second.put)
     assert three.wait_ready(60)
     assert get_listener()._listening == {"another"}

@@ -1,10 +1,12 @@
-"""Being told of a job's end: joining the channels that it notifies, and asking which jobs have ended."""
+"""Being told of a job's end: joining the channels that it notifies, asking which jobs have ended, and with what."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .. import arrays
+from ..large.reference import is_reference
 from ..limits import MAX_CHANNEL_BYTES, check_seqs, check_text
 from ..operation import Steps, operation
 from .results import status
@@ -57,3 +59,30 @@ def ended(seqs: Sequence[int]) -> Steps[list[int]]:
     """Return which of these jobs (at most 1,000) do not live any more: done, failed, dead, cancelled or removed."""
     rows = yield "reply_check", {"seqs": arrays.integers(check_seqs(seqs))}
     return [seq for (seq,) in rows]
+
+
+class Reply(NamedTuple):
+    """The result of a completed job. JSON stays text until somebody asks."""
+
+    seq: int
+    result_json: str | None
+    result_body: bytes | None
+
+    @property
+    def key(self) -> None:
+        """Not read: who asks by number has it."""
+
+
+def result_steps(seqs: Sequence[int], inline: int) -> Steps[dict[int, Reply]]:
+    """Steps that read results of completed jobs: a fifth of the cost of ``status``.
+
+    Args:
+        seqs: at most 1,000.
+        inline: bytes up to which results come along.
+
+    Returns:
+        By number. Jobs that have not ended or have failed, and results that are larger or stand in a storage, are
+        missing: ask for their status.
+    """
+    rows = yield "reply_results", {"seqs": arrays.integers(seqs), "inline": inline}
+    return {reply.seq: reply for reply in map(Reply._make, rows) if not is_reference(reply.result_json)}

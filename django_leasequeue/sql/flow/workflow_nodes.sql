@@ -10,8 +10,10 @@ SELECT m.seq, m.place, m.label, j.name, q.name, j.key, m.state::int, m.parents, 
     w.held IS NOT NULL, EXISTS (SELECT FROM leasequeue_ready_at(m.queue_id, m.rank, COALESCE(j.position, m.seq)) a WHERE a.seq = m.seq),
     COALESCE(r.error_type, d.error_type), CASE WHEN %(results)s::bool THEN COALESCE(r.error, d.error) ELSE left(COALESCE(r.error, d.error), 300) END,
     CASE WHEN %(results)s::bool THEN r.result::text END
-FROM (SELECT * FROM leasequeue_member m WHERE m.workflow = %(workflow)s::bigint AND m.seq > %(after)s::bigint
-    ORDER BY m.seq LIMIT %(size)s::int) m
+-- The workflow stands in the order: sorted by number alone, a planner may walk all members by their primary key.
+FROM (SELECT * FROM leasequeue_member m
+    WHERE (m.workflow, m.seq) > (%(workflow)s::bigint, %(after)s::bigint) AND m.workflow <= %(workflow)s::bigint
+    ORDER BY m.workflow, m.seq LIMIT %(size)s::int) m
 LEFT JOIN LATERAL (SELECT j.name, j.key, j.position FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0) j ON true
 LEFT JOIN LATERAL (SELECT q.name FROM leasequeue_queue q WHERE q.id = m.queue_id OFFSET 0) q ON true
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0) r ON true
