@@ -145,11 +145,13 @@ def fetch_steadily(
     if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
         with psycopg.RawCursor(connection) as cursor:
             return cursor.execute(*_raw(name, params), binary=True).fetchall()
-    with connection.pipeline(), psycopg.Cursor(connection) as settings, psycopg.RawCursor(connection) as cursor:
-        settings.execute(_STEADY_INSIDE if inside else STEADY)
-        cursor.execute(*_raw(name, params), binary=True)
-        if inside:
-            settings.execute(_AS_BEFORE)
+    with psycopg.Cursor(connection) as settings, psycopg.RawCursor(connection) as cursor:
+        with connection.pipeline():
+            settings.execute(_STEADY_INSIDE if inside else STEADY)
+            cursor.execute(*_raw(name, params), binary=True)
+            if inside:
+                settings.execute(_AS_BEFORE)
+        # After the pipeline, whose end brings the answers: asked for in it they would take a round trip more.
         return cursor.fetchall()
 
 
