@@ -31,7 +31,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("word", BODIES)
-def test_a_log_has_no_leases(api: Api, word: str) -> None:
+def test_c1_a_log_has_no_leases(api: Api, word: str) -> None:
     api.log("events")
     api.write("events", 1)
     answer = api.post(f"topics/events/{word}", BODIES[word], status=409)
@@ -41,7 +41,7 @@ def test_a_log_has_no_leases(api: Api, word: str) -> None:
 
 
 @pytest.mark.parametrize("word", BODIES)
-def test_an_absent_topic(api: Api, word: str) -> None:
+def test_c1_an_absent_topic(api: Api, word: str) -> None:
     answer = api.post(f"topics/nope/{word}", BODIES[word], status=404)
     assert answer.code == "topic_not_found"
     assert answer["error"]["detail"] == {"topic": "nope"}
@@ -67,7 +67,7 @@ def test_an_absent_topic(api: Api, word: str) -> None:
         {"node": "w", "lease_ms": False},
     ],
 )
-def test_a_bad_claim(api: Api, body: dict[str, Any]) -> None:
+def test_c2_a_bad_claim(api: Api, body: dict[str, Any]) -> None:
     api.queue()
     api.write("jobs", 1)
     answer = api.post("topics/jobs/claim", body, status=400)
@@ -76,7 +76,7 @@ def test_a_bad_claim(api: Api, body: dict[str, Any]) -> None:
     assert api.state()["queue"]["in_flight"] == 0
 
 
-def test_defaults_and_clamps(api: Api, clock: engine_clock.Clock) -> None:
+def test_c2_defaults_and_clamps(api: Api, clock: engine_clock.Clock) -> None:
     api.queue(lease_ms=5000)
     api.post("topics/jobs?return_seqs=false", {"records": [{"data": n} for n in range(1_005)]}, status=200)
     now = int(clock.now.timestamp() * 1000)
@@ -90,7 +90,7 @@ def test_defaults_and_clamps(api: Api, clock: engine_clock.Clock) -> None:
     assert len(api.claim(max=10**9)) == 1_000
 
 
-def test_the_answer(api: Api, clock: engine_clock.Clock) -> None:
+def test_c3_the_answer(api: Api, clock: engine_clock.Clock) -> None:
     api.queue()
     now = int(clock.now.timestamp() * 1000)
     records = [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z9"}, "node": "p"}, {"data": None}]
@@ -115,7 +115,7 @@ def test_the_answer(api: Api, clock: engine_clock.Clock) -> None:
     assert (empty["claimed"], empty["count"], empty["ready"]) == ([], 0, 0)
 
 
-def test_in_claim_order_with_a_token_for_each_delivery(api: Api, clock: engine_clock.Clock) -> None:
+def test_c3_in_claim_order_with_a_token_for_each_delivery(api: Api, clock: engine_clock.Clock) -> None:
     api.queue()
     written = api.write("jobs", *range(20))
     first = api.claim(max=12)
@@ -128,7 +128,7 @@ def test_in_claim_order_with_a_token_for_each_delivery(api: Api, clock: engine_c
     assert all(token.startswith("lease_") and int(token[6:], 16) for token in tokens)
 
 
-def test_expiry_is_strict(api: Api, clock: engine_clock.Clock) -> None:
+def test_c4_expiry_is_strict(api: Api, clock: engine_clock.Clock) -> None:
     api.queue()
     written = api.write("jobs", 1, 2, 3)
     (first,) = api.claim()
@@ -141,7 +141,7 @@ def test_expiry_is_strict(api: Api, clock: engine_clock.Clock) -> None:
     assert seqs(api.claim(node="w2")) == [written[2]]
 
 
-def test_ack(api: Api) -> None:
+def test_a1_ack(api: Api) -> None:
     api.queue()
     written = api.write("jobs", *range(5))
     api.claim(max=3)
@@ -160,7 +160,7 @@ def test_ack(api: Api) -> None:
     assert not Job.objects.filter(seq__in=written[:2]).exists()
 
 
-def test_only_the_holder(api: Api) -> None:
+def test_a1_only_the_holder(api: Api) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim(node="w1")
@@ -171,7 +171,7 @@ def test_only_the_holder(api: Api) -> None:
     assert api.ack("jobs", [seq])["acked"] == 1
 
 
-def test_only_this_topic(api: Api) -> None:
+def test_a1_only_this_topic(api: Api) -> None:
     api.queue("jobs")
     api.queue("other")
     (seq,) = api.write("jobs", 1)
@@ -181,7 +181,7 @@ def test_only_this_topic(api: Api) -> None:
 
 
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
-def test_after_the_deadline(api: Api, clock: engine_clock.Clock, word: str) -> None:
+def test_a2_after_the_deadline(api: Api, clock: engine_clock.Clock, word: str) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim()
@@ -216,7 +216,7 @@ def test_after_the_deadline(api: Api, clock: engine_clock.Clock, word: str) -> N
         ({"lease_ids": "lease_1a"}, "invalid_request", "lease_ids"),
     ],
 )
-def test_a_bad_settle_call(api: Api, word: str, change: dict[str, Any], code: str, name: str) -> None:
+def test_a3_a_bad_settle_call(api: Api, word: str, change: dict[str, Any], code: str, name: str) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim()
@@ -227,7 +227,7 @@ def test_a_bad_settle_call(api: Api, word: str, change: dict[str, Any], code: st
     assert api.state()["queue"]["in_flight"] == 1
 
 
-def test_a_thousand_at_once(api: Api) -> None:
+def test_a3_a_thousand_at_once(api: Api) -> None:
     api.queue()
     api.post("topics/jobs", {"records": [{"data": n} for n in range(1_000)]})
     jobs = api.claim(max=1_000)
@@ -236,7 +236,7 @@ def test_a_thousand_at_once(api: Api) -> None:
 
 
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
-def test_a_stale_token_leaves_the_present_lease_alone(api: Api, clock: engine_clock.Clock, word: str) -> None:
+def test_a3_a_stale_token_leaves_the_present_lease_alone(api: Api, clock: engine_clock.Clock, word: str) -> None:
     api.queue()
     first, second = api.write("jobs", 1, 2)
     (old,) = api.claim()
@@ -250,7 +250,7 @@ def test_a_stale_token_leaves_the_present_lease_alone(api: Api, clock: engine_cl
     assert api.post(f"topics/jobs/{word}", body, status=200)["skipped"] == []
 
 
-def test_nack_at_once(api: Api) -> None:
+def test_a4_nack_at_once(api: Api) -> None:
     api.queue()
     written = api.write("jobs", 1, 2)
     api.claim(max=2)
@@ -260,7 +260,7 @@ def test_nack_at_once(api: Api) -> None:
     assert (again["$seq"], again["deliveries"]) == (written[1], 2)
 
 
-def test_a_delayed_nack_is_in_no_counter(api: Api, clock: engine_clock.Clock) -> None:
+def test_a4_a_delayed_nack_is_in_no_counter(api: Api, clock: engine_clock.Clock) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim()
@@ -277,7 +277,7 @@ def test_a_delayed_nack_is_in_no_counter(api: Api, clock: engine_clock.Clock) ->
 
 
 @pytest.mark.parametrize(("given", "waits"), [(-5, 0), (10**12, 86_400_000)])
-def test_the_delay_is_clamped(api: Api, clock: engine_clock.Clock, given: int, waits: int) -> None:
+def test_a4_the_delay_is_clamped(api: Api, clock: engine_clock.Clock, given: int, waits: int) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim()
@@ -290,7 +290,7 @@ def test_the_delay_is_clamped(api: Api, clock: engine_clock.Clock, given: int, w
 
 
 @pytest.mark.parametrize("delay", ["5", 1.5, True])
-def test_a_delay_of_the_wrong_kind(api: Api, delay: object) -> None:
+def test_a4_a_delay_of_the_wrong_kind(api: Api, delay: object) -> None:
     api.queue()
     api.write("jobs", 1)
     (job,) = api.claim()
@@ -298,7 +298,7 @@ def test_a_delay_of_the_wrong_kind(api: Api, delay: object) -> None:
     assert "delay_ms" in answer.message
 
 
-def test_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> None:
+def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> None:
     api.queue()
     written = api.write("jobs", 1, 2)
     api.claim(max=2)
@@ -321,7 +321,7 @@ def test_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> None:
     assert api.ack("jobs", written[1:])["acked"] == 1
 
 
-def test_deliveries_do_not_change(api: Api) -> None:
+def test_a5_deliveries_do_not_change(api: Api) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim()
@@ -332,7 +332,7 @@ def test_deliveries_do_not_change(api: Api) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"lease_ms": None}, {"lease_ms": "1"}, {"lease_ms": True}])
-def test_needs_lease_ms(api: Api, body: dict[str, Any]) -> None:
+def test_a5_needs_lease_ms(api: Api, body: dict[str, Any]) -> None:
     api.queue()
     answer = api.post("topics/jobs/extend", {"node": "w1", "seqs": [1], **body}, status=400)
     assert answer.code == "invalid_request"
@@ -340,7 +340,7 @@ def test_needs_lease_ms(api: Api, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("given", "lease"), [(1, 100), (10**13, 86_400_000)])
-def test_lease_ms_is_clamped(api: Api, clock: engine_clock.Clock, given: int, lease: int) -> None:
+def test_a5_lease_ms_is_clamped(api: Api, clock: engine_clock.Clock, given: int, lease: int) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim()
@@ -356,7 +356,7 @@ def exhaust(api: Api, clock: engine_clock.Clock, seq: int) -> None:
     clock.advance(seconds=LEASE, milliseconds=1)
 
 
-def test_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> None:
+def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> None:
     api.queue(max_deliveries=2, dead_letter="jobs.dlq")
     body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}, "node": "p"}]}
     (seq,) = api.post("topics/jobs", body)["seqs"]
@@ -379,7 +379,7 @@ def test_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> None:
     }
 
 
-def test_into_a_queue(api: Api, clock: engine_clock.Clock) -> None:
+def test_d1_into_a_queue(api: Api, clock: engine_clock.Clock) -> None:
     api.queue("dlq")
     api.queue(max_deliveries=2, dead_letter="dlq")
     (seq,) = api.write("jobs", "poison")
@@ -389,7 +389,7 @@ def test_into_a_queue(api: Api, clock: engine_clock.Clock) -> None:
     assert (letter["data"], letter["deliveries"], letter["meta"]["$dead_letter_src_seq"]) == ("poison", 1, seq)
 
 
-def test_a_claim_that_meets_poison_still_fills_its_max(api: Api, clock: engine_clock.Clock) -> None:
+def test_d1_a_claim_that_meets_poison_still_fills_its_max(api: Api, clock: engine_clock.Clock) -> None:
     api.queue(max_deliveries=1, dead_letter="dlq")
     written = api.write("jobs", *range(10))
     api.claim(max=5)
@@ -400,7 +400,7 @@ def test_a_claim_that_meets_poison_still_fills_its_max(api: Api, clock: engine_c
     assert api.state()["queue"]["dead_lettered"] == 5
 
 
-def test_a_move_that_fails_loses_nothing(api: Api, clock: engine_clock.Clock) -> None:
+def test_d1_a_move_that_fails_loses_nothing(api: Api, clock: engine_clock.Clock) -> None:
     api.queue(max_deliveries=2, dead_letter="dlq")
     api.log("dlq", cap_records=1)
     (seq,) = api.write("jobs", "poison")
@@ -415,7 +415,7 @@ def test_a_move_that_fails_loses_nothing(api: Api, clock: engine_clock.Clock) ->
 
 
 @pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dlq"}, {"max_deliveries": 2}])
-def test_redelivered_for_ever(api: Api, clock: engine_clock.Clock, config: dict[str, Any]) -> None:
+def test_d2_redelivered_for_ever(api: Api, clock: engine_clock.Clock, config: dict[str, Any]) -> None:
     api.queue(**config)
     (seq,) = api.write("jobs", 1)
     for delivery in range(1, 8):
@@ -424,7 +424,7 @@ def test_redelivered_for_ever(api: Api, clock: engine_clock.Clock, config: dict[
     assert api.state()["queue"]["dead_lettered"] == 0
 
 
-def test_the_counters_add_up(api: Api, clock: engine_clock.Clock) -> None:
+def test_d3_the_counters_add_up(api: Api, clock: engine_clock.Clock) -> None:
     api.queue()
     api.write("jobs", *range(10))
 
@@ -446,7 +446,7 @@ def test_the_counters_add_up(api: Api, clock: engine_clock.Clock) -> None:
     assert LiveJob.objects.filter(state=2).count() == 2
 
 
-def test_every_answer_tells_the_counters(api: Api) -> None:
+def test_d3_every_answer_tells_the_counters(api: Api) -> None:
     api.queue()
     api.write("jobs", *range(6))
     steps = itertools.count(1)

@@ -51,7 +51,7 @@ def together(servers: list[Server], topic: str, sizes: list[int]) -> list[list[d
         (0, [5, 5], [0, 0]),
     ],
 )
-def test_a_cohort_shares_evenly(
+def test_c6_a_cohort_shares_evenly(
     servers: list[Server], topic: str, count: int, sizes: list[int], shares: list[int]
 ) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
@@ -63,14 +63,14 @@ def test_a_cohort_shares_evenly(
     assert not ClaimWaiter.objects.exists()
 
 
-def test_greedy_without_a_window(server: Server, topic: str) -> None:
+def test_c6_greedy_without_a_window(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     server.write(topic, *range(15))
     counts = [server.post(f"topics/{topic}/claim", {"node": "w", "max": 10})["count"] for _ in range(3)]
     assert counts == [10, 5, 0]
 
 
-def test_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None:
+def test_c6_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     with ExitStack() as stack:
         streams = [
@@ -87,7 +87,7 @@ def test_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None:
         assert len(set(found)) == 40
 
 
-def test_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topic: str) -> None:
+def test_c6_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     seqs = servers[0].write(topic, *range(6))
     gone = socket.create_connection(("127.0.0.1", servers[1].port))
@@ -102,7 +102,7 @@ def test_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topic: 
     assert not JobEvent.objects.filter(seq__in=seqs, node="gone").exists()
 
 
-def test_the_window_follows_the_configuration(servers: list[Server], topic: str) -> None:
+def test_c6_the_window_follows_the_configuration(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue"})
     servers[1].post(f"topics/{topic}/claim", {"node": "w"})
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
@@ -110,7 +110,7 @@ def test_the_window_follows_the_configuration(servers: list[Server], topic: str)
     assert [len(hand) for hand in together(servers, topic, [10] * 4)] == [5] * 4
 
 
-def test_workers_drain_every_job_once(servers: list[Server], topic: str) -> None:
+def test_c5_workers_drain_every_job_once(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue"})
     seqs = servers[0].write(topic, *range(300))
 

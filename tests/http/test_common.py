@@ -17,7 +17,7 @@ from django_leasequeue.models import Job
 from tests.http.client import Answer, Api, check
 
 
-def test_every_answer_says_what_it_took(api: Api) -> None:
+def test_g1_every_answer_says_what_it_took(api: Api) -> None:
     answers = [
         api.put("topics/q", {"type": "queue"}),
         api.post("topics/q", {"records": [{"data": 1}]}),
@@ -37,7 +37,7 @@ def test_every_answer_says_what_it_took(api: Api) -> None:
         assert answer["performance"].get("fsync_ms", 0.0) == 0.0  # nothing waited for the disk
 
 
-def test_the_flush_is_told_where_there_is_one(api: Api) -> None:
+def test_g1_the_flush_is_told_where_there_is_one(api: Api) -> None:
     for durability, flushes in (("fsync", True), ("disk", False), ("memory", False), ("ephemeral", False)):
         api.queue(durability, durability=durability)
         written = api.post(f"topics/{durability}", {"records": [{"data": 1}]})
@@ -49,7 +49,7 @@ def test_the_flush_is_told_where_there_is_one(api: Api) -> None:
             assert fsync_ms < answer["performance"]["server_total_ms"]
 
 
-def test_the_flush_is_known_after_a_change(api: Api) -> None:
+def test_g1_the_flush_is_known_after_a_change(api: Api) -> None:
     api.queue()
     assert api.post("topics/jobs", {"records": [{"data": 1}]})["performance"]["fsync_ms"] == 0
     api.put("topics/jobs", {"type": "queue", "durable": True}, status=200)
@@ -63,7 +63,7 @@ def test_the_flush_is_known_after_a_change(api: Api) -> None:
 @pytest.mark.parametrize(
     "path", ["", "/", "/nothing", "/nothing/", "/topics/", "/topics/t/", "/topics/t/claim/x", "//"]
 )
-def test_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
+def test_g2_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
     answer = api.client.generic(method, f"/v0{path}", b"{}", content_type="application/json")
     assert answer.status_code == 404
     assert answer["content-type"] == "application/json"
@@ -72,7 +72,7 @@ def test_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
         assert answer.json()["error"]["code"] == "not_found"
 
 
-def test_every_error_has_one_form(api: Api) -> None:
+def test_g2_g3_every_error_has_one_form(api: Api) -> None:
     """The form itself is checked by the client for every answer of the suite."""
     api.log("log")
     found = {
@@ -122,7 +122,7 @@ def test_every_error_has_one_form(api: Api) -> None:
         (RuntimeError("a secret of the server"), 500, "internal"),
     ],
 )
-def test_codes(error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_g3_codes(error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture) -> None:
     answer = describe(error, "t")
     assert (answer.status, answer.code) == (status, code)
     assert (answer.detail == {"topic": "t"}) is (status in (404, 409))
@@ -130,7 +130,7 @@ def test_codes(error: Exception, status: int, code: str, caplog: pytest.LogCaptu
     assert "secret" not in answer.message
 
 
-def test_an_error_of_ours_is_logged_and_not_told(api: Api, monkeypatch: Any, caplog: Any) -> None:
+def test_g3_an_error_of_ours_is_logged_and_not_told(api: Api, monkeypatch: Any, caplog: Any) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a secret of the server")
 
@@ -143,14 +143,14 @@ def test_an_error_of_ours_is_logged_and_not_told(api: Api, monkeypatch: Any, cap
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "json"])
-def test_a_body_that_is_not_json(api: Api, kind: str) -> None:
+def test_g4_a_body_that_is_not_json(api: Api, kind: str) -> None:
     answer = api.post("topics/t", raw=b'{"records": [{"data": 1}]}', content_type=kind, status=415)
     assert answer.code == "unsupported_media_type"
     assert "application/json" in answer.message
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/vnd.api+json"])
-def test_json_content_types(api: Api, kind: str) -> None:
+def test_g4_json_content_types(api: Api, kind: str) -> None:
     api.post("topics/t", raw=b'{"records": [{"data": 1}]}', content_type=kind, status=201)
 
 
@@ -174,13 +174,13 @@ def test_json_content_types(api: Api, kind: str) -> None:
         b"\xef\xbb\xbf{}",
     ],
 )
-def test_malformed_json(api: Api, raw: bytes) -> None:
+def test_g4_malformed_json(api: Api, raw: bytes) -> None:
     answer = api.post("topics/t", raw=raw, status=400)
     assert answer.code == "invalid_request"
     assert not Job.objects.exists()
 
 
-def test_depth(api: Api) -> None:
+def test_g4_depth(api: Api) -> None:
     def nested(depth: int) -> bytes:
         return b'{"records": [{"data": ' + b"[" * depth + b"]" * depth + b"}]}"
 
@@ -192,7 +192,7 @@ def test_depth(api: Api) -> None:
     api.post("topics/t", raw=wide, status=200)
 
 
-def test_unknown_fields_are_ignored_and_named(api: Api) -> None:
+def test_g4_unknown_fields_are_ignored_and_named(api: Api) -> None:
     body = {
         "records": [{"data": 1, "colour": "red", "$tag": 5}, {"data": 2, "colour": "blue"}],
         "colour": "red",
@@ -217,14 +217,14 @@ def test_unknown_fields_are_ignored_and_named(api: Api) -> None:
     assert "warnings" not in api.get("topics/q", status=200).json
 
 
-def test_warnings_are_few_and_short(api: Api) -> None:
+def test_g4_warnings_are_few_and_short(api: Api) -> None:
     body = {"records": [{"data": 1, f"{n:03}" + "ü\n" * 1_000: 1} for n in range(100)]}
     warnings = api.post("topics/t", body, status=201)["warnings"]
     assert len(warnings) == 20
     assert all(len(warning) < 1_000 for warning in warnings)
 
 
-def test_no_body_is_an_empty_object(api: Api) -> None:
+def test_g4_no_body_is_an_empty_object(api: Api) -> None:
     api.put("topics/t", raw=b"", content_type="", status=201)
     api.post("topics/t/diff", raw=b"", content_type="", status=200)
 
@@ -238,7 +238,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: str, fast: bool) -> None:
+def test_g4_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: str, fast: bool) -> None:
     if not fast:
         monkeypatch.setattr(payload, "orjson", None)
     api.queue("q")
@@ -252,7 +252,7 @@ def test_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: str, 
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 5_000])
-def test_a_number_that_no_program_can_read(api: Api, number: str) -> None:
+def test_g4_a_number_that_no_program_can_read(api: Api, number: str) -> None:
     answer = api.post("topics/t", raw=f'{{"records": [{{"data": {number}}}]}}'.encode(), status=400)
     assert answer.code == "invalid_request"
     assert not Job.objects.exists()
@@ -261,12 +261,12 @@ def test_a_number_that_no_program_can_read(api: Api, number: str) -> None:
 @pytest.mark.parametrize(
     "body", ['{"records": [{"data": 1, "tag": 1e3}]}', '{"records": [{"data": 1}], "create": 1.0}']
 )
-def test_an_odd_number_is_no_text_and_no_switch(api: Api, body: str) -> None:
+def test_g4_an_odd_number_is_no_text_and_no_switch(api: Api, body: str) -> None:
     assert api.post("topics/t", raw=body.encode(), status=400).code == "invalid_request"
     assert api.post("topics/t/claim", raw=b'{"node": 1.0, "max": 1e0}', status=400).code == "invalid_request"
 
 
-def test_the_same_json_with_and_without_orjson(monkeypatch: Any) -> None:
+def test_g4_the_same_json_with_and_without_orjson(monkeypatch: Any) -> None:
     text = '{"a": [1, 2.5, null, true, "ü\\n", 123456789012345678901234567890], "b": {"c": {}}}'
     value = payload.loads(text.encode())
     body = payload.dumps({"data": payload.raw(text), 5: "x", "none": payload.raw(None)})

@@ -70,7 +70,7 @@ def status(api: Api, call: tuple[str, str, Any]) -> int:
 
 
 @pytest.mark.parametrize("token", [None, "", "x", "Bearer", MARK, f"{MARK}abc", f"{MARK}0123456789ab_secret", "a.b.c"])
-def test_without_a_good_key(key: KeyMaker, token: str | None) -> None:
+def test_g5_without_a_good_key(key: KeyMaker, token: str | None) -> None:
     for call in EVERY:
         answer = Api(token).call(*call, status=401)
         assert answer.code == "unauthorized"
@@ -78,7 +78,7 @@ def test_without_a_good_key(key: KeyMaker, token: str | None) -> None:
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_another_secret_with_a_known_prefix(key: KeyMaker) -> None:
+def test_g5_another_secret_with_a_known_prefix(key: KeyMaker) -> None:
     token = key().token or ""
     prefix, secret = split_token(token) or ("", "")
     for wrong in (secret[:-1] + ("A" if secret[-1] != "A" else "B"), secret + "x", "", secret.upper()):
@@ -96,7 +96,7 @@ def test_another_secret_with_a_known_prefix(key: KeyMaker) -> None:
         (["admin"], ADMIN),
     ],
 )
-def test_scopes(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None:
+def test_g5_scopes(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None:
     key().queue()
     api = key(*scopes)
     for call in EVERY:
@@ -110,7 +110,7 @@ def test_scopes(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None:
             assert "scope" in answer.message
 
 
-def test_prefixes(key: KeyMaker) -> None:
+def test_g5_prefixes(key: KeyMaker) -> None:
     everything = key()
     for name in ("jobs", "jobs.a", "mail.in", "mail.out", "other"):
         everything.queue(name)
@@ -127,7 +127,7 @@ def test_prefixes(key: KeyMaker) -> None:
     assert api.get("topics/mail.none").status == 404  # within its prefixes absence may be told
 
 
-def test_prefixes_hold_for_every_topic_that_a_configuration_names(key: KeyMaker) -> None:
+def test_g5_prefixes_hold_for_every_topic_that_a_configuration_names(key: KeyMaker) -> None:
     key().queue("other.dlq")
     api = key("read", "write", "admin", topics=["jobs."])
     config = {"type": "queue", "max_deliveries": 1, "dead_letter": "other.dlq"}
@@ -151,7 +151,7 @@ def test_every_field_that_names_a_topic_is_known_as_one() -> None:
     assert texts == set(NAMES_TOPIC)
 
 
-def test_a_key_belongs_to_a_project(key: KeyMaker) -> None:
+def test_g5_a_key_belongs_to_a_project(key: KeyMaker) -> None:
     one, two = key(project="one"), key(project="two")
     one.queue("jobs")
     one.write("jobs", "of one")
@@ -163,7 +163,7 @@ def test_a_key_belongs_to_a_project(key: KeyMaker) -> None:
     assert [line["topic"] for line in two.get("topics")["topics"]] == ["jobs"]
 
 
-def test_expired_and_revoked(key: KeyMaker, clock: engine_clock.Clock) -> None:
+def test_g5_expired_and_revoked(key: KeyMaker, clock: engine_clock.Clock) -> None:
     api = key(expires_at=clock.now + timedelta(seconds=10))
     assert api.get("topics").status == 200
     clock.advance(seconds=10)
@@ -173,14 +173,14 @@ def test_expired_and_revoked(key: KeyMaker, clock: engine_clock.Clock) -> None:
     assert "revoked" in other.get("topics", status=401).message
 
 
-def test_a_new_secret(key: KeyMaker) -> None:
+def test_g5_a_new_secret(key: KeyMaker) -> None:
     api = key()
     fresh = Api(rotate_key(ApiKey.objects.get()))
     assert api.get("topics").status == 401
     assert fresh.get("topics").status == 200
 
 
-def test_a_key_is_trusted_for_a_moment(key: KeyMaker, settings: Any) -> None:
+def test_g5_a_key_is_trusted_for_a_moment(key: KeyMaker, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"KEY_CACHE_SECONDS": 60}}
     api = key()
     assert api.get("topics").status == 200
@@ -190,7 +190,7 @@ def test_a_key_is_trusted_for_a_moment(key: KeyMaker, settings: Any) -> None:
     assert api.get("topics").status == 401
 
 
-def test_only_the_digest_is_kept(key: KeyMaker) -> None:
+def test_g5_only_the_digest_is_kept(key: KeyMaker) -> None:
     token = key().token or ""
     _, secret = split_token(token) or ("", "")
     assert len(base64.urlsafe_b64decode(secret + "=")) == 32
@@ -200,7 +200,9 @@ def test_only_the_digest_is_kept(key: KeyMaker) -> None:
     assert make_token()[0] != make_token()[0]
 
 
-def test_use_is_noted_once_a_minute(key: KeyMaker, clock: engine_clock.Clock, django_assert_num_queries: Any) -> None:
+def test_g5_use_is_noted_once_a_minute(
+    key: KeyMaker, clock: engine_clock.Clock, django_assert_num_queries: Any
+) -> None:
     api = key()
     for _ in range(3):
         api.get("topics")
@@ -214,7 +216,7 @@ def test_use_is_noted_once_a_minute(key: KeyMaker, clock: engine_clock.Clock, dj
     assert ApiKey.objects.get().last_used_at == clock.now
 
 
-def test_no_secret_in_logs(key: KeyMaker, caplog: pytest.LogCaptureFixture) -> None:
+def test_g5_no_secret_in_logs(key: KeyMaker, caplog: pytest.LogCaptureFixture) -> None:
     api = key("read")
     with caplog.at_level(logging.DEBUG):
         api.get("topics")
@@ -226,13 +228,13 @@ def test_no_secret_in_logs(key: KeyMaker, caplog: pytest.LogCaptureFixture) -> N
     )
 
 
-def test_a_token_in_the_query_does_not_count(key: KeyMaker) -> None:
+def test_g5_a_token_in_the_query_does_not_count(key: KeyMaker) -> None:
     token = key().token
     assert Api().get(f"topics?token={token}").status == 401
     assert Api().post(f"topics/jobs/claim?token={token}", {"node": "w"}).status == 401
 
 
-def test_the_door_is_closed_by_default_and_open_when_told(db: None, settings: Any) -> None:
+def test_g5_the_door_is_closed_by_default_and_open_when_told(db: None, settings: Any) -> None:
     settings.LEASEQUEUE = {}
     assert Api().get("topics").status == 401
     settings.LEASEQUEUE = {"API": {"ACCESS": "open"}}
@@ -334,7 +336,7 @@ def test_settings_that_cannot_be(settings: Any, wrong: dict[str, Any]) -> None:
         _ = conf.settings.API
 
 
-def test_throttling_per_key(key: KeyMaker, monkeypatch: Any) -> None:
+def test_g3_throttling_per_key(key: KeyMaker, monkeypatch: Any) -> None:
     now = 1_000_000.25
     monkeypatch.setattr("django_leasequeue.http.throttle.time.time", lambda: now)
     slow, fast = key(rate_per_second=3), key()
@@ -347,7 +349,7 @@ def test_throttling_per_key(key: KeyMaker, monkeypatch: Any) -> None:
     assert slow.get("topics").status == 200
 
 
-def test_the_default_rate(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
+def test_g3_the_default_rate(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("django_leasequeue.http.throttle.time.time", lambda: 2_000_000.5)
     settings.LEASEQUEUE = {"API": {"RATE_PER_SECOND": 1}}
     api, other = key(), key(rate_per_second=2)
@@ -373,7 +375,7 @@ def grants(request: Request) -> Access | None:
     return Access("mine", frozenset({"read"}), ("only.",))
 
 
-def test_a_hosts_oauth_scopes(key: KeyMaker, settings: Any) -> None:
+def test_g5_a_hosts_oauth_scopes(key: KeyMaker, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": ["tests.http.test_keys.Hosts"], "KEY_CACHE_SECONDS": 0}}
     api = Api()
     headers = {"x-host-token": "openid leasequeue:read"}
@@ -389,7 +391,7 @@ def test_a_hosts_oauth_scopes(key: KeyMaker, settings: Any) -> None:
     assert api.get("topics/only.jobs", headers=headers).status == 404
 
 
-def test_a_hosts_session_and_permissions(key: KeyMaker, settings: Any) -> None:
+def test_g5_a_hosts_session_and_permissions(key: KeyMaker, settings: Any) -> None:
     settings.LEASEQUEUE = {
         "API": {"AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"]},
     }
@@ -416,7 +418,7 @@ def command(*words: str) -> str:
     return out.getvalue().strip()
 
 
-def test_the_command(key: KeyMaker) -> None:
+def test_g5_the_command(key: KeyMaker) -> None:
     token = command("create", "billing", "--scopes", "read,write", "--topic", "bill.", "--days", "7", "--rate", "50")
     made = ApiKey.objects.get()
     assert (made.name, made.scopes, made.topics, made.rate_per_second) == ("billing", ["read", "write"], ["bill."], 50)
@@ -446,13 +448,13 @@ def test_the_command(key: KeyMaker) -> None:
         (["rotate", "nope"], "nope"),
     ],
 )
-def test_the_command_refuses(db: None, words: list[str], says: str) -> None:
+def test_g5_the_command_refuses(db: None, words: list[str], says: str) -> None:
     with pytest.raises(CommandError, match=says):
         command(*words)
     assert not ApiKey.objects.exists()
 
 
-def test_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -> None:
+def test_g5_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -> None:
     form = {
         "name": "svc",
         "scopes": ["read"],

@@ -71,7 +71,7 @@ def in_background(call: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, 
     return wait
 
 
-def test_a_page(server: Server, topic: str) -> None:
+def test_r1_a_page(server: Server, topic: str) -> None:
     records = [{"data": n, "tag": f"t{n}", "node": f"n{n % 2}", "meta": {"n": n}} for n in range(5)]
     written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
     answer = diff(server, topic, limit=3, include_tags=True)
@@ -93,7 +93,7 @@ def test_a_page(server: Server, topic: str) -> None:
     assert diff(server, topic, from_seq=2**62)["next_from_seq"] == 2**62
 
 
-def test_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: Server, topic: str) -> None:
+def test_r1_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: Server, topic: str) -> None:
     server.post(f"topics/{topic}", {"records": [{"data": 1, "tag": "a", "meta": {"x": 1}}, {"data": None}]}, 201)
     for wanted, names in (
         ({}, {"meta"}),
@@ -107,7 +107,7 @@ def test_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: Serv
         assert null["data"] is None
 
 
-def test_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, topic: str) -> None:
+def test_r1_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, topic: str) -> None:
     records = [{"data": n, "node": f"n{n % 3}"} for n in range(9)] + [{"data": "none"}]
     written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
     answer = diff(server, topic, node="n0")
@@ -121,7 +121,7 @@ def test_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, top
     assert (answer["records"], answer["next_from_seq"], answer["caught_up"]) == ([], mine, True)
 
 
-def test_jobs_of_a_queue_are_read_leased_or_not(server: Server, topic: str) -> None:
+def test_r1_jobs_of_a_queue_are_read_leased_or_not(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     other_topic = f"{topic}.other"
     server.put(f"topics/{other_topic}", {"type": "queue"})
@@ -140,7 +140,7 @@ def test_jobs_of_a_queue_are_read_leased_or_not(server: Server, topic: str) -> N
     assert diff(server, topic)["tombstone"] is None
 
 
-def test_numbers_are_written_as_they_were(server: Server, log: str) -> None:
+def test_r1_numbers_are_written_as_they_were(server: Server, log: str) -> None:
     numbers = b"[1e300,1.0,-0,12345678901234567890]"
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     with closing(connection):
@@ -174,21 +174,21 @@ def test_numbers_are_written_as_they_were(server: Server, log: str) -> None:
         {"wait_ms": 30_001},
     ],
 )
-def test_a_bad_request(api: Api, body: dict[str, Any]) -> None:
+def test_r1_a_bad_request(api: Api, body: dict[str, Any]) -> None:
     api.log("log")
     answer = api.post("topics/log/diff", body, status=400)
     assert answer.code == "invalid_request"
     assert next(iter(body)) in answer.message
 
 
-def test_clamps(server: Server, log: str) -> None:
+def test_r1_clamps(server: Server, log: str) -> None:
     server.post(f"topics/{log}?return_seqs=false", {"records": [{"data": n} for n in range(1_010)]})
     assert len(diff(server, log, limit=5_000)["records"]) == 1_000
     assert len(diff(server, log)["records"]) == 256
     assert diff(server, log, wait_ms=30_000, limit=1)["records"]
 
 
-def test_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
+def test_r1_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
     for _ in range(4):
         server.write(log, *["x" * 1_000_000] * 6)
     first = diff(server, log, limit=1000)
@@ -198,7 +198,7 @@ def test_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
     assert len(first["records"]) + len(rest["records"]) == 24
 
 
-def test_a_long_poll_wakes_on_an_append(server: Server, other: Server, log: str) -> None:
+def test_r1_a_long_poll_wakes_on_an_append(server: Server, other: Server, log: str) -> None:
     begin = diff(server, log)["head_seq"]
     wait = in_background(lambda: diff(server, log, from_seq=begin, wait_ms=20_000))
     time.sleep(0.3)
@@ -209,7 +209,7 @@ def test_a_long_poll_wakes_on_an_append(server: Server, other: Server, log: str)
     assert (empty["records"], empty["next_from_seq"]) == ([], written[-1])
 
 
-def test_a_long_poll_on_a_queue(server: Server, other: Server, topic: str) -> None:
+def test_r1_a_long_poll_on_a_queue(server: Server, other: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     wait = in_background(lambda: diff(server, topic, wait_ms=20_000))
     time.sleep(0.3)
@@ -217,7 +217,7 @@ def test_a_long_poll_on_a_queue(server: Server, other: Server, topic: str) -> No
     assert seqs(wait()) == written
 
 
-def test_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server, log: str) -> None:
+def test_r1_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server, log: str) -> None:
     def poll() -> dict[str, Any]:
         status, answer = server.call("POST", f"topics/{log}/diff", {"wait_ms": 20_000})
         return {"status": status, **answer}
@@ -229,7 +229,7 @@ def test_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server, l
     assert (answer["status"], answer["error"]["code"]) == (404, "topic_not_found")
 
 
-def test_a_record_that_commits_late_is_never_skipped(server: Server, log: str) -> None:
+def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str) -> None:
     first = server.write(log, "first")
     with uncommitted(log, "late") as (executor, late):
         later = server.write(log, "later")
@@ -244,7 +244,7 @@ def test_a_record_that_commits_late_is_never_skipped(server: Server, log: str) -
     assert seqs(diff(server, log)) == first + late + later
 
 
-def test_a_transaction_that_is_rolled_back_holds_nobody_up(server: Server, log: str) -> None:
+def test_r1_a_transaction_that_is_rolled_back_holds_nobody_up(server: Server, log: str) -> None:
     with uncommitted(log, "never") as (executor, _):
         later = server.write(log, "later")
         poll = in_background(lambda: diff(server, log, wait_ms=20_000))
@@ -253,7 +253,7 @@ def test_a_transaction_that_is_rolled_back_holds_nobody_up(server: Server, log: 
         assert seqs(poll()) == later
 
 
-def test_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Server, other: Server, log: str) -> None:
+def test_r1_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Server, other: Server, log: str) -> None:
     written: list[int] = []
 
     def write(number: int) -> None:
@@ -283,7 +283,7 @@ def test_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Server, 
     assert found == sorted(written)
 
 
-def test_what_a_cap_took_away(server: Server, topic: str) -> None:
+def test_r2_what_a_cap_took_away(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "cap_records": 3})
     written = server.write(topic, *range(8))
     answer = diff(server, topic)
@@ -300,7 +300,7 @@ def test_what_a_cap_took_away(server: Server, topic: str) -> None:
     assert diff(server, topic, from_seq=written[4])["tombstone"] is None
 
 
-def test_what_expired(server: Server, topic: str) -> None:
+def test_r2_what_expired(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "ttl_ms": 3_000})
     written = server.write(topic, 1, 2)
     assert seqs(diff(server, topic)) == written
@@ -316,7 +316,7 @@ def test_what_expired(server: Server, topic: str) -> None:
     assert (answer["next_from_seq"], answer["caught_up"]) == (written[1], True)
 
 
-def test_what_was_acked_or_deleted_is_silent(server: Server, topic: str) -> None:
+def test_r2_what_was_acked_or_deleted_is_silent(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     written = server.write(topic, 1, 2, 3)
     server.post(f"topics/{topic}/claim", {"node": "w"})
@@ -335,7 +335,7 @@ def write_tagged(server: Server, topic: str, *tags: str | None) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_delete(server: Server, topic: str, kind: str) -> None:
+def test_r3_delete(server: Server, topic: str, kind: str) -> None:
     server.put(f"topics/{topic}", {"type": kind})
     written = write_tagged(server, topic, "build-1", "build-2", "builds", "ship", None, "build-", "ship")
     delete = f"topics/{topic}/delete"
@@ -353,7 +353,7 @@ def test_delete(server: Server, topic: str, kind: str) -> None:
     assert server.post(delete, {"match": "*"})["deleted"] == 1  # every tag, but a tag
 
 
-def test_leased_jobs_too(server: Server, topic: str) -> None:
+def test_r3_leased_jobs_too(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     written = write_tagged(server, topic, "a", "b", "a", None)
     server.post(f"topics/{topic}/claim", {"node": "w", "max": 2})
@@ -363,7 +363,7 @@ def test_leased_jobs_too(server: Server, topic: str) -> None:
     assert (answer["acked"], answer["skipped"]) == (0, written[:2])
 
 
-def test_many(server: Server, log: str) -> None:
+def test_r3_many(server: Server, log: str) -> None:
     for _ in range(2):
         server.post(f"topics/{log}?return_seqs=false", {"records": [{"data": 0, "tag": "t"}] * 6_000})
     assert server.post(f"topics/{log}/delete", {"match": "t"})["deleted"] == 12_000
@@ -372,7 +372,7 @@ def test_many(server: Server, log: str) -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"before_seq": None}, {"before_seq": "5"}, {"before_seq": -1}, {"match": 5}, {"match": ""}]
 )
-def test_a_bad_request_to_drop(api: Api, body: dict[str, Any]) -> None:
+def test_r3_a_bad_request(api: Api, body: dict[str, Any]) -> None:
     api.log("log")
     api.write("log", 1)
     assert api.post("topics/log/delete", body, status=400).code == "invalid_request"
@@ -394,7 +394,7 @@ def until(stream: EventSource, name: str) -> list[Event]:
     return found
 
 
-def test_records_as_they_are_written(server: Server, other: Server, topic: str) -> None:
+def test_r4_records_as_they_are_written(server: Server, other: Server, topic: str) -> None:
     body = {"records": [{"data": 1, "tag": "a", "node": "p", "meta": {"x": 1}}, {"data": None}]}
     written = server.post(f"topics/{topic}", body, 201)["seqs"]
     with watch(server, {topic: 0}) as stream:
@@ -416,7 +416,7 @@ def test_records_as_they_are_written(server: Server, other: Server, topic: str) 
         stream.silence(0.2)
 
 
-def test_several_topics_and_queues(server: Server, other: Server, topic: str) -> None:
+def test_r4_several_topics_and_queues(server: Server, other: Server, topic: str) -> None:
     server.put(f"topics/{topic}.q", {"type": "queue"})
     old = server.write(f"{topic}.a", "old", "new")
     server.write(f"{topic}.b", 1)
@@ -429,7 +429,7 @@ def test_several_topics_and_queues(server: Server, other: Server, topic: str) ->
         assert server.state(f"{topic}.q")["queue"]["ready"] == 1
 
 
-def test_resumes_without_repeats(server: Server, other: Server, topic: str) -> None:
+def test_r4_resumes_without_repeats(server: Server, other: Server, topic: str) -> None:
     names = (f"{topic}.a", f"{topic}.b")
     for name in names:
         server.write(name, *range(3))
@@ -453,7 +453,7 @@ def test_resumes_without_repeats(server: Server, other: Server, topic: str) -> N
     assert names_left <= {"caught-up", "record"}
 
 
-def test_a_late_commit_is_not_skipped(server: Server, log: str) -> None:
+def test_r4_a_late_commit_is_not_skipped(server: Server, log: str) -> None:
     with watch(server, {log: 0}) as stream:
         until(stream, "caught-up")
         with uncommitted(log, "late") as (executor, late):
@@ -463,7 +463,7 @@ def test_a_late_commit_is_not_skipped(server: Server, log: str) -> None:
             assert [event["$seq"] for event in stream.events(2)] == late + later
 
 
-def test_tombstones(server: Server, topic: str) -> None:
+def test_r4_tombstones(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "cap_records": 2})
     written = server.write(topic, *range(5))
     with watch(server, {topic: 0}) as stream:
@@ -476,7 +476,7 @@ def test_tombstones(server: Server, topic: str) -> None:
         assert [event["$seq"] for event in until(stream, "caught-up")[:-1]] == written[3:]
 
 
-def test_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
+def test_r4_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
     names = (f"{topic}.a", f"{topic}.b")
     for name in names:
         server.write(name, 1)
@@ -496,7 +496,7 @@ def test_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
         stream.end()
 
 
-def test_a_server_that_stops(test_database_url: str, topic: str) -> None:
+def test_r4_a_server_that_stops(test_database_url: str, topic: str) -> None:
     for (leaving,) in serving(child_environment(test_database_url)):
         leaving.write(topic, 1)
         with watch(leaving, {topic: 0}) as stream:
@@ -509,7 +509,7 @@ def test_a_server_that_stops(test_database_url: str, topic: str) -> None:
             assert leaving.process.wait(60) in (0, -15)
 
 
-def test_what_is_refused(server: Server, log: str) -> None:
+def test_r4_what_is_refused(server: Server, log: str) -> None:
     for topics in ({}, [], {log: -1}, {log: "0"}, {"-x": 0}, {f"t{n}": 0 for n in range(101)}, None):
         status, answer = server.call("POST", "watch", {"topics": topics})
         assert (status, answer["error"]["code"]) == (400, "invalid_request")
@@ -524,7 +524,7 @@ def test_what_is_refused(server: Server, log: str) -> None:
         assert (stream.status, stream.json()["error"]["code"]) == (406, "not_acceptable")
 
 
-def test_many_readers_of_one_topic(server: Server, other: Server, log: str) -> None:
+def test_r4_many_readers_of_one_topic(server: Server, other: Server, log: str) -> None:
     url = server.post("watch", {"topics": {log: 0}})["stream_url"]
     streams = [EventSource(server, url) for _ in range(50)]
     try:
@@ -538,7 +538,7 @@ def test_many_readers_of_one_topic(server: Server, other: Server, log: str) -> N
             stream.close()
 
 
-def test_the_id_of_a_frame() -> None:
+def test_r4_the_id_of_a_frame() -> None:
     topics = {"b": 0, "a": 5, "c": 7}
     text = encode_id({"b": 123456789, "a": 2**62, "c": None})
     assert decode_id(text, topics) == {"a": 2**62, "b": 123456789, "c": None}
@@ -546,7 +546,7 @@ def test_the_id_of_a_frame() -> None:
         assert decode_id(wrong, topics) == topics
 
 
-def test_tokens_on_streams(test_database_url: str, server: Server, topic: str) -> None:
+def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     keys = {
         "all": committed_key("read", "write"),

@@ -29,7 +29,7 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "0", "a.b_c:d-e", "x" * 255])
-def test_a_good_name(api: Api, name: str) -> None:
+def test_l1_a_good_name(api: Api, name: str) -> None:
     assert api.put(f"topics/{name}", {}, status=201)["topic"] == name
     assert api.get(f"topics/{name}", status=200)["topic"] == name
 
@@ -39,14 +39,14 @@ def test_a_good_name(api: Api, name: str) -> None:
     ("method", "end"),
     [("PUT", ""), ("GET", ""), ("DELETE", ""), ("POST", ""), ("POST", "/diff"), ("POST", "/claim"), ("POST", "/ack")],
 )
-def test_a_bad_name_is_refused_everywhere(api: Api, name: str, method: str, end: str) -> None:
+def test_l1_a_bad_name_is_refused_everywhere(api: Api, name: str, method: str, end: str) -> None:
     answer = api.call(method, f"topics/{name}{end}", {} if method != "GET" else None, status=400)
     assert answer.code == "invalid_request"
     assert "name" in answer.message
     assert not Queue.objects.exists()
 
 
-def test_a_new_topic_echoes_every_field(api: Api) -> None:
+def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
     answer = api.put("topics/t", {}, status=201)
     assert answer.json == {
         "topic": "t",
@@ -57,7 +57,7 @@ def test_a_new_topic_echoes_every_field(api: Api) -> None:
     assert api.put("topics/u", status=201)["config"] == DEFAULTS  # no body at all
 
 
-def test_every_field_is_kept(api: Api) -> None:
+def test_l2_every_field_is_kept(api: Api) -> None:
     config = {
         "type": "queue",
         "ttl_ms": 60000,
@@ -77,14 +77,14 @@ def test_every_field_is_kept(api: Api) -> None:
     assert api.state("t")["config"] == config
 
 
-def test_the_same_put_again(api: Api) -> None:
+def test_l3_the_same_put_again(api: Api) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=201)
     again = api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=200)
     assert again["created"] is False
     assert again["config"]["lease_ms"] == 5000
 
 
-def test_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was there, and is not: then it is put once more."""
     api.put("topics/t", {}, status=201)
     configure = catalog.engine.configure
@@ -98,7 +98,7 @@ def test_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.
     assert api.state("t")["config"]["ttl_ms"] == 5
 
 
-def test_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Clock) -> None:
+def test_l3_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Clock) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 5000, "max_deliveries": 2, "dead_letter": "d"}, status=201)
     api.put("topics/t", {"type": "queue", "lease_ms": 7000}, status=200)
     assert api.state("t")["config"] == {**DEFAULTS, "type": "queue", "lease_ms": 7000}
@@ -107,7 +107,7 @@ def test_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Cl
     assert job["deadline"] - job["$ts"] == 7000  # from then on
 
 
-def test_the_type_never_changes(api: Api) -> None:
+def test_l3_the_type_never_changes(api: Api) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=201)
     answer = api.put("topics/t", {"type": "log"}, status=409)
     assert answer.code == "topic_exists_incompatible"
@@ -127,13 +127,13 @@ def test_the_type_never_changes(api: Api) -> None:
         ("claim_jitter_ms", -1, 0),
     ],
 )
-def test_clamps_are_echoed(api: Api, field: str, given: int, echoed: int) -> None:
+def test_l4_clamps_are_echoed(api: Api, field: str, given: int, echoed: int) -> None:
     assert api.put("topics/t", {"type": "queue", field: given}, status=201)["config"][field] == echoed
     assert api.state("t")["config"][field] == echoed
 
 
 @pytest.mark.parametrize("target", ["t", "-x", "a b", "", "self", 5, ["x"], "x" * 256])
-def test_a_dead_letter_that_cannot_be(api: Api, target: object) -> None:
+def test_l4_a_dead_letter_that_cannot_be(api: Api, target: object) -> None:
     answer = api.put("topics/t", {"type": "queue", "dead_letter": target}, status=400)
     assert answer.code == "invalid_request"
     assert "dead_letter" in answer.message
@@ -152,7 +152,7 @@ def test_a_dead_letter_that_cannot_be(api: Api, target: object) -> None:
         ({"durability": None, "durable": True}, "fsync", True),
     ],
 )
-def test_durability(api: Api, given: dict[str, object], durability: str, durable: bool) -> None:
+def test_l5_durability(api: Api, given: dict[str, object], durability: str, durable: bool) -> None:
     config = api.put("topics/t", given, status=201)["config"]
     assert (config["durability"], config["durable"]) == (durability, durable)
 
@@ -180,14 +180,14 @@ def test_durability(api: Api, given: dict[str, object], durability: str, durable
         {"idempotency_window_ms": -1},
     ],
 )
-def test_a_field_of_the_wrong_kind(api: Api, config: dict[str, object]) -> None:
+def test_l5_a_field_of_the_wrong_kind(api: Api, config: dict[str, object]) -> None:
     answer = api.put("topics/t", config, status=400)
     assert answer.code == "invalid_request"
     assert next(iter(config)) in answer.message
     assert not Queue.objects.exists()
 
 
-def test_the_state_of_a_queue(api: Api, clock: engine_clock.Clock) -> None:
+def test_l6_the_state_of_a_queue(api: Api, clock: engine_clock.Clock) -> None:
     api.queue("jobs")
     empty = api.state()
     assert (empty["head_seq"], empty["next_seq"], empty["count"], empty["bytes"]) == (0, 1, 0, 0)
@@ -205,7 +205,7 @@ def test_the_state_of_a_queue(api: Api, clock: engine_clock.Clock) -> None:
     assert state["queue"] == {"ready": 3, "in_flight": 2, "dead_lettered": 0}
 
 
-def test_the_head_survives_its_records(api: Api, clock: engine_clock.Clock) -> None:
+def test_l6_the_head_survives_its_records(api: Api, clock: engine_clock.Clock) -> None:
     api.queue("jobs")
     written = int(clock.now.timestamp() * 1000)
     seqs = api.write("jobs", 1, 2, 3)
@@ -221,7 +221,7 @@ def test_the_head_survives_its_records(api: Api, clock: engine_clock.Clock) -> N
         assert state["last_write_ts"] == written
 
 
-def test_the_head_of_a_log_survives_deletion_and_ttl(api: Api, clock: engine_clock.Clock) -> None:
+def test_l6_the_head_of_a_log_survives_deletion_and_ttl(api: Api, clock: engine_clock.Clock) -> None:
     api.log("events", ttl_ms=1000)
     seqs = api.write("events", 1, 2)
     api.post("topics/events/delete", {"before_seq": seqs[-1] + 1}, status=200)
@@ -232,7 +232,7 @@ def test_the_head_of_a_log_survives_deletion_and_ttl(api: Api, clock: engine_clo
     assert (state["head_seq"], state["count"]) == (last, 0)
 
 
-def test_the_state_of_a_log_has_no_queue(api: Api) -> None:
+def test_l6_the_state_of_a_log_has_no_queue(api: Api) -> None:
     api.log("events")
     seqs = api.write("events", 1, 2)
     state = api.state("events")
@@ -240,7 +240,7 @@ def test_the_state_of_a_log_has_no_queue(api: Api) -> None:
     assert (state["type"], state["count"], state["head_seq"], state["earliest_seq"]) == ("log", 2, seqs[1], seqs[0])
 
 
-def test_a_topic_is_never_created_by_a_read(api: Api) -> None:
+def test_l6_a_topic_is_never_created_by_a_read(api: Api) -> None:
     answer = api.get("topics/nope", status=404)
     assert answer.code == "topic_not_found"
     assert answer["error"]["detail"] == {"topic": "nope"}
@@ -248,7 +248,7 @@ def test_a_topic_is_never_created_by_a_read(api: Api) -> None:
     assert not Queue.objects.exists()
 
 
-def test_pages(api: Api) -> None:
+def test_l7_pages(api: Api) -> None:
     names = [f"t{number:02}" for number in range(7)] + ["u1"]
     for name in reversed(names):
         api.put(f"topics/{name}", {}, status=201)
@@ -264,7 +264,7 @@ def test_pages(api: Api) -> None:
     assert "next_cursor" not in exact.json
 
 
-def test_a_prefix(api: Api) -> None:
+def test_l7_a_prefix(api: Api) -> None:
     for name in ("ab", "abc", "b", "a%", "a_"):
         if "%" not in name:
             api.put(f"topics/{name}", {}, status=201)
@@ -276,15 +276,15 @@ def test_a_prefix(api: Api) -> None:
 @pytest.mark.parametrize(
     "query", ["cursor=x", "cursor=", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1"]
 )
-def test_a_bad_cursor_or_size(api: Api, query: str) -> None:
+def test_l7_a_bad_cursor_or_size(api: Api, query: str) -> None:
     assert api.get(f"topics?{query}", status=400).code == "invalid_request"
 
 
-def test_the_page_is_bounded(api: Api) -> None:
+def test_l7_the_page_is_bounded(api: Api) -> None:
     assert api.get("topics?page_size=100000", status=200)["topics"] == []
 
 
-def test_delete(api: Api) -> None:
+def test_l8_delete(api: Api) -> None:
     api.queue("jobs")
     api.write("jobs", 1)
     assert api.delete("topics/jobs", status=200)["deleted"] is True
@@ -293,7 +293,7 @@ def test_delete(api: Api) -> None:
     assert (gone["topic"], gone["deleted"]) == ("jobs", False)
 
 
-def test_only_if_empty(api: Api) -> None:
+def test_l8_only_if_empty(api: Api) -> None:
     api.queue("jobs")
     (seq,) = api.write("jobs", 1)
     refused = api.delete("topics/jobs?if_empty=true", status=409)
@@ -306,7 +306,7 @@ def test_only_if_empty(api: Api) -> None:
     assert api.delete("topics/jobs?if_empty=maybe", status=400).code == "invalid_request"
 
 
-def test_a_topic_made_anew_begins_at_nothing(api: Api) -> None:
+def test_l8_a_topic_made_anew_begins_at_nothing(api: Api) -> None:
     api.queue("jobs", max_deliveries=1, dead_letter="dlq")
     api.write("jobs", 1)
     (job,) = api.claim()

@@ -61,7 +61,7 @@ def counters(server: Server, queue: str) -> tuple[int, int]:
     return found["ready"], found["in_flight"]
 
 
-def test_how_a_stream_begins(server: Server, queue: str) -> None:
+def test_s1_how_a_stream_begins(server: Server, queue: str) -> None:
     with work(server, queue) as stream:
         assert stream.headers["content-type"] == "text/event-stream"
         assert stream.headers["cache-control"] == "no-store"
@@ -82,7 +82,7 @@ def test_how_a_stream_begins(server: Server, queue: str) -> None:
         ("text/event-stream;q=0", 406),
     ],
 )
-def test_what_the_client_accepts(server: Server, queue: str, accept: str | None, status: int) -> None:
+def test_s1_what_the_client_accepts(server: Server, queue: str, accept: str | None, status: int) -> None:
     with EventSource(server, f"topics/{queue}/work?node=w1", accept=accept) as stream:
         assert stream.status == status
         if status == 406:
@@ -92,12 +92,12 @@ def test_what_the_client_accepts(server: Server, queue: str, accept: str | None,
 @pytest.mark.parametrize(
     "query", ["", "node=", f"node={'x' * 129}", "node=w&max=0", "node=w&max=-1", "node=w&max=x", "node=w&lease_ms=x"]
 )
-def test_a_bad_request(server: Server, queue: str, query: str) -> None:
+def test_s1_a_bad_request(server: Server, queue: str, query: str) -> None:
     with EventSource(server, f"topics/{queue}/work?{query}") as stream:
         assert (stream.status, stream.json()["error"]["code"]) == (400, "invalid_request")
 
 
-def test_not_a_queue_and_not_there(server: Server, topic: str) -> None:
+def test_s1_c1_not_a_queue_and_not_there(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log"})
     with EventSource(server, f"topics/{topic}/work?node=w1") as stream:
         assert (stream.status, stream.json()["error"]["code"]) == (409, "not_a_queue")
@@ -105,7 +105,7 @@ def test_not_a_queue_and_not_there(server: Server, topic: str) -> None:
         assert (stream.status, stream.json()["error"]["code"]) == (404, "topic_not_found")
 
 
-def test_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> None:
+def test_s1_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> None:
     assert ApiOptions().HEARTBEAT_SECONDS == 15
     for (server,) in serving(child_environment(test_database_url), api={"HEARTBEAT_SECONDS": 0.05}):
         server.put(f"topics/{topic}", {"type": "queue"})
@@ -114,7 +114,7 @@ def test_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> None:
             assert blocks == [["retry: 2000"], [": hb"], [": hb"], [": hb"], [": hb"]]
 
 
-def test_under_wsgi_it_says_what_is_missing(test_database_url: str, queue: str) -> None:
+def test_s1_under_wsgi_it_says_what_is_missing(test_database_url: str, queue: str) -> None:
     for (server,) in serving(child_environment(test_database_url), wsgi=True):
         with EventSource(server, f"topics/{queue}/work?node=w1") as stream:
             assert stream.status == 503
@@ -127,7 +127,7 @@ def test_under_wsgi_it_says_what_is_missing(test_database_url: str, queue: str) 
         assert server.post(f"topics/{queue}/diff", {"from_seq": 10**12, "wait_ms": 200})["records"] == []
 
 
-def test_a_job(server: Server, queue: str) -> None:
+def test_s2_a_job(server: Server, queue: str) -> None:
     body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}}]}
     (seq,) = server.post(f"topics/{queue}", body)["seqs"]
     with work(server, queue, lease_ms=5000) as stream:
@@ -145,7 +145,7 @@ def test_a_job(server: Server, queue: str) -> None:
         )["acked"] == 1  # fmt: skip
 
 
-def test_never_more_than_max(server: Server, queue: str) -> None:
+def test_s2_never_more_than_max(server: Server, queue: str) -> None:
     with work(server, queue, size=3) as stream:
         seqs = server.write(queue, *range(10))
         jobs = stream.events(3)
@@ -160,7 +160,7 @@ def test_never_more_than_max(server: Server, queue: str) -> None:
         assert counters(server, queue) == (4, 3)
 
 
-def test_settled_and_written_in_another_process(server: Server, other: Server, queue: str) -> None:
+def test_s2_settled_and_written_in_another_process(server: Server, other: Server, queue: str) -> None:
     with work(server, queue, size=2) as stream:
         seqs = other.write(queue, *range(5))
         first, second = stream.events(2)
@@ -170,7 +170,7 @@ def test_settled_and_written_in_another_process(server: Server, other: Server, q
         assert stream.event()["$seq"] == seqs[3]
 
 
-def test_a_nacked_job_comes_again(server: Server, other: Server, queue: str) -> None:
+def test_s2_a_nacked_job_comes_again(server: Server, other: Server, queue: str) -> None:
     (seq,) = server.write(queue, "again")
     with work(server, queue) as stream:
         for delivery in range(1, 4):
@@ -179,7 +179,7 @@ def test_a_nacked_job_comes_again(server: Server, other: Server, queue: str) -> 
             other.post(f"topics/{queue}/nack", {"node": "w1", "seqs": [seq]})
 
 
-def test_a_delayed_job_comes_when_it_is_due(server: Server, queue: str) -> None:
+def test_s2_a_delayed_job_comes_when_it_is_due(server: Server, queue: str) -> None:
     (seq,) = server.write(queue, "later")
     with work(server, queue) as stream:
         stream.event()
@@ -187,7 +187,7 @@ def test_a_delayed_job_comes_when_it_is_due(server: Server, queue: str) -> None:
         assert stream.event()["deliveries"] == 2
 
 
-def test_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Server, queue: str) -> None:
+def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     with work(server, queue, lease_ms=300) as stream:
         assert stream.event()["$seq"] == seqs[0]
@@ -195,7 +195,7 @@ def test_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Server
         assert (again["$seq"], again["deliveries"]) == (seqs[0], 2)
 
 
-def test_extending_keeps_the_place(server: Server, queue: str) -> None:
+def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     with work(server, queue, lease_ms=4_000) as stream:
         job = stream.event()
@@ -205,7 +205,7 @@ def test_extending_keeps_the_place(server: Server, queue: str) -> None:
         assert stream.event()["$seq"] == seqs[1]
 
 
-def test_a_deleted_job_frees_its_place(server: Server, queue: str) -> None:
+def test_s2_a_deleted_job_frees_its_place(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     with work(server, queue) as stream:
         stream.event()
@@ -213,7 +213,7 @@ def test_a_deleted_job_frees_its_place(server: Server, queue: str) -> None:
         assert stream.event()["$seq"] == seqs[1]
 
 
-def test_streams_share(server: Server, other: Server, queue: str) -> None:
+def test_s2_streams_share(server: Server, other: Server, queue: str) -> None:
     with ExitStack() as stack:
         streams = [stack.enter_context(work(one, queue, f"w{n}", 5)) for n, one in enumerate((server, other) * 2)]
         seqs = server.write(queue, *range(20))
@@ -221,7 +221,7 @@ def test_streams_share(server: Server, other: Server, queue: str) -> None:
         assert sorted(found) == seqs
 
 
-def test_a_closed_connection_gives_everything_back(server: Server, queue: str) -> None:
+def test_s3_a_closed_connection_gives_everything_back(server: Server, queue: str) -> None:
     for way in ("close", "reset"):
         seqs = server.write(queue, 1, 2, 3)
         stream = work(server, queue, size=2)
@@ -234,7 +234,7 @@ def test_a_closed_connection_gives_everything_back(server: Server, queue: str) -
         server.post(f"topics/{queue}/delete", {"before_seq": seqs[-1] + 1})
 
 
-def test_a_killed_client(server: Server, queue: str) -> None:
+def test_s3_a_killed_client(server: Server, queue: str) -> None:
     server.write(queue, 1)
     program = (
         "import socket, sys, time\n"
@@ -254,7 +254,7 @@ def test_a_killed_client(server: Server, queue: str) -> None:
         eventually(lambda: counters(server, queue) == (1, 0))
 
 
-def test_only_what_the_connection_was_given(server: Server, queue: str) -> None:
+def test_s3_only_what_the_connection_was_given(server: Server, queue: str) -> None:
     server.write(queue, *range(6))
     claimed = server.post(f"topics/{queue}/claim", {"node": "w1", "max": 2})["claimed"]
     with work(server, queue, size=2) as staying:
@@ -269,7 +269,7 @@ def test_only_what_the_connection_was_given(server: Server, queue: str) -> None:
     assert answer["acked"] == 2
 
 
-def test_what_was_settled_before_is_not_touched(server: Server, queue: str) -> None:
+def test_s3_what_was_settled_before_is_not_touched(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     stream = work(server, queue, size=2)
     first, second = stream.events(2)
@@ -282,7 +282,7 @@ def test_what_was_settled_before_is_not_touched(server: Server, queue: str) -> N
     assert server.state(queue)["count"] == 1
 
 
-def test_another_worker_gets_what_was_given_back(server: Server, other: Server, queue: str) -> None:
+def test_s3_another_worker_gets_what_was_given_back(server: Server, other: Server, queue: str) -> None:
     seqs = server.write(queue, *range(4))
     first = work(server, queue, "w1", 4)
     first.events(4)
@@ -292,7 +292,7 @@ def test_another_worker_gets_what_was_given_back(server: Server, other: Server, 
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_deleted_topic_ends_the_stream(server: Server, other: Server, queue: str, full: bool) -> None:
+def test_s3_a_deleted_topic_ends_the_stream(server: Server, other: Server, queue: str, full: bool) -> None:
     with work(server, queue) as stream:
         if full:
             server.write(queue, 1)
@@ -304,7 +304,7 @@ def test_a_deleted_topic_ends_the_stream(server: Server, other: Server, queue: s
         stream.end()
 
 
-def test_a_topic_made_a_log_ends_the_stream(server: Server, other: Server, queue: str) -> None:
+def test_s3_a_topic_made_a_log_ends_the_stream(server: Server, other: Server, queue: str) -> None:
     with work(server, queue) as stream:
         stream.block()
         other.call("DELETE", f"topics/{queue}")
@@ -313,7 +313,7 @@ def test_a_topic_made_a_log_ends_the_stream(server: Server, other: Server, queue
         stream.end()
 
 
-def test_shutdown_ends_streams_in_order(test_database_url: str, server: Server, queue: str) -> None:
+def test_s3_shutdown_ends_streams_in_order(test_database_url: str, server: Server, queue: str) -> None:
     server.write(queue, 1, 2, 3)
     for (leaving,) in serving(child_environment(test_database_url)):
         with work(leaving, queue, size=2) as stream, work(leaving, queue, node="w2", size=1) as second:
@@ -328,7 +328,7 @@ def test_shutdown_ends_streams_in_order(test_database_url: str, server: Server, 
     assert counters(server, queue) == (3, 0)  # nothing waits for its lease to end
 
 
-def test_a_server_that_is_killed_keeps_its_leases_until_they_expire(
+def test_s3_a_server_that_is_killed_keeps_its_leases_until_they_expire(
     test_database_url: str, server: Server, queue: str
 ) -> None:
     seqs = server.write(queue, 1)

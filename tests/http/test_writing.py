@@ -15,7 +15,7 @@ def records(*data: Any) -> dict[str, Any]:
     return {"records": [{"data": item} for item in data]}
 
 
-def test_the_first_write_makes_the_topic(api: Api) -> None:
+def test_w1_the_first_write_makes_the_topic(api: Api) -> None:
     first = api.post("topics/t", records("a", "b", "c"), status=201)
     assert (first["topic"], first["created"], first["deduped"], first["count"]) == ("t", True, False, 3)
     assert first["seqs"] == sorted(first["seqs"])
@@ -27,7 +27,7 @@ def test_the_first_write_makes_the_topic(api: Api) -> None:
     assert second["first_seq"] > first["last_seq"]
 
 
-def test_in_the_order_of_the_array(api: Api) -> None:
+def test_w1_in_the_order_of_the_array(api: Api) -> None:
     for count in (5, 250):  # one statement, and COPY
         body = {"records": [{"data": n, "tag": f"t{n}", "node": f"n{n}", "meta": {"n": n}} for n in range(count)]}
         seqs = api.post(f"topics/t{count}", body, status=201)["seqs"]
@@ -36,7 +36,7 @@ def test_in_the_order_of_the_array(api: Api) -> None:
         assert kept == [(n, f"t{n}", f"n{n}", {"n": n}) for n in range(count)]
 
 
-def test_the_configuration_of_a_topic_that_a_write_makes(api: Api) -> None:
+def test_w1_the_configuration_of_a_topic_that_a_write_makes(api: Api) -> None:
     config = {"type": "queue", "lease_ms": 5000, "durable": True}
     api.post("topics/t", {**records(1), "config": config}, status=201)
     kept = api.state("t")["config"]
@@ -47,14 +47,14 @@ def test_the_configuration_of_a_topic_that_a_write_makes(api: Api) -> None:
     assert "dead_letter" in refused.message
 
 
-def test_without_seqs(api: Api) -> None:
+def test_w1_without_seqs(api: Api) -> None:
     answer = api.post("topics/t?return_seqs=false", records(1, 2), status=201)
     assert "seqs" not in answer.json
     assert answer["first_seq"] < answer["last_seq"]
     assert api.post("topics/t?return_seqs=perhaps", records(1), status=400).code == "invalid_request"
 
 
-def test_create_false(api: Api) -> None:
+def test_w1_create_false(api: Api) -> None:
     answer = api.post("topics/t", {**records(1), "create": False}, status=404)
     assert answer.code == "topic_not_found"
     assert not Queue.objects.exists()
@@ -62,7 +62,7 @@ def test_create_false(api: Api) -> None:
     api.post("topics/t", {**records(1), "create": False}, status=200)
 
 
-def test_any_json_comes_back_as_it_was(api: Api) -> None:
+def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
     values = [
         None, True, False, 0, -1, 2**63, -(10**40), 1.5, 1e-7, "", "ü\u2028\"\\/", "\t\n", [], {}, [[]], {"": None},
         {"$seq": 1, "data": {"x": [1, {"y": "z"}]}}, "a" * 10_000,
@@ -109,7 +109,7 @@ def test_any_json_comes_back_as_it_was(api: Api) -> None:
         ({"records": [{"data": 0}], "idempotency_key": 5}, "invalid_request", "idempotency_key"),
     ],
 )
-def test_what_is_refused_appends_nothing(api: Api, body: dict[str, Any], code: str, word: str) -> None:
+def test_w2_what_is_refused_appends_nothing(api: Api, body: dict[str, Any], code: str, word: str) -> None:
     api.log("t")
     answer = api.post("topics/t", body, status=400)
     assert answer.code == code
@@ -117,7 +117,7 @@ def test_what_is_refused_appends_nothing(api: Api, body: dict[str, Any], code: s
     assert not Job.objects.exists()
 
 
-def test_at_the_limits(api: Api) -> None:
+def test_w2_at_the_limits(api: Api) -> None:
     largest = {
         "data": "x" * (1_048_576 - 2 - len('{"k":"v"}')),
         "meta": {"k": "v"},
@@ -131,14 +131,14 @@ def test_at_the_limits(api: Api) -> None:
     assert api.post("topics/u?return_seqs=false", {"records": [{"data": 0}] * 10_000}, status=201)["count"] == 10_000
 
 
-def test_a_body_that_is_too_large(api: Api, settings: Any) -> None:
+def test_w2_a_body_that_is_too_large(api: Api, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"ACCESS": "open", "MAX_BODY_BYTES": 1_000}}
     answer = api.post("topics/t", records("x" * 1_000), status=413)
     assert answer.code == "payload_too_large"
     api.post("topics/t", records("x" * 900), status=201)
 
 
-def test_the_same_key_appends_once(api: Api, clock: engine_clock.Clock) -> None:
+def test_w3_the_same_key_appends_once(api: Api, clock: engine_clock.Clock) -> None:
     first = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=201)
     again = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=200)
     assert (again["seqs"], again["deduped"], again["created"], again["count"]) == (first["seqs"], True, False, 2)
@@ -149,7 +149,7 @@ def test_the_same_key_appends_once(api: Api, clock: engine_clock.Clock) -> None:
     assert api.post("topics/u", {**records(1), "idempotency_key": "k1"}, status=201)["deduped"] is False  # per topic
 
 
-def test_the_header_and_the_body(api: Api) -> None:
+def test_w3_the_header_and_the_body(api: Api) -> None:
     by_header = api.post("topics/t", records(1), headers={"idempotency-key": "k1"}, status=201)
     again = api.post("topics/t", {**records(1), "idempotency_key": "k1"}, headers={"idempotency-key": "k9"})
     assert (again["deduped"], again["seqs"]) == (True, by_header["seqs"])  # the body wins
@@ -158,7 +158,7 @@ def test_the_header_and_the_body(api: Api) -> None:
     assert "Idempotency-Key" in refused.message
 
 
-def test_the_window_ends(api: Api, clock: engine_clock.Clock) -> None:
+def test_w3_the_window_ends(api: Api, clock: engine_clock.Clock) -> None:
     api.log("t", idempotency_window_ms=1000)
     body = {**records(1), "idempotency_key": "k"}
     first = api.post("topics/t", body)
@@ -171,7 +171,7 @@ def test_the_window_ends(api: Api, clock: engine_clock.Clock) -> None:
     assert api.post("topics/t", body)["seqs"] == second["seqs"]
 
 
-def test_no_window(api: Api) -> None:
+def test_w3_no_window(api: Api) -> None:
     api.log("t", idempotency_window_ms=0)
     body = {**records(1), "idempotency_key": "k"}
     assert api.post("topics/t", body)["deduped"] is False
@@ -179,14 +179,14 @@ def test_no_window(api: Api) -> None:
     assert not IdempotencyKey.objects.exists()
 
 
-def test_a_refused_write_keeps_no_key(api: Api) -> None:
+def test_w3_a_refused_write_keeps_no_key(api: Api) -> None:
     api.log("t", cap_records=2, discard="reject")
     body = {**records(1, 2, 3), "idempotency_key": "k"}
     api.post("topics/t", body, status=422)
     assert api.post("topics/t", {**records(1), "idempotency_key": "k"}, status=200)["deduped"] is False
 
 
-def test_old_keys_do_not_pile_up(api: Api, clock: engine_clock.Clock) -> None:
+def test_w3_old_keys_do_not_pile_up(api: Api, clock: engine_clock.Clock) -> None:
     api.log("t", idempotency_window_ms=1000)
     for number in range(30):
         api.post("topics/t", {**records(1), "idempotency_key": f"k{number}"})
@@ -199,7 +199,7 @@ def test_old_keys_do_not_pile_up(api: Api, clock: engine_clock.Clock) -> None:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_reject_at_the_cap(api: Api, kind: str) -> None:
+def test_w4_reject_at_the_cap(api: Api, kind: str) -> None:
     api.put("topics/t", {"type": kind, "cap_records": 3, "discard": "reject"}, status=201)
     api.write("t", 1, 2)
     refused = api.post("topics/t", records(3, 4), status=422)
@@ -211,7 +211,7 @@ def test_reject_at_the_cap(api: Api, kind: str) -> None:
     assert api.state("t")["count"] == 3
 
 
-def test_acks_make_room(api: Api) -> None:
+def test_w4_acks_make_room(api: Api) -> None:
     api.queue("t", cap_records=3, discard="reject")
     api.write("t", 1, 2, 3)
     jobs = api.claim("t", max=2)
@@ -221,7 +221,7 @@ def test_acks_make_room(api: Api) -> None:
     api.post("topics/t", records(6), status=422)
 
 
-def test_the_oldest_leave(api: Api) -> None:
+def test_w4_the_oldest_leave(api: Api) -> None:
     api.log("t", cap_records=3)
     first = api.write("t", *range(5))  # one batch larger than the cap
     assert api.state("t")["earliest_seq"] == first[2]
@@ -231,7 +231,7 @@ def test_the_oldest_leave(api: Api) -> None:
     assert api.post("topics/t", {"records": [{"data": n} for n in range(200)]})["count"] == 3
 
 
-def test_leased_jobs_leave_too(api: Api) -> None:
+def test_w4_leased_jobs_leave_too(api: Api) -> None:
     api.queue("t", cap_records=3)
     api.write("t", 1, 2, 3)
     jobs = api.claim("t", max=2)
@@ -242,7 +242,7 @@ def test_leased_jobs_leave_too(api: Api) -> None:
     assert (acked["acked"], acked["skipped"]) == (1, [jobs[0]["$seq"]])
 
 
-def test_a_cap_in_bytes(api: Api) -> None:
+def test_w4_a_cap_in_bytes(api: Api) -> None:
     api.log("t", cap_bytes=5_000, discard="reject")
     api.write("t", "x" * 2_000)
     assert 2_000 <= api.state("t")["bytes"] <= 2_100
@@ -255,7 +255,7 @@ def test_a_cap_in_bytes(api: Api) -> None:
     assert state["bytes"] <= 5_000
 
 
-def test_deletion_makes_room(api: Api, clock: engine_clock.Clock) -> None:
+def test_w4_deletion_makes_room(api: Api, clock: engine_clock.Clock) -> None:
     api.log("t", cap_records=2, discard="reject", ttl_ms=1000)
     seqs = api.write("t", 1, 2)
     api.post("topics/t/delete", {"before_seq": seqs[1]}, status=200)
