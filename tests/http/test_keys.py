@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
@@ -212,6 +212,21 @@ def test_g5_use_is_noted_once_a_minute(
     api.get("topics")
     assert ApiKey.objects.get().last_used_at == first
     clock.advance(seconds=USED_EVERY)
+    api.get("topics")
+    assert ApiKey.objects.get().last_used_at == clock.now
+
+
+@pytest.mark.django_db(transaction=True)
+def test_g5_who_reads_is_served_where_the_use_cannot_be_noted(key: KeyMaker, clock: engine_clock.Clock) -> None:
+    api = key("read")
+    api.get("topics")
+    first = ApiKey.objects.get().last_used_at
+    clock.advance(seconds=2 * USED_EVERY)
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+    api.get("topics")
+    assert ApiKey.objects.get().last_used_at == first
+    connection.close()
     api.get("topics")
     assert ApiKey.objects.get().last_used_at == clock.now
 
