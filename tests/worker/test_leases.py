@@ -169,7 +169,8 @@ def test_jobs_claimed_when_jobs_were_short_are_given_back_when_they_are_not(monk
         eventually(lambda: len(results()) >= 3_000, "the short ones are done")
         eventually(lambda: ready() >= 900, "others could have the long ones")
     returned = JobEvent.objects.filter(kind=RELEASED, detail__unstarted=True).count()
-    assert returned >= 100
+    # More than a worker holds of long jobs: two that run, two for them to go on with, one on its way.
+    assert returned > 5
     assert set(LiveJob.objects.filter(state=0).values_list("deliveries", flat=True)) <= {0, 1}
 
 
