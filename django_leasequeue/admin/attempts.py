@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..enums import EventKind
-from .reading import Event
+from .reading import LoggedEvent
 
 #: Lines of the difference of two failures.
 _DIFF_LINES = 120
@@ -18,7 +18,7 @@ _ENDS = {EventKind.RELEASED, EventKind.ACKED, EventKind.FAILED, EventKind.EXPIRE
 
 
 @dataclass(slots=True)
-class Attempt:
+class AttemptLine:
     """One delivery: who had it, from when to when, how it ended, and what differs from the failed one before."""
 
     number: int
@@ -46,7 +46,9 @@ class Attempt:
         return self.ended_at - self.started_at if self.started_at and self.ended_at else None
 
 
-def attempts_of(events: Iterable[Event], errors: Sequence[dict[str, Any]], hosts: dict[str, str]) -> list[Attempt]:
+def attempts_of(
+    events: Iterable[LoggedEvent], errors: Sequence[dict[str, Any]], hosts: dict[str, str]
+) -> list[AttemptLine]:
     """Return the attempts, oldest first.
 
     Args:
@@ -63,12 +65,12 @@ def attempts_of(events: Iterable[Event], errors: Sequence[dict[str, Any]], hosts
     return found
 
 
-def _from_events(events: Iterable[Event]) -> list[Attempt]:
-    found: list[Attempt] = []
+def _from_events(events: Iterable[LoggedEvent]) -> list[AttemptLine]:
+    found: list[AttemptLine] = []
     for event in events:
         if event.kind_number == EventKind.CLAIMED:
             found.append(
-                Attempt(
+                AttemptLine(
                     0,
                     event.deliveries,
                     event.claim,
@@ -85,12 +87,12 @@ def _from_events(events: Iterable[Event]) -> list[Attempt]:
             continue
         if not found or (event.claim is not None and found[-1].claim != event.claim):
             # Its claim is older than the log.
-            found.append(Attempt(0, event.deliveries, event.claim, event.node))
+            found.append(AttemptLine(0, event.deliveries, event.claim, event.node))
         _note(found[-1], event)
     return found
 
 
-def _note(attempt: Attempt, event: Event) -> None:
+def _note(attempt: AttemptLine, event: LoggedEvent) -> None:
     if event.kind_number == EventKind.EXTENDED:
         attempt.extended += 1
         attempt.deadline = event.deadline
@@ -107,16 +109,16 @@ def _span(ms: int | None) -> timedelta | None:
     return None if ms is None else timedelta(milliseconds=ms)
 
 
-def _join_errors(found: list[Attempt], errors: Sequence[dict[str, Any]]) -> None:
+def _join_errors(found: list[AttemptLine], errors: Sequence[dict[str, Any]]) -> None:
     """Give the errors to the attempts that failed, from the newest back: both lists may lack their oldest."""
     failing = [attempt for attempt in found if attempt.failing]
     for attempt, error in zip(reversed(failing), reversed(errors), strict=False):
         attempt.error = error
     for error in reversed(errors[: max(len(errors) - len(failing), 0)]):
-        found.insert(0, Attempt(0, node=error.get("node"), outcome="failed", error=error, failing=True))
+        found.insert(0, AttemptLine(0, node=error.get("node"), outcome="failed", error=error, failing=True))
 
 
-def _compare(failed: Sequence[Attempt]) -> None:
+def _compare(failed: Sequence[AttemptLine]) -> None:
     for before, after in itertools.pairwise(failed):
         old, new = before.error or {}, after.error or {}
         after.changes = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..engine.queues.stats import Counts
 from ..reaper.status import LONG_TRANSACTION
 from .figures import span
-from .reading import Health, Server, WorkerFacts
+from .reading import Health, ServerState, WorkerFacts
 
 
 class Concern(NamedTuple):
@@ -21,7 +21,7 @@ class Concern(NamedTuple):
     seq: int | None = None
 
 
-def of_server(server: Server) -> list[Concern]:
+def of_server(server: ServerState) -> list[Concern]:
     """Return what is wrong with the database or the reaper."""
     found = []
     if not server.leader:

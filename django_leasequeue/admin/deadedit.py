@@ -23,7 +23,7 @@ from ..http.payload import too_deep
 from . import audit, filters, pages, reading
 
 
-class Line(NamedTuple):
+class DiffLine(NamedTuple):
     """A line of a difference: its sign (``+``, ``-`` or a space) and its text."""
 
     sign: str
@@ -35,10 +35,10 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def difference(before: Any, after: Any) -> list[Line]:
+def difference(before: Any, after: Any) -> list[DiffLine]:
     """Return what changed between two JSON values, line by line, with three lines around each change."""
     found = difflib.unified_diff(pretty(before).splitlines(), pretty(after).splitlines(), lineterm="", n=3)
-    return [Line(line[:1], line[1:]) for line in found if not line.startswith(("---", "+++", "@@"))]
+    return [DiffLine(line[:1], line[1:]) for line in found if not line.startswith(("---", "+++", "@@"))]
 
 
 def restore(edited: Any, shown: Any, real: Any) -> Any:
@@ -143,7 +143,7 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
 
 
 def _retry(
-    request: HttpRequest, site: AdminSite, dead_letter: DeadRow, made: Any, lines: list[Line], reason: str
+    request: HttpRequest, site: AdminSite, dead_letter: DeadRow, made: Any, lines: list[DiffLine], reason: str
 ) -> HttpResponse:
     seen = moment(request.POST.get("dead_at", ""), "dead_at")
     edited = edit_and_retry(

@@ -14,7 +14,7 @@ from ..engine.dead import export as exporting
 from ..engine.dead.action import KINDS
 from ..engine.dead.filter import EMPTY, DeadFilter
 from ..engine.dead.search import DeadRow
-from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, Group, dead_groups, dead_page
+from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, dead_groups, dead_page
 from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import DeadLetter
@@ -72,7 +72,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             title="Dead letters",
         )
 
-    def _group(self, request: HttpRequest, wanted: DeadFilter, group: Group) -> dict[str, Any]:
+    def _group(self, request: HttpRequest, wanted: DeadFilter, group: DeadGroup) -> dict[str, Any]:
         query = wanted.query(project=group.project, queue=group.queue, fingerprint=group.fingerprint)
         count = f"{group.dead_letters:,}{'+' if group.capped else ''}"
         clipped = " or more" if max(group.bars, default=0) > BUCKET_CAP else ""

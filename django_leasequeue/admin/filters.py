@@ -27,7 +27,7 @@ MAX_NAMES = 1_000
 _TASK_ROWS = 2_000
 
 
-class Field(NamedTuple):
+class FormField(NamedTuple):
     """A field of the form: name, label, value, an example, and what can be chosen."""
 
     name: str
@@ -37,14 +37,14 @@ class Field(NamedTuple):
     options: Sequence[str] = ()
 
 
-class Read(NamedTuple):
+class ReadFilter(NamedTuple):
     """The filter of a request; with an error the filter lets everything through, and nothing may be done with it."""
 
     wanted: DeadFilter
     error: str
 
 
-def read(request: HttpRequest, query: str | None = None) -> Read:
+def read(request: HttpRequest, query: str | None = None) -> ReadFilter:
     """Return the filter that an address (or a form's hidden field) says.
 
     A test of the payload tells about its values: it needs the permission to see them.
@@ -52,10 +52,10 @@ def read(request: HttpRequest, query: str | None = None) -> Read:
     try:
         wanted = from_query(request.META.get("QUERY_STRING", "") if query is None else query)
     except InvalidOption as error:
-        return Read(DeadFilter(), str(error))
+        return ReadFilter(DeadFilter(), str(error))
     if wanted.payload and not pages.allowed(request, "view_payload"):
-        return Read(DeadFilter(), "You may not see payloads, so you cannot search in them.")
-    return Read(wanted, "")
+        return ReadFilter(DeadFilter(), "You may not see payloads, so you cannot search in them.")
+    return ReadFilter(wanted, "")
 
 
 def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
@@ -75,22 +75,22 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
     tasks = reading.read_log(leaselog.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
     names = [task.name for task in tasks if task.name]
     fields = [
-        Field("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
-        Field("task", "Task", value("task", wanted.task), "any", names),
-        Field("text", "Text", value("text", wanted.text), "part of the error or key"),
+        FormField("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
+        FormField("task", "Task", value("task", wanted.task), "any", names),
+        FormField("text", "Text", value("text", wanted.text), "part of the error or key"),
     ]
     rare = [
-        Field("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
-        Field("until", "Died until", at("until"), "30min"),
-        Field(
+        FormField("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
+        FormField("until", "Died until", at("until"), "30min"),
+        FormField(
             "deliveries",
             "Deliveries",
             value("deliveries", wanted.deliveries) if error or wanted.deliveries else "",
             "3, >=3",
         ),
-        Field("tag", "Tag", value("tag", wanted.tag), ""),
-        Field("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
-        Field("project", "Project", value("project", wanted.project), "- for none"),
+        FormField("tag", "Tag", value("tag", wanted.tag), ""),
+        FormField("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
+        FormField("project", "Project", value("project", wanted.project), "- for none"),
     ]
     tests = given.get("payload", []) if error else [str(test) for test in wanted.payload]
     return {

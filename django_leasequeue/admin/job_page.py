@@ -21,7 +21,7 @@ from .timeline import draw, table_of
 from .tree import tree
 
 
-class Part(NamedTuple):
+class PayloadPart(NamedTuple):
     """A piece of the payload: its name, its tree, or only how large it is."""
 
     label: str
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     note: str
 
 
-class Link(NamedTuple):
+class PageLink(NamedTuple):
     """Where else to look."""
 
     label: str
@@ -88,7 +88,7 @@ def describe(job: reading.JobFacts) -> str:
     return f"Job {job.seq}{f' ({job.name})' if job.name else ''}"
 
 
-def _parts(job: reading.JobFacts, values: bool) -> list[Part]:
+def _parts(job: reading.JobFacts, values: bool) -> list[PayloadPart]:
     parts = []
     for kind, text, size in (
         ("data", job.data_json, job.data_bytes),
@@ -98,12 +98,12 @@ def _parts(job: reading.JobFacts, values: bool) -> list[Part]:
     ):
         if text is not None:
             shown = redact(readable(text), kind=kind, queue=job.queue or "", task=job.name, values=values)
-            parts.append(Part(kind, tree(shown), ""))
+            parts.append(PayloadPart(kind, tree(shown), ""))
         elif size is not None:
-            parts.append(Part(kind, None, f"{filesizeformat(size)} of JSON: too long to be shown here."))
+            parts.append(PayloadPart(kind, None, f"{filesizeformat(size)} of JSON: too long to be shown here."))
     for label, size in (("body", job.body_bytes), ("result body", job.result_body_bytes)):
         if size is not None:
-            parts.append(Part(label, None, f"binary, {size:,} bytes"))
+            parts.append(PayloadPart(label, None, f"binary, {size:,} bytes"))
     return parts
 
 
@@ -111,28 +111,30 @@ def _links(
     request: HttpRequest,
     site: AdminSite,
     job: reading.JobFacts | None,
-    events: Sequence[reading.Event],
+    events: Sequence[reading.LoggedEvent],
     workers: Sequence[reading.WorkerFacts],
-) -> list[Link]:
+) -> list[PageLink]:
     links = []
     if job is not None and job.fingerprint:
         query = {"fingerprint": job.fingerprint, "queue": job.queue or "", "project": job.project or ""}
         group = pages.url_or_none(site, "leasequeue_deadletters_list")
         if group:
-            links.append(Link("Group", f"dead letters like this ({job.fingerprint})", f"{group}?{urlencode(query)}"))
+            links.append(
+                PageLink("Group", f"dead letters like this ({job.fingerprint})", f"{group}?{urlencode(query)}")
+            )
     if job is not None and job.node and pages.allowed(request, "view_worker"):
         known = any(worker.node == job.node for worker in workers)
         address = f"{pages.url(site, 'leasequeue_workers')}?{urlencode({'node': job.node})}"
-        links.append(Link("Worker", job.node if known else f"{job.node} (gone)", address))
+        links.append(PageLink("Worker", job.node if known else f"{job.node} (gone)", address))
     if job is not None and job.source_seq is not None:
         where = f"job {job.source_seq} of {job.source_name or 'a queue that is gone'}"
-        links.append(Link("Came from", where, pages.url(site, "leasequeue_job_change", job.source_seq)))
+        links.append(PageLink("Came from", where, pages.url(site, "leasequeue_job_change", job.source_seq)))
     for event in events:
         detail = event.detail
         if detail.get("to_seq") is not None:
             what = "Redriven to" if event.kind_number == EventKind.REDRIVEN else "Dead letter"
             text = f"job {detail['to_seq']} of {detail.get('to')}"
-            links.append(Link(what, text, pages.url(site, "leasequeue_job_change", detail["to_seq"])))
+            links.append(PageLink(what, text, pages.url(site, "leasequeue_job_change", detail["to_seq"])))
     return links
 
 

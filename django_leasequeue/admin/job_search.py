@@ -49,7 +49,7 @@ class JobFilter:
         return "&".join(part for part in (self.rest.query(), urlencode(pairs)) if part)
 
 
-class Found(NamedTuple):
+class JobHit(NamedTuple):
     """A job that a filter wants. ``ended_at``: when it was finished, or died."""
 
     seq: int
@@ -70,10 +70,10 @@ class Found(NamedTuple):
         return state_label(self.state_number)
 
 
-class Looked(NamedTuple):
+class JobHits(NamedTuple):
     """The jobs that a look found, how many it looked at, back to when, and the start of the next (``None``: end)."""
 
-    jobs: list[Found]
+    jobs: list[JobHit]
     looked_at: int
     oldest: datetime | None
     next: int | None
@@ -93,7 +93,7 @@ def from_request(values: Mapping[str, list[str]], queue: int | None) -> JobFilte
 
 
 @operation
-def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Steps[Looked]:
+def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Steps[JobHits]:
     """Look for jobs, the newest first.
 
     Args:
@@ -112,20 +112,20 @@ def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Step
         "until": until,
     }
     end = time.monotonic() + PATIENCE
-    jobs: list[Found] = []
+    jobs: list[JobHit] = []
     looked, oldest = 0, None
     while True:
         enough = size - len(jobs)
         rows = yield "admin/walk_jobs", {**params, "below": below, "size": CHUNK, "enough": enough}
         count, low, first, newest = rows[0][:4]
-        found = [(place, Found._make(job)) for _, _, _, _, place, *job in rows if place is not None]
+        found = [(place, JobHit._make(job)) for _, _, _, _, place, *job in rows if place is not None]
         jobs += [job for _, job in found]
         if len(found) == enough:
             place, last = found[-1]
-            return Looked(jobs, looked + place, last.created_at, last.seq)
+            return JobHits(jobs, looked + place, last.created_at, last.seq)
         looked, oldest = looked + count, first or oldest
         if count < CHUNK or (since is not None and newest < since - _SLACK):
-            return Looked(jobs, looked, oldest, None)
+            return JobHits(jobs, looked, oldest, None)
         below = low
         if looked >= MAX_LOOKED or time.monotonic() >= end:
-            return Looked(jobs, looked, oldest, below)
+            return JobHits(jobs, looked, oldest, below)

@@ -59,7 +59,7 @@ _HELP = {
 }
 
 
-class Group(NamedTuple):
+class FieldGroup(NamedTuple):
     """Fields under one heading."""
 
     heading: str
@@ -89,10 +89,10 @@ class QueueForm(forms.Form):
         for option in [option for options in _GROUPS.values() for option in options]:
             self.fields[option] = _field(option)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[FieldGroup]:
         """The fields by what they are about."""
         for heading, options in _GROUPS.items():
-            yield Group(heading, [self[option] for option in options])
+            yield FieldGroup(heading, [self[option] for option in options])
 
     def clean(self) -> dict[str, Any]:
         """Check the options together, as ``engine.configure`` will."""

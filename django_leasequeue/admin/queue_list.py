@@ -21,7 +21,7 @@ PAGE = 25
 CAP = 1_000
 
 
-class Line(NamedTuple):
+class ListedQueue(NamedTuple):
     """One queue as a list shows it."""
 
     id: int
@@ -40,11 +40,11 @@ class Line(NamedTuple):
 
 def lines_of(
     counts: Sequence[Counts], found: leaselog.Rates, now: datetime, span: rates.Span = rates.HOUR
-) -> list[Line]:
+) -> list[ListedQueue]:
     """Return the lines of a list of queues."""
     health = reading.read(reading.read_health([each.queue_id for each in counts])) if counts else {}
     return [
-        Line(
+        ListedQueue(
             each.queue_id,
             f"{each.project}/{each.queue}" if each.project else each.queue,
             each.type,

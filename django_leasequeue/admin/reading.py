@@ -94,7 +94,7 @@ class JobFacts(NamedTuple):
         return [] if self.errors_json is None else codec.loads(self.errors_json)
 
 
-class Event(NamedTuple):
+class LoggedEvent(NamedTuple):
     """A job's part in one row of the lease log."""
 
     id: int
@@ -221,7 +221,7 @@ class FoundJob(NamedTuple):
         return state_label(self.state_number)
 
 
-class Server(NamedTuple):
+class ServerState(NamedTuple):
     """The server, and the oldest transaction that holds back its cleaning (``None``: there is none)."""
 
     version: str
@@ -265,10 +265,10 @@ def read_job(seq: int) -> Steps[JobFacts | None]:
 
 
 @operation
-def read_events(seq: int) -> Steps[list[Event]]:
+def read_events(seq: int) -> Steps[list[LoggedEvent]]:
     """Read what happened to a job, oldest first, at most the newest ``MAX_EVENTS``."""
     rows = yield "admin/job_events", {"seq": seq, "size": MAX_EVENTS}
-    return [Event._make(row) for row in reversed(rows)]
+    return [LoggedEvent._make(row) for row in reversed(rows)]
 
 
 @operation
@@ -317,11 +317,11 @@ def find_jobs(seq: int | None, key: str | None, size: int = 50) -> Steps[list[Fo
 
 
 @operation
-def read_server() -> Steps[Server]:
+def read_server() -> Steps[ServerState]:
     """Read the server's version, its oldest transaction, and whether a reaper leads."""
     ((version, age, pid, application, *_),) = yield "server_status", {}
     leaders = yield "reaper_leader", LOCK
-    return Server(version, age, pid, application or None, bool(leaders))
+    return ServerState(version, age, pid, application or None, bool(leaders))
 
 
 @operation

@@ -14,7 +14,7 @@ from ..engine import codec
 from ..engine.operation import Steps, operation
 from ..models import RecurringTask
 from ..reaper.recurring.declared import load
-from ..reaper.recurring.enqueue import Taken, enqueue_task
+from ..reaper.recurring.enqueue import DueTask, enqueue_task
 from ..reaper.status import TICK_LATE
 from . import pages, reading
 from .audit import record
@@ -25,7 +25,7 @@ MAX_TASKS = 500
 _ACTIONS = dict.fromkeys(("run", "pause", "resume"), "change_recurringtask")
 
 
-class Line(NamedTuple):
+class ListedRecurring(NamedTuple):
     """A recurring task; ``late`` is how many seconds its next tick is overdue (below 0: not yet)."""
 
     id: int
@@ -57,10 +57,10 @@ class Line(NamedTuple):
 
 
 @operation
-def read_recurring() -> Steps[list[Line]]:
+def read_recurring() -> Steps[list[ListedRecurring]]:
     """Read the recurring tasks, the next due first, at most ``MAX_TASKS``."""
     rows = yield "admin/recurring", {"size": MAX_TASKS}
-    return [Line._make(row) for row in rows]
+    return [ListedRecurring._make(row) for row in rows]
 
 
 @admin.register(RecurringTask)
@@ -109,7 +109,7 @@ class RecurringTaskAdmin(PageAdmin[RecurringTask]):
 
 
 def _run(task: RecurringTask) -> str:
-    wanted = Taken(
+    wanted = DueTask(
         task.task, codec.dumps(task.args), codec.dumps(task.kwargs), task.backend, task.queue_name, task.priority
     )
     result = enqueue_task(wanted)

@@ -18,7 +18,7 @@ RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
 _DEFAULT = "1 h"
 
 
-class Column(NamedTuple):
+class SortColumn(NamedTuple):
     """A column that the list can be sorted by, the largest value first."""
 
     name: str
@@ -26,7 +26,7 @@ class Column(NamedTuple):
     value: Callable[[TaskRate], float]
 
 
-class Line(NamedTuple):
+class ListedTask(NamedTuple):
     """One task as the list shows it; times in words."""
 
     task: TaskRate
@@ -36,14 +36,14 @@ class Line(NamedTuple):
 
 
 COLUMNS = (
-    Column("runs", "Runs", lambda task: task.runs),
-    Column("failed", "Failed runs", lambda task: task.failed),
-    Column("retried", "Retried", lambda task: task.retried),
-    Column("ended", "Failed for good", lambda task: task.ended),
-    Column("wait", "Wait p50 / p95 / p99", lambda task: task.waits[2] if task.waits else -1),
-    Column("ran", "Run p50 / p95 / p99", lambda task: task.ran[2] if task.ran else -1),
-    Column("slowest", "Slowest", lambda task: -1 if task.slowest is None else task.slowest),
-    Column("newest", "Newest failure", lambda task: task.failed_at.timestamp() if task.failed_at else -1),
+    SortColumn("runs", "Runs", lambda task: task.runs),
+    SortColumn("failed", "Failed runs", lambda task: task.failed),
+    SortColumn("retried", "Retried", lambda task: task.retried),
+    SortColumn("ended", "Failed for good", lambda task: task.ended),
+    SortColumn("wait", "Wait p50 / p95 / p99", lambda task: task.waits[2] if task.waits else -1),
+    SortColumn("ran", "Run p50 / p95 / p99", lambda task: task.ran[2] if task.ran else -1),
+    SortColumn("slowest", "Slowest", lambda task: -1 if task.slowest is None else task.slowest),
+    SortColumn("newest", "Newest failure", lambda task: task.failed_at.timestamp() if task.failed_at else -1),
 )
 
 
@@ -70,9 +70,9 @@ def _query(chosen: str, sort: str) -> str:
     return f"?{urlencode({'range': chosen, 'sort': sort})}"
 
 
-def _line(task: TaskRate) -> Line:
+def _line(task: TaskRate) -> ListedTask:
     share = f"{100 * task.failed / task.runs:.3g} %" if task.failed else ""
-    return Line(task, share, _words(task.waits), _words(task.ran))
+    return ListedTask(task, share, _words(task.waits), _words(task.ran))
 
 
 def _words(times: tuple[float, float, float] | None) -> list[str]:

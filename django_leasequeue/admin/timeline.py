@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from ..enums import EventKind
 from ..metrics import charts
-from .reading import Event
+from .reading import LoggedEvent
 
 _WIDTH, _HEIGHT, _SIDE, _LINE = 960, 92, 14, 44
 #: Events that are drawn; of more the newest.
@@ -48,22 +48,22 @@ _HELD = (EventKind.CLAIMED, EventKind.EXTENDED)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EventLine:
     """One event in the table beside the drawing; ``after`` is the time since the one before.
 
     ``times`` is how many of its kind came one after the other: they are one line, the newest.
     """
 
-    event: Event
+    event: LoggedEvent
     after: timedelta | None
     gap: bool
     times: int = 1
 
 
-def table_of(events: Sequence[Event]) -> list[Line]:
+def table_of(events: Sequence[LoggedEvent]) -> list[EventLine]:
     """Return the lines of the table, oldest first; ``gap`` where nobody held the job before this event."""
-    lines: list[Line] = []
-    before: Event | None = None
+    lines: list[EventLine] = []
+    before: LoggedEvent | None = None
     for event in events:
         if lines and before is not None and _goes_on(before, event):
             lines[-1] = replace(lines[-1], event=event, times=lines[-1].times + 1)
@@ -71,17 +71,17 @@ def table_of(events: Sequence[Event]) -> list[Line]:
             continue
         after = None if before is None else event.occurred_at - before.occurred_at
         free = before is not None and before.kind_number not in _HELD
-        lines.append(Line(event, after, free and after is not None and after > timedelta(seconds=1)))
+        lines.append(EventLine(event, after, free and after is not None and after > timedelta(seconds=1)))
         before = event
     return lines
 
 
-def _goes_on(before: Event, event: Event) -> bool:
+def _goes_on(before: LoggedEvent, event: LoggedEvent) -> bool:
     """Return whether an event only makes the same lease longer once more."""
     return before.kind_number == event.kind_number == EventKind.EXTENDED and before.claim == event.claim
 
 
-def draw(events: Sequence[Event], now: datetime, *, open_end: bool) -> SafeString:
+def draw(events: Sequence[LoggedEvent], now: datetime, *, open_end: bool) -> SafeString:
     """Draw the timeline.
 
     Longer spans are drawn shorter than they were (by the logarithm), so that a try of milliseconds between waits of
@@ -146,7 +146,7 @@ def _labels(times: Sequence[datetime], places: Sequence[float]) -> SafeString:
     return format_html_join("", '<text x="{}" y="{}" text-anchor="{}">{}</text>', shown)
 
 
-def _says(event: Event) -> str:
+def _says(event: LoggedEvent) -> str:
     parts = [event.what, timezone.localtime(event.occurred_at).strftime("%Y-%m-%d %H:%M:%S")]
     if event.node:
         parts.append(f"by {event.node}")
@@ -155,7 +155,7 @@ def _says(event: Event) -> str:
     return ", ".join(parts)
 
 
-def _describe(events: Sequence[Event]) -> str:
+def _describe(events: Sequence[LoggedEvent]) -> str:
     counts: dict[str, int] = {}
     for event in events:
         counts[event.what] = counts.get(event.what, 0) + 1

@@ -28,7 +28,7 @@ class WorkflowLine(NamedTuple):
     status: WorkflowStatus
 
 
-class Looked(NamedTuple):
+class WorkflowPage(NamedTuple):
     """A page of workflows, how many were looked at for it, and the id below which the next one begins."""
 
     workflows: list[WorkflowLine]
@@ -37,7 +37,7 @@ class Looked(NamedTuple):
 
 
 @operation
-def read_workflows(*, state: int | None = None, text: str | None = None, below: int = MAX_SEQ) -> Steps[Looked]:
+def read_workflows(*, state: int | None = None, text: str | None = None, below: int = MAX_SEQ) -> Steps[WorkflowPage]:
     """Read workflows of all projects, the newest first.
 
     Args:
@@ -50,8 +50,8 @@ def read_workflows(*, state: int | None = None, text: str | None = None, below: 
     found = [WorkflowLine(row[2], row[3], WorkflowStatus._make(row[4:])) for row in rows if row[2] is not None]
     looked_at, lowest = rows[0][:2]
     if len(found) > PAGE:
-        return Looked(found[:PAGE], looked_at, found[PAGE - 1].status.id)
-    return Looked(found, looked_at, lowest if looked_at == MAX_LOOKED_AT else None)
+        return WorkflowPage(found[:PAGE], looked_at, found[PAGE - 1].status.id)
+    return WorkflowPage(found, looked_at, lowest if looked_at == MAX_LOOKED_AT else None)
 
 
 def workflow_list(request: HttpRequest, site: AdminSite) -> HttpResponse:

@@ -18,7 +18,7 @@ from .workflow_graph import MAX_BOXES, counts_of, draw, jobs_of, name_of
 PAGE, MAX_PARENTS = 500, 5
 
 
-class Line(NamedTuple):
+class JobLine(NamedTuple):
     """A job of the workflow as the list shows it; ``more`` is how many parents are not named."""
 
     node: NodeRow
@@ -59,10 +59,10 @@ def _start(request: HttpRequest, count: int) -> int:
     return start if start < count else 0
 
 
-def _lines(nodes: Sequence[NodeRow], known: Mapping[int, NodeRow]) -> list[Line]:
+def _lines(nodes: Sequence[NodeRow], known: Mapping[int, NodeRow]) -> list[JobLine]:
     found = []
     for node in nodes:
         parents = node.parents or []
         named = [(seq, name_of(known[seq]) if seq in known else "job") for seq in parents[:MAX_PARENTS]]
-        found.append(Line(node, name_of(node), named, len(parents) - len(named)))
+        found.append(JobLine(node, name_of(node), named, len(parents) - len(named)))
     return found

@@ -56,7 +56,7 @@ class Raw:
         return self.text
 
 
-class Written(str):
+class JsonText(str):
     """JSON text that stands for a whole payload: it was written before."""
 
     __slots__ = ()
@@ -110,7 +110,7 @@ def dumps(value: Any, what: str = "data") -> str:
     Raises:
         InvalidOption: it is not JSON (NaN and infinity are not), or holds the character U+0000 or a lone surrogate.
     """
-    if type(value) is Written:
+    if type(value) is JsonText:
         return str(value)
     try:
         try:

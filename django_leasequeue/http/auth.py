@@ -19,7 +19,7 @@ from .access import ADMIN, ALL_SCOPES, DELETE, OPEN, READ, WRITE, Access
 from .errors import ApiError
 from .guesses import looking_up
 from .keys import find, ring, split_token
-from .running import Runner
+from .running import RequestRunner
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
 _HOW = (
@@ -77,7 +77,7 @@ def _host_classes(paths: tuple[str, ...]) -> list[type[BaseAuthentication]]:
     return [import_string(path) for path in paths]
 
 
-async def authenticate(request: Request, runner: Runner, *, in_query: bool = False) -> Access:
+async def authenticate(request: Request, runner: RequestRunner, *, in_query: bool = False) -> Access:
     """Return what a request may do.
 
     Our keys come first, then the host's authentication classes, then openness (``ACCESS``).
@@ -116,10 +116,10 @@ async def authenticate(request: Request, runner: Runner, *, in_query: bool = Fal
     raise unauthorized("This API needs a key.")
 
 
-def runner_of_keys(runner: Runner) -> Runner:
+def runner_of_keys(runner: RequestRunner) -> RequestRunner:
     """Return a runner for the database that holds the keys: the default one, wherever the queues are."""
     home = conf.settings.DATABASE
-    return runner if runner.using == home else Runner(home, threaded=runner.threaded)
+    return runner if runner.using == home else RequestRunner(home, threaded=runner.threaded)
 
 
 def _set(request: Request, user: Any, auth: Any) -> None:

@@ -135,7 +135,7 @@ class Text(Field):
         return data
 
 
-class Node(Text):
+class NodeName(Text):
     """A worker's name."""
 
     default_error_messages = {"required": "it is missing: the worker's name, 1 to 128 bytes of text."}

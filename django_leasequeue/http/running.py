@@ -24,7 +24,7 @@ def is_wsgi(request: HttpRequest) -> bool:
     return isinstance(request, WSGIRequest)
 
 
-class Runner:
+class RequestRunner:
     """Runs the operations of one request.
 
     Args:
@@ -68,6 +68,6 @@ class Runner:
         return value, (time.perf_counter() - ended) * 1000
 
 
-def runner_for(request: Any, using: str) -> Runner:
+def runner_for(request: Any, using: str) -> RequestRunner:
     """Return the runner for a request on a database alias."""
-    return Runner(using, threaded=is_wsgi(request))
+    return RequestRunner(using, threaded=is_wsgi(request))

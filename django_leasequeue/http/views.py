@@ -23,7 +23,7 @@ from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
 from .errors import ApiError, answered, describe
 from .fields import Body
-from .running import RECEIVED, Runner, runner_for
+from .running import RECEIVED, RequestRunner, runner_for
 from .schema import SCHEMA
 from .throttle import throttle
 
@@ -59,7 +59,7 @@ class ApiView(APIView):
     access: Access
     #: The tenant that the request works for.
     project: str
-    runner: Runner
+    runner: RequestRunner
     began: float
     #: What the client should know of its request, as sentences: they go into a successful answer.
     warnings: list[str]
@@ -156,7 +156,7 @@ class ApiView(APIView):
         """Run an engine operation on every database that has queues; return all that they answer."""
         found: list[T] = []
         for alias in routing.aliases():
-            rows: list[T] = await Runner(alias, threaded=self.runner.threaded).run(operation)
+            rows: list[T] = await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
             found += rows
         return found
 

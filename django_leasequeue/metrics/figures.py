@@ -87,7 +87,7 @@ class Lag(NamedTuple):
     given_up: bool
 
 
-class Look(NamedTuple):
+class DatabaseLook(NamedTuple):
     """One look at a database.
 
     ``workers`` counts them by state (``gone``: the lease of its row is over); ``horizon`` is the age in seconds of the
@@ -105,7 +105,7 @@ class Look(NamedTuple):
 
 
 @operation
-def look(before: LogCounts | None, most_queues: int) -> Steps[Look]:
+def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
     """Read the figures of a database.
 
     Args:
@@ -123,7 +123,7 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[Look]:
     leaders = yield "reaper_leader", LOCK
     ((_, horizon, *_),) = yield "server_status", {}
     log, lags = yield from steady(_look_at_log(before), log=True).steps()
-    return Look(
+    return DatabaseLook(
         [counts[queue_id] for queue_id in ids if queue_id in counts],
         ages,
         Rest(*rest),

@@ -10,7 +10,7 @@ from .. import conf
 from ..engine import Counts
 from ..engine.pool import usage
 from . import load_extra
-from .figures import BOUNDS, Histogram, LogCounts, Look
+from .figures import BOUNDS, DatabaseLook, Histogram, LogCounts
 from .memory import look_at
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class QueueCollector:
         yield from families(look_at(self._using or conf.settings.DATABASE))
 
 
-def families(look: Look, sees: Sees | None = None) -> Iterator[Metric]:
+def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
     """Yield the families of figures of one look.
 
     Args:
@@ -93,7 +93,7 @@ def _gauge(family: _Family) -> GaugeMetricFamily:
     return GaugeMetricFamily(family.name, family.text, labels=["project", "queue", *family.more])
 
 
-def _queues(look: Look, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
+def _queues(look: DatabaseLook, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
     jobs, ready, overdue, floor, paused = map(_gauge, (_JOBS, _READY, _OVERDUE, _FLOOR, _PAUSED))
@@ -174,7 +174,7 @@ def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
     return zip(ends, map(float, accumulate(histogram.places)), strict=True)
 
 
-def _database(look: Look) -> Iterator[Metric]:
+def _database(look: DatabaseLook) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     workers = GaugeMetricFamily("leasequeue_workers", "Workers by state, as their rows say.", labels=["state"])

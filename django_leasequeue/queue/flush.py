@@ -38,7 +38,7 @@ class Claiming(NamedTuple):
     tag: str | None
 
 
-class Waiting(Protocol):
+class AnyFuture(Protocol):
     """A future of ``asyncio`` or ``concurrent.futures``."""
 
     def done(self) -> bool: ...
@@ -70,7 +70,7 @@ class Call(Generic[T]):
         #: The outcome: a value, or an exception to raise.
         self.answer: Any = None
         #: The future of whoever waits for it.
-        self.future: Waiting | None = None
+        self.future: AnyFuture | None = None
 
     def steps(self) -> Generator[Call[Any], Any, T]:
         """Return the body of a method that makes this call: it waits for the answer."""

@@ -80,7 +80,7 @@ class LogStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ReaperStatus:
     """One look. ``problems`` says in words what deserves attention; ``queues`` are the first by name."""
 
     database: str
@@ -105,7 +105,7 @@ class Status:
         }
 
 
-def look(using: str, *, project: str = "", size: int = 50) -> Status:
+def look(using: str, *, project: str = "", size: int = 50) -> ReaperStatus:
     """Look at one database, with short statements on a connection of its own.
 
     Args:
@@ -124,7 +124,7 @@ def look(using: str, *, project: str = "", size: int = 50) -> Status:
         log = _log(connection)
         totals = executor.run(engine.totals(size=size))
     leader = leaders[0] if leaders else None
-    found = Status(
+    found = ReaperStatus(
         using,
         server.version,
         leader,
@@ -153,7 +153,7 @@ def _log(connection: partitions.Connection) -> LogStatus:
     )
 
 
-def _problems(status: Status) -> list[str]:
+def _problems(status: ReaperStatus) -> list[str]:
     problems = []
     if status.leader is None:
         problems.append("No reaper leads: start a worker, or 'manage.py runreaper'.")

@@ -14,7 +14,7 @@ import psycopg
 
 from ..exceptions import LeaseQueueError
 from ..sql import statement
-from ..sql.dropped import Dropped
+from ..sql.dropped import DroppedEvents
 from .slices import START, Point
 
 
@@ -51,10 +51,10 @@ class Loss(NamedTuple):
         )
 
 
-def _look(connection: psycopg.Connection[Any], *systems: str) -> tuple[Dropped, int | None]:
+def _look(connection: psycopg.Connection[Any], *systems: str) -> tuple[DroppedEvents, int | None]:
     row = connection.execute(statement("lake/dropped")).fetchone()
     assert row is not None
-    return Dropped.read(row[0]).of(row[2], *systems), row[1]
+    return DroppedEvents.read(row[0]).of(row[2], *systems), row[1]
 
 
 def dropped(connection: psycopg.Connection[Any]) -> Point | None:

@@ -38,7 +38,7 @@ class WriteBroken(LeaseQueueError):
     """Parts that the tasks wrote are not there any more; nothing was enqueued, write again."""
 
 
-class Part(WriterCommitMessage):
+class StagedPart(WriterCommitMessage):
     """The part that one task staged."""
 
     def __init__(self, part: str, rows: int, query: str | None) -> None:
@@ -47,7 +47,7 @@ class Part(WriterCommitMessage):
         self.query = query
 
 
-class Refused(WriterCommitMessage):
+class RefusedRow(WriterCommitMessage):
     """The answer of a task that a row was refused: trying again would give the same."""
 
     def __init__(self, text: str, query: str | None) -> None:
@@ -101,7 +101,7 @@ class Sink:
 
     # In the tasks.
 
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> Part | Refused:
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
         """Copy rows into the stage table under a fresh part id."""
         part = str(uuid.uuid4())
         context = TaskContext.get()
@@ -118,10 +118,10 @@ class Sink:
         except psycopg.DataError as error:
             refused = str(rows.database_refused(error))
         else:
-            return Part(part, rows.count, query)
+            return StagedPart(part, rows.count, query)
         for _ in batches:
             pass  # Spark waits until all of them are taken
-        return Refused(refused, query)
+        return RefusedRow(refused, query)
 
     # On the driver.
 
@@ -136,9 +136,9 @@ class Sink:
             QueueFull: a queue is at its cap and rejects.
         """
         for message in messages:
-            if isinstance(message, Refused):
+            if isinstance(message, RefusedRow):
                 raise InvalidOption(f"{message.text} Nothing was enqueued.")
-        parts = [message for message in messages if isinstance(message, Part)]
+        parts = [message for message in messages if isinstance(message, StagedPart)]
         names = [part.part for part in parts]
         staged = sum(part.rows for part in parts)
         with self.database.connect(read_only=False) as connection:
@@ -223,7 +223,7 @@ class Sink:
 
     def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Forget what was staged."""
-        names = [message.part for message in messages if isinstance(message, Part)]
+        names = [message.part for message in messages if isinstance(message, StagedPart)]
         with suppress(psycopg.Error), self.database.connect(read_only=False) as connection:
             _run(connection, "lake/stage_drop", parts=names)
 
@@ -268,7 +268,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
         super().__init__(options, schema, overwrite)
         self.write_id = self.write_id or f"batch-{uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part | Refused:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
         """Stage one task's rows."""
         return self.stage(iterator)
 
@@ -284,17 +284,20 @@ class BatchSink(Sink, DataSourceArrowWriter):
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     """A streaming query: each batch is one write under the query's id, so a replayed batch adds nothing."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part | Refused:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
         """Stage one task's rows."""
         return self.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Make the batch's jobs visible."""
-        queries = {message.query for message in messages if isinstance(message, Part | Refused) and message.query}
+        queries = {
+            message.query for message in messages if isinstance(message, StagedPart | RefusedRow) and message.query
+        }
         write_id = self.write_id or (f"stream-{queries.pop()}" if queries else None)
         if write_id is None:
             if not any(
-                isinstance(message, Refused) or (isinstance(message, Part) and message.rows) for message in messages
+                isinstance(message, RefusedRow) or (isinstance(message, StagedPart) and message.rows)
+                for message in messages
             ):
                 return
             raise InvalidOption("Spark does not tell the id of this query: name the write with the option writeId.")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _BEGINS = "leasequeue: retention dropped "
 
 
-class Dropped(NamedTuple):
+class DroppedEvents(NamedTuple):
     """The events of the log that are gone: up to ``to`` in the order in which streams read.
 
     ``to`` is the last one that went, ``(txid, id)``, ``None`` where none did; ``below`` is the number under which
@@ -20,7 +20,7 @@ class Dropped(NamedTuple):
     system: str = ""
 
     @classmethod
-    def read(cls, note: str | None) -> Dropped:
+    def read(cls, note: str | None) -> DroppedEvents:
         """Return what a note tells; nothing is gone where there is none."""
         if note is None or not note.startswith(_BEGINS):
             return cls()
@@ -32,11 +32,11 @@ class Dropped(NamedTuple):
         """Return the text of the note."""
         return _BEGINS + json.dumps(self._asdict())
 
-    def and_also(self, last: tuple[int, int] | None, below: int, system: str) -> Dropped:
+    def and_also(self, last: tuple[int, int] | None, below: int, system: str) -> DroppedEvents:
         """Return what is gone after one more partition is: its last event, and the number below which it ended."""
         to = max((each for each in (self.of(system).to, last) if each is not None), default=None)
-        return Dropped(to, max(self.below, below), system)
+        return DroppedEvents(to, max(self.below, below), system)
 
-    def of(self, *systems: str) -> Dropped:
+    def of(self, *systems: str) -> DroppedEvents:
         """Return what is gone as far as it was dropped in one of these systems: elsewhere ``to`` says nothing."""
         return self if self.system in systems else self._replace(to=None)

@@ -16,7 +16,7 @@ from ..twins import Steps, either
 from ..worker.handler import EndingName, JobControl
 from . import signals
 from .api import Task, TaskResult, TaskResultStatus
-from .entry import Entry
+from .entry import TaskEntry
 from .results import error_of, errors_of, make_result, task_as_enqueued, workers_of
 from .times import local
 
@@ -36,7 +36,7 @@ class _LogLine:
 
     __slots__ = ("backend", "id", "status", "task")
 
-    def __init__(self, entry: Entry, job: LeasedJob, status: TaskResultStatus) -> None:
+    def __init__(self, entry: TaskEntry, job: LeasedJob, status: TaskResultStatus) -> None:
         self.task = entry.task
         self.id = job.key or ""
         self.status = status
@@ -57,13 +57,13 @@ class Announcer:
         self._node = ""
         self._errors: dict[tuple[int, int], BaseException] = {}
 
-    def started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None] | None:
+    def started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None] | None:
         """Return the body that says that a task is about to run, ``None`` if nobody hears it."""
         self._node = control.node
         heard = job_signals.started.receivers or signals.started.is_heard()
         return self._tell_started(entry, job, control) if heard else None
 
-    def _tell_started(self, entry: Entry, job: LeasedJob, control: JobControl) -> Steps[None]:
+    def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None]:
         if job_signals.started.receivers:
             send = partial(job_signals.started.asend_robust, sender=None)
             about = {**self._about(job), "job": job, "node": control.node}
@@ -93,7 +93,7 @@ class Announcer:
 
     def settled(
         self,
-        entry: Entry | None,
+        entry: TaskEntry | None,
         job: LeasedJob,
         ending: EndingName,
         result_json: str | None,
@@ -122,18 +122,18 @@ class Announcer:
             line = _LogLine(entry, job, _status(ending))
             _within(error, lambda: signals.finished.log(sender=entry.sender, task_result=line))
 
-    def running_result(self, entry: Entry, job: LeasedJob, node: str) -> TaskResult[Any]:
+    def running_result(self, entry: TaskEntry, job: LeasedJob, node: str) -> TaskResult[Any]:
         """Return the result of a task that runs."""
         return self._result(entry, job, TaskResultStatus.RUNNING, workers_of(job.errors, node, job.deliveries))
 
-    def failed_result(self, entry: Entry, job: LeasedJob, failure: Failure) -> TaskResult[Any]:
+    def failed_result(self, entry: TaskEntry, job: LeasedJob, failure: Failure) -> TaskResult[Any]:
         """Return the result of a task whose attempt has just failed."""
         result = self._result(entry, job, TaskResultStatus.FAILED, workers_of(job.errors, self._node, job.deliveries))
         result.errors.append(error_of(failure.type, failure.message, failure.traceback))
         return result
 
     def _finished_result(
-        self, entry: Entry, job: LeasedJob, ending: EndingName, result_json: str | None, failure: Failure | None
+        self, entry: TaskEntry, job: LeasedJob, ending: EndingName, result_json: str | None, failure: Failure | None
     ) -> TaskResult[Any]:
         result = self._result(entry, job, _status(ending), workers_of(job.errors, self._node, job.deliveries))
         object.__setattr__(result, "finished_at", local(clock.now()))
@@ -143,7 +143,9 @@ class Announcer:
             object.__setattr__(result, "_return_value", codec.loads(result_json))
         return result
 
-    def _result(self, entry: Entry, job: LeasedJob, status: TaskResultStatus, worker_ids: list[str]) -> TaskResult[Any]:
+    def _result(
+        self, entry: TaskEntry, job: LeasedJob, status: TaskResultStatus, worker_ids: list[str]
+    ) -> TaskResult[Any]:
         data = job.data
         return make_result(
             self._task(entry, job),
@@ -158,7 +160,7 @@ class Announcer:
             last_attempted_at=job.claimed_at,
         )
 
-    def _task(self, entry: Entry, job: LeasedJob) -> Task[..., Any]:
+    def _task(self, entry: TaskEntry, job: LeasedJob) -> Task[..., Any]:
         meta = job.meta if job.meta_json is not None else None
         declared = getattr(entry.task, "max_attempts", None)
         return task_as_enqueued(

@@ -84,7 +84,7 @@ class TaskCalls:
         if result.kwargs:
             data["kwargs"] = result.kwargs
         # As text, which the garbage collector does not look at: of many calls there would be many dicts for it.
-        written = codec.Written(codec.dumps(data)) if data else None
+        written = codec.JsonText(codec.dumps(data)) if data else None
         job = tuple.__new__(engine.NewJob, (written, *self._before, id_end, *self._after))
         if self._is_keyed:
             return job._replace(**unique.options(cast("Any", self._task), result.args, result.kwargs))

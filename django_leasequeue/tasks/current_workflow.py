@@ -14,7 +14,7 @@ from .api import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from .context import running
 from .ids import number_of
 from .starting import Existing, Plan, start
-from .workflow import Added, Adding
+from .workflow import AddedStep, Adding
 from .workflow_result import WorkflowResult
 
 
@@ -42,9 +42,9 @@ class CurrentWorkflow(Adding):
         self.name = name
         self._existing = existing
         self._enqueued = False
-        self.current = Added(self, self._graph.know(seq))
+        self.current = AddedStep(self, self._graph.know(seq))
 
-    def member(self, id: str) -> Added:
+    def member(self, id: str) -> AddedStep:
         """Return a job that is in the workflow already, for ``after``.
 
         Args:
@@ -53,7 +53,7 @@ class CurrentWorkflow(Adding):
         Raises:
             InvalidOption: it is no such id. One of another workflow is refused by ``enqueue``.
         """
-        return Added(self, self._graph.know(number_of(id)))
+        return AddedStep(self, self._graph.know(number_of(id)))
 
     @property
     def result(self) -> WorkflowResult[Any]:

@@ -28,7 +28,7 @@ def backend_class(alias: str) -> type[BaseTaskBackend]:
     return type(backend)
 
 
-class Entry:
+class TaskEntry:
     """A task with what the worker needs for each run, looked up once."""
 
     __slots__ = ("alias", "func", "is_async", "path", "sender", "takes_context", "task", "timeout")
@@ -46,10 +46,10 @@ class Entry:
         self.timeout: float | None = getattr(task, "timeout", None)
 
 
-def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> Entry:
+def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
     """Return the task under ``path`` if jobs of the backend ``alias`` may run it.
 
     Raises:
         TaskNotFound: it is not there, or may not.
     """
-    return Entry(find_task(path), alias, backend_class(alias))
+    return TaskEntry(find_task(path), alias, backend_class(alias))

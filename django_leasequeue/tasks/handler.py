@@ -20,7 +20,7 @@ from . import inputs
 from .announcing import Announcer
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .context import LeaseQueueContext, running
-from .entry import Entry, find_entry
+from .entry import TaskEntry, find_entry
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .task import LeaseQueueTask
 
@@ -40,9 +40,9 @@ class TaskHandler:
     """
 
     def __init__(self, project: str = "") -> None:
-        self._entries: dict[tuple[str | None, str], Entry] = {}
+        self._entries: dict[tuple[str | None, str], TaskEntry] = {}
         #: Those of jobs without metadata, by their name alone.
-        self._plain: dict[str | None, Entry] = {}
+        self._plain: dict[str | None, TaskEntry] = {}
         self._announcer = Announcer(project)
 
     def is_async(self, job: LeasedJob) -> bool:
@@ -133,7 +133,7 @@ class TaskHandler:
             entry = None
         announcer.settled(entry, job, ending, result_json, failure, available_at)
 
-    def _entry(self, job: LeasedJob) -> Entry:
+    def _entry(self, job: LeasedJob) -> TaskEntry:
         if job.meta_json is None:
             plain = self._plain.get(job.name)
             if plain is None:
@@ -152,7 +152,7 @@ class TaskHandler:
         meta = job.meta
         return meta if isinstance(meta, dict) else {}
 
-    def _arguments(self, entry: Entry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
+    def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = _arguments(job.data_json)
         if entry.takes_context:
             result = self._announcer.running_result(entry, job, control.node)
@@ -193,7 +193,7 @@ def _retry(seconds: float) -> Retry:
     return Retry(int(min(seconds, backoffs.MAX_SECONDS) * 1000))
 
 
-def _with_inputs(entry: Entry, job: LeasedJob, args: Any, marked: Any) -> twins.Steps[list[Any]]:
+def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> twins.Steps[list[Any]]:
     """Return arguments with what the job takes from those before it."""
     database = inputs.database_of(task_backends[entry.alias], job.queue)
     parents = yield twins.either(engine.run, engine.arun, inputs.read(job.seq), database)

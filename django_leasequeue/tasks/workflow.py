@@ -14,7 +14,7 @@ from .workflow_result import WorkflowResult
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Added:
+class AddedStep:
     """A step that was added to a workflow, for ``after`` of those that come after it."""
 
     workflow: Adding
@@ -27,7 +27,9 @@ class Adding:
     def __init__(self) -> None:
         self._graph = Graph()
 
-    def add(self, step: Step[Any], *, after: Added | Sequence[Added] = (), allow_failures: bool = False) -> Added:
+    def add(
+        self, step: Step[Any], *, after: AddedStep | Sequence[AddedStep] = (), allow_failures: bool = False
+    ) -> AddedStep:
         """Add a step.
 
         Args:
@@ -43,16 +45,16 @@ class Adding:
         Raises:
             InvalidOption: ``after`` is not of this workflow, or the workflow is too large.
         """
-        parents = [after] if isinstance(after, Added) else list(after)
+        parents = [after] if isinstance(after, AddedStep) else list(after)
         for parent in parents:
-            if not isinstance(parent, Added) or parent.workflow is not self:
+            if not isinstance(parent, AddedStep) or parent.workflow is not self:
                 raise InvalidOption(f"after takes what add() of the same workflow returned; it is {parent!r}.")
         ends = Ends(
             tuple(dict.fromkeys(place for parent in parents for place in parent.ends.places)),
-            many=any(parent.ends.many for parent in parents) if isinstance(after, Added) else bool(parents),
+            many=any(parent.ends.many for parent in parents) if isinstance(after, AddedStep) else bool(parents),
             tolerant=allow_failures,
         )
-        return Added(self, check_step(step, "Workflow.add").place(self._graph, ends))
+        return AddedStep(self, check_step(step, "Workflow.add").place(self._graph, ends))
 
 
 class Workflow(Adding):

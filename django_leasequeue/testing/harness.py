@@ -19,7 +19,7 @@ from ..models import Queue as QueueRow
 from ..notify import close_listeners
 from ..queue.queue import Queue
 from ..tasks.api import Task
-from .running import Ran, Runner
+from .running import JobRunner, Ran
 
 #: Jobs that one ``drain`` runs at most: more are a loop that enqueues itself.
 MAX_JOBS = 10_000
@@ -53,7 +53,7 @@ class Harness:
 
     def __init__(self, using: str | None = None) -> None:
         self._using = using
-        self._runner = Runner(using)
+        self._runner = JobRunner(using)
         self._held = ExitStack()
         self._clock: Clock | None = None
         #: Whether ``enqueue_and_wait`` runs jobs itself in tests with ``transaction=True`` as well.

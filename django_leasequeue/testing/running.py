@@ -47,7 +47,7 @@ class Ran(NamedTuple):
     error: BaseException | None = None
 
 
-class Found(NamedTuple):
+class PlacedJob(NamedTuple):
     """A claimed job, and where it was."""
 
     alias: str
@@ -55,7 +55,7 @@ class Found(NamedTuple):
     job: LeasedJob
 
 
-class Runner:
+class JobRunner:
     """Claims jobs one by one and runs them.
 
     Args:
@@ -101,7 +101,7 @@ class Runner:
             raise forbidden
         return allowed
 
-    def next(self, places: Sequence[tuple[str, str]]) -> Found | None:
+    def next(self, places: Sequence[tuple[str, str]]) -> PlacedJob | None:
         """Claim the next job of these queues (of any if there are none named), ``None`` if none is ready."""
         for alias in self.aliases():
             queues = list(QueueRow.objects.using(alias).filter(type="queue").order_by("project", "name"))
@@ -115,10 +115,10 @@ class Runner:
                         continue
                     jobs = engine.run(engine.claim(queue.name, NODE, 1, project=queue.project, strict=False), alias)
                     if jobs:
-                        return Found(alias, queue.project, jobs[0])
+                        return PlacedJob(alias, queue.project, jobs[0])
         return None
 
-    def run(self, found: Found, *, raise_errors: bool) -> Ran:
+    def run(self, found: PlacedJob, *, raise_errors: bool) -> Ran:
         """Run a job and settle it.
 
         Raises:
@@ -163,7 +163,7 @@ class Runner:
             return handler.serializer.read(data, body)
         return engine.run(find_serializer(Queue(queue, project=project, using=alias)), alias).read(data, body)
 
-    def _handler(self, found: Found) -> Handler:
+    def _handler(self, found: PlacedJob) -> Handler:
         alias, project, job = found
         place = (project, job.queue)
         if place not in self._handlers and place in self._functions:
@@ -185,7 +185,7 @@ def _function_handler(queue: Queue, function: Callable[..., Any]) -> FunctionHan
     return FunctionHandler(queue, function, serializer=engine.run(find_serializer(queue), queue.using))
 
 
-def _keep_progress(found: Found, control: JobControl) -> None:
+def _keep_progress(found: PlacedJob, control: JobControl) -> None:
     """Store what the job reported last, as a worker's next renewal would."""
     said = control.take_progress()
     if said is not None:
@@ -193,7 +193,7 @@ def _keep_progress(found: Found, control: JobControl) -> None:
         engine.run(progress([Progress(job.seq, job.token, said[0])], NODE, project=found.project), found.alias)
 
 
-def _fail(found: Found, handler: Handler, control: JobControl, error: BaseException) -> str:
+def _fail(found: PlacedJob, handler: Handler, control: JobControl, error: BaseException) -> str:
     alias, project, job = found
     failure, decision = handler.failed(job, error)
     if isinstance(decision, GiveUp):

@@ -16,7 +16,7 @@ from ..engine.jobs.progress import Progress, progress
 from ..exceptions import LeaseQueueError
 from .buffer import JobBuffer, take_from
 from .handler import EndingName, JobControl
-from .link import Link, LinkClosed
+from .link import DatabaseLink, LinkClosed
 from .logs import JOBS
 from .run import COMPLETED, FAILED, RETRY, STOPPED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
@@ -45,7 +45,7 @@ class Acknowledger:
         self.wakeup = WakeUp()
         self._state = state
         self._buffer = buffer
-        self._links = [Link(state.options.database, "ack", state.node, state.outage) for _ in range(WRITERS)]
+        self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(WRITERS)]
         self._helpers = [WakeUp() for _ in self._links[1:]]
         self._closing = False
 
@@ -85,7 +85,7 @@ class Acknowledger:
             wakeup.wake()
             helper.join()
 
-    def _serve(self, body: Callable[[Link, WakeUp], None], link: Link, wakeup: WakeUp) -> None:
+    def _serve(self, body: Callable[[DatabaseLink, WakeUp], None], link: DatabaseLink, wakeup: WakeUp) -> None:
         try:
             body(link, wakeup)
         except LinkClosed:
@@ -97,11 +97,11 @@ class Acknowledger:
             # Those that receivers of signals opened in this thread.
             connections.close_all()
 
-    def _lead(self, link: Link, wakeup: WakeUp) -> None:
+    def _lead(self, link: DatabaseLink, wakeup: WakeUp) -> None:
         while self._gather(wakeup):
             self._settle_some(link)
 
-    def _help(self, link: Link, wakeup: WakeUp) -> None:
+    def _help(self, link: DatabaseLink, wakeup: WakeUp) -> None:
         while not self._closing:
             wakeup.wait()
             while len(self.done) >= self._state.options.ack_batch:
@@ -122,7 +122,7 @@ class Acknowledger:
             wakeup.wait(options.ack_ms / 1_000)
         return True
 
-    def _settle_some(self, link: Link) -> None:
+    def _settle_some(self, link: DatabaseLink) -> None:
         """Settle one statement's worth; let a helper begin with what is left, if that is as much again."""
         done, most = self.done, self._state.options.ack_batch
         count = min(len(done), most)
@@ -157,7 +157,7 @@ class Acknowledger:
                 _log_lost(entry[1], "the lease was gone")
         return entries
 
-    def _keep_progress(self, entries: list[Entry], link: Link) -> None:
+    def _keep_progress(self, entries: list[Entry], link: DatabaseLink) -> None:
         """Store what jobs said since leases were renewed last: the end of a job is the last chance."""
         said = [
             Progress(job.seq, job.token, value[0])
@@ -171,7 +171,7 @@ class Acknowledger:
         except (psycopg.Error, LeaseQueueError):
             logger.warning("The last progress of jobs is not kept", exc_info=True, extra={"jobs": len(said)})
 
-    def _settle(self, entries: list[Entry], link: Link) -> None:
+    def _settle(self, entries: list[Entry], link: DatabaseLink) -> None:
         self._keep_progress(entries, link)
         ended = [entry for entry in entries if entry[0] <= FAILED]
         if ended:
@@ -185,7 +185,9 @@ class Acknowledger:
         options = self._state.options
         return options.burst or options.max_jobs > 0 or self._state.draining.is_set()
 
-    def _isolate(self, entries: list[Entry], settle: Callable[[list[Entry], Link], None], link: Link) -> None:
+    def _isolate(
+        self, entries: list[Entry], settle: Callable[[list[Entry], DatabaseLink], None], link: DatabaseLink
+    ) -> None:
         """Settle entries; when the database refuses them for their content, find the one it refuses."""
         if not entries:
             return
@@ -199,7 +201,7 @@ class Acknowledger:
             else:
                 self._refused(entries[0], error, link)
 
-    def _refused(self, entry: Entry, error: Exception, link: Link) -> None:
+    def _refused(self, entry: Entry, error: Exception, link: DatabaseLink) -> None:
         kind, job, *_ = entry
         extra = {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
         if kind in (COMPLETED, FAILED):
@@ -211,7 +213,7 @@ class Acknowledger:
         else:
             logger.error("A job could not be given back: its lease will expire", exc_info=error, extra=extra)
 
-    def _finish(self, entries: list[Entry], link: Link) -> None:
+    def _finish(self, entries: list[Entry], link: DatabaseLink) -> None:
         endings = []
         for kind, job, control, value, _ in entries:
             body = None if control is None else control.result_body
@@ -241,7 +243,7 @@ class Acknowledger:
                 tell(job, "failed", None, value)
         self._state.figures.add(completed=completed, failed=failed, lost=lost)
 
-    def _release(self, entries: list[Entry], link: Link) -> None:
+    def _release(self, entries: list[Entry], link: DatabaseLink) -> None:
         losses = link.losses
         settled = link.run(
             release(
@@ -293,7 +295,7 @@ class Acknowledger:
         except Exception:
             logger.exception("The handler raised when it was told of a job's end", extra={"seq": job.seq})
 
-    def _return(self, entries: list[Entry], link: Link) -> None:
+    def _return(self, entries: list[Entry], link: DatabaseLink) -> None:
         settled = link.run(
             release(
                 [Release(job.seq, job.token, delay) for _, job, _, _, delay in entries],

@@ -17,7 +17,7 @@ from ..notify import JOBS, Subscription, Watch, get_listener
 from .apart import Apart
 from .buffer import JobBuffer
 from .journal import Journal
-from .link import Link, LinkClosed
+from .link import DatabaseLink, LinkClosed
 from .state import WorkerState
 from .statements import make_queues, read_queues, read_strays, until_due
 
@@ -57,7 +57,7 @@ TURNS = 0.01
 class QueueNames:
     """The queues that are claimed from: as the options name them, or all of the project in turn."""
 
-    def __init__(self, state: WorkerState, link: Link) -> None:
+    def __init__(self, state: WorkerState, link: DatabaseLink) -> None:
         self._state = state
         self._link = link
         self._read_at = float("-inf")
@@ -126,7 +126,7 @@ class Fetcher:
         self._give_back = give_back
         self._apart = apart
         self._journal = journal
-        self.link = Link(state.options.database, "claim", state.node, state.outage)
+        self.link = DatabaseLink(state.options.database, "claim", state.node, state.outage)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)

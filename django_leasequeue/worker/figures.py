@@ -9,7 +9,7 @@ _lock = threading.Lock()
 
 
 @dataclass(slots=True)
-class Figures:
+class WorkerFigures:
     """Counts since the start."""
 
     #: Jobs claimed.

@@ -30,7 +30,7 @@ from django.db import connections
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob, Release, extend, release
 from ..engine.limits import MAX_BATCH, MIN_LEASE_MS
-from .link import Link
+from .link import DatabaseLink
 from .statements import read_strays
 
 try:
@@ -185,7 +185,7 @@ class Heir:
         link: its connection.
     """
 
-    def __init__(self, options: WorkerOptions, link: Link) -> None:
+    def __init__(self, options: WorkerOptions, link: DatabaseLink) -> None:
         self._options = options
         self._link = link
         self._directory: Path | None = None

@@ -25,7 +25,7 @@ from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .handler import JobControl
 from .journal import Heir
-from .link import Link, Unreached
+from .link import DatabaseLink, Unreached
 from .state import WorkerState
 from .statements import Presence, say_goodbye, say_presence
 
@@ -74,7 +74,7 @@ class Keeper:
         #: When floors were raised last, and how many jobs had been claimed then.
         self._raised = (float("-inf"), 0)
         self._looked_at = float("-inf")
-        self.link = Link(state.options.database, "keep", state.node, state.outage, waits=False)
+        self.link = DatabaseLink(state.options.database, "keep", state.node, state.outage, waits=False)
         self._heir = Heir(state.options, self.link)
         self._closing = False
         self._said_at = float("-inf")

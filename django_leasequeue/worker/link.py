@@ -32,7 +32,7 @@ class Unreached(Exception):
     """The database was not reached, and this link does not wait for it."""
 
 
-class Link:
+class DatabaseLink:
     """Runs operations on a connection of its own, and again after the connection was lost, until it is given up.
 
     For one thread; ``give_up`` and ``cancel`` may be called from others.

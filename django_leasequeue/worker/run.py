@@ -33,7 +33,7 @@ COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED = range(5)
 Entry = tuple[int, LeasedJob, JobControl | None, Any, int | None]
 
 
-class Alarm(Protocol):
+class RunAlarm(Protocol):
     """The end of one run's time."""
 
     control: JobControl

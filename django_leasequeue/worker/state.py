@@ -11,7 +11,7 @@ from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.advice import advice
 from ..engine.outage import Outage
-from .figures import Figures
+from .figures import WorkerFigures
 from .handler import Handler
 from .leases import Leases
 from .wakeup import WakeUp
@@ -32,7 +32,7 @@ class WorkerState:
         self.options = options
         self.node = node
         self.handler = handler
-        self.figures = Figures()
+        self.figures = WorkerFigures()
         self.started_at = time.monotonic()
         #: What the worker's connections say together.
         self.outage = Outage(

@@ -25,7 +25,7 @@ from django.utils.module_loading import import_string
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from .exits import ExitCode
-from .figures import Figures
+from .figures import WorkerFigures
 from .health import HealthFile, HealthPage, Report
 from .options import node_name
 from .process import leave, spare_collector
@@ -95,7 +95,7 @@ class Supervisor:
         self._ordered = b""
         self._worst = ExitCode.OK
         #: Counts of the processes that have ended.
-        self._counted = Figures().as_dict()
+        self._counted = WorkerFigures().as_dict()
 
     def run(self) -> ExitCode:
         """Supervise until every worker has ended for good; return the exit code of this process.

@@ -17,7 +17,7 @@ from ..engine.jobs.results import STALLED
 from .buffer import JobBuffer
 from .handler import JobControl, JobTimeout
 from .journal import Journal
-from .run import COMPLETED, RETRY, UNSTARTED, Alarm, Entry, Slot, ThreadAlarm, ends, failed
+from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState
 from .timekeeper import Timekeeper
 from .wakeup import WakeUp
@@ -92,7 +92,7 @@ class ThreadPool:
             thread.join(max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def let_go(self, alarm: Alarm) -> None:
+    def let_go(self, alarm: RunAlarm) -> None:
         """Give a run up, also one of a coroutine: its job goes back as if its lease had expired, and it is told."""
         if not alarm.leave():
             return

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from .handler import JobControl
-from .run import Alarm
+from .run import RunAlarm
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -24,14 +24,14 @@ class Timekeeper:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         #: Gives up a run that outlives its hard timeout; ``None``: the process is replaced.
-        self.let_go: Callable[[Alarm], None] | None = None
-        self._alarms: dict[int, Alarm] = {}
+        self.let_go: Callable[[RunAlarm], None] | None = None
+        self._alarms: dict[int, RunAlarm] = {}
         #: When ``check`` is to be called next (monotonic).
         self.next_at = math.inf
         #: Runs that outlived their hard timeout: only the end of the process ends them.
         self.overdue: list[JobControl] = []
 
-    def expect(self, alarm: Alarm) -> None:
+    def expect(self, alarm: RunAlarm) -> None:
         """Watch over a run."""
         self._alarms[id(alarm)] = alarm
         at = min(_known(alarm))
@@ -39,7 +39,7 @@ class Timekeeper:
             self.next_at = at
             self._state.main.wake()
 
-    def forget(self, alarm: Alarm) -> None:
+    def forget(self, alarm: RunAlarm) -> None:
         """The run has ended."""
         self._alarms.pop(id(alarm), None)
 
@@ -67,6 +67,6 @@ class Timekeeper:
             self.next_at = min(self.next_at, *_known(alarm))
 
 
-def _known(alarm: Alarm) -> tuple[float, float]:
+def _known(alarm: RunAlarm) -> tuple[float, float]:
     soft, hard = alarm.soft_at, alarm.hard_at
     return math.inf if soft is None else soft, math.inf if hard is None else hard

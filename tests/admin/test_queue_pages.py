@@ -156,10 +156,10 @@ class TestWarnings:
         assert "could not move since 5 min 30 s" in warned(queue)[0]
 
     def test_a_long_transaction_with_its_pid_and_age(self) -> None:
-        (found,) = concerns.of_server(reading.Server("18", 4_000.0, 4711, "pg_dump", True))
+        (found,) = concerns.of_server(reading.ServerState("18", 4_000.0, 4711, "pg_dump", True))
         assert "pg_dump (pid 4711) is open for 1 h 6 min" in found.text
-        assert concerns.of_server(reading.Server("18", 10.0, 4711, "x", True)) == []
-        assert "No reaper leads" in concerns.of_server(reading.Server("18", None, None, None, False))[0].text
+        assert concerns.of_server(reading.ServerState("18", 10.0, 4711, "x", True)) == []
+        assert "No reaper leads" in concerns.of_server(reading.ServerState("18", None, None, None, False))[0].text
 
 
 class TestOptions:

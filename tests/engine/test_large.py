@@ -271,12 +271,12 @@ class TestNothingIsLeftBehind:
         assert one().data == BIG
 
     def test_a_producer_that_comes_too_late_is_refused(self) -> None:
-        from django_leasequeue.engine.large.reference import Part, Reference
+        from django_leasequeue.engine.large.reference import Reference, StoredPart
         from django_leasequeue.engine.large.writing import link_steps
         from django_leasequeue.engine.operation import Operation
 
         gone = LargeObject.objects.create(created_at=engine_clock.now(), size=1, storage="large", name="x", seq=0)
-        reference = Reference(Part(gone.pk, "large", "x", "", 1))
+        reference = Reference(StoredPart(gone.pk, "large", "x", "", 1))
         with pytest.raises(LargeStorageError, match="Try again"):
             engine.run(Operation(lambda: link_steps({1: reference})))
 

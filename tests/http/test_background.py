@@ -14,7 +14,7 @@ from django_leasequeue.engine import AsyncConnectionExecutor, Operation
 from django_leasequeue.engine.leases.cohort import Claimer
 from django_leasequeue.engine.pool import close_pools, connect, pool
 from django_leasequeue.engine.topics.topics import look
-from django_leasequeue.http.running import Runner
+from django_leasequeue.http.running import RequestRunner
 from django_leasequeue.http.streaming import finish_background
 from django_leasequeue.http.topics import coalescing, watching
 from django_leasequeue.http.topics.sealing import SealWatcher
@@ -26,7 +26,7 @@ def _queue(transactional_db: None) -> None:
     make("work", claim_jitter_ms=60_000)
 
 
-class Doomed(Runner):
+class Doomed(RequestRunner):
     """A runner on connections of our own, whose backend is ended just before the operation number ``after``."""
 
     def __init__(self, after: int = 0) -> None:

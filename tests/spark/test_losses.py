@@ -16,7 +16,7 @@ from django_leasequeue.exceptions import StorageError
 from django_leasequeue.spark import losses, stream
 from django_leasequeue.spark.losses import StreamInterrupted
 from django_leasequeue.spark.options import STREAM, Options
-from django_leasequeue.sql.dropped import Dropped
+from django_leasequeue.sql.dropped import DroppedEvents
 from tests.spark.helpers import at, event, many
 from tests.support.temporary_server import TemporaryServer
 
@@ -207,7 +207,7 @@ def test_a_note_of_another_system_says_nothing_here(
     retention()
     row = database.execute("SELECT obj_description('leasequeue_leaseevent'::regclass, 'pg_class')").fetchone()
     assert row is not None
-    foreign = Dropped.read(row[0])._replace(to=(2**40, 5), system="1")
+    foreign = DroppedEvents.read(row[0])._replace(to=(2**40, 5), system="1")
     database.execute(psycopg.sql.SQL("COMMENT ON TABLE leasequeue_leaseevent IS {}").format(foreign.note()))
     event(database, seq=2)
     assert query.drain() == 1

@@ -98,7 +98,7 @@ def test_a_row_that_cannot_be_a_job_is_an_answer_and_not_a_failure(
     batches = iter([batch_of(ddl, [("t0", good)]), batch_of(ddl, [("t1", good), ("t2", bad)]), batch_of(ddl, [])])
     answer = made.write(batches)
 
-    assert isinstance(answer, sink.Refused)  # a task that fails is tried again
+    assert isinstance(answer, sink.RefusedRow)  # a task that fails is tried again
     assert list(batches) == []  # Spark waits for that
     with pytest.raises(InvalidOption, match=f"^Row 3 of this partition.*{message}.*Nothing was enqueued"):
         made.commit([answer, None])
@@ -232,5 +232,5 @@ def test_a_time_that_python_does_not_have_names_its_row(writer: Writer) -> None:
     ddl = "run_at timestamp"
     far = pa.array([0, 2**62], pa.timestamp("us", tz="UTC"))
     answer = writer.sink(ddl).write(iter([pa.RecordBatch.from_arrays([far], names=["run_at"])]))
-    assert isinstance(answer, sink.Refused)
+    assert isinstance(answer, sink.RefusedRow)
     assert answer.text.startswith("Row 2 of this partition (run_at='?'): run_at: ")

@@ -21,7 +21,7 @@ from django_leasequeue.enums import EventKind, JobFlag
 from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob, Ready
 from django_leasequeue.worker import JobControl, load_options
 from django_leasequeue.worker.journal import Heir, Journal
-from django_leasequeue.worker.link import Link
+from django_leasequeue.worker.link import DatabaseLink
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
 from tests.worker.processes import Start, starting
@@ -224,7 +224,7 @@ def test_what_a_killed_worker_held_is_free_at_once(
     assert ended.returncode == -signal.SIGKILL
     assert len(journals(tmp_path)) == 1
     options = load_options()
-    link = Link(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
+    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
     heir = Heir(options, link)
     assert heir.look()
     assert not heir.look(), "once"
@@ -257,7 +257,7 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
     engine.run(enqueue_more)
     (*_, mine) = engine.run(engine.claim("work", "gone", 3))
     options = load_options()
-    link = Link(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
+    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
     heir = Heir(options, link)
     assert heir.look()
     assert set(LiveJob.objects.filter(claim=mine.token).values_list("state", flat=True)) == {2}
@@ -274,7 +274,7 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
     subprocess.run([sys.executable, "-c", code], env={**subprocess_env, "TMPDIR": str(tmp_path)}, check=False)
     enqueue({})
     options = load_options()
-    link = Link(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
+    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
     heir = Heir(options, link)
     (tmp_path / f"leasequeue-{os.geteuid()}" / "rubbish.journal").write_bytes(b"what is this")
     reads: list[int] = []

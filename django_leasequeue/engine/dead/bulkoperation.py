@@ -17,7 +17,7 @@ from ..operation import BEGIN, Steps, operation
 from ..queues.queues import require
 from .action import Acted, act_steps, check_action
 from .filter import DeadFilter, from_query
-from .search import Place, from_micros, match_steps, micros, queue_steps, window_steps
+from .search import DeathPlace, from_micros, match_steps, micros, queue_steps, window_steps
 
 #: Dead letters of one batch, and those that are looked at for it where the filter needs a search.
 BATCH, LOOK = 500, 2_000
@@ -37,7 +37,7 @@ _MOVES = {
 }
 
 
-class Taken(NamedTuple):
+class TakenOperation(NamedTuple):
     """An operation as a batch finds it."""
 
     id: int
@@ -215,7 +215,7 @@ def run_batch(operation_id: int) -> Steps[bool]:
     rows = yield "operation_take", {"id": operation_id, "size": BATCH}
     if not rows:
         return False
-    taken = Taken._make(rows[0])
+    taken = TakenOperation._make(rows[0])
     allowed = taken.allowed
     if not allowed:
         return False
@@ -242,10 +242,10 @@ def fail_operation(operation_id: int, error: str) -> Steps[None]:
     yield BEGIN, {}
     rows = yield "operation_take", {"id": operation_id, "size": 0}
     if rows:
-        yield from _note(Taken._make(rows[0]), None, Acted(0, []), error)
+        yield from _note(TakenOperation._make(rows[0]), None, Acted(0, []), error)
 
 
-def _next(taken: Taken, allowed: int) -> Steps[Batch]:
+def _next(taken: TakenOperation, allowed: int) -> Steps[Batch]:
     """Steps that find the dead letters of the next batch, the oldest death first."""
     place = taken.place
     if taken.seqs is not None:
@@ -257,7 +257,7 @@ def _next(taken: Taken, allowed: int) -> Steps[Batch]:
     start = None
     if place is not None:
         at, seq = place
-        start = Place(from_micros(at), seq)
+        start = DeathPlace(from_micros(at), seq)
     size = allowed + 1 if wanted.indexed else LOOK  # one more tells whether this is the last batch
     window = yield from window_steps(wanted, queues, start, size, oldest=True)
     if not window.places:
@@ -271,7 +271,7 @@ def _next(taken: Taken, allowed: int) -> Steps[Batch]:
     return Batch(seqs, [micros(places[-1].dead_at), places[-1].seq], last, len(places))
 
 
-def _note(taken: Taken, batch: Batch | None, acted: Acted, error: str = "") -> Steps[None]:
+def _note(taken: TakenOperation, batch: Batch | None, acted: Acted, error: str = "") -> Steps[None]:
     counts = Counter(codec.loads(taken.conflict_counts))
     counts.update(why for _, why in acted.conflicts)
     kept = [[seq, why] for seq, why in acted.conflicts[: MAX_CONFLICTS - taken.conflicts_kept]]

@@ -60,7 +60,7 @@ class DeadRow(NamedTuple):
         return str(JobState(self.state_number).label)
 
 
-class Entry(NamedTuple):
+class NewestRow(NamedTuple):
     """A row of ``dead_newest`` and its like: a dead letter, and whether the window ends before its queues do."""
 
     seq: int
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     cut: bool
 
 
-class Place(NamedTuple):
+class DeathPlace(NamedTuple):
     """A place in the order of deaths."""
 
     dead_at: datetime
@@ -84,7 +84,7 @@ class DeadQueue(NamedTuple):
     type: str
 
 
-class Seen(NamedTuple):
+class LookedRow(NamedTuple):
     """A row of ``dead_groups``: a group, and how many were looked at for it."""
 
     queue_id: int
@@ -98,7 +98,7 @@ class Seen(NamedTuple):
         return -micros(self.last_at), self.queue_id, self.fingerprint
 
 
-class Figures(NamedTuple):
+class GroupRow(NamedTuple):
     """A row of ``dead_group_figures``."""
 
     dead_letters: int
@@ -154,7 +154,7 @@ def queue_steps(wanted: DeadFilter) -> Steps[dict[int, DeadQueue]]:
 class Window(NamedTuple):
     """Dead letters in order, and whether there may be more behind the last."""
 
-    places: list[Place]
+    places: list[DeathPlace]
     more: bool
 
     @property
@@ -163,7 +163,7 @@ class Window(NamedTuple):
         return [place.seq for place in self.places]
 
     @property
-    def end(self) -> Place | None:
+    def end(self) -> DeathPlace | None:
         """The last one if there may be more behind it."""
         return self.places[-1] if self.more else None
 
@@ -171,7 +171,7 @@ class Window(NamedTuple):
 def window_steps(
     wanted: DeadFilter,
     queues: Sequence[int],
-    place: Place | None,
+    place: DeathPlace | None,
     size: int,
     *,
     oldest: bool = False,
@@ -192,9 +192,9 @@ def window_steps(
     }
     if wanted.fingerprint is not None:
         name, params = f"{name}_group", {**params, "fingerprint": wanted.fingerprint}
-    entries = [Entry._make(row) for row in (yield name, params)]
+    entries = [NewestRow._make(row) for row in (yield name, params)]
     more = bool(entries) and (entries[0].cut or len(entries) == size)
-    return Window([Place(entry.dead_at, entry.seq) for entry in entries], more)
+    return Window([DeathPlace(entry.dead_at, entry.seq) for entry in entries], more)
 
 
 def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Steps[list[Match]]:
@@ -209,11 +209,11 @@ class Search(NamedTuple):
 
     rows: list[Match]
     looked_at: int
-    last: Place | None
+    last: DeathPlace | None
 
 
 def search_steps(
-    wanted: DeadFilter, queues: Sequence[int], place: Place | None, *, enough: int, limit: int
+    wanted: DeadFilter, queues: Sequence[int], place: DeathPlace | None, *, enough: int, limit: int
 ) -> Steps[Search]:
     """Steps that look through dead letters, the newest first, for those that the whole filter wants.
 

@@ -25,10 +25,10 @@ from .search import (
     MAX_SCAN,
     DeadQueue,
     DeadRow,
-    Figures,
+    DeathPlace,
+    GroupRow,
+    LookedRow,
     Match,
-    Place,
-    Seen,
     from_micros,
     match_steps,
     micros,
@@ -64,7 +64,7 @@ class DeadPage(NamedTuple):
     looked_at: int
 
 
-class Group(NamedTuple):
+class DeadGroup(NamedTuple):
     """Dead letters of one queue with one fingerprint.
 
     ``dead_letters``, how many, is exact unless ``capped`` tells that there are more; ``bars`` are counts over time,
@@ -95,7 +95,7 @@ class Groups(NamedTuple):
     ``MAX_COUNTED`` dead letters together (of a group then up to ``COUNT_CAP`` are), nor where a search did not see all.
     """
 
-    groups: list[Group]
+    groups: list[DeadGroup]
     next: str | None
     left: int
     complete: bool
@@ -141,7 +141,7 @@ def dead_page(
     place = None
     if found is not None:
         at, seq = found
-        place = Place(from_micros(at), seq)
+        place = DeathPlace(from_micros(at), seq)
     queues = yield from queue_steps(wanted)
     if wanted.indexed:
         window = yield from window_steps(wanted, sorted(queues), place, size)
@@ -149,12 +149,12 @@ def dead_page(
     else:
         search = yield from search_steps(wanted, sorted(queues), place, enough=size + 1, limit=MAX_SCAN)
         seqs = [match.seq for match in search.rows[:size]]
-        end = Place(search.rows[size - 1].dead_at, seqs[-1]) if len(search.rows) > size else search.last
+        end = DeathPlace(search.rows[size - 1].dead_at, seqs[-1]) if len(search.rows) > size else search.last
         looked_at = search.looked_at
     rows = yield from row_steps(seqs, payload=payload)
     whole = yield from reading.lenient_steps(rows, MAX_PAGE_BYTES, reading.ONLY_DATA)
     if len(whole) < len(rows):
-        rows, end = whole, Place(whole[-1].dead_at, whole[-1].seq)
+        rows, end = whole, DeathPlace(whole[-1].dead_at, whole[-1].seq)
     else:
         rows = whole
     return DeadPage(rows, None if end is None else encode_cursor(micros(end.dead_at), end.seq), looked_at)
@@ -188,16 +188,16 @@ def dead_groups(
     queues = yield from queue_steps(wanted)
     if wanted.indexed:
         seen, complete = yield from _scan_groups(wanted, queues)
-        found: dict[tuple[int, str], Group] = {}
+        found: dict[tuple[int, str], DeadGroup] = {}
         counts = yield from _counts(wanted, seen)
     else:
         found, complete = yield from _search_groups(wanted, queues)
         counts = {key: group.dead_letters for key, group in found.items()} if complete else None
-        seen = [Seen(group.queue_id, group.fingerprint, group.first_at, group.last_at) for group in found.values()]
+        seen = [LookedRow(group.queue_id, group.fingerprint, group.first_at, group.last_at) for group in found.values()]
     low = wanted.since or min((item.first_at for item in seen), default=now - timedelta(hours=24))
     high = max([min(now, wanted.until or now), *(item.last_at for item in seen)])
 
-    def order(item: Seen) -> tuple[int, int, str]:
+    def order(item: LookedRow) -> tuple[int, int, str]:
         if largest and counts is not None:
             return -counts[item.queue_id, item.fingerprint], item.queue_id, item.fingerprint
         return item.place()
@@ -219,7 +219,7 @@ def dead_groups(
     return Groups(groups, after, len(seen), complete, low, high, counts is not None)
 
 
-def _scan_groups(wanted: DeadFilter, queues: dict[int, DeadQueue]) -> Steps[tuple[list[Seen], bool]]:
+def _scan_groups(wanted: DeadFilter, queues: dict[int, DeadQueue]) -> Steps[tuple[list[LookedRow], bool]]:
     if not queues:
         return [], True
     rows = yield (
@@ -232,11 +232,11 @@ def _scan_groups(wanted: DeadFilter, queues: dict[int, DeadQueue]) -> Steps[tupl
             "size": MAX_GROUPS + 1,
         },
     )
-    seen = [Seen._make(row) for row in rows]
+    seen = [LookedRow._make(row) for row in rows]
     return seen[:MAX_GROUPS], not seen or seen[0].looked_at <= MAX_GROUPS
 
 
-def _counts(wanted: DeadFilter, seen: Sequence[Seen]) -> Steps[dict[tuple[int, str], int] | None]:
+def _counts(wanted: DeadFilter, seen: Sequence[LookedRow]) -> Steps[dict[tuple[int, str], int] | None]:
     """Steps that count the dead letters of groups; ``None`` where they have more than ``MAX_COUNTED`` together."""
     groups = {
         "queues": arrays.integers([item.queue_id for item in seen]),
@@ -256,11 +256,11 @@ def _counts(wanted: DeadFilter, seen: Sequence[Seen]) -> Steps[dict[tuple[int, s
 def _figures(
     wanted: DeadFilter,
     queues: dict[int, DeadQueue],
-    chosen: Sequence[Seen],
+    chosen: Sequence[LookedRow],
     counts: dict[tuple[int, str], int] | None,
     low: datetime,
     high: datetime,
-) -> Steps[list[Group]]:
+) -> Steps[list[DeadGroup]]:
     if not chosen:
         return []
     cap = conf.settings.COUNT_CAP if counts is None else 0
@@ -279,14 +279,14 @@ def _figures(
         },
     )
     groups = []
-    for item, row in zip(chosen, map(Figures._make, rows), strict=True):
+    for item, row in zip(chosen, map(GroupRow._make, rows), strict=True):
         queue = queues[item.queue_id]
         if counts is None:
             counted, capped = min(row.dead_letters, cap), row.dead_letters > cap
         else:
             counted, capped = counts[item.queue_id, item.fingerprint], False
         groups.append(
-            Group(
+            DeadGroup(
                 queue.id, queue.project, queue.queue, item.fingerprint, counted, capped, item.first_at, item.last_at,
                 list(row.bars), row.sample_seq, row.task, row.error_type, row.error,
             )
@@ -296,7 +296,7 @@ def _figures(
 
 def _search_groups(
     wanted: DeadFilter, queues: dict[int, DeadQueue]
-) -> Steps[tuple[dict[tuple[int, str], Group], bool]]:
+) -> Steps[tuple[dict[tuple[int, str], DeadGroup], bool]]:
     search = yield from search_steps(wanted, sorted(queues), None, enough=MAX_SCAN, limit=MAX_SCAN)
     rows = search.rows
     parts: dict[tuple[int, str], list[Match]] = {}
@@ -313,7 +313,7 @@ def _search_groups(
             continue
         bars = Counter(min(int((row.dead_at - low) / step), BUCKETS - 1) for row in matches)
         queue = queues[queue_id]
-        found[queue_id, print_] = Group(
+        found[queue_id, print_] = DeadGroup(
             queue_id, queue.project, queue.queue, print_, len(matches), search.last is not None, matches[-1].dead_at,
             matches[0].dead_at, [bars[n] for n in range(BUCKETS)], seq, sample.name, sample.error_type, sample.error,
         )  # fmt: skip

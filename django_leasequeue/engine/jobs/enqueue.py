@@ -240,7 +240,7 @@ def _in_one_statement(
     return complete
 
 
-class Added(NamedTuple):
+class EnqueueRow(NamedTuple):
     """A row of ``enqueue``: a new job, or nulls where its key is taken; ``capped``: the queue, if it has a cap."""
 
     seq: int | None
@@ -254,7 +254,7 @@ class Added(NamedTuple):
         return None if self.seq is None else Enqueued(self.seq, EnqueueStatus.QUEUED, STATES[self.state], self.now)
 
 
-def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[Added]]:
+def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[EnqueueRow]]:
     """Steps that run the statement; they make a missing queue, or wait for somebody who keeps it from writers."""
     rows: Rows = yield "enqueue", {**params, "held": False}
     if not rows:
@@ -264,7 +264,7 @@ def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[Added]]:
         rows = yield "enqueue", {**params, "held": True}
     if not rows:
         raise QueueNotFound(params["queue"], params["project"])
-    return list(map(Added._make, rows))
+    return list(map(EnqueueRow._make, rows))
 
 
 def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:

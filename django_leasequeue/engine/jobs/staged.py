@@ -9,7 +9,7 @@ from ...exceptions import LeaseQueueError
 from .. import arrays
 from ..operation import BEGIN, Steps, operation
 from ..topics import caps
-from .enqueue import Added, rows_steps
+from .enqueue import EnqueueRow, rows_steps
 from .keys import DUPLICATE, holder_steps
 
 
@@ -90,7 +90,7 @@ def _add(staged: _Staged, place: dict[str, Any], params: dict[str, Any]) -> Step
 
 
 def _with_freed(
-    staged: _Staged, answers: Sequence[Added], place: dict[str, Any], params: dict[str, Any]
+    staged: _Staged, answers: Sequence[EnqueueRow], place: dict[str, Any], params: dict[str, Any]
 ) -> Steps[list[int]]:
     """Note where jobs came from; set free keys that need not be held any more, and enqueue those."""
     seqs: list[int] = []

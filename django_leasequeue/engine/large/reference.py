@@ -11,7 +11,7 @@ _INLINE = ',"data":'
 _decode = json.JSONDecoder().raw_decode
 
 
-class Part(NamedTuple):
+class StoredPart(NamedTuple):
     """One object in a storage: the id under which it is noted, its storage's alias, its name, SHA-256 and bytes."""
 
     id: int
@@ -28,12 +28,12 @@ class Reference(NamedTuple):
     because only the body was large.
     """
 
-    data: Part | None = None
-    body: Part | None = None
+    data: StoredPart | None = None
+    body: StoredPart | None = None
     inline: str | None = None
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StoredPart]:
         """The objects."""
         return [part for part in (self.data, self.body) if part is not None]
 
@@ -58,5 +58,5 @@ def parse(text: str) -> Reference:
     """Return the reference that ``text`` is."""
     parts, end = _decode(text, len(MARK))
     inline = text[end + len(_INLINE) : -1] if text.startswith(_INLINE, end) else None
-    data, body = (Part(**parts[name]) if name in parts else None for name in ("data", "body"))
+    data, body = (StoredPart(**parts[name]) if name in parts else None for name in ("data", "body"))
     return Reference(data, body, inline)

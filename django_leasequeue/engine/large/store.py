@@ -15,7 +15,7 @@ from django.core.files.storage import storages
 
 from ...exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError
 from .. import clock
-from .reference import Part
+from .reference import StoredPart
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -57,7 +57,7 @@ def _put(alias: str, name: str, content: bytes) -> str:
     return digest_of(content)
 
 
-def _read(part: Part) -> bytes:
+def _read(part: StoredPart) -> bytes:
     try:
         with storages[part.storage].open(part.name, "rb") as file:
             content = bytes(file.read(part.size + 1))
@@ -92,7 +92,7 @@ def put(alias: str, items: Sequence[tuple[str, bytes]]) -> list[str | LeaseQueue
     return _each(lambda item: _put(alias, *item), items)
 
 
-def read(parts: Sequence[Part]) -> list[bytes | LeaseQueueError]:
+def read(parts: Sequence[StoredPart]) -> list[bytes | LeaseQueueError]:
     """Return the content of objects, or why it cannot be had.
 
     ``LargeStorageError``: the storage is away. ``LargePayloadLost``: it has no such object, or another content.

@@ -12,7 +12,7 @@ from .. import arrays, codec
 from ..operation import APART, BEGIN, BLOCKING, Steps
 from ..rows import Ending, NewJob
 from . import store
-from .reference import Part, Reference
+from .reference import Reference, StoredPart
 
 
 class Content(NamedTuple):
@@ -48,9 +48,9 @@ def replaced(jobs: Sequence[NewJob], contents: Sequence[Content], references: Ma
         reference = references.get(index)
         if reference is not None:
             body = None if reference.body else job.body
-            written.append(job._replace(data=codec.Written(reference.text()), body=body))
+            written.append(job._replace(data=codec.JsonText(reference.text()), body=body))
         else:
-            written.append(job if content.data is None else job._replace(data=codec.Written(content.data)))
+            written.append(job if content.data is None else job._replace(data=codec.JsonText(content.data)))
     return written
 
 
@@ -80,7 +80,7 @@ def large_parts(contents: Mapping[int, Content]) -> list[tuple[int, str, bytes]]
 
 
 def _references(
-    contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]], parts: Sequence[Part]
+    contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]], parts: Sequence[StoredPart]
 ) -> dict[int, Reference]:
     references: dict[int, Reference] = {}
     for part, (number, kind, _) in zip(parts, found, strict=True):
@@ -94,7 +94,7 @@ def _references(
 
 def planned(contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]]) -> dict[int, Reference]:
     """Return references as ``put_steps`` will, to nothing: for who has to know what stays here."""
-    return _references(contents, found, [Part(0, "", "", "", 0)] * len(found))
+    return _references(contents, found, [StoredPart(0, "", "", "", 0)] * len(found))
 
 
 def put_steps(contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]]) -> Steps[dict[int, Reference]]:
@@ -123,11 +123,11 @@ def put_steps(contents: Mapping[int, Content], found: Sequence[tuple[int, str, b
     noted = yield APART, {"name": "large_reserve", "params": reserve}
     items = [(name, content) for name, (*_, content) in zip(names, found, strict=True)]
     ((digests,),) = yield BLOCKING, {"call": partial(store.put, alias, items)}
-    parts: list[Part] = []
+    parts: list[StoredPart] = []
     for (number,), (name, content), digest in zip(noted, items, digests, strict=True):
         if isinstance(digest, LeaseQueueError):
             raise digest
-        parts.append(Part(number, alias, name, digest, len(content)))
+        parts.append(StoredPart(number, alias, name, digest, len(content)))
     return _references(contents, found, parts)
 
 

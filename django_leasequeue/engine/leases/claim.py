@@ -29,7 +29,7 @@ from ..operation import BEGIN, Steps, only, operation
 from ..rows import Failure, LeasedJob, Release
 from . import sweep
 from .settle import release
-from .trail import DELAYED, EXPIRED, LEASES, TURNS, Look, Trail
+from .trail import DELAYED, EXPIRED, LEASES, TURNS, QueueLook, Trail
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -226,10 +226,10 @@ def _claim(
     params: Mapping[str, object],
     size: int,
     trail: Trail,
-) -> Steps[tuple[list[LeasedJob], Sequence[Look]]]:
+) -> Steps[tuple[list[LeasedJob], Sequence[QueueLook]]]:
     """Claim where the trail says, and look for more where that gives too few; return the jobs and the last look."""
     found = _Round()
-    looks: Sequence[Look] = trail.looks(names)
+    looks: Sequence[QueueLook] = trail.looks(names)
     if not looks:
         yield from _take(trail.hint(names), params, size, found)
         if found.jobs:
@@ -250,14 +250,14 @@ def _claim(
     return found.jobs, looks
 
 
-def _look(place: Mapping[str, object], trail: Trail) -> Steps[list[Look]]:
+def _look(place: Mapping[str, object], trail: Trail) -> Steps[list[QueueLook]]:
     rows = yield "claim_look", {**place, **trail.parameters()}
-    looks = [Look._make(row) for row in rows]
+    looks = [QueueLook._make(row) for row in rows]
     trail.looked(looks)
     return looks
 
 
-def _take(looks: Sequence[Look], params: Mapping[str, object], size: int, found: _Round) -> Steps[None]:
+def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, found: _Round) -> Steps[None]:
     for look in looks:
         missing = size - len(found.jobs)
         if not missing or found.cut:
@@ -303,7 +303,7 @@ def _slots(queue_id: int) -> Steps[int]:
 
 
 def _clear_the_way(
-    looks: Sequence[Look],
+    looks: Sequence[QueueLook],
     place: Mapping[str, object],
     params: Mapping[str, Any],
     size: int,

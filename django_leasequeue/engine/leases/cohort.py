@@ -18,7 +18,7 @@ from ..limits import MAX_BATCH, check_count, check_list, check_node, check_place
 from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
-from ..topics.topics import Look
+from ..topics.topics import TopicLook
 from .settle import release
 from .sweep import expire_steps, promote_steps, sweep_steps
 from .trail import DELAYED, EXPIRED, LEASES, TURNS
@@ -148,7 +148,7 @@ def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:
             return
 
 
-def _deal_once(project: str, queue: str, found: Look, hands: _Hands) -> Steps[None]:
+def _deal_once(project: str, queue: str, found: TopicLook, hands: _Hands) -> Steps[None]:
     """Deal one claim to each: those of other processes find no more than one. Poison is moved aside before."""
     if found.moves:
         yield from spent_steps([found.id])
@@ -216,7 +216,7 @@ def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
 
 @operation
 def deal_cohort(
-    queue: str, found: Look, waiters: Sequence[int], *, project: str = ""
+    queue: str, found: TopicLook, waiters: Sequence[int], *, project: str = ""
 ) -> Steps[dict[int, list[LeasedJob]]]:
     """Deal to the whole cohort of a queue, unless another process just did.
 

@@ -13,7 +13,7 @@ from .floor import OwnFloors
 LEASES, DELAYED, EXPIRED, TURNS = 1, 2, 4, 8
 
 
-class Look(NamedTuple):
+class QueueLook(NamedTuple):
     """What claim_look.sql says of one queue.
 
     ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
@@ -62,18 +62,18 @@ class Trail:
         self.max_age = max_age
         self._floors = OwnFloors()
         self._eager = eager
-        self._hint: list[Look] = []
+        self._hint: list[QueueLook] = []
         self._clock = clock
         self._since = clock()
         self._names: tuple[str, ...] = ()
-        self._looks: list[Look] = []
+        self._looks: list[QueueLook] = []
         #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large
         #: payloads, an eager claim. Claim again before going idle.
         self.cut = False
         #: Whether turns of limits and workflows are due: what they set free is ready in a moment.
         self.turns = False
 
-    def looks(self, names: Sequence[str]) -> list[Look]:
+    def looks(self, names: Sequence[str]) -> list[QueueLook]:
         """Return what is remembered of these queues; empty when it has to be looked at anew."""
         if tuple(names) != self._names or self._clock() - self._since > self.max_age:
             self._looks = []
@@ -83,7 +83,7 @@ class Trail:
         """Return the parameters of claim_look.sql that are the claimer's."""
         return self._floors.parameters()
 
-    def looked(self, looks: Sequence[Look]) -> None:
+    def looked(self, looks: Sequence[QueueLook]) -> None:
         """Note the answer of claim_look.sql."""
         for look in looks[:1]:
             seen = {
@@ -93,13 +93,13 @@ class Trail:
             }
             self._floors.note(look.pid, look.head, look.oldest, look.mark, seen)
 
-    def hint(self, names: Sequence[str]) -> list[Look]:
+    def hint(self, names: Sequence[str]) -> list[QueueLook]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
         hint, self._hint = self._hint, []
         return [look._replace(fresh=True, again=False) for look in hint] if tuple(names) == self._names else []
 
     def note(
-        self, names: Sequence[str], looks: Sequence[Look], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
+        self, names: Sequence[str], looks: Sequence[QueueLook], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
     ) -> None:
         """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for.
 

@@ -27,7 +27,7 @@ MAX_NODES = 100
 _PENDING = 64
 
 
-class Record(NamedTuple):
+class TopicRecord(NamedTuple):
     """One record of a topic. JSON columns stay text until somebody asks."""
 
     seq: int
@@ -58,7 +58,7 @@ class Gap(NamedTuple):
     missed: int
 
 
-class Page(NamedTuple):
+class LogPage(NamedTuple):
     """One read of a topic.
 
     Read on from ``cursor``. ``head_seq`` is the highest number that the topic has given so far; ``sealed`` whether
@@ -66,7 +66,7 @@ class Page(NamedTuple):
     """
 
     queue_id: int
-    records: list[Record]
+    records: list[TopicRecord]
     cursor: int
     head_seq: int
     sealed: bool
@@ -74,7 +74,7 @@ class Page(NamedTuple):
     gap: Gap | None
 
 
-class Seen(NamedTuple):
+class SealedView(NamedTuple):
     """A statement's view of sealed numbers: see ``topic_read``."""
 
     server: str
@@ -93,7 +93,7 @@ class Seen(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """The columns of ``topic_read`` about the topic, behind those of ``Seen``.
+    """The columns of ``topic_read`` about the topic, behind those of ``SealedView``.
 
     ``looked_at`` is the number up to which it was read, ``due`` whether records past their TTL are still there.
     """
@@ -112,7 +112,7 @@ class _Topic(NamedTuple):
 
 #: The places in a row of ``topic_read`` of the columns about the topic, of whether its record fits into the page, and
 #: of the record.
-_TOPIC = len(Seen._fields)
+_TOPIC = len(SealedView._fields)
 _FITS = _TOPIC + len(_Topic._fields)
 _RECORD = _FITS + 1
 
@@ -159,7 +159,7 @@ class Sealer:
                 "ends": arrays.integers(noted.ended for noted in pending),
             }
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: SealedView) -> None:
         """Remember what a read has seen."""
         with self._lock:
             if seen.server != self._server or seen.last < self._sealed:
@@ -197,7 +197,7 @@ def read(
     size: int = 256,
     skip_nodes: Sequence[str] = (),
     seals: Sealer | None = None,
-) -> Steps[Page]:
+) -> Steps[LogPage]:
     """Read records of a log, or jobs of a queue (leased ones too), in order of their numbers.
 
     No record is ever skipped because it was committed late. A slow writer anywhere in the cluster can delay the reader.
@@ -241,10 +241,10 @@ def read(
         rows = yield "topic_read", {**params, **seals.parameters()}
     if not rows:
         raise QueueNotFound(topic, project)
-    found, seen = _topic(rows), Seen._make(rows[0][:_TOPIC])
+    found, seen = _topic(rows), SealedView._make(rows[0][:_TOPIC])
     seals.note(seen)
     # Without a record the one row has nulls in its place.
-    fitting = [Record._make(row[_RECORD:]) for row in rows if row[_FITS]]
+    fitting = [TopicRecord._make(row[_RECORD:]) for row in rows if row[_FITS]]
     records = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
     cut = len(records) < sum(row[_FITS] is not None for row in rows)
     full = cut or len(records) == size
@@ -255,7 +255,7 @@ def read(
     if end > after:
         cursor = max(cursor, end)
         gap = _gap(found, max(after + 1, found.gap_from), end)
-    return Page(found.id, records, cursor, found.head_seq, seen.told >= found.head_seq, more, gap)
+    return LogPage(found.id, records, cursor, found.head_seq, seen.told >= found.head_seq, more, gap)
 
 
 def _topic(rows: Rows) -> _Topic:
@@ -275,7 +275,7 @@ def _gap(topic: _Topic, start: int, end: int) -> Gap | None:
 def seal(seals: Sealer) -> Steps[int]:
     """Look which numbers are sealed by now; return the highest that a read could tell."""
     ((*numbers, alone),) = yield "topic_seal", seals.parameters()
-    seen = Seen._make((*numbers, False))
+    seen = SealedView._make((*numbers, False))
     seals.note(seen)
     # A read that is a transaction of its own sees to it that what it tells is on disk.
     return seen.sealed if alone else seen.told

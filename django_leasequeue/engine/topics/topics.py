@@ -26,7 +26,7 @@ LOOK = 10_000
 _LAST = "\U0010ffff" * (MAX_TAG_BYTES // 4)
 
 
-class Look(NamedTuple):
+class TopicLook(NamedTuple):
     """What a call on a topic has to know of it first. ``moves``: whether claims may move jobs away."""
 
     id: int
@@ -75,7 +75,7 @@ class State:
     bytes: int
 
 
-def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[Look]:
+def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[TopicLook]:
     """Steps that read what a call has to know.
 
     Raises:
@@ -86,14 +86,14 @@ def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[Look]
     rows = yield "topic_look", {"project": project, "topic": topic}
     if not rows:
         raise QueueNotFound(topic, project)
-    found = Look._make(rows[0])
+    found = TopicLook._make(rows[0])
     if leases and found.type != "queue":
         raise NotAQueue(topic)
     return found
 
 
 @operation
-def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[Look]:
+def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[TopicLook]:
     """Read what a call on a topic has to know of it first.
 
     Args:

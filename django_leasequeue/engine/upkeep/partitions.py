@@ -24,7 +24,7 @@ from psycopg import sql
 
 from ... import conf
 from ...sql import statement
-from ...sql.dropped import Dropped
+from ...sql.dropped import DroppedEvents
 from ..outage import passes
 from ..runner import ConnectionExecutor
 
@@ -323,7 +323,7 @@ def _note_dropped(connection: Connection, table: sql.Identifier, below: int | No
     """Note the last event of a partition that goes: readers that had not read up to it have lost events."""
     last = connection.execute(sql.SQL(statement("ddl/event_partition_last")).format(partition=table)).fetchone()
     ((note, _begin, system),) = ConnectionExecutor(connection).fetch("lake/dropped", {})
-    told = Dropped.read(note).and_also(None if last is None else (last[0], last[1]), below or 0, system)
+    told = DroppedEvents.read(note).and_also(None if last is None else (last[0], last[1]), below or 0, system)
     _ddl(connection, "event_log_note", note=sql.Literal(told.note()))
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...engine import LeasedJob
-from ...engine.topics.log import Gap, Record
+from ...engine.topics.log import Gap, TopicRecord
 from .. import payload
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ def leased(job: LeasedJob) -> dict[str, Any]:
     return answer
 
 
-def record(row: Record, *, tags: bool = True, meta: bool = True) -> dict[str, Any]:
+def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> dict[str, Any]:
     """Return a record as diff and watch give it."""
     answer: dict[str, Any] = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": payload.raw(row.data_json)}
     if tags and row.tag is not None:

@@ -9,18 +9,18 @@ from typing import Any
 
 from ...conf import process
 from ...engine import Operation
-from ...engine.topics.topics import Look, look
+from ...engine.topics.topics import TopicLook, look
 from ...enums import Durability
 from ...exceptions import QueueNotFound
 from ..auth import require
 from ..views import ApiView, T
 from .config import NAMES_TOPIC, check_name, to_options
-from .figures import Figures, after
+from .figures import TopicFigures, after
 
 #: Seconds that a topic's options are taken as known. They only decide whether a commit is measured, and what an answer
 #: warns of.
 _FRESH = 5.0
-_seen: process.Memory[tuple[str, str, str], tuple[Look, float]] = process.Memory()
+_seen: process.Memory[tuple[str, str, str], tuple[TopicLook, float]] = process.Memory()
 
 
 class TopicView(ApiView):
@@ -40,7 +40,7 @@ class TopicView(ApiView):
             require(self.access, frozenset(), config.get(name))
         return to_options(config, topic)
 
-    async def look(self, topic: str, *, leases: bool = False) -> Look:
+    async def look(self, topic: str, *, leases: bool = False) -> TopicLook:
         """Return what a call has to know of the topic.
 
         Raises:
@@ -54,7 +54,7 @@ class TopicView(ApiView):
         """Forget what was known of the topic: this process has changed it."""
         _seen.pop((self.runner.using, self.project, topic), None)
 
-    async def recent_look(self, topic: str) -> Look | None:
+    async def recent_look(self, topic: str) -> TopicLook | None:
         """Return what a look at the topic has found in the last seconds, or finds now; ``None`` if it is not there."""
         found = _seen.get((self.runner.using, self.project, topic))
         if found is not None and time.monotonic() - found[1] <= _FRESH:
@@ -64,7 +64,7 @@ class TopicView(ApiView):
         except QueueNotFound:
             return None
 
-    async def warn(self, topic: str, of: Callable[[Look], str | None]) -> None:
+    async def warn(self, topic: str, of: Callable[[TopicLook], str | None]) -> None:
         """Add to the answer what ``of`` says of the topic, if anything.
 
         What is known of the topic decides whether there is something to say; before it is said, the topic is looked at.
@@ -89,6 +89,6 @@ class TopicView(ApiView):
         value, took = await self.runner.run_flushed(operation)
         return value, max(round(took, 3), 0.001)
 
-    async def figures(self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0) -> Figures:
+    async def figures(self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0) -> TopicFigures:
         """Return the topic's counters after this call, which changed them by the given numbers."""
         return await after(self.runner, self.project, topic, ready=ready, in_flight=in_flight, count=count)

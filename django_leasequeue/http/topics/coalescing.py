@@ -10,8 +10,8 @@ from ...conf import process
 from ...engine import LeasedJob
 from ...engine.leases.claim import load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
-from ...engine.topics.topics import Look
-from ..running import Runner
+from ...engine.topics.topics import TopicLook
+from ..running import RequestRunner
 from ..streaming import in_background
 
 logger = logging.getLogger("django_leasequeue.http")
@@ -28,7 +28,7 @@ def _lock(using: str, queue_id: int) -> asyncio.Lock:
 
 
 async def claim_together(
-    runner: Runner, project: str, topic: str, found: Look, claimers: Sequence[Claimer]
+    runner: RequestRunner, project: str, topic: str, found: TopicLook, claimers: Sequence[Claimer]
 ) -> list[list[LeasedJob]]:
     """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt.
 
@@ -52,7 +52,7 @@ async def claim_together(
 
 
 async def load_large(
-    runner: Runner, project: str, claimers: Sequence[Claimer], hands: list[list[LeasedJob]]
+    runner: RequestRunner, project: str, claimers: Sequence[Claimer], hands: list[list[LeasedJob]]
 ) -> list[list[LeasedJob]]:
     """Return what claimers were dealt with the payloads that stand in a storage."""
     if all(job.is_loaded for jobs in hands for job in jobs):
@@ -60,7 +60,7 @@ async def load_large(
     return await runner.run(load_hands(hands, [claimer.node for claimer in claimers], project=project))
 
 
-async def _leave(runner: Runner, waiters: Sequence[int], project: str) -> None:
+async def _leave(runner: RequestRunner, waiters: Sequence[int], project: str) -> None:
     try:
         await runner.run(leave(waiters, project=project))
     except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)

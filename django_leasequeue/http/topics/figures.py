@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ... import conf
 from ...conf import process
 from ...engine.queues import stats
-from ..running import Runner
+from ..running import RequestRunner
 
 #: Seconds that a count may take to be made every time.
 CHEAP = 0.002
@@ -22,7 +22,7 @@ FACTOR = 20.0
 
 
 @dataclass(slots=True)
-class Figures:
+class TopicFigures:
     """Counters of a topic after a call."""
 
     ready: int = 0
@@ -32,7 +32,7 @@ class Figures:
 
 @dataclass(slots=True)
 class _Kept:
-    figures: Figures
+    figures: TopicFigures
     counted_at: float
     until: float
     counting: bool = False
@@ -42,8 +42,8 @@ _kept: process.Memory[tuple[str, str, str], _Kept] = process.Memory()
 
 
 async def after(
-    runner: Runner, project: str, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0
-) -> Figures:
+    runner: RequestRunner, project: str, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0
+) -> TopicFigures:
     """Return a topic's counters after a call of this process that changed them by the given numbers.
 
     Args:
@@ -71,11 +71,11 @@ async def after(
             kept.counting = False
 
 
-async def _count(runner: Runner, project: str, topic: str, place: tuple[str, str, str]) -> Figures:
+async def _count(runner: RequestRunner, project: str, topic: str, place: tuple[str, str, str]) -> TopicFigures:
     began = time.monotonic()
     counts = await runner.run(stats.counts(topic, project=project))
     now = time.monotonic()
-    figures = Figures(
+    figures = TopicFigures(
         counts.ready,
         counts.in_flight,
         counts.ready + counts.in_flight + counts.delayed + counts.dead + counts.records,

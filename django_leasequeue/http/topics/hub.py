@@ -20,10 +20,10 @@ from ...engine import LeasedJob, Release
 from ...engine.leases.cohort import Claimer, deal
 from ...engine.leases.held import next_due, still_held
 from ...engine.outage import passes
-from ...engine.topics.topics import Look, look
+from ...engine.topics.topics import TopicLook, look
 from ...exceptions import NotAQueue, QueueNotFound
 from ...notify import Watch, get_listener
-from ..running import Runner
+from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
 from .answers import leased
 from .coalescing import claim_together, load_large
@@ -106,7 +106,9 @@ class WorkStream(Stream):
 class WorkHub:
     """The streams of one queue in this process."""
 
-    def __init__(self, registry: StreamRegistry, runner: Runner, project: str, topic: str, found: Look) -> None:
+    def __init__(
+        self, registry: StreamRegistry, runner: RequestRunner, project: str, topic: str, found: TopicLook
+    ) -> None:
         self.channel = registry.channel
         self.queue_id = found.id
         self._registry = registry
@@ -286,7 +288,7 @@ class WorkHub:
         hands = await load_large(self._runner, self._project, claimers, hands)
         await self._give(takers, claimers, hands, news)
 
-    async def _deal_together(self, found: Look, takers: list[WorkStream], claimers: list[Claimer]) -> None:
+    async def _deal_together(self, found: TopicLook, takers: list[WorkStream], claimers: list[Claimer]) -> None:
         news = self._news
         try:
             hands = await claim_together(self._runner, self._project, self._topic, found, claimers)

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from ... import engine
 from ...engine import Ending, Operation, Settled
 from ...engine.leases.cohort import Claimer
-from ...engine.topics.topics import Look
+from ...engine.topics.topics import TopicLook
 from ..access import READ, WRITE
 from ..schema import describe
 from . import answers
@@ -170,7 +170,7 @@ class AckView(SettleView):
         )
 
 
-def _kept(found: Look) -> str | None:
+def _kept(found: TopicLook) -> str | None:
     """Say that a topic keeps no results, ``None`` if it does."""
     if found.result_ttl_ms:
         return None

@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from ...engine.topics.log import Page, read, sealer
+from ...engine.topics.log import LogPage, read, sealer
 from ...notify import AsyncWaiter, get_listener
-from ..running import Runner
+from ..running import RequestRunner
 from .sealing import seal_watcher
 
 #: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
@@ -17,13 +17,13 @@ PATIENCE = 0.05
 BACKSTOP = 5.0
 
 
-def unsealed(page: Page, after: int) -> bool:
+def unsealed(page: LogPage, after: int) -> bool:
     """Return whether there is something behind the cursor that cannot be read yet."""
     return not page.records and page.gap is None and not page.sealed and page.head_seq > max(after, page.cursor)
 
 
 async def read_page(
-    runner: Runner,
+    runner: RequestRunner,
     project: str,
     topic: str,
     *,
@@ -31,7 +31,7 @@ async def read_page(
     size: int,
     skip_nodes: Sequence[str] = (),
     wait: float = 0.0,
-) -> Page:
+) -> LogPage:
     """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none.
 
     Raises:
@@ -39,7 +39,7 @@ async def read_page(
     """
     seals = sealer(runner.using)
 
-    async def look() -> Page:
+    async def look() -> LogPage:
         return await runner.run(
             read(topic, project=project, after=after, size=size, skip_nodes=skip_nodes, seals=seals)
         )
@@ -64,7 +64,7 @@ async def read_page(
             after = page.cursor
 
 
-async def _wait_for_seal(runner: Runner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
+async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
     future = seal_watcher(runner).when(number)
     try:
         async with asyncio.timeout(timeout):

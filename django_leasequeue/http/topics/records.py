@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from ...engine import NewJob
 from ...engine.limits import MAX_KEY_BYTES
-from ...engine.topics.topics import Look, drop
+from ...engine.topics.topics import TopicLook, drop
 from ...engine.topics.writing import write
 from ...enums import PriorityOrder, QueueType
 from ..access import DELETE, READ, WRITE
@@ -97,7 +97,7 @@ class TopicAddressView(TopicItemView):
         return self.answer(answer, status=201 if written.created else 200, performance={"fsync_ms": fsync_ms})
 
 
-def _unheeded(topic: str, records: Sequence[NewJob], found: Look) -> str | None:
+def _unheeded(topic: str, records: Sequence[NewJob], found: TopicLook) -> str | None:
     """Say which priorities and delays of records the topic does not heed, ``None`` if it heeds all."""
     priorities = [record.priority for record in records if record.priority is not None]
     if found.type == QueueType.LOG:

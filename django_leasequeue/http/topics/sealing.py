@@ -9,7 +9,7 @@ import logging
 
 from ...conf import process
 from ...engine.topics.log import seal, sealer
-from ..running import Runner
+from ..running import RequestRunner
 from ..streaming import in_background
 
 logger = logging.getLogger("django_leasequeue.http")
@@ -21,7 +21,7 @@ FIRST_LOOK, LAST_LOOK = 0.002, 0.25
 class SealWatcher:
     """Watches the sealed number of one database while readers wait for it."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: RequestRunner) -> None:
         self._runner = runner
         self._seals = sealer(runner.using)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -66,7 +66,7 @@ class SealWatcher:
 _watchers: process.PerLoop[dict[tuple[str, bool], SealWatcher]] = process.PerLoop(dict)
 
 
-def seal_watcher(runner: Runner) -> SealWatcher:
+def seal_watcher(runner: RequestRunner) -> SealWatcher:
     """Return this loop's watcher of the runner's database."""
     found = _watchers.get()
     place = (runner.using, runner.threaded)

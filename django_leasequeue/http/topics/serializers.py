@@ -18,7 +18,7 @@ from ...engine.limits import (
 from ...engine.queues import presets
 from ...enums import Discard, Durability, PriorityOrder, QueueType
 from ...exceptions import InvalidOption
-from ..fields import Body, Boolean, CutInteger, Field, Integer, Node, Text, Word
+from ..fields import Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
 from ..schema import describe_field
 from .config import check_name
 from .fields import NO_TOKEN, RECORD_FIELDS, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
@@ -136,7 +136,7 @@ class DropBody(Body):
 class ClaimBody(Body):
     """Who claims, how many, for how long."""
 
-    node = Node()
+    node = NodeName()
     max = CutInteger(low=0, most=lambda: MAX_BATCH, default=1, help_text="How many jobs at most.")
     lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, help_text="Default: the topic's.", **_OPTIONAL)
     tag = Text(high=MAX_TAG_BYTES, help_text="Only jobs with this tag.", **_OPTIONAL)
@@ -145,7 +145,7 @@ class ClaimBody(Body):
 class SettleBody(Body):
     """Which leases."""
 
-    node = Node()
+    node = NodeName()
     seqs = Seqs(help_text=f"1 to {MAX_BATCH} jobs.")
     lease_ids = LeaseIds(help_text="The claim's tokens, one for each of the seqs, in their order.", **_OPTIONAL)
 

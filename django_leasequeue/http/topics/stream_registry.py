@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from ...conf import process
-from ...engine.topics.topics import Look
+from ...engine.topics.topics import TopicLook
 from ...notify import get_listener
-from ..running import Runner
+from ..running import RequestRunner
 from .hub import WorkHub, WorkStream
 
 #: Where deleted topics are announced.
@@ -33,7 +33,7 @@ class StreamRegistry:
         self,
         project: str,
         topic: str,
-        found: Look,
+        found: TopicLook,
         *,
         node: str,
         size: int,
@@ -46,7 +46,9 @@ class StreamRegistry:
         if hub is None or hub.queue_id != found.id:
             if hub is not None:
                 hub.end(f"The topic {topic!r} was deleted and made anew.")
-            hub = self._hubs[project, topic] = WorkHub(self, Runner(self._using, threaded=False), project, topic, found)
+            hub = self._hubs[project, topic] = WorkHub(
+                self, RequestRunner(self._using, threaded=False), project, topic, found
+            )
         return WorkStream(hub, node, size, lease_ms, recheck)
 
     def enter(self, hub: WorkHub, stream: WorkStream) -> None:

@@ -16,7 +16,7 @@ from ...exceptions import QueueNotFound
 from ..access import READ
 from ..auth import require
 from ..errors import ApiError
-from ..running import Runner
+from ..running import RequestRunner
 from ..schema import Parameter, describe
 from ..streaming import EventStreamResponse, require_stream
 from ..views import ApiView
@@ -61,7 +61,7 @@ class WatchesView(ApiView):
             require(self.access, frozenset(), topic)
             homes.setdefault(routing.alias_of(self.project, topic), []).append(topic)
         for alias, names in homes.items():
-            runner = Runner(alias, threaded=self.runner.threaded)
+            runner = RequestRunner(alias, threaded=self.runner.threaded)
             there = await runner.run(topics_there(names, project=self.project))
             for topic in names:
                 if topic not in there:
@@ -101,7 +101,7 @@ class WatchStreamView(ApiView):
         topics = self._topics(wid)
         for topic in topics:
             require(self.access, frozenset(), topic)
-        runners = {topic: Runner(routing.alias_of(self.project, topic), threaded=False) for topic in topics}
+        runners = {topic: RequestRunner(routing.alias_of(self.project, topic), threaded=False) for topic in topics}
         last = request.META.get("HTTP_LAST_EVENT_ID")
         positions = dict(topics) if last is None else decode_id(last, topics)
         stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)))

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...conf import process
 from ...engine.outage import passes
-from ...engine.topics.log import Page, read, sealer
+from ...engine.topics.log import LogPage, read, sealer
 from ...exceptions import QueueNotFound
 from ...notify import Subscription, Watch, get_listener
-from ..running import Runner
+from ..running import RequestRunner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from . import answers
 from .reading import unsealed
@@ -33,7 +33,7 @@ GONE = "-"
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-_reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[Page]]] = process.PerLoop(dict)
+_reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[LogPage]]] = process.PerLoop(dict)
 
 
 def _encode(number: int) -> str:
@@ -61,7 +61,7 @@ def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, int | None]
     return dict(zip(sorted(topics), seqs, strict=True))
 
 
-async def shared_read(runner: Runner, project: str, topic: str, after: int) -> Page:
+async def shared_read(runner: RequestRunner, project: str, topic: str, after: int) -> LogPage:
     """Read a page; readers that stand at the same place share one statement."""
     running = _reads.get()
     place = (runner.using, project, topic, after)
@@ -70,7 +70,7 @@ async def shared_read(runner: Runner, project: str, topic: str, after: int) -> P
         operation = read(topic, project=project, after=after, size=PAGE, seals=sealer(runner.using))
         task = running[place] = in_background(runner.run(operation))
 
-        def done(task: asyncio.Task[Page]) -> None:
+        def done(task: asyncio.Task[LogPage]) -> None:
             running.pop(place, None)
             if not task.cancelled():
                 task.exception()  # told to whoever still waits; nobody else has to know
@@ -92,7 +92,7 @@ class WatchStream(Stream):
 
     def __init__(
         self,
-        runners: Mapping[str, Runner],
+        runners: Mapping[str, RequestRunner],
         project: str,
         positions: Mapping[str, int | None],
         recheck: Callable[[], Awaitable[Any]],
@@ -194,7 +194,7 @@ class WatchStream(Stream):
             self._told.add(topic)
             self._send("caught-up", {"topic": topic, "head_seq": page.head_seq, "next_from_seq": page.cursor})
 
-    def _tell(self, topic: str, page: Page) -> None:
+    def _tell(self, topic: str, page: LogPage) -> None:
         if page.gap is not None:
             # The gap lies before what is left: records come after it.
             self._positions[topic] = max(self._positions[topic] or 0, min(page.gap.end, page.cursor))

@@ -11,7 +11,7 @@ from django_leasequeue import conf
 from django_leasequeue.engine import clock
 from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import span, table
-from django_leasequeue.reaper.status import Status, look
+from django_leasequeue.reaper.status import ReaperStatus, look
 
 
 class Command(LeaseQueueCommand):
@@ -40,7 +40,7 @@ class Command(LeaseQueueCommand):
         if options["check"] and found.problems:
             raise CommandError(f"{len(found.problems)} things deserve attention.", returncode=1)
 
-    def _print(self, found: Status) -> None:
+    def _print(self, found: ReaperStatus) -> None:
         out, now = self.stdout, clock.now()
         out.write(f"Database {found.database}, PostgreSQL {found.server}, jobs take {found.job_bytes / 1e6:.1f} MB")
         if found.leader is None:

@@ -27,7 +27,7 @@ def find_task(path: str) -> Any:
     return found
 
 
-class Taken(NamedTuple):
+class DueTask(NamedTuple):
     """What a recurring task enqueues."""
 
     task: str
@@ -38,14 +38,14 @@ class Taken(NamedTuple):
     priority: int | None
 
 
-def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> Taken | None:
+def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> DueTask | None:
     """Move the task's last tick: only one of all who try gets its row."""
     params = {"id": task_id, "tick": tick, "next_tick_at": following}
     rows = DjangoExecutor(alias).fetch("recurring_take", params)
-    return Taken._make(rows[0]) if rows else None
+    return DueTask._make(rows[0]) if rows else None
 
 
-def enqueue_task(taken: Taken) -> Any:
+def enqueue_task(taken: DueTask) -> Any:
     """Enqueue a recurring task once, through its backend; return the task's result.
 
     Raises:

@@ -8,7 +8,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Operation
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.http.running import Runner
+from django_leasequeue.http.running import RequestRunner
 
 from .conftest import Zaqar
 
@@ -119,19 +119,19 @@ class TestQueues:
         assert zaqar("GET", f"/v1/queues?{query}").status_code == 400
 
     def test_lists_and_queues_are_of_all_databases(self, zaqar: Zaqar, monkeypatch: pytest.MonkeyPatch) -> None:
-        run = Runner.run
+        run = RequestRunner.run
         asked: list[str] = []
 
-        async def both(runner: Runner, operation: Operation[Any]) -> Any:
+        async def both(runner: RequestRunner, operation: Operation[Any]) -> Any:
             """Answer for the database ``far`` as well, which has the same queues."""
             asked.append(runner.using)
-            return await run(Runner("default", threaded=runner.threaded), operation)
+            return await run(RequestRunner("default", threaded=runner.threaded), operation)
 
         for name in ("b", "far", "a"):
             zaqar("PUT", f"/v1/queues/{name}")
         monkeypatch.setattr(routing, "aliases", lambda: ["default", "far"])
         monkeypatch.setattr(routing, "alias_of", lambda _, queue: "far" if queue == "far" else "default")
-        monkeypatch.setattr(Runner, "run", both)
+        monkeypatch.setattr(RequestRunner, "run", both)
         found = zaqar("GET", "/v1/queues?limit=4").json()["queues"]
         assert ([queue["name"] for queue in found], asked) == (["a", "a", "b", "b"], ["default", "far"])
         for name in ("far", "a"):
