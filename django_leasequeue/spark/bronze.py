@@ -1,5 +1,8 @@
 """Bronze: the stream of events into the lake, and the tie between its checkpoint and the path of its files.
 
+It keeps the rows of the log as they are, each with the events of up to a thousand jobs: fewer and larger rows, which
+readers take apart (:mod:`.unpack`). A checkpoint that began with a row a job goes on with that.
+
 Spark's file sink passes over every batch whose number its path already has: a new checkpoint, which counts from 0
 again, would lose events there without a word. So the checkpoint and its path bear the same mark, and a new checkpoint
 writes to a path of its own, the next part of the same table. What two parts both have counts once.
@@ -13,20 +16,31 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..exceptions import InvalidOption, LeaseQueueError
 from .errors import said
-from .layout import BRONZE, PLAIN, Lake
+from .layout import BATCHES, BRONZE, PLAIN, Lake
+from .unpack import by_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
 #: Events of one micro-batch: so long is what a kill makes Spark do again.
 BATCH = 1_000_000
 #: Seconds from one line of progress to the next.
 PROGRESS = 5
 _MARK = "_leasequeue"
+#: The stream counts events under this name: Spark's own figures count rows.
+_COUNT = "events"
 
 
 class PipelineFailed(LeaseQueueError):
     """A step of the pipeline broke off; nothing is half done, run it again."""
+
+
+class Tied(NamedTuple):
+    """The path that a checkpoint writes to, and whether its rows are the log's own (else a row a job)."""
+
+    path: str
+    batches: bool
 
 
 class Events(NamedTuple):
@@ -65,14 +79,17 @@ def ingest(
     """
     import pyspark
     from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
 
+    checkpoint = lake.checkpoint("bronze")
+    path, batches = tie(lake, checkpoint)
     options = {**source, "consumer": consumer, "failOnDataLoss": str(not accept_loss).lower()}
+    options["batches"] = str(batches).lower()
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2):
         options["maxRowsPerTrigger"] = str(batch)
-    checkpoint = lake.checkpoint("bronze")
-    path = tie(lake, checkpoint)
-    events = lake.spark.readStream.format("leasequeue").options(**options).schema(BRONZE).load()
-    writer = with_days(events).writeStream.format("parquet").partitionBy("day").option("path", path)
+    rows = lake.spark.readStream.format("leasequeue").options(**options).schema(BATCHES if batches else BRONZE).load()
+    counted = rows.observe(_COUNT, (f.sum(f.size("seqs")) if batches else f.count("*")).alias(_COUNT))
+    writer = with_days(counted).writeStream.format("parquet").partitionBy("day").option("path", path)
     # A stream's files know no options but the session's, as they are when it starts.
     for name, value in PLAIN.items():
         lake.spark.conf.set(name, value)
@@ -88,11 +105,18 @@ def ingest(
             lake.spark.conf.unset(name)
     try:
         while not query.awaitTermination(PROGRESS):
-            tell(f"bronze: {sum(progress.numInputRows for progress in query.recentProgress)} events so far")
+            tell(f"bronze: {_count(query)} events so far")
     except PySparkException as error:
         raise PipelineFailed(f"Reading the lease log broke off: {said(error)}") from error
-    # As an attribute: Spark Connect gives the figure by source only, and this adds them up.
-    return sum(progress.numInputRows for progress in query.recentProgress)
+    return _count(query)
+
+
+def _count(query: StreamingQuery) -> int:
+    """Return how many events the stream has read."""
+    seen = [progress.observedMetrics.get(_COUNT) for progress in query.recentProgress]
+    counted = [row[0] for row in seen if row is not None]
+    # Through Spark Connect the row is a list of its values. An empty batch has no sum.
+    return sum((one[0] if isinstance(one, list) else one) or 0 for one in counted)
 
 
 def with_days(events: DataFrame) -> DataFrame:
@@ -103,8 +127,8 @@ def with_days(events: DataFrame) -> DataFrame:
     return events.withColumn("day", f.col("occurred_at").cast("date"))
 
 
-def tie(lake: Lake, checkpoint: str) -> str:
-    """Return the path that a checkpoint writes to: its own, or for a new checkpoint the next part of the table.
+def tie(lake: Lake, checkpoint: str) -> Tied:
+    """Return where a checkpoint writes to: its own path, or for a new checkpoint the next part of the table.
 
     Raises:
         InvalidOption: the path that belongs to the checkpoint is gone, or belongs to another one.
@@ -118,25 +142,26 @@ def tie(lake: Lake, checkpoint: str) -> str:
                 " another checkpoint. Bring the two together again; or move the checkpoint away: the next run reads all"
                 " that the database still has into a path of its own. Events that are there twice count once."
             )
-        return path
+        return Tied(path, mine.get("batches", False))
     identity = secrets.token_hex(8)
     number = 1
-    if lake.lines_or_none(f"{checkpoint}/metadata") is None or _mark(lake, lake.bronze) is not None:
-        while _taken(lake, number):
-            number += 1
-    # Else both were made before there were marks.
+    # If not, both were made before there were marks.
+    new = lake.lines_or_none(f"{checkpoint}/metadata") is None or _mark(lake, lake.bronze) is not None
+    while new and _taken(lake, number):
+        number += 1
+    path = lake.path(*_path(number))
     # The files first: a part that no checkpoint knows stays empty, and the next run takes the one behind it.
-    lake.put_note_at(f"{lake.path(*_path(number))}/{_MARK}", {"id": identity})
-    lake.put_note_at(f"{checkpoint}/{_MARK}", {"id": identity, "path": _path(number)})
-    return lake.path(*_path(number))
+    lake.put_note_at(f"{path}/{_MARK}", {"id": identity})
+    lake.put_note_at(f"{checkpoint}/{_MARK}", {"id": identity, "path": _path(number), "batches": new})
+    return Tied(path, new)
 
 
 def read_or_none(lake: Lake) -> Events | None:
-    """Return the events of all parts of bronze; None when there are none."""
-    found = {1: lake.read_or_none(lake.bronze)}
+    """Return the events of all parts of bronze, one row a job; None when there are none."""
+    found = {1: _read_or_none(lake, 1)}
     number = 2
     while _mark(lake, lake.path(*_path(number))) is not None:
-        found[number] = lake.read_or_none(lake.path(*_path(number)))
+        found[number] = _read_or_none(lake, number)
         number += 1
     parts = {number: frame for number, frame in found.items() if frame is not None}
     if not parts:
@@ -148,13 +173,18 @@ def read_or_none(lake: Lake) -> Events | None:
 
 
 def read(lake: Lake) -> DataFrame:
-    """Return the events of all parts of bronze; those of several parts may come twice.
+    """Return the events of all parts of bronze, one row a job; those of several parts may come twice.
 
     Raises:
         InvalidOption: there are none.
     """
     found = read_or_none(lake)
     return lake.read(lake.bronze) if found is None else found.all
+
+
+def _read_or_none(lake: Lake, number: int) -> DataFrame | None:
+    frame = lake.read_or_none(lake.path(*_path(number)))
+    return by_job(frame) if frame is not None and "seqs" in frame.columns else frame
 
 
 def _path(number: int) -> list[str]:

@@ -19,9 +19,9 @@ PLACES = 1024
 #: The kinds of events, and the word for each; one that a newer release writes has none here.
 _KINDS, _WORDS = pa.array(list(EVENT_KINDS), pa.int16()), pa.array(list(EVENT_KINDS.values()))
 #: Kinds of events that count no delivery: enqueued, redriven, linked.
-_UNCLAIMED = pa.array([1, 9, 11], pa.int16())
+UNCLAIMED = (1, 9, 11)
 #: The kind whose detail says something else of each of its jobs.
-_LINKED = 11
+LINKED = 11
 _ARRAYS = {"deliveries": "array<int>", "waited": "array<int>", "ran": "array<int>"}
 
 
@@ -45,7 +45,7 @@ def events(rows: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> pa.Recor
         elif name == "id":
             made.append(pc.add(pc.multiply(rows.column(name), PLACES).take(parents), _places(seqs, parents)))
         elif name == "deliveries":
-            counted = pc.invert(pc.is_in(rows.column("kind"), value_set=_UNCLAIMED))
+            counted = pc.invert(pc.is_in(rows.column("kind"), value_set=pa.array(UNCLAIMED, pa.int16())))
             once = pc.if_else(counted, pa.scalar(1, pa.int32()), pa.scalar(None, pa.int32()))
             made.append(_each(rows.column(name), parents, once.take(parents)))
         elif name == "detail":
@@ -68,7 +68,7 @@ def _places(seqs: pa.ListArray, parents: pa.Array) -> pa.Array:
 
 def _details(rows: pa.RecordBatch, parents: pa.Array) -> pa.Array:
     """The detail of each job: that of its row, and of a job in a workflow what it says of this one."""
-    details, linked = rows.column("detail"), pc.equal(rows.column("kind"), _LINKED)
+    details, linked = rows.column("detail"), pc.equal(rows.column("kind"), LINKED)
     if not pc.any(linked).as_py():
         return details.take(parents)
     # A row of a thousand jobs with all that each of them comes after is not to be repeated a thousand times.
@@ -83,7 +83,9 @@ def _of_each(detail: dict[str, Any]) -> Iterator[str]:
     labels, tolerant = detail.get("labels") or [""] * count, detail.get("tolerant") or [False] * count
     for place, parents in enumerate(detail["parents"]):
         said = {"workflow": detail["workflow"], "name": detail["name"], "parents": parents}
-        yield json.dumps({**said, "label": labels[place], "tolerant": tolerant[place]})
+        # As Spark writes JSON (see unpack.py).
+        told = {**said, "label": labels[place], "tolerant": tolerant[place]}
+        yield json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 
 def _each(lists: pa.ListArray, parents: pa.Array, otherwise: pa.Array) -> pa.Array:

@@ -98,7 +98,9 @@ def refine(lake: Lake) -> int:
     txid, number = done.get("txid", 0), done.get("id", 0)
     same = done.get("part", 1) == found.part
     if same:
-        new = found.newest.where((f.col("txid") > txid) | ((f.col("txid") == txid) & (f.col("id") > number)))
+        # By the transaction alone Spark leaves out what it need not read: the number is that of a job in its row.
+        later = (f.col("txid") > txid) | (f.col("id") > number)
+        new = found.newest.where((f.col("txid") >= txid) & later)
     else:
         # A new part of bronze may have what the one before it lacks, and numbers that begin anew.
         new = found.all

@@ -18,8 +18,8 @@ from django_leasequeue.spark import bronze, compact, figures, pipeline
 from django_leasequeue.spark.errors import said
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import make
-from tests.spark.conftest import Source
-from tests.spark.helpers import event, many
+from tests.spark.conftest import Source, plan
+from tests.spark.helpers import at, event, many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -86,7 +86,14 @@ def test_the_files_of_another_checkpoint_are_refused(
         bronze.ingest(lake, source.options)
 
 
+def with_a_row_a_job(lake: Lake) -> None:
+    """Tie a checkpoint and its files as versions did that knew no other form."""
+    lake.put_note_at(f"{lake.bronze}/_leasequeue", {"id": "x"})
+    lake.put_note_at(f"{lake.checkpoint('bronze')}/_leasequeue", {"id": "x", "path": ["bronze", "events"]})
+
+
 def test_a_lake_without_marks_goes_on(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
+    with_a_row_a_job(lake)
     event(database, seq=1)
     bronze.ingest(lake, source.options)
     for path in (lake.bronze, lake.checkpoint("bronze")):
@@ -94,7 +101,49 @@ def test_a_lake_without_marks_goes_on(lake: Lake, source: Source, database: psyc
     event(database, seq=2)
     assert bronze.ingest(lake, source.options) == 1
     assert seqs(lake) == [1, 2]
-    assert bronze.tie(lake, lake.checkpoint("bronze")) == lake.bronze
+    assert bronze.tie(lake, lake.checkpoint("bronze")) == (lake.bronze, False)
+
+
+def test_a_checkpoint_with_a_row_a_job_goes_on_and_both_forms_are_read(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    with_a_row_a_job(lake)
+    many(database, 100)
+    assert bronze.ingest(lake, source.options) == 100
+    event(database, seq=101)
+    assert bronze.ingest(lake, source.options) == 1
+    assert lake.read(lake.bronze).count() == 101
+    pipeline.refine(lake)
+    # What is there twice, in either form, is the same.
+    Path(lake.checkpoint("bronze")).rename(lake.path("old"))
+    assert bronze.ingest(lake, source.options) == 101
+    assert lake.read(lake.path("bronze", "events.2")).count() == 3
+    assert bronze.read(lake).count() == 202
+    assert bronze.read(lake).distinct().count() == 101
+    event(database, seq=7, kind=10)
+    assert bronze.ingest(lake, source.options) == 1
+    assert pipeline.refine(lake) == 1
+    states = lake.read(lake.silver("jobs")).groupBy("state").count()
+    assert {row.state: row["count"] for row in states.collect()} == {"open": 100, "cancelled": 1}
+    assert compact.compact(lake) == 1
+    assert lake.read(lake.path("compact", "events")).count() == 102
+
+
+def test_conditions_on_rows_of_the_log_reach_the_files(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    many(database, 100)
+    many(database, 100, occurred_at=at(86_400))
+    bronze.ingest(lake, source.options)
+    read = bronze.read(lake).where("day >= '2030-01-02' and txid >= 5 and (txid > 5 or id > 7)")
+    assert read.count() == 100
+    told = plan(read.select("seq"))
+    (scan,) = [line for line in told.splitlines() if "PartitionFilters" in line]
+    assert " >= 2030-01-02)" in scan, told
+    assert "GreaterThanOrEqual(txid,5)" in told
+    # And columns that nobody asks for are not read.
+    (schema,) = [line for line in told.splitlines() if "ReadSchema" in line]
+    assert schema.strip() == "ReadSchema: struct<id:bigint,txid:bigint,seqs:array<bigint>>"
 
 
 def test_run_works_before_anything_was_claimed(lake: Lake, source: Source) -> None:

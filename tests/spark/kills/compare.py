@@ -20,6 +20,15 @@ COPY (
     FROM leasequeue_leaseevent e, generate_series(1, cardinality(e.seqs)) place
 ) TO STDOUT WITH (FORMAT csv, NULL '\\N')
 """
+#: The same of bronze, which has the rows of the log.
+_BRONZE = """
+CREATE TABLE bronze AS
+SELECT id * 1024 + place - 1 AS id, txid, epoch_us(occurred_at) AS occurred_at, queue_id, seqs[place] AS seq, claim,
+    epoch_us(deadline) AS deadline,
+    CASE WHEN kind IN (1, 9, 11) THEN NULL WHEN deliveries IS NULL THEN 1 ELSE deliveries[place] END AS deliveries,
+    waited[place] AS waited, ran[place] AS ran, kind, node, name, detail
+FROM (SELECT *, unnest(range(1, len(seqs) + 1)) AS place FROM read_parquet(?))
+"""
 _COLUMNS = {
     "id": "BIGINT",
     "txid": "BIGINT",
@@ -36,10 +45,6 @@ _COLUMNS = {
     "name": "VARCHAR",
     "detail": "VARCHAR",
 }
-_KINDS = (
-    *("enqueued", "claimed", "extended", "released", "acked", "failed", "expired", "dead_lettered", "redriven"),
-    *("cancelled", "linked"),
-)
 #: The state of a job in silver that its last event tells, others left out.
 _JOBS = """
 WITH told AS (
@@ -93,12 +98,7 @@ def compare(lake: Path, url: str, scratch: Path) -> Compared:
             " allow_quoted_nulls = false)",
             [str(copied), _COLUMNS],
         )
-        told = {"kind": "list_position(?, event)"} | {name: f"epoch_us({name})" for name in ("occurred_at", "deadline")}
-        database.execute(
-            f"CREATE TABLE bronze AS SELECT {', '.join(f'{told.get(name, name)} AS {name}' for name in _COLUMNS)}"
-            " FROM read_parquet(?)",
-            [list(_KINDS), named],
-        )
+        database.execute(_BRONZE, [named])
         database.execute("CREATE TABLE jobs AS SELECT * FROM read_parquet(?)", [str(lake / "silver/jobs/*/*.parquet")])
 
         def count(query: str) -> int:
