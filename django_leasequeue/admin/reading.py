@@ -306,7 +306,9 @@ def read_workers(nodes: Sequence[str] | None = None) -> Steps[list[WorkerFacts]]
     """Read workers, the last seen first: at most ``MAX_WORKERS``, or those with these names."""
     params = {"size": MAX_WORKERS, "nodes": None if nodes is None else arrays.texts(nodes), "lease": WORKER_LEASE}
     rows = yield "admin/workers", params
-    return [WorkerFacts._make([*row[:15], codec.loads(row[15]), codec.loads(row[16]), row[17]]) for row in rows]
+    return [
+        WorkerFacts._make([*told, codec.loads(running), codec.loads(info), stop]) for *told, running, info, stop in rows
+    ]
 
 
 @operation
@@ -328,4 +330,4 @@ def read_server() -> Steps[ServerState]:
 def ask_worker_to_stop(worker_id: int) -> Steps[tuple[str, bool] | None]:
     """Ask a worker to stop; return its name and whether it had been asked before, ``None`` if it is not there."""
     rows = yield "admin/worker_stop", {"id": worker_id}
-    return (rows[0][0], rows[0][1]) if rows else None
+    return next(((name, asked) for name, asked in rows), None)

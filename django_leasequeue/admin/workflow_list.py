@@ -47,8 +47,12 @@ def read_workflows(*, state: int | None = None, text: str | None = None, below: 
     """
     params = {"below": below, "size": MAX_LOOKED_AT, "enough": PAGE + 1, "state": state, "text": text}
     rows = yield "admin/workflows", params
-    found = [WorkflowLine(row[2], row[3], WorkflowStatus._make(row[4:])) for row in rows if row[2] is not None]
-    looked_at, lowest = rows[0][:2]
+    (looked_at, lowest, *_), *_ = rows
+    found = [
+        WorkflowLine(uid, project, WorkflowStatus._make(status))
+        for _, _, uid, project, *status in rows
+        if uid is not None
+    ]
     if len(found) > PAGE:
         return WorkflowPage(found[:PAGE], looked_at, found[PAGE - 1].status.id)
     return WorkflowPage(found, looked_at, lowest if looked_at == MAX_LOOKED_AT else None)

@@ -83,7 +83,7 @@ def archive(
 
 def _partitions(connection: psycopg.Connection[Any]) -> tuple[int, list[tuple[int, int]]]:
     rows = ConnectionExecutor(connection).fetch("event_partitions", {})
-    return (rows[0][0] if rows else 0), [(row[3], row[4]) for row in rows if row[3] is not None]
+    return (rows[0][0] if rows else 0), [(low, high) for _, _, _, low, high, *_ in rows if low is not None]
 
 
 def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, int]]:

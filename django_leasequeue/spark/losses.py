@@ -54,7 +54,8 @@ class Loss(NamedTuple):
 def _look(connection: psycopg.Connection[Any], *systems: str) -> tuple[DroppedEvents, int | None]:
     row = connection.execute(statement("lake/dropped")).fetchone()
     assert row is not None
-    return DroppedEvents.read(row[0]).of(row[2], *systems), row[1]
+    told, begin, system = row
+    return DroppedEvents.read(told).of(system, *systems), begin
 
 
 def dropped(connection: psycopg.Connection[Any]) -> Point | None:

@@ -64,7 +64,7 @@ def needed_by_archive(connection: psycopg.Connection[Any]) -> int | None:
 
 def _lowest_txid(executor: ConnectionExecutor, low: int, high: int, *, closed: bool) -> int:
     if low not in _lowest or not closed:
-        row = executor.fetch("lake/slice_lowest", {"low": low, "high": high})[0]
+        ((lowest, horizon),) = executor.fetch("lake/slice_lowest", {"low": low, "high": high})
         # Nothing there yet: whoever writes has a transaction id that is not over.
-        _lowest[low] = row[0] if row[0] is not None else row[1]
+        _lowest[low] = horizon if lowest is None else lowest
     return _lowest[low]

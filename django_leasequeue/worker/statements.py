@@ -40,7 +40,8 @@ def make_queues(project: str, names: Sequence[str], using: str | None = None) ->
 def until_due(queue_ids: Sequence[int]) -> Steps[tuple[float | None, float | None]]:
     """Read how many seconds are left until the first delayed job is due, and until the first lease expires."""
     rows = yield "worker_due", {"queues": arrays.integers(queue_ids)}
-    return rows[0][0], rows[0][1]
+    ((due, expires),) = rows
+    return due, expires
 
 
 @operation
