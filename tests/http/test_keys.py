@@ -325,7 +325,7 @@ def test_a_database_that_is_away_uses_up_no_guesses(key: KeyMaker, settings: Any
 
     api = key()
     with monkeypatch.context() as patch:
-        patch.setattr("django_leasequeue.http.running.Runner.run", away)
+        patch.setattr("django_leasequeue.http.running.RequestRunner.run", away)
         assert [api.get("topics").status for _ in range(3)] == [503] * 3
     assert api.get("topics").status == 200
 

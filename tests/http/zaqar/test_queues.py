@@ -34,7 +34,7 @@ class TestBase:
         async def fail(*_: object, **__: object) -> None:
             raise ConnectionError
 
-        monkeypatch.setattr("django_leasequeue.http.running.Runner.run", fail)
+        monkeypatch.setattr("django_leasequeue.http.running.RequestRunner.run", fail)
         answer = zaqar("GET", "/v1/health")
         assert answer.status_code == 503
         assert answer["Retry-After"]
