@@ -1,10 +1,12 @@
 -- Purpose: whether the lease log can be counted since a time without reading more than so many of its rows.
 -- Parameters: since, size (rows: their numbers tell how many there are).
--- Index: leasequeue_event_occurred (BRIN) of each partition, read for one row; catalogs.
+-- Index: leasequeue_event_occurred (BRIN) of each partition, read for 100 rows: the first of them is not always the oldest, as a row may
+--   lie where one was that was rolled back; catalogs.
 -- Pages: 150
 -- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: whether there are at most so many rows; when the oldest row of the log was written (null: nothing was ever dropped).
-SELECT COALESCE((SELECT v.id FROM leasequeue_leaseevent v WHERE v.occurred_at >= %(since)s::timestamptz LIMIT 1)
+SELECT COALESCE((SELECT min(o.id) FROM (
+            SELECT v.id FROM leasequeue_leaseevent v WHERE v.occurred_at >= %(since)s::timestamptz LIMIT 100) o)
         > pg_sequence_last_value(pg_get_serial_sequence('leasequeue_leaseevent', 'id')::regclass) - %(size)s::bigint, true),
     CASE WHEN NOT EXISTS (
         SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
