@@ -98,7 +98,7 @@ def refine(lake: Lake) -> int:
     txid, number = done.get("txid", 0), done.get("id", 0)
     same = done.get("part", 1) == found.part
     if same:
-        # By the transaction alone Spark leaves out what it need not read: the number is that of a job in its row.
+        # A condition on the transaction alone reaches the files: the number of an event is worked out from its row.
         later = (f.col("txid") > txid) | (f.col("id") > number)
         new = found.newest.where((f.col("txid") >= txid) & later)
     else:

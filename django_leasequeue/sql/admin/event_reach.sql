@@ -6,9 +6,10 @@
 -- Host: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: whether there are at most so many rows; when the oldest row of the log was written (null: nothing was ever dropped).
 SELECT COALESCE((SELECT min(o.id) FROM (
-            SELECT v.id FROM leasequeue_leaseevent v WHERE v.occurred_at >= %(since)s::timestamptz LIMIT 100) o)
+        SELECT v.id FROM leasequeue_leaseevent v WHERE v.occurred_at >= %(since)s::timestamptz LIMIT 100) o)
         > pg_sequence_last_value(pg_get_serial_sequence('leasequeue_leaseevent', 'id')::regclass) - %(size)s::bigint, true),
     CASE WHEN NOT EXISTS (
         SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = 'leasequeue_leaseevent'::regclass AND pg_get_expr(c.relpartbound, c.oid) ~ 'FROM \(''?0''?\)')
-    THEN (SELECT o.occurred_at FROM leasequeue_leaseevent o WHERE o.occurred_at >= '-infinity' LIMIT 1) END
+    THEN (SELECT min(o.occurred_at) FROM (
+        SELECT v.occurred_at FROM leasequeue_leaseevent v WHERE v.occurred_at >= '-infinity' LIMIT 100) o) END
