@@ -9,9 +9,8 @@ Every run has a database of its own, so any number of runs go on at once and non
 import inspect
 import logging
 import os
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,16 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connections
+from django.test import TransactionTestCase
+from django.test.utils import setup_databases, teardown_databases
 from hypothesis import settings as hypothesis_settings
+from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.devdb import url_from_database
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import close_pools
-from tests.support.databases import OwnDatabase
+from tests.support.databases import OwnDatabase, empty_tables
+from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 
 # How long an example takes says something about the machine, not about what it shows.
@@ -37,6 +40,31 @@ HOME = Path(settings.BASE_DIR) / ".leasequeue"
 def pytest_report_header() -> str:
     own = "a PostgreSQL of its own" if settings.DATABASE_URL is None else "on the server that DATABASE_URL names"
     return f"database: {own}"
+
+
+_slow_left_out = pytest.StashKey[int]()
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        stash = item.config.stash
+        stash[_slow_left_out] = stash.get(_slow_left_out, 0) + ("slow" in item.keywords)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over the figure of a process of xdist: all of them leave out the same tests."""
+    node.config.stash[_slow_left_out] = getattr(node, "workeroutput", {}).get("slow_left_out", 0)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["slow_left_out"] = session.config.stash.get(_slow_left_out, 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash.get(_slow_left_out, 0):
+        terminalreporter.write_line(f"{left_out} slow tests were left out: `make test-all` runs them as well.")
 
 
 @pytest.fixture
@@ -71,30 +99,44 @@ def _children_find_no_other_database() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def database_server() -> Iterator[TemporaryServer | None]:
-    """The PostgreSQL server of this run, or None when ``DATABASE_URL`` names one that others use as well."""
+    """The migrated PostgreSQL server of this process, or None when ``DATABASE_URL`` names one that others use."""
     if settings.DATABASE_URL is not None:
         yield None
         return
-    with TemporaryServer(HOME) as server:
+    with TemporaryServer(HOME, migrated=True) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(
+def django_db_setup(
+    django_test_environment: None,
+    django_db_blocker: DjangoDbBlocker,
     _children_find_no_other_database: None,
     database_server: TemporaryServer | None,
 ) -> Iterator[None]:
-    # One dictionary for the settings, the handler and the connections; pytest-django makes the test database from it.
+    """The migrated test database: in place of pytest-django's, which migrates once for each process."""
+    # One dictionary for the settings, the handler and the connections.
     database = connections.settings["default"]
     if database_server is not None:
         database.update(database_server.django_database())
-        database["TEST"]["NAME"] = f"test_{database['NAME']}"
-        os.environ["DATABASE_URL"] = url_from_database({**database, "NAME": database["TEST"]["NAME"]})
+        os.environ["DATABASE_URL"] = database_server.url()
         yield
+        connections.close_all()
         return
-    with OwnDatabase(database) as own:
+    with OwnDatabase(database) as own, django_db_blocker.unblock():
         database["TEST"]["NAME"] = own.name
         os.environ["DATABASE_URL"] = url_from_database({**database, "NAME": own.name})
+        made = setup_databases(verbosity=0, interactive=False, aliases={"default"})
+        with django_db_blocker.block():
+            yield
+        teardown_databases(made, verbosity=0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_emptied() -> Iterator[None]:
+    """Empty the tables after a test with transactions of its own by what is quick for few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: empty_tables("default"))
         yield
 
 
@@ -128,25 +170,10 @@ def private_server() -> Iterator[TemporaryServer]:
 
 
 @pytest.fixture
-def private_env(private_server: TemporaryServer) -> dict[str, str]:
-    """The environment for child processes that work on the migrated database of :func:`private_server`."""
-    environment = child_environment(private_server.url())
-    migrate = [sys.executable, "-m", "django", "migrate", "--verbosity=0"]
-    subprocess.run(migrate, env=environment, check=True)
-    return environment
-
-
-def child_environment(database_url: str) -> dict[str, str]:
-    """This process's environment for a child that is to use another database."""
-    python_path = os.pathsep.join(filter(None, [str(settings.BASE_DIR), os.environ.get("PYTHONPATH")]))
-    return {
-        **os.environ,
-        "DATABASE_URL": database_url,
-        # A test that overrides a setting leaves settings.SETTINGS_MODULE empty.
-        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE or os.environ["DJANGO_SETTINGS_MODULE"],
-        "PYTHONPATH": python_path,
-        "PYTHONUNBUFFERED": "1",
-    }
+def migrated_server() -> Iterator[TemporaryServer]:
+    """A PostgreSQL server for one test alone, its database migrated."""
+    with TemporaryServer(HOME, migrated=True) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -49,27 +49,27 @@ def writing(server: TemporaryServer) -> Iterator[threading.Event]:
     assert not thread.is_alive()
 
 
-def test_a_reader_across_crashes(private_env: dict[str, str], private_server: TemporaryServer) -> None:
-    with private_server.connect() as connection:
+def test_a_reader_across_crashes(migrated_server: TemporaryServer) -> None:
+    with migrated_server.connect() as connection:
         # The WAL is written when somebody asks, or has written much.
         connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
         connection.execute("SELECT pg_reload_conf()")
     read: list[tuple[int, int]] = []
     after = START
     for _ in range(3):
-        with writing(private_server) as begun:
+        with writing(migrated_server) as begun:
             assert begun.wait(30)
-            with private_server.connect() as connection:
+            with migrated_server.connect() as connection:
                 for _ in range(5):
                     until = slices.horizon(connection)
                     read += connection.execute(READ, [*after, until.xmin]).fetchall()
                     after = Point(until.xmin - 1, MAX_ID)
-            private_server.stop("immediate")
-        private_server.start()
-        with private_server.connect() as connection:
+            migrated_server.stop("immediate")
+        migrated_server.start()
+        with migrated_server.connect() as connection:
             there = set(connection.execute(READ, [0, 0, 2**62]).fetchall())
             assert set(read) <= there, "what was read is gone"
-    with private_server.connect() as connection:
+    with migrated_server.connect() as connection:
         read += connection.execute(READ, [*after, slices.horizon(connection).xmin]).fetchall()
         assert read == connection.execute(READ, [0, 0, 2**62]).fetchall(), "something was skipped"
     assert len(read) > 60

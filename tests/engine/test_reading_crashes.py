@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -17,7 +15,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob
 from django_leasequeue.engine.topics import log
 from django_leasequeue.engine.topics.log import Sealer
-from tests.conftest import HOME, child_environment
+from tests.conftest import HOME
 from tests.support.temporary_server import TemporaryServer
 
 ROUNDS = 10
@@ -99,9 +97,7 @@ class Crashing:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TemporaryServer]:
-    with TemporaryServer(HOME) as server:
-        migrate = [sys.executable, "-m", "django", "migrate", "--verbosity=0"]
-        subprocess.run(migrate, env=child_environment(server.url()), check=True)
+    with TemporaryServer(HOME, migrated=True) as server:
         with psycopg.connect(server.url(), autocommit=True) as connection:
             # What a commit does not wait for stays in memory: a crash loses much.
             for option, value in {"wal_writer_delay": "10s", "wal_buffers": "16MB"}.items():

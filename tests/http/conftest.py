@@ -10,9 +10,9 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.conf import process
-from tests.conftest import child_environment
 from tests.http.client import Api
 from tests.http.servers import Server, serving
+from tests.support.environment import child_environment
 
 _names = count(1)
 

@@ -25,9 +25,9 @@ from django_leasequeue.client import (
     TopicNotFound,
     Unauthorized,
 )
-from tests.conftest import child_environment
 from tests.http.relay import Relay
 from tests.http.servers import Server, committed_key, serving
+from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]

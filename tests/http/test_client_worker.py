@@ -20,9 +20,9 @@ import pytest
 
 from django_leasequeue.client import Again, Client, ClientJob, Record, TopicNotFound, Worker, leases
 from django_leasequeue.models import LiveJob
-from tests.conftest import child_environment
 from tests.http.relay import Relay
 from tests.http.servers import Server, serving
+from tests.support.environment import child_environment
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import child_environment
 from tests.http.contract import document
 from tests.http.servers import EventSource, Server, serving
 from tests.support.documents import DOCS, Block, blocks
+from tests.support.environment import child_environment
 
 PAGE = "reference/http-topics.md"
 

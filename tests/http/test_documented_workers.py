@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from django_leasequeue.client import Client, Record
-from tests.conftest import child_environment
 from tests.http.servers import Server, committed_key, serving
 from tests.support.documents import blocks
+from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
 PAGE = "how-to/external-workers.md"

@@ -24,9 +24,11 @@ from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.http.access import ALL_SCOPES
 from django_leasequeue.http.keys import make_token
-from tests.conftest import child_environment
+from tests.conftest import HOME
 from tests.http.servers import EventSource, Server
-from tests.support.faults import Faulty, alias, faulty, migrated_server
+from tests.support.environment import child_environment
+from tests.support.faults import Faulty, alias, faulty
+from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 
 CLIENT = "3381af92-2b9e-11e3-b191-71861300734c"
@@ -165,7 +167,7 @@ class Door:
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Faulty]:
-    with migrated_server() as server, faulty(server) as found:
+    with TemporaryServer(HOME, migrated=True) as server, faulty(server) as found:
         yield found
 
 

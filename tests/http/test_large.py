@@ -14,12 +14,12 @@ from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.http.keys import create_key
 from tests.admin.letters import bury, graves
-from tests.conftest import child_environment
 from tests.engine.helpers import read_result
 from tests.http.client import Api
 from tests.http.servers import EventSource, Server, serving
 from tests.http.zaqar.conftest import Zaqar
 from tests.large import BIG, FailingStorage, away, files, large_settings
+from tests.support.environment import child_environment
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,10 +15,10 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob
 from django_leasequeue.http.keys import split_token
 from django_leasequeue.http.topics.watching import decode_id, encode_id
-from tests.conftest import child_environment
 from tests.engine.helpers import open_transaction
 from tests.http.client import Api
 from tests.http.servers import Event, EventSource, Server, committed_key, serving
+from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]

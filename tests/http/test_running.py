@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from django_leasequeue.http.asgi import Application, Message, beside
-from tests.conftest import child_environment
 from tests.http.servers import Server
+from tests.support.environment import child_environment
 
 
 async def host_application(scope: Any, receive: Any, send: Any) -> None:

@@ -21,9 +21,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from django_leasequeue.client import Client, Record
-from tests.conftest import child_environment
 from tests.http.contract import document
 from tests.http.servers import Server, serving
+from tests.support.environment import child_environment
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 

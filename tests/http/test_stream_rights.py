@@ -9,8 +9,8 @@ import pytest
 
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LiveJob
-from tests.conftest import child_environment
 from tests.http.servers import EventSource, Server, committed_key, serving
+from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]

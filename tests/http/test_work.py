@@ -16,9 +16,9 @@ from django.db import connection
 
 from django_leasequeue.conf.options import ApiOptions
 from django_leasequeue.models import Claim, JobEvent, LiveJob
-from tests.conftest import child_environment
 from tests.http.client import Api
 from tests.http.servers import Event, EventSource, Server, serving
+from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]

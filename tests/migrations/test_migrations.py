@@ -15,7 +15,7 @@ from django.db import connections
 from psycopg import sql
 
 from django_leasequeue.devdb import url_from_database
-from tests.conftest import child_environment
+from tests.support.environment import child_environment
 
 #: Run in a process of its own: migrations change what is installed.
 SCRIPT = """

@@ -215,11 +215,9 @@ def test_a_note_of_another_system_says_nothing_here(
 
 @pytest.mark.slow
 @pytest.mark.chaos
-def test_what_was_read_survives_an_immediate_stop(
-    query: Query, private_server: TemporaryServer, private_env: dict[str, str]
-) -> None:
+def test_what_was_read_survives_an_immediate_stop(query: Query, migrated_server: TemporaryServer) -> None:
     """Commits that nobody waits for, a disk that is late: three times PostgreSQL is stopped in mid-stream."""
-    dsn = private_env["DATABASE_URL"]
+    dsn = migrated_server.url()
     with psycopg.connect(dsn, autocommit=True) as connection:
         # Without us, the log would be written every ten seconds.
         connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
@@ -236,14 +234,14 @@ def test_what_was_read_survives_an_immediate_stop(
             reader = query.reader(maxRowsPerTrigger="50")
             while len(query.rows) < read + 200:
                 query.step(reader)
-            private_server.stop("immediate")
+            migrated_server.stop("immediate")
             with pytest.raises((StorageError, psycopg.OperationalError)):
                 query.step(reader)
         finally:
             stop.set()
             for writer in writers:
                 writer.join()
-        private_server.start()
+        migrated_server.start()
         # What is in the sink is in the log, as it was read; what was not read goes on behind it.
         with psycopg.connect(dsn) as connection:
             there = set(connection.execute("SELECT id, txid, seq FROM leasequeue_jobevent").fetchall())

@@ -3,9 +3,11 @@
 import re
 import secrets
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Self
 
 import psycopg
+from django.db import connections
 from psycopg import sql
 
 from django_leasequeue.devdb import url_from_database
@@ -55,3 +57,47 @@ class OwnDatabase:
                     sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
                 )
                 self._connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [name])
+
+
+#: What ``migrate`` writes, and no test changes.
+_KEPT = {"auth_permission", "django_content_type"}
+
+#: Truncating sixty tables takes a tenth of a second, whatever is in them; deleting a few rows takes milliseconds, and
+#: leaves dead ones behind, so a table of more than eight pages is truncated. Guards do not fire.
+_EMPTY = """
+DO $$
+DECLARE
+    name text;
+    large text[];
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOREACH name IN ARRAY '{%s}'::text[] LOOP
+        IF (SELECT sum(pg_relation_size(t.oid)) FROM (
+                SELECT name::regclass UNION SELECT relid FROM pg_partition_tree(name)) t(oid)) > 65536 THEN
+            large := large || name;
+        ELSE
+            EXECUTE 'DELETE FROM ' || name;
+        END IF;
+    END LOOP;
+    IF large IS NOT NULL THEN
+        EXECUTE 'TRUNCATE ' || array_to_string(large, ', ') || ' CASCADE';
+    END IF;
+END $$
+"""
+
+
+@cache
+def _statement(alias: str) -> str:
+    connection = connections[alias]
+    tables = set(connection.introspection.django_table_names(only_existing=True, include_views=False)) - _KEPT
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+        if cursor.fetchone()[0]:
+            return _EMPTY % ",".join(sorted(tables))
+    return f"TRUNCATE {', '.join(sorted(tables))} CASCADE"
+
+
+def empty_tables(alias: str) -> None:
+    """Delete the rows of all tables that models have."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_statement(alias))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +10,6 @@ import psycopg
 from django.db import connections
 
 from django_leasequeue.devdb import url_from_database
-from tests.conftest import HOME, child_environment
 from tests.support.proxy import Proxy
 from tests.support.temporary_server import TemporaryServer
 
@@ -48,15 +45,6 @@ class Faulty:
     def reset(self, name: str) -> None:
         """Give a parameter its usual value again."""
         self.execute(f"ALTER SYSTEM RESET {name}", "SELECT pg_reload_conf()")
-
-
-@contextmanager
-def migrated_server() -> Iterator[TemporaryServer]:
-    """A server for the tests of one module, with our tables."""
-    with TemporaryServer(HOME) as server:
-        migrate = [sys.executable, "-m", "django", "migrate", "--verbosity=0"]
-        subprocess.run(migrate, env=child_environment(server.url()), check=True)
-        yield server
 
 
 @contextmanager

@@ -6,6 +6,11 @@ import hashlib
 import os
 import secrets
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +20,15 @@ from django_leasequeue.devdb.binaries import program_version
 from django_leasequeue.devdb.errors import DevDBError
 from django_leasequeue.devdb.locking import exclusive, open_lock
 from django_leasequeue.devdb.server import Server
+from tests.support.environment import BASE_DIR, child_environment
+
+#: A change in these makes the migrated template anew.
+_SCHEMA_SOURCES = (
+    "django_leasequeue/migrations",
+    "django_leasequeue/models",
+    "django_leasequeue/sql/ddl",
+    "testproject",
+)
 
 
 class TemporaryServer(Server):
@@ -28,14 +42,16 @@ class TemporaryServer(Server):
 
     Args:
         home: where templates and temporary servers live, usually ``<project>/.leasequeue``.
+        migrated: its database has the test project's tables. Migrating is done once for each state of the code.
         bin_dir: where PostgreSQL's programs are, as for :class:`Server`.
     """
 
-    def __init__(self, home: Path | str, *, bin_dir: Path | None = None) -> None:
+    def __init__(self, home: Path | str, *, migrated: bool = False, bin_dir: Path | None = None) -> None:
         self.home = Path(home).resolve() / "temporary"
         self._directory = self.home / secrets.token_hex(4)
         self._owner: int | None = None
         self._owner_pid = os.getpid()
+        self._migrated = migrated
         super().__init__(self._directory / "data", durable=False, bin_dir=bin_dir)
 
     def start(self) -> bool:
@@ -47,7 +63,7 @@ class TemporaryServer(Server):
                 self._directory.mkdir()
                 self._owner = _try_exclusive(self._directory / "owner")
             atexit.register(self.close)
-            self._copy(template)
+            self._copy(template, self.data_dir)
         return super().start()
 
     def close(self) -> None:
@@ -82,24 +98,49 @@ class TemporaryServer(Server):
         options = hashlib.sha256(" ".join(config.initdb_options(version)).encode()).hexdigest()[:8]
         template = self.home / f"template-{version}-{options}"
         if not template.exists():
-            unfinished = Server(template.with_suffix(".new"), durable=False, bin_dir=self.bin_dir)
-            _delete(unfinished.data_dir, unfinished)
-            unfinished.start()
-            unfinished.stop()
-            unfinished.data_dir.rename(template)
-            _delete(unfinished.data_dir, unfinished)
-        return template
+            with self._unfinished(template) as server:
+                server.start()
+        if not self._migrated:
+            return template
+        migrated = template.with_name(f"{template.name}-migrated-{_schema()}")
+        if not migrated.exists():
+            for outdated in self.home.glob(f"{template.name}-migrated-*"):
+                shutil.rmtree(outdated, ignore_errors=True)
+            with self._unfinished(migrated) as server:
+                self._copy(template, server.data_dir)
+                server.start()
+                migrate = [sys.executable, "-m", "django", "migrate", "--verbosity=0"]
+                subprocess.run(migrate, env=child_environment(server.url()), check=True)
+        return migrated
 
-    def _copy(self, template: Path) -> None:
+    @contextmanager
+    def _unfinished(self, template: Path) -> Iterator[Server]:
+        """Yield a server whose data becomes the template when all went well."""
+        server = Server(template.with_suffix(".new"), durable=False, bin_dir=self.bin_dir)
+        _delete(server.data_dir, server)
+        yield server
+        server.stop()
+        server.data_dir.rename(template)
+        _delete(server.data_dir, server)
+
+    def _copy(self, template: Path, target: Path) -> None:
         account = account_for(template)
         open_programs(account, self.bin_dir)
-        self.data_dir.mkdir(mode=0o700)
-        open_path(account, self.data_dir)
+        target.mkdir(mode=0o700)
+        open_path(account, target)
         if account:
-            os.chown(self.data_dir, account.uid, account.gid)
-        result = run(["cp", "-R", f"{template}/.", self.data_dir], account)
+            os.chown(target, account.uid, account.gid)
+        result = run(["cp", "-R", f"{template}/.", target], account)
         if result.returncode != 0:
-            raise DevDBError(f"Could not copy {template} to {self.data_dir}: {result.stdout.strip()}")
+            raise DevDBError(f"Could not copy {template} to {target}: {result.stdout.strip()}")
+
+
+def _schema() -> str:
+    """Return a digest of all that decides what ``migrate`` makes."""
+    digest = hashlib.sha256(f"{version('django')} {version('django-pgtrigger')}".encode())
+    for file in sorted(file for folder in _SCHEMA_SOURCES for file in (BASE_DIR / folder).rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _delete(directory: Path, server: Server) -> None:

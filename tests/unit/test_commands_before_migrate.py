@@ -11,7 +11,7 @@ import pytest
 from django.db import ProgrammingError
 
 from django_leasequeue.engine.advice import advice
-from tests.conftest import child_environment
+from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 
 

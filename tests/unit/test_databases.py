@@ -8,7 +8,6 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
-from django_leasequeue.devdb import database_from_url
 from tests.support.databases import OwnDatabase
 from tests.support.temporary_server import TemporaryServer
 
@@ -33,8 +32,8 @@ def test_a_run_drops_what_killed_runs_left_and_nothing_else(private_server: Temp
 
 def test_real_connections_see_committed_rows(test_dsn: str) -> None:
     with psycopg.connect(test_dsn) as beside:
-        assert beside.info.dbname == connection.settings_dict["NAME"]
-        assert beside.info.dbname.startswith("test_")
+        mine = (connection.settings_dict["NAME"], connection.settings_dict["HOST"])
+        assert (beside.info.dbname, beside.info.host) == mine
 
 
 def test_children_use_the_test_database(subprocess_env: dict[str, str]) -> None:
@@ -52,19 +51,14 @@ def test_children_use_the_test_database(subprocess_env: dict[str, str]) -> None:
     assert child.stdout.strip() == connection.settings_dict["NAME"]
 
 
-def test_a_private_server_can_be_stopped_under_its_children(
-    private_server: TemporaryServer, private_env: dict[str, str]
-) -> None:
-    assert private_env["DATABASE_URL"] == private_server.url()
-    private_server.stop("immediate")
-    private_server.start()
-    with private_server.connect() as connection:
+def test_a_server_of_a_tests_own_can_be_stopped(migrated_server: TemporaryServer) -> None:
+    migrated_server.stop("immediate")
+    migrated_server.start()
+    with migrated_server.connect() as connection:
         row = connection.execute("SELECT count(*) FROM django_migrations WHERE app = 'leasequeue'").fetchone()
     assert row is not None
     assert row[0] > 0
 
 
 def test_children_that_inherit_the_environment_never_find_another_database() -> None:
-    name = database_from_url(os.environ["DATABASE_URL"])["NAME"]
-    assert name.startswith("test_") or name == "use_the_fixture_subprocess_env"
-    assert os.environ["DATABASE_URL"] != settings.DATABASE_URL
+    assert os.environ["DATABASE_URL"] not in {settings.DATABASE_URL, settings.EMBEDDED_DATABASE.url()}

@@ -13,6 +13,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor
+from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
@@ -69,11 +70,11 @@ class Site:
 
 
 @pytest.fixture
-def site(private_server: TemporaryServer, private_env: dict[str, str], tmp_path: Path) -> Iterator[Site]:
-    with starting(private_env) as start:
+def site(migrated_server: TemporaryServer, tmp_path: Path) -> Iterator[Site]:
+    with starting(child_environment(migrated_server.url())) as start:
         # The reaper, which `WorkerProcess` leaves out otherwise, is one of those who have to come back.
         worker = start("--processes", "2", "--concurrency", "2", "--poll", "1", reaper=True)
-        site = Site(private_server, worker, tmp_path / "notes")
+        site = Site(migrated_server, worker, tmp_path / "notes")
         worker.says("Worker started", 2)
         worker.says("This reaper leads now")
         site.done(site.enqueue())

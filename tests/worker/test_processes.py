@@ -22,7 +22,7 @@ from django.db import connections
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobEvent, JobResult, LiveJob, Worker
-from tests.conftest import child_environment
+from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
@@ -185,11 +185,9 @@ def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
     assert worker.wait() == 0
 
 
-def test_postgresql_restarts_underneath(private_server: TemporaryServer, notes: Path, tmp_path: Path) -> None:
-    env = child_environment(private_server.url())
-    migrate = [sys.executable, "-m", "django", "migrate", "--verbosity", "0"]
-    subprocess.run(migrate, env=env, check=True, capture_output=True)
-    with private_server.connect() as connection, starting(env) as begin:
+def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, notes: Path, tmp_path: Path) -> None:
+    env = child_environment(migrated_server.url())
+    with migrated_server.connect() as connection, starting(env) as begin:
         executor = engine.ConnectionExecutor(connection)
         executor.run(engine.create("work", preset="django"))
         job = {"do": "sleep", "seconds": 0.01, "file": str(notes)}
@@ -197,16 +195,16 @@ def test_postgresql_restarts_underneath(private_server: TemporaryServer, notes: 
         worker = begin("--concurrency", "4")
         for done in (50, 250):
             eventually(lambda done=done: words(notes, "end") > done, "some are done")
-            private_server.stop("immediate")
+            migrated_server.stop("immediate")
             time.sleep(0.5)
-            private_server.start()
-        with private_server.connect() as after:
+            migrated_server.start()
+        with migrated_server.connect() as after:
             eventually(lambda: count(after, "leasequeue_jobresult") == 600, "all are done")
             assert count(after, "leasequeue_livejob") == 0
         # An idle worker whose connection was lost hears of new jobs again.
-        private_server.stop("fast")
-        private_server.start()
-        with private_server.connect() as after:
+        migrated_server.stop("fast")
+        migrated_server.start()
+        with migrated_server.connect() as after:
             again = engine.ConnectionExecutor(after)
             again.run(engine.enqueue("work", [engine.NewJob(job, key="last")]))
             eventually(lambda: count(after, "leasequeue_jobresult") == 601, "the last one is done")
