@@ -26,6 +26,7 @@ from pytest_django import DjangoDbBlocker
 from django_leasequeue.devdb import url_from_database
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import close_pools
+from tests import matrix
 from tests.support.databases import OwnDatabase, empty_tables
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
@@ -43,6 +44,13 @@ def pytest_report_header() -> str:
 
 
 _slow_left_out = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).with_suffix("").as_posix() in matrix.MODULES:
+            item.add_marker("matrix")
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

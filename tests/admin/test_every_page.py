@@ -51,6 +51,7 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_page_needs_anything_inline(pages: list[tuple[str, list[Any]]]) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root"))
@@ -64,6 +65,7 @@ def test_no_page_needs_anything_inline(pages: list[tuple[str, list[Any]]]) -> No
         assert [attrs for tag, attrs in page.tags if tag == "b"] == [], name
 
 
+@pytest.mark.slow
 def test_commands_do_not_load_the_http_doors_for_the_admin() -> None:
     """``django.contrib.admin`` imports our pages with every command: they bring no REST framework along."""
     program = """

@@ -289,6 +289,7 @@ class TestPauseCancelRestart:
         assert made.done == 0
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str, str]) -> None:
     graves()
     found = bury(2_000)

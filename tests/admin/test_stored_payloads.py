@@ -197,6 +197,7 @@ def edit(client: Client, seq: int) -> None:
     assert answer.status_code in (302, 400)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=10,
     deadline=None,

@@ -60,6 +60,7 @@ def test_list_names_every_mode(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line.split()) > 2 for line in shown)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("transactional_db", "debug")
 def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
@@ -151,6 +152,7 @@ def test_a_mode_that_fails_does_not_stop_the_others(
     assert_nothing_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_reports_and_cleans_up(
     number: signal.Signals, subprocess_env: dict[str, str], tmp_path: Path

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from testproject.bench.events import BUSY_HOUR, Simulation
 
 
+@pytest.mark.slow
 def test_the_busy_hour_makes_waits_and_every_job_ends() -> None:
     waits: dict[int, list[float]] = {}
     ended: set[int] = set()

@@ -97,6 +97,7 @@ def test_settings_without_a_module_cannot_be_handed_on(monkeypatch: pytest.Monke
         children.worker("default", "claim-1")
 
 
+@pytest.mark.slow
 def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     child = (

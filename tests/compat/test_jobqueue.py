@@ -59,6 +59,7 @@ class TestExamples:
 
         assert queue.stop()
 
+    @pytest.mark.slow
     def test_consumer_only(self, subprocess_env: dict[str, str]) -> None:
         code = """
         from django_leasequeue.compat.jobqueue import Queue

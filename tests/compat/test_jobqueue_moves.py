@@ -97,6 +97,7 @@ class TestRuns:
 
 
 class TestHungHandlers:
+    @pytest.mark.slow
     def test_a_hung_run_is_told_leaves_its_slot_and_its_job_runs_again(
         self, release: threading.Event, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -124,6 +125,7 @@ class TestHungHandlers:
             assert queue.stop()
         assert stalled == ["id"]
 
+    @pytest.mark.slow
     def test_its_slot_serves_other_jobs_meanwhile(self, release: threading.Event) -> None:
         queue = Queue("jobs", visibility_timeout=5_000, concurrency=1, max_retries=1)
         hung = threading.Event()
@@ -147,6 +149,7 @@ class TestHungHandlers:
         assert error is not None
         assert error.code == "LEASE_EXPIRED"
 
+    @pytest.mark.slow
     def test_a_coroutine_is_cancelled(self) -> None:
         queue = Queue("jobs", visibility_timeout=5_000)
         reasons: list[str] = []
@@ -165,6 +168,7 @@ class TestHungHandlers:
             assert queue.enqueue_and_wait("id", timeout=60) == "run 2"
         assert reasons == ["lease_lost"]
 
+    @pytest.mark.slow
     def test_it_is_tried_as_often_as_any_other(self, release: threading.Event) -> None:
         # Leases so short would end before their jobs start, on a busy machine.
         queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=600_000), visibility_timeout=500, max_retries=2)
@@ -182,6 +186,7 @@ class TestHungHandlers:
         assert attempts == [1, 2]
         assert caught.value.error_type == "LEASE_EXPIRED"
 
+    @pytest.mark.slow
     def test_without_an_argument_it_is_the_length_of_the_queue_s_leases(self, release: threading.Event) -> None:
         queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=5_000))
         another = threading.Event()

@@ -40,6 +40,7 @@ async def q(request: pytest.FixtureRequest) -> Any:
 
 
 class TestExamples:
+    @pytest.mark.slow
     def test_quick_start_as_a_program(self, subprocess_env: dict[str, str]) -> None:
         code = """
         import asyncio

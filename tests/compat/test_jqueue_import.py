@@ -306,6 +306,7 @@ class TestKilled:
     """
     POINTS = ("before write 1", "after write 1", "before commit", "before write 2", "after write 2")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("where", POINTS)
     def test_each_job_arrives_once(self, where: str, write: Callable[..., str], subprocess_env: dict[str, str]) -> None:
         self.check(write(*map(job, range(5))), where, subprocess_env)
@@ -322,6 +323,7 @@ class TestKilled:
             command(url)
         assert sorted([*done, *(str(key) for key in keys())]) == [f"id-{number}" for number in range(5)]
 
+    @pytest.mark.slow
     def test_two_at_once(self, write: Callable[..., str], subprocess_env: dict[str, str]) -> None:
         url = write(*map(job, range(20)))
         with python(self.CODE, subprocess_env, url, "-") as one, python(self.CODE, subprocess_env, url, "-") as two:
@@ -358,6 +360,7 @@ class TestObjects:
         assert file.write(before + b"\n", version)
         assert server.objects["/bucket/queue.json"] == content(job(2)) + b"\n"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("where", ["after write 1", "before write 2"])
     def test_each_job_arrives_once(self, where: str, server: ObjectServer, subprocess_env: dict[str, str]) -> None:
         server.objects["/bucket/queue.json"] = content(*map(job, range(5)))

@@ -34,6 +34,7 @@ async def q(request: pytest.FixtureRequest) -> AsyncIterator[DirectQueue]:
 
 
 class TestPayloads:
+    @pytest.mark.slow
     async def test_up_to_16_mib(self, q: DirectQueue) -> None:
         assert MAX_PAYLOAD_BYTES == 16 * MIB
         payload = bytes(range(256)) * (16 * MIB // 256)
@@ -45,6 +46,7 @@ class TestPayloads:
         with pytest.raises(PayloadTooLarge, match="16777216"):
             await q.enqueue("task", payload + b"1")
 
+    @pytest.mark.slow
     async def test_more_where_the_settings_allow_it(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native", "MAX_PAYLOAD_BYTES": 17 * MIB}
         q = DirectQueue("jobs")

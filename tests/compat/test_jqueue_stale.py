@@ -245,6 +245,7 @@ class TestOtherProcesses:
 
         return await asyncio.to_thread(lines)
 
+    @pytest.mark.slow
     async def test_an_id_as_text_stands_for_who_holds_the_job(self, subprocess_env: dict[str, str]) -> None:
         q = DirectQueue("jobs", stale_timeout=HOUR)
         await q.enqueue("task", b"1")
@@ -267,6 +268,7 @@ class TestOtherProcesses:
             "ack JobNotFound",
         ]
 
+    @pytest.mark.slow
     async def test_a_shorter_timeout_of_another_process_counts(self, subprocess_env: dict[str, str]) -> None:
         code = """
         import asyncio

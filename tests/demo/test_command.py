@@ -28,6 +28,8 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_it_ends_by_itself_with_a_table(files: Path, subprocess_env: dict[str, str]) -> None:
     env = {**subprocess_env, "DEMO_PATH": str(files), "DEMO_EXIT": "1"}
     done = subprocess.run(
@@ -58,6 +60,7 @@ def serving(files: Path, subprocess_env: dict[str, str]) -> Iterator[subprocess.
         process.communicate(timeout=120)
 
 
+@pytest.mark.slow
 def test_it_serves_the_admin_until_it_is_told_to_end(serving: subprocess.Popen[str]) -> None:
     assert serving.stdout is not None
     lines = []
@@ -90,6 +93,7 @@ def _get(address: str) -> str:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "says"), [("missing", "is not a directory"), (".", "There is no Python file below")])
 def test_a_directory_without_work_is_refused(
     name: str, says: str, tmp_path: Path, subprocess_env: dict[str, str]

@@ -187,6 +187,7 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
         assert [KIND[event.kind] for event in events].count("acked") == 1
 
 
+@pytest.mark.slow
 def test_leases_that_expire_under_slow_workers(clock) -> None:
     """Delivery is at least once: a late worker is refused, somebody else does the job again, and it ends once."""
     make("work", lease_ms=1_000)
@@ -238,6 +239,7 @@ print(json.dumps(done))
 """
 
 
+@pytest.mark.slow
 def test_several_processes(subprocess_env: dict[str, str]) -> None:
     make("work")
     numbers = put(900)

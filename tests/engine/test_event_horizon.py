@@ -49,6 +49,7 @@ def writing(server: TemporaryServer) -> Iterator[threading.Event]:
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_reader_across_crashes(migrated_server: TemporaryServer) -> None:
     with migrated_server.connect() as connection:
         # The WAL is written when somebody asks, or has written much.

@@ -76,6 +76,7 @@ def check(told: list[Any]) -> None:
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {1: 122, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 10: 101}
 
 
+@pytest.mark.slow
 def test_on_djangos_connection() -> None:
     check(_sync(engine.run))
 

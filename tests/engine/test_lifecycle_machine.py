@@ -387,6 +387,7 @@ class LifeCycle(RuleBasedStateMachine):
             assert (claim.deadline, claim.node) == (job.deadline, job.node)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_the_engine_does_what_the_model_does() -> None:
     long = os.environ.get("LEASEQUEUE_LONG_TESTS")

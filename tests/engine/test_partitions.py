@@ -338,6 +338,7 @@ def test_rights_that_are_as_they_should_be_are_left_alone(log, reader) -> None:
     assert log.execute(query).fetchall() == before
 
 
+@pytest.mark.slow
 def test_a_role_that_is_dropped_or_granted_to_meanwhile_delays_the_rights_only(log, reader, monkeypatch) -> None:
     run(f"GRANT SELECT ON leasequeue_leaseevent TO {reader}")
     real = partitions._ddl

@@ -118,6 +118,7 @@ def crashing(server: TemporaryServer) -> Iterator[Crashing]:
     crashing.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stop", "quit"])
 def test_nothing_is_lost_and_nothing_comes_twice(crashing: Crashing, way: str) -> None:
     dice = random.Random(way)

@@ -54,6 +54,7 @@ def test_jobs_in_every_place(size: int) -> None:
     assert state.head_seq >= there[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [7, 1_000])
 def test_more_delayed_and_dead_jobs_than_are_looked_at_by_their_time(size: int) -> None:
     make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")

@@ -293,6 +293,7 @@ def test_those_dead_in_place_go_home_where_they_are(db: None) -> None:
     assert redrive(dead) == [Redriven(dead[0], "ready", dead[0])]
 
 
+@pytest.mark.slow
 def test_a_thousand_at_once(db: None) -> None:
     make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
     dead = put(1_000)

@@ -68,6 +68,7 @@ async def one_line(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, A
     return record.getMessage()
 
 
+@pytest.mark.slow
 async def test_a_seal_whose_backend_dies(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> None:
     runner = Doomed()
     watcher = SealWatcher(runner)
@@ -79,6 +80,7 @@ async def test_a_seal_whose_backend_dies(caplog: pytest.LogCaptureFixture, unhan
     await asyncio.wait_for(watcher.when(0), 60)
 
 
+@pytest.mark.slow
 async def test_a_cohort_that_cannot_be_left(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> None:
     runner = Doomed(after=2)
     found = await runner.run(look("work", leases=True))
@@ -91,6 +93,7 @@ async def test_a_cohort_that_cannot_be_left(caplog: pytest.LogCaptureFixture, un
     assert "A cohort could not be left" in await one_line(caplog, unhandled)
 
 
+@pytest.mark.slow
 async def test_a_shared_read_whose_reader_has_left(unhandled: list[dict[str, Any]]) -> None:
     reading = asyncio.ensure_future(watching.shared_read(Doomed(), "", "work", 0))
     await asyncio.sleep(0)

@@ -168,6 +168,7 @@ def test_errors_have_classes(client: Client, topic: str) -> None:
     assert large.value.code == "batch_too_large"
 
 
+@pytest.mark.slow
 def test_keys(test_database_url: str, kind: Callable[..., Client], topic: str) -> None:
     token = committed_key("read", topics=["topic-"])
     for (server,) in serving(child_environment(test_database_url), api={"ACCESS": "keys"}):
@@ -182,6 +183,7 @@ def test_keys(test_database_url: str, kind: Callable[..., Client], topic: str) -
         reader.close()
 
 
+@pytest.mark.slow
 def test_too_many_requests_are_made_in_time(test_database_url: str, topic: str) -> None:
     for (server,) in serving(child_environment(test_database_url), api={"RATE_PER_SECOND": 5}):
         with Client(address(server)) as client:
@@ -206,6 +208,7 @@ def test_the_claim_loop(client: Client, server: Server, topic: str) -> None:
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_work_goes_on_when_the_connection_breaks(kind: Callable[..., Client], server: Server, topic: str) -> None:
     with Relay(server.port) as relay:
         client = kind(relay.address)

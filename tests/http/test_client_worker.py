@@ -84,8 +84,10 @@ def in_loop(seen: list[Any]) -> Callable[[ClientJob], Any]:
     return handler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("handler", [in_thread, in_loop])
+@pytest.mark.sample
 def test_every_job_runs_once(client: Client, queue: str, stream: bool, handler: Any) -> None:
     seen: list[int] = []
     client.produce(queue, [Record(n) for n in range(200)])
@@ -106,6 +108,7 @@ def test_acks_go_together(client: Client, server: Server, queue: str) -> None:
     assert len(seen) == 300
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_comes_again(client: Client, queue: str, caplog: pytest.LogCaptureFixture) -> None:
     deliveries: list[int] = []
 
@@ -124,6 +127,7 @@ def test_a_job_that_fails_comes_again(client: Client, queue: str, caplog: pytest
     assert "not yet" in (errors[0].exc_text or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: bool, caplog: Any) -> None:
     times: list[float] = []
@@ -141,6 +145,7 @@ def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: boo
     assert not [record for record in caplog.records if record.levelno == logging.ERROR]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bool) -> None:
     runs: list[int] = []
@@ -161,6 +166,7 @@ def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bo
     assert runs == [1]
 
 
+@pytest.mark.slow
 def test_a_lost_lease_cancels_a_coroutine(client: Client, server: Server, queue: str) -> None:
     seen: list[tuple[int, str]] = []
 
@@ -206,6 +212,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
     assert log == [("begins", 1, False), ("ends", 1, True), ("begins", 2, False), ("ends", 2, False)]
 
 
+@pytest.mark.slow
 def test_leases_that_nobody_could_extend_are_lost(client: Client, server: Server, queue: str) -> None:
     began, lost = threading.Event(), threading.Event()
 
@@ -228,6 +235,7 @@ def test_leases_that_nobody_could_extend_are_lost(client: Client, server: Server
             relay.refusing = False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
     client: Client, server: Server, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
@@ -257,6 +265,7 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
                 proxy.heal()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_a_job_whose_push_was_held_up_is_not_started(client: Client, server: Server, queue: str, known: bool) -> None:
     seen: list[int] = []
@@ -319,6 +328,7 @@ def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> No
     ends.set()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_database_url: str, queue: str) -> None:
     """A rolling deploy: the old server ends its streams in order, the worker goes on at the new one."""
     done: list[int] = []
@@ -345,6 +355,7 @@ def test_what_the_server_refuses_ends_the_worker(client: Client, topic: str) -> 
             Worker(client, topic, print, stream=stream).run(signals=False)
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_ends_the_worker(client: Client, queue: str) -> None:
     worker = Worker(client, queue, print)
     errors: list[BaseException] = []
@@ -366,6 +377,7 @@ def test_a_deleted_topic_ends_the_worker(client: Client, queue: str) -> None:
     assert seen == []
 
 
+@pytest.mark.slow
 def test_sigterm(client: Client, queue: str, tmp_path: Path) -> None:
     program = tmp_path / "worker.py"
     program.write_text(

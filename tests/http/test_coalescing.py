@@ -41,6 +41,7 @@ def together(servers: list[Server], topic: str, sizes: list[int]) -> list[list[d
         return list(pool.map(claim, range(len(sizes))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "sizes", "shares"),
     [
@@ -70,6 +71,7 @@ def test_c6_greedy_without_a_window(server: Server, topic: str) -> None:
     assert counts == [10, 5, 0]
 
 
+@pytest.mark.slow
 def test_c6_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     with ExitStack() as stack:
@@ -87,6 +89,7 @@ def test_c6_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None
         assert len(set(found)) == 40
 
 
+@pytest.mark.slow
 def test_c6_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     seqs = servers[0].write(topic, *range(6))
@@ -102,6 +105,7 @@ def test_c6_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topi
     assert not JobEvent.objects.filter(seq__in=seqs, node="gone").exists()
 
 
+@pytest.mark.slow
 def test_c6_the_window_follows_the_configuration(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue"})
     servers[1].post(f"topics/{topic}/claim", {"node": "w"})

@@ -17,6 +17,7 @@ from tests.engine.helpers import own_connection
 ROUNDS = 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["log", "queue"])
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.django_db(transaction=True)

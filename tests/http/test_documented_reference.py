@@ -82,6 +82,7 @@ class Reader:
             assert written == found, place
 
 
+@pytest.mark.slow
 def test_the_examples(server: Server) -> None:
     reader = Reader()
     found = [block for block in blocks(PAGE) if block.language in ("http", "json", "sse")]

@@ -121,15 +121,18 @@ def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *comman
             eventually(lambda: boss.get_topic(TOPIC)["queue"]["ready"] == 1)
 
 
+@pytest.mark.slow
 def test_curl(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
     need("curl", "jq")
     drains("worker.sh", boss, env, tmp_path, "sh", graceful=False)
 
 
+@pytest.mark.slow
 def test_python(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
     drains("worker.py", boss, env, tmp_path, sys.executable, graceful=True)
 
 
+@pytest.mark.slow
 def test_node(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
     need("node")
     drains("worker.mjs", boss, env, tmp_path, "node", graceful=True)
@@ -147,6 +150,7 @@ def test_go(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> N
     drains("worker.go", boss, env, tmp_path, str(tmp_path / "worker"), graceful=True)
 
 
+@pytest.mark.slow
 def test_the_single_calls(boss: Client, queue: None, env: dict[str, str]) -> None:
     (program,) = [block for block in blocks(PAGE) if block.word == "run"]
     done = subprocess.run([sys.executable, "-c", program.text], env=env, capture_output=True, text=True, check=True)

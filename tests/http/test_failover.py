@@ -380,6 +380,7 @@ def test_the_walk_knows_every_view() -> None:
     } <= names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", AWAY)
 def test_a_database_that_is_away(database: Faulty, door: Door, fault: str) -> None:
     away, back = door.lines("The database is away"), door.lines("The database is back")
@@ -411,6 +412,7 @@ def test_a_database_that_takes_no_writes(database: Faulty, door: Door, fault: st
     assert "Traceback" not in door.server.read_log()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["refused", "hung", "shutting down", "read-only", "disk full"])
 def test_streams_go_on_by_themselves(database: Faulty, asgi: Door, fault: str) -> None:
     eventually(asgi.works)
@@ -467,6 +469,7 @@ def signed_in(database: Faulty) -> str:
     return f"sessionid={'s' * 32}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", AWAY)
 def test_the_admins_pages(database: Faulty, asgi: Door, fault: str, cookie: str) -> None:
     pages = admin_pages()

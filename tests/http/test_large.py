@@ -132,6 +132,7 @@ class TestStreams:
         for servers in serving(environment):
             yield servers[0]
 
+    @pytest.mark.slow
     def test_work_and_watch(self, server: Server, storage: Path) -> None:
         server.put("topics/big", {"type": "queue"})
         server.write("big", BIG)

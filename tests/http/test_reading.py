@@ -71,6 +71,7 @@ def in_background(call: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, 
     return wait
 
 
+@pytest.mark.slow
 def test_r1_a_page(server: Server, topic: str) -> None:
     records = [{"data": n, "tag": f"t{n}", "node": f"n{n % 2}", "meta": {"n": n}} for n in range(5)]
     written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
@@ -188,6 +189,7 @@ def test_r1_clamps(server: Server, log: str) -> None:
     assert diff(server, log, wait_ms=30_000, limit=1)["records"]
 
 
+@pytest.mark.slow
 def test_r1_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
     for _ in range(4):
         server.write(log, *["x" * 1_000_000] * 6)
@@ -300,6 +302,7 @@ def test_r2_what_a_cap_took_away(server: Server, topic: str) -> None:
     assert diff(server, topic, from_seq=written[4])["tombstone"] is None
 
 
+@pytest.mark.slow
 def test_r2_what_expired(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "ttl_ms": 3_000})
     written = server.write(topic, 1, 2)
@@ -496,6 +499,7 @@ def test_r4_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
         stream.end()
 
 
+@pytest.mark.slow
 def test_r4_a_server_that_stops(test_database_url: str, topic: str) -> None:
     for (leaving,) in serving(child_environment(test_database_url)):
         leaving.write(topic, 1)
@@ -546,6 +550,7 @@ def test_r4_the_id_of_a_frame() -> None:
         assert decode_id(wrong, topics) == topics
 
 
+@pytest.mark.slow
 def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     keys = {

@@ -92,6 +92,7 @@ def alone(test_database_url: str) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 @pytest.mark.django_db  # the tables are made for tests that say so
 def test_a_server_that_has_the_doors_only(alone: Server) -> None:
     def ask(path: str, host: str) -> tuple[int, bytes]:

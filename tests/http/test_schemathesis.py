@@ -111,6 +111,7 @@ def ask(case: Case, base: str, session: requests.Session) -> int:
         return response.status_code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: str(mode.value))
 @pytest.mark.parametrize("label", list(OPERATIONS))
 def test_every_answer_is_documented(base: str, label: str, mode: GenerationMode) -> None:

@@ -83,6 +83,7 @@ def test_streams_end_when_their_key_loses_the_topic(
     assert [job["data"] for job in claimed] == [1, 2]
 
 
+@pytest.mark.slow
 def test_streams_of_a_key_that_keeps_its_rights_go_on(closed: Server, boss: dict[str, str], queue: str) -> None:
     token = committed_key("read", "write")
     with EventSource(closed, f"topics/{queue}/work?node=w", headers=bearer(token)) as work:
@@ -93,6 +94,7 @@ def test_streams_of_a_key_that_keeps_its_rights_go_on(closed: Server, boss: dict
         assert work.event().name == "job"
 
 
+@pytest.mark.slow
 def test_one_key_cannot_take_all_places(test_database_url: str, queue: str) -> None:
     keys = [committed_key("read", "write") for _ in range(3)]
     with ExitStack() as stack:

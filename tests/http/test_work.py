@@ -61,6 +61,7 @@ def counters(server: Server, queue: str) -> tuple[int, int]:
     return found["ready"], found["in_flight"]
 
 
+@pytest.mark.slow
 def test_s1_how_a_stream_begins(server: Server, queue: str) -> None:
     with work(server, queue) as stream:
         assert stream.headers["content-type"] == "text/event-stream"
@@ -105,6 +106,7 @@ def test_s1_c1_not_a_queue_and_not_there(server: Server, topic: str) -> None:
         assert (stream.status, stream.json()["error"]["code"]) == (404, "topic_not_found")
 
 
+@pytest.mark.slow
 def test_s1_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> None:
     assert ApiOptions().HEARTBEAT_SECONDS == 15
     for (server,) in serving(child_environment(test_database_url), api={"HEARTBEAT_SECONDS": 0.05}):
@@ -114,6 +116,7 @@ def test_s1_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> Non
             assert blocks == [["retry: 2000"], [": hb"], [": hb"], [": hb"], [": hb"]]
 
 
+@pytest.mark.slow
 def test_s1_under_wsgi_it_says_what_is_missing(test_database_url: str, queue: str) -> None:
     for (server,) in serving(child_environment(test_database_url), wsgi=True):
         with EventSource(server, f"topics/{queue}/work?node=w1") as stream:
@@ -195,6 +198,7 @@ def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Ser
         assert (again["$seq"], again["deliveries"]) == (seqs[0], 2)
 
 
+@pytest.mark.slow
 def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     with work(server, queue, lease_ms=4_000) as stream:
@@ -313,6 +317,7 @@ def test_s3_a_topic_made_a_log_ends_the_stream(server: Server, other: Server, qu
         stream.end()
 
 
+@pytest.mark.slow
 def test_s3_shutdown_ends_streams_in_order(test_database_url: str, server: Server, queue: str) -> None:
     server.write(queue, 1, 2, 3)
     for (leaving,) in serving(child_environment(test_database_url)):
@@ -328,6 +333,7 @@ def test_s3_shutdown_ends_streams_in_order(test_database_url: str, server: Serve
     assert counters(server, queue) == (3, 0)  # nothing waits for its lease to end
 
 
+@pytest.mark.slow
 def test_s3_a_server_that_is_killed_keeps_its_leases_until_they_expire(
     test_database_url: str, server: Server, queue: str
 ) -> None:
@@ -340,6 +346,7 @@ def test_s3_a_server_that_is_killed_keeps_its_leases_until_they_expire(
                 assert rescue.event()["$seq"] == seqs[0]
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_blocks_nobody(server: Server, queue: str) -> None:
     with work(server, queue, "slow", 1000) as slow, work(server, queue, "fast", 1000) as fast:
         fast.block()
@@ -366,6 +373,7 @@ def test_streams_take_what_is_ready_evenly(server: Server, queue: str) -> None:
     eventually(lambda: counters(server, queue) == (30, 0))
 
 
+@pytest.mark.slow
 def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> None:
     with ExitStack() as stack:
         streams = [stack.enter_context(work(server, queue, f"w{n}")) for n in range(500)]
@@ -401,6 +409,7 @@ def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> No
     eventually(lambda: counters(server, queue) == (500, 0))
 
 
+@pytest.mark.slow
 def test_the_number_of_streams_is_bounded(test_database_url: str, queue: str) -> None:
     for (server,) in serving(child_environment(test_database_url), api={"MAX_STREAMS": 2}):
         with work(server, queue) as one, work(server, queue) as two:

@@ -56,6 +56,7 @@ def run_worker() -> None:
     Worker(load_options(burst=True, reaper=False)).run()
 
 
+@pytest.mark.slow
 def test_one_event_a_failure_with_the_task(work: str, sentry: Kept) -> None:
     samples.fail_for_good.using(queue_name="work").enqueue()
     samples.add.using(queue_name="work").enqueue(1, 2)

@@ -149,6 +149,7 @@ def test_what_is_switched_off_leaves_nothing_on_jobs(work: str) -> None:
     assert LiveJob.objects.get().meta is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "imported"), [("{}", False), ("{'METRICS': {'OPENTELEMETRY': True}}", True)])
 def test_nothing_is_imported_unless_it_is_asked_for(subprocess_env: dict[str, str], asked: str, imported: bool) -> None:
     program = (

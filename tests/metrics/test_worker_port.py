@@ -50,6 +50,7 @@ def outcome(port: int, name: str) -> float:
     return value(scrape(port), "leasequeue_worker_jobs_total", outcome=name) or 0
 
 
+@pytest.mark.slow
 def test_of_one_process(work: str, start: Start, port: int) -> None:
     enqueue({}, {}, {"do": "raise", "give_up": True}, {"do": "wait"})
     worker = start("--health-port", str(port), "--concurrency", "4")
@@ -68,6 +69,7 @@ def test_of_one_process(work: str, start: Start, port: int) -> None:
     assert '"healthy": true' in text
 
 
+@pytest.mark.slow
 def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int) -> None:
     enqueue(*({} for _ in range(20)))
     worker = start("--health-port", str(port), "--processes", "2", "--max-jobs", "5")

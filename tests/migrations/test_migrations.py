@@ -97,8 +97,12 @@ def run(*command: str, url: str, settings: str | None = None) -> subprocess.Comp
     )
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
-@pytest.mark.parametrize("settings", ["testproject.settings", "testproject.settings_without_trigger_schema"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param("testproject.settings", marks=pytest.mark.sample), "testproject.settings_without_trigger_schema"],
+)
 def test_forward_back_and_forward_again(scratch_url: str, settings: str) -> None:
     done = run("-c", SCRIPT, url=scratch_url, settings=settings)
     assert done.returncode == 0, done.stderr[-3_000:]
@@ -109,6 +113,7 @@ def test_forward_back_and_forward_again(scratch_url: str, settings: str) -> None
     assert "relation leasequeue_leaseevent_default" in found["first"]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("settings", ["testproject.settings", "testproject.settings_without_trigger_schema"])
 def test_no_change_waits_for_a_migration(test_database_url: str, settings: str) -> None:

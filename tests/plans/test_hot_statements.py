@@ -20,7 +20,7 @@ from .explain import Explaining, Plan
 from .filling import AGAIN, BATCH, BATCHED, DEAD, FRESH, IDS, NOW, OTHER
 from .regimes import host_connection
 
-pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
+pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.sample, pytest.mark.django_db]
 
 SIZES = [1, BATCH, 1_000]
 

@@ -152,6 +152,7 @@ class TestP5Retries:
 
 
 class TestP7Stalled:
+    @pytest.mark.slow
     def test_a_hung_run_is_given_up(self, consume: Any, heard: Any, caplog: pytest.LogCaptureFixture) -> None:
         queue = jobqueue(lease_ms=600_000)
         reasons: list[str] = []
@@ -176,6 +177,7 @@ class TestP7Stalled:
         assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
         assert consumer.stop(60)
 
+    @pytest.mark.slow
     def test_so_is_one_that_does_not_hear_its_timeout(self, consume: Any) -> None:
         queue = jobqueue(lease_ms=600_000)
         finish = threading.Event()
@@ -192,6 +194,7 @@ class TestP7Stalled:
             finish.set()
         assert consumer.stop(60)
 
+    @pytest.mark.slow
     def test_hung_runs_are_given_up_one_after_the_other(self, consume: Any) -> None:
         queue = jobqueue(max_deliveries=1, lease_ms=600_000)
         finish, lock, running = threading.Event(), threading.Lock(), [0]
@@ -298,6 +301,7 @@ class TestP8Concurrency:
         eventually(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
         assert [queue.get_result(item) for item in receipts] == [number * 2 for number in range(20)]
 
+    @pytest.mark.slow
     def test_several_workers_share_without_duplicates(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()
@@ -613,6 +617,7 @@ class TestTheHandler:
             queue.enqueue_and_wait(1, timeout=30)
         assert len(caught) == 1
 
+    @pytest.mark.slow
     def test_a_handler_that_never_returns_keeps_its_lease_and_the_caller_its_timeout(self, consume: Any) -> None:
         queue = jobqueue(lease_ms=6_000)
         finish = threading.Event()

@@ -68,6 +68,7 @@ def test_calls_say_what_they_could_not_do_and_come_back(server: Faulty, queue: Q
         eventually(lambda: not raises(lambda: buffer.enqueue(4)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("fault", ["refuse", "read-only"])
 async def test_coroutines_too(server: Faulty, queue: Queue, fault: str) -> None:
@@ -106,6 +107,7 @@ async def araises(call: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("fault", ["refuse", "hang"])
 def test_who_waits_for_a_result_waits_through_it(server: Faulty, queue: Queue, fault: str, settings: Any) -> None:
@@ -132,6 +134,7 @@ def test_who_waits_for_a_result_waits_through_it(server: Faulty, queue: Queue, f
     assert answers == ["done"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 async def test_who_is_told_and_cannot_read_the_result_reads_it_later(
     server: Faulty, queue: Queue, monkeypatch: pytest.MonkeyPatch

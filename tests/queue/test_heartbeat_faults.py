@@ -87,6 +87,7 @@ def check_said(said: list[str]) -> None:
     assert back.startswith("Heartbeats go on")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_read_only_for_a_moment_ends_no_heartbeat(server: Faulty, said: list[str]) -> None:
     queue, [first, second] = leased(lease_ms=30_000, jobs=2)
     with Heartbeat(queue, first, interval=0.05) as one, Heartbeat(queue, second, interval=0.05) as two:
@@ -126,6 +127,7 @@ def test_a_server_that_goes_and_comes_back(server: Faulty, fault: str) -> None:
         assert not heart.lost
 
 
+@pytest.mark.slow
 def test_a_database_that_hangs_loses_the_lease_in_time(server: Faulty) -> None:
     """``lost`` is told a second before the lease ends at the latest, by this process's clock."""
     queue, [job] = leased(lease_ms=6_000)
@@ -140,6 +142,7 @@ def test_a_database_that_hangs_loses_the_lease_in_time(server: Faulty) -> None:
     assert heart.lost, "for good"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 async def test_a_database_that_hangs_loses_the_lease_of_a_coroutine_in_time(server: Faulty) -> None:
     queue, [job] = await leased_in_thread(lease_ms=6_000)
@@ -151,6 +154,7 @@ async def test_a_database_that_hangs_loses_the_lease_of_a_coroutine_in_time(serv
         server.proxy.heal()
 
 
+@pytest.mark.slow
 def test_a_hanging_connection_is_given_up_for_another(server: Faulty) -> None:
     queue, [job] = leased(lease_ms=60_000)
     with Heartbeat(queue, job, interval=0.05) as heart:
@@ -163,6 +167,7 @@ def test_a_hanging_connection_is_given_up_for_another(server: Faulty) -> None:
         beats(heart)
 
 
+@pytest.mark.slow
 def test_a_job_that_a_transaction_has_locked_keeps_no_other_waiting(server: Faulty) -> None:
     """The one is of the others' group; they beat without it while it cannot."""
     queue, jobs = leased(jobs=3, lease_ms=60_000)

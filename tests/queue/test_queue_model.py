@@ -71,6 +71,7 @@ class TestQ2Delay:
         clock.advance(seconds=1)
         assert payloads(queue) == ["waiting", "delayed"]
 
+    @pytest.mark.slow
     def test_far_future_jobs_do_not_touch_a_claim(self) -> None:
         queue = codeq()
         queue.enqueue_many(NewJob(number, delay_ms=86_400_000) for number in range(100_000))

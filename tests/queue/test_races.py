@@ -86,6 +86,7 @@ def _wait(chance: random.Random) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> None:
     queue = Queue("races", preset="jobqueue", node="canceller")
     queue.create()

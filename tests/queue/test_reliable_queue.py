@@ -87,6 +87,7 @@ class TestP1Deduplication:
 
 @pytest.mark.django_db(transaction=True)
 class TestP1Processes:
+    @pytest.mark.slow
     def test_three_processes_at_once_make_one_job(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()
@@ -255,6 +256,7 @@ class TestP3Race:
         assert claimed
         assert cancelled
 
+    @pytest.mark.slow
     def test_rounds_of_one_job_each(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue(log_enqueued=False)
         queue.create()
@@ -318,6 +320,7 @@ class TestP4States:
         assert states(queue) == "completed"
         assert queue.get_result("id", "default") is None
 
+    @pytest.mark.slow
     def test_large_results(self) -> None:
         queue = jobqueue()
         text, body = "x" * 5_000_000, bytes(5_000_000)
@@ -492,6 +495,7 @@ class TestP6RequestResponse:
             queue.enqueue_and_wait(1, key="id", timeout=0.1)
         assert states(queue) == "queued"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [100_000, 5_000_000])
     def test_large_results(self, size: int) -> None:
         queue = jobqueue()
@@ -515,6 +519,7 @@ class TestP6RequestResponse:
                     assert one.value() == two.value() == {"echo": "plain"}
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
 
+    @pytest.mark.slow
     def test_duplicates_in_several_processes(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()
@@ -534,6 +539,7 @@ class TestP6RequestResponse:
             queue.ack(job, "answer")
             assert [readline(process) for process in processes] == ["answer"] * 3
 
+    @pytest.mark.slow
     def test_an_end_that_comes_before_the_caller_sleeps(self) -> None:
         queue = jobqueue()
         with Serves(queue, concurrency=4), ExitStack() as stack:
@@ -571,6 +577,7 @@ class TestP6RequestResponse:
         with pytest.raises(InvalidOption, match="timeout"):
             jobqueue().enqueue_and_wait(1, timeout=timeout)
 
+    @pytest.mark.slow
     def test_nothing_is_left_listening(self, test_dsn: str) -> None:
         from django_leasequeue.notify import get_listener
         from django_leasequeue.notify.replies import get_hub
@@ -593,6 +600,7 @@ class TestP6RequestResponse:
             queue.ack(job, "told nobody")
             assert waiting.value() == "told nobody"
 
+    @pytest.mark.slow
     async def test_the_loss_of_the_listen_connection_is_survived_by_many(self, test_dsn: str) -> None:
         queue = jobqueue()
         await queue.acreate()
@@ -631,6 +639,7 @@ class TestP6RequestResponse:
             queue.ack(queue.claim()[0], "heard")
             assert waiting.value() == "heard"
 
+    @pytest.mark.slow
     async def test_thousands_of_callers_hold_one_connection(self, test_dsn: str) -> None:
         queue = jobqueue()
         await queue.acreate()
@@ -649,6 +658,7 @@ class TestP6RequestResponse:
         assert len(answers) == callers
         assert answers.count(None) == callers - 6
 
+    @pytest.mark.slow
     def test_the_worker_is_killed_in_mid_job(self, subprocess_env: dict[str, str]) -> None:
         queue = jobqueue()
         queue.create()

@@ -108,6 +108,7 @@ def program(*arguments: str, env: dict[str, str]) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
     """Real processes: kill -9, and SIGTERM."""
     make("work")
@@ -183,6 +184,7 @@ def test_a_duty_that_works_again_has_its_interval_back(clock) -> None:
     made.resign()
 
 
+@pytest.mark.slow
 def test_duties_that_need_not_hurry_begin_later(clock) -> None:
     did: list[tuple[str, float]] = []
     began = clock.now
@@ -236,6 +238,7 @@ def test_other_packages_add_duties(clock) -> None:
         made.resign()
 
 
+@pytest.mark.slow
 def test_a_stop_breaks_off_a_long_statement(settings) -> None:
     began = threading.Event()
 

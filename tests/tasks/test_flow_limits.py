@@ -134,6 +134,7 @@ class TestEnqueueing:
         assert [[2, 1]] in ran[:5]
         assert values_of() == []
 
+    @pytest.mark.slow
     def test_no_window_has_more_starts_than_the_rate(self, clock: Clock) -> None:
         limit = Limit("api", rate=100, per=timedelta(seconds=10))
         samples.add.using(limit=limit).enqueue_many((number,) for number in range(300))
@@ -281,6 +282,7 @@ def test_django_s_own_backends_take_no_notice() -> None:
 class TestWorkers:
     """Real workers; files say what ran at once."""
 
+    @pytest.mark.slow
     def test_never_more_than_the_limit_over_all_workers(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         three = flow_samples.seen.using(limit=Limit("all", concurrency=3))
         three.enqueue_many(("k", number) for number in range(120))
@@ -303,6 +305,7 @@ class TestWorkers:
             assert mine == sorted(mine)
         assert Counter(run.key for run in oracle.runs())["free"] == 20
 
+    @pytest.mark.slow
     def test_three_worker_processes(
         self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
     ) -> None:
@@ -329,6 +332,7 @@ class TestWorkers:
         assert ran == {f"c{n}": list(range(n, 100, 4)) for n in range(4)}
         assert all(oracle.most_at_once(customer) == 1 for customer in ran)
 
+    @pytest.mark.slow
     def test_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         flow_samples.seen.using(limit=Limit("k", concurrency=1)).enqueue_many(("k", n, 0.2) for n in range(30))
         with working(TaskHandler(), queues=["default"], concurrency=4):
@@ -337,6 +341,7 @@ class TestWorkers:
             engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
             eventually(lambda: oracle.most_at_once() > 1, "several run at once", 90)
 
+    @pytest.mark.slow
     def test_a_killed_worker_s_slots_come_back(
         self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
     ) -> None:
@@ -359,6 +364,7 @@ class TestWorkers:
         assert oracle.most_at_once() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
     leasequeue.freeze()

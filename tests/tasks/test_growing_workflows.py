@@ -73,6 +73,7 @@ class TestWorkers:
     def _database(self, test_dsn: str) -> None:
         return None
 
+    @pytest.mark.slow
     def test_real_workers(self, settings: Any) -> None:
         results = [chain(flow.spread.s(3), flow.given.s("next")).enqueue() for _ in range(10)]
         with working(TaskHandler(), queues=["default"], concurrency=4):

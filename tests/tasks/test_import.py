@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from django.conf import settings
@@ -27,6 +29,7 @@ print("no model was loaded")
 """
 
 
+@pytest.mark.slow
 def test_declaring_tasks_loads_no_model() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "no model was loaded"), done.stderr

@@ -9,6 +9,7 @@ from django_leasequeue.sql import statement
 from tests.tasks import samples
 
 
+@pytest.mark.slow
 @pytest.mark.plans
 @pytest.mark.django_db
 @pytest.mark.parametrize("analyzed", [False, True])

@@ -381,6 +381,7 @@ def promote() -> None:
 
 @pytest.mark.django_db(transaction=True)
 class TestAtOnce:
+    @pytest.mark.slow
     def test_fifty_callers_make_one_job(self) -> None:
         callers = 50
         start = threading.Barrier(callers, timeout=60)
@@ -401,6 +402,7 @@ class TestAtOnce:
         assert sorted(made for _, made in answers if made is not None) == [False] * 49 + [True]
         assert LiveJob.objects.count() == 1
 
+    @pytest.mark.slow
     def test_processes_make_one_job(self, subprocess_env: dict[str, str]) -> None:
         code = (
             "import sys, django; django.setup()\n"
@@ -460,6 +462,7 @@ class TestAtOnce:
             signals.enqueued.disconnect(hear)
         assert told == [first.id]
 
+    @pytest.mark.slow
     def test_a_hundred_replacing_calls_from_ten_threads_run_once(self) -> None:
         add.enqueue(0).cancel()
         start = threading.Barrier(10, timeout=60)
@@ -480,6 +483,7 @@ class TestAtOnce:
         assert run_one() == "completed"
         assert samples.calls == [made[str(job.key)]]
 
+    @pytest.mark.slow
     def test_a_claim_and_a_replacement_never_both_have_the_job(self, test_dsn: str) -> None:
         once = invoice.using(on_conflict="replace")
         add.enqueue(0).cancel()

@@ -174,6 +174,7 @@ class TestAwait:
         with pytest.raises(JobCancelled):
             await result.await_result()
 
+    @pytest.mark.slow
     async def test_while_the_database_is_away_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         result = await samples.aecho.aenqueue("word")
         usual, calls = type(result).arefresh, 0

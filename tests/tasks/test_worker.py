@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 
 from django_leasequeue.tasks.api import TaskResultStatus
@@ -24,6 +25,8 @@ def work_off(env: dict[str, str]) -> str:
     return said
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_tasks_of_all_kinds_are_worked_off(subprocess_env: dict[str, str]) -> None:
     sums = samples.add.enqueue_many((number, number) for number in range(150))
     word = samples.aecho.enqueue({"word": ["ü", None]})
@@ -54,6 +57,7 @@ def test_tasks_of_all_kinds_are_worked_off(subprocess_env: dict[str, str]) -> No
     assert "cannot be kept as its result" in unserialisable.errors[0].traceback
 
 
+@pytest.mark.slow
 def test_a_timeout_of_a_task_is_an_attempt_that_failed(subprocess_env: dict[str, str]) -> None:
     result = samples.sleeps.using(timeout=0.2, max_attempts=1).enqueue()
     asleep = samples.asleeps.using(timeout=0.2, max_attempts=1).enqueue()

@@ -124,6 +124,7 @@ class TestGroup:
         assert (result.status.completed, result.status.open) == (2, 3)
         assert sorted(states(result)) == ["completed", "completed", "ready", "ready", "running"]
 
+    @pytest.mark.slow
     def test_ten_thousand_members_and_one_more_for_a_failure(self) -> None:
         result = group((flow.double.s(number) for number in range(10_000)), on_failure=flow.sorry.s()).enqueue()
         assert result.status.total == 10_000
@@ -498,6 +499,7 @@ class TestWorkers:
             result.wait(timeout=60)
         thread.join()
 
+    @pytest.mark.slow
     def test_killed_workers_leave_nothing_stuck_and_the_callback_runs_once(
         self, oracle: flow.Oracle, subprocess_env: dict[str, str]
     ) -> None:

@@ -183,18 +183,21 @@ def run(host: tuple[Path, dict[str, str]], *arguments: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.slow
 def test_with_pytest(host: tuple[Path, dict[str, str]]) -> None:
     found = run(host, "pytest", "-q")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "9 passed" in found.stdout
 
 
+@pytest.mark.slow
 def test_with_djangos_runner(host: tuple[Path, dict[str, str]]) -> None:
     found = run(host, "django", "test", "test_shop", "--noinput")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "Ran 3 tests" in found.stderr
 
 
+@pytest.mark.slow
 def test_the_pages_examples(host: tuple[Path, dict[str, str]]) -> None:
     folder, _ = host
     (folder / "test_shop.py").unlink()
@@ -207,6 +210,7 @@ def test_the_pages_examples(host: tuple[Path, dict[str, str]]) -> None:
     assert "7 passed" in found.stdout
 
 
+@pytest.mark.slow
 def test_a_project_without_django_settings_is_left_alone(tmp_path: Path, subprocess_env: dict[str, str]) -> None:
     (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n", encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")

@@ -57,6 +57,7 @@ def test_our_own_project_is_right() -> None:
     assert check_addresses(None) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["addresses", "database", "settings"])
 def test_every_check_is_registered_when_django_has_started(module: str) -> None:
     """In a process of its own: here the tests have imported them."""

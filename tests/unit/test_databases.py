@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import psycopg
+import pytest
 from django.conf import settings
 from django.db import connection
 
@@ -17,6 +18,7 @@ def names(server: TemporaryServer) -> set[str]:
         return {row[0] for row in admin.execute("SELECT datname FROM pg_database WHERE datname LIKE 'test%'")}
 
 
+@pytest.mark.slow
 def test_a_run_drops_what_killed_runs_left_and_nothing_else(private_server: TemporaryServer) -> None:
     entry = private_server.django_database()
     with OwnDatabase(entry) as living, private_server.connect() as admin:
@@ -36,6 +38,7 @@ def test_real_connections_see_committed_rows(test_dsn: str) -> None:
         assert (beside.info.dbname, beside.info.host) == mine
 
 
+@pytest.mark.slow
 def test_children_use_the_test_database(subprocess_env: dict[str, str]) -> None:
     code = (
         "import django; django.setup(); from django.db import connection as c; print(c.cursor().connection.info.dbname)"
@@ -51,6 +54,7 @@ def test_children_use_the_test_database(subprocess_env: dict[str, str]) -> None:
     assert child.stdout.strip() == connection.settings_dict["NAME"]
 
 
+@pytest.mark.slow
 def test_a_server_of_a_tests_own_can_be_stopped(migrated_server: TemporaryServer) -> None:
     migrated_server.stop("immediate")
     migrated_server.start()

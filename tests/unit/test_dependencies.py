@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.support.absent import run_without
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -45,6 +47,7 @@ for part in iter_modules(django_leasequeue.__path__):
 """
 
 
+@pytest.mark.slow
 def test_all_but_the_http_doors_work_without_drf() -> None:
     done = run_without({"rest_framework"}, HOST)
     assert (done.returncode, done.stderr) == (0, "")

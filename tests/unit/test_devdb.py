@@ -66,6 +66,7 @@ def setting(server: Server, name: str) -> str:
     return row[0]
 
 
+@pytest.mark.slow
 def test_start_makes_a_database_that_answers(server: Server) -> None:
     server.start()
     entry = database_from_url(server.url())
@@ -99,6 +100,7 @@ def test_data_survives_a_stop(server: Server) -> None:
         assert connection.execute("SELECT n FROM kept").fetchone() == (7,)
 
 
+@pytest.mark.slow
 def test_data_survives_a_killed_postmaster(server: Server) -> None:
     server.start()
     with server.connect() as connection:
@@ -139,6 +141,7 @@ def test_variables_of_libpq_do_not_lead_astray(server: Server, monkeypatch: pyte
     assert server.is_ready()
 
 
+@pytest.mark.slow
 def test_many_processes_start_one_server(directory: Path) -> None:
     code = "import sys; from django_leasequeue.devdb import Server; print(Server(sys.argv[1]).start())"
     data_dir = directory / "many"
@@ -247,6 +250,7 @@ def test_a_path_unfit_for_a_socket_gets_another_directory(name: str, home: Path)
     assert sockets != config.socket_dir(home / f"{name}2" / "pg")
 
 
+@pytest.mark.slow
 def test_a_server_whose_data_was_deleted_is_replaced(home: Path) -> None:
     server = TemporaryServer(home / ("x" * 120))
     try:
@@ -265,6 +269,7 @@ def test_a_server_whose_data_was_deleted_is_replaced(home: Path) -> None:
     assert not sockets.exists()
 
 
+@pytest.mark.slow
 def test_a_temporary_server_is_deleted_when_closed(home: Path) -> None:
     with TemporaryServer(home) as server:
         pid = server.pid
@@ -286,6 +291,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_the_server_of_a_killed_process_is_swept_by_the_next(home: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", LEAK, str(home)],
@@ -307,6 +313,7 @@ def test_the_server_of_a_killed_process_is_swept_by_the_next(home: Path) -> None
             assert not Path(data_dir).parent.exists()
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_stop_its_parents_server(home: Path) -> None:
     with TemporaryServer(home) as server:
         child = os.fork()

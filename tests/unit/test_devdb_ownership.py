@@ -140,6 +140,7 @@ def test_what_is_roots_own_is_fine_also_in_a_sticky_directory(directory: Path) -
     assert stat.S_IMODE(sticky.stat().st_mode) == 0o1777
 
 
+@pytest.mark.slow
 @as_root
 def test_data_in_a_checkout_of_another_account_is_roots_own(directory: Path) -> None:
     """As in a container that has somebody's checkout mounted."""
@@ -153,6 +154,7 @@ def test_data_in_a_checkout_of_another_account_is_roots_own(directory: Path) -> 
         server.stop()
 
 
+@pytest.mark.slow
 @as_root
 def test_a_configuration_is_made_anew_and_never_written_through_a_link(directory: Path) -> None:
     server = Server(directory / "pg")

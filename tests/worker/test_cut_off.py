@@ -132,6 +132,7 @@ def test_a_lease_is_surely_held_until_a_second_before_its_end_at_the_latest() ->
     assert all(100 < surely_until(100, lease) < 100 + lease for lease in (0.1, 1, 3.9))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("early")
 @pytest.mark.parametrize("way", ["hang", "refuse"])
 def test_jobs_are_told_a_second_before_their_lease_ends_and_none_starts_afterwards(
@@ -171,6 +172,7 @@ def test_jobs_are_told_a_second_before_their_lease_ends_and_none_starts_afterwar
             assert sum(line.startswith(words) for line in said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("early")
 def test_a_keeper_that_hangs_keeps_nobody_from_being_told(test_dsn: str) -> None:
     """Somebody has locked the claim: no renewal gets through, all else works."""
@@ -190,6 +192,7 @@ def test_a_keeper_that_hangs_keeps_nobody_from_being_told(test_dsn: str) -> None
     assert failures() == []
 
 
+@pytest.mark.slow
 def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease counts from before the claim was sent, not from when its answer came."""
     lease_of(3.0)
@@ -218,6 +221,7 @@ def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypat
     assert not {start.claim for start in handler.starts} & {job.token for job in kept}
 
 
+@pytest.mark.slow
 def test_a_process_that_stood_still_past_its_leases_starts_nothing_of_its_buffer(
     subprocess_env: dict[str, str], test_dsn: str, tmp_path: Path
 ) -> None:
@@ -257,6 +261,7 @@ def read(path: Path) -> list[Start]:
     return [Start(int(seq), int(claim), float(at)) for seq, claim, at in lines]
 
 
+@pytest.mark.slow
 def test_a_statement_on_a_socket_that_hangs_ends(proxy: Proxy) -> None:
     with pool.connect("default", patience=2) as connection:
         proxy.hang()
@@ -265,6 +270,7 @@ def test_a_statement_on_a_socket_that_hangs_ends(proxy: Proxy) -> None:
         assert connection.closed
 
 
+@pytest.mark.slow
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(test_dsn: str) -> None:
     # The server ends it after nine tenths of that, the client after all of it: half a second for a busy machine.
     with pool.connect("default", patience=5) as connection:

@@ -115,6 +115,7 @@ WAYS: dict[str, tuple[Callable[[Site], contextlib.AbstractContextManager[None]],
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_everybody_is_back_and_says_it_once(site: Site, way: str) -> None:
     happens, who = WAYS[way]

@@ -34,6 +34,8 @@ def shown() -> list[tuple[str, str, int]]:
     return [(line["node"], line["state"], line["running"]) for line in json.loads(out.getvalue())["workers"]]
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_killed(work: str, start: Start) -> None:
     enqueue({"do": "wait"})
     worker = start("--node", "here")

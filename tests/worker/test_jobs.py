@@ -231,6 +231,7 @@ class Brief(ScriptHandler):
         return None
 
 
+@pytest.mark.slow
 def test_a_timeout_never_hits_another_job() -> None:
     enqueue(*({"give_up": True} for _ in range(1_000)))
     handler = Brief()

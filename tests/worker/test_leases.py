@@ -26,6 +26,7 @@ def short_leases(milliseconds: int) -> None:
     engine.run(engine.configure("work", preset="django", lease_ms=milliseconds, backoff="fixed", backoff_base_ms=20))
 
 
+@pytest.mark.slow
 def test_running_and_waiting_jobs_outlive_their_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     # What waits long is not given back.
     monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 3_600)
@@ -44,6 +45,7 @@ def test_running_and_waiting_jobs_outlive_their_lease(monkeypatch: pytest.Monkey
     assert not JobEvent.objects.filter(kind=EXPIRED).exists()
 
 
+@pytest.mark.slow
 def test_a_lease_is_remembered_while_its_jobs_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_leasequeue.worker.leases.MANY", 1)
     enqueue(*({"do": "sleep", "seconds": 0.002} for _ in range(300)))
@@ -74,6 +76,7 @@ def take_away(seq: int) -> engine.LeasedJob:
     return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
 def test_a_lost_lease_is_told_to_the_job_and_its_result_does_not_count(in_loop: bool) -> None:
     short_leases(10_000)
@@ -108,6 +111,7 @@ class Controls(ScriptHandler):
         return await super().arun(job, control)
 
 
+@pytest.mark.slow
 def test_a_waiting_job_whose_lease_is_lost_does_not_start() -> None:
     short_leases(10_000)
     gate = Gate()
@@ -162,6 +166,7 @@ def test_without_prefetch_only_what_can_start_is_claimed() -> None:
         eventually(lambda: len(results()) == 50, "all are done")
 
 
+@pytest.mark.slow
 def test_jobs_claimed_when_jobs_were_short_are_given_back_when_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 0.3)
     enqueue(*({"do": "sleep", "seconds": 0 if n < 3_000 else 60} for n in range(4_000)))
@@ -174,6 +179,7 @@ def test_jobs_claimed_when_jobs_were_short_are_given_back_when_they_are_not(monk
     assert set(LiveJob.objects.filter(state=0).values_list("deliveries", flat=True)) <= {0, 1}
 
 
+@pytest.mark.slow
 def test_a_worker_raises_the_floors_of_its_queues_while_it_is_busy() -> None:
     """Without any reaper; and it leaves them alone when it has nothing to do."""
     queue = Queue.objects.get(name="work").pk
@@ -273,6 +279,7 @@ def test_a_stop_ends_at_its_deadline_and_tells_running_jobs(work: str) -> None:
     assert [(job.state, job.deliveries, errors_of(job)) for job in LiveJob.objects.all()] == [(0, 1, None)] * 2
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_listen_is_given_back_all_the_same() -> None:
     gate = Gate()
     enqueue({})

@@ -33,6 +33,7 @@ class Clocked(ScriptHandler):
         return super().run(job, control)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queues", [(), ("work",)], ids=["all", "named"])
 def test_an_idle_worker_is_told_of_every_job(queues: tuple[str, ...]) -> None:
     handler = Clocked()
@@ -133,6 +134,7 @@ def end_connections(dsn: str) -> int:
     return int(row[0])
 
 
+@pytest.mark.slow
 def test_lost_connections_cost_no_job(test_dsn: str) -> None:
     enqueue(*({"do": "sleep", "seconds": 0.001} for _ in range(3_000)))
     handler = ScriptHandler()
@@ -207,6 +209,7 @@ def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(
     assert "Part of the worker broke" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_thread_that_takes_its_time_to_end_is_no_job_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a busy machine: whoever stops the worker is told that all that had started has ended."""
     usual = threads.ThreadPool._run

@@ -82,6 +82,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_line_is_json(work: str, start: Start) -> None:
     """Ours, those of libraries, warnings, and what nobody catches, in threads too."""
     enqueue({"do": "raise", "give_up": True}, {"do": "noise"})
@@ -102,6 +103,7 @@ def test_every_line_is_json(work: str, start: Start) -> None:
     assert by_logger["python"]["traceback"].endswith("ZeroDivisionError: division by zero")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(("--concurrency", "0"), "concurrency"), (("--database", "nowhere"), "no PostgreSQL|not a PostgreSQL")],

@@ -51,6 +51,7 @@ def sleeping(notes: Path, count: int, seconds: float) -> list[int]:
     return enqueue(*({"do": "sleep", "seconds": seconds, "file": str(notes)} for _ in range(count)))
 
 
+@pytest.mark.slow
 def test_burst_runs_everything_and_exits_0(start: Start) -> None:
     enqueue(*({} for _ in range(500)))
     assert start("--burst").wait() == 0
@@ -58,6 +59,7 @@ def test_burst_runs_everything_and_exits_0(start: Start) -> None:
     assert not Worker.objects.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> None:
     sleeping(notes, 40, 0.5)
@@ -72,6 +74,7 @@ def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> N
     assert set(LiveJob.objects.values_list("deliveries", flat=True)) == {0}
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
     enqueue(*({"do": "hang", "file": str(notes)} for _ in range(3)))
     worker = start("--concurrency", "2", "--drain-timeout", "3600")
@@ -86,6 +89,7 @@ def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
     assert Counter(LiveJob.objects.values_list("deliveries", flat=True)) == {1: 2, 0: 1}
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> None:
     sleeping(notes, 30, 0.2)
     first = start("--concurrency", "3")
@@ -102,6 +106,8 @@ def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> Non
     assert JobEvent.objects.filter(kind=5).count() == 30
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_two_processes_share_the_work_and_end_together(start: Start, notes: Path) -> None:
     sleeping(notes, 60, 0.05)
     supervisor = start("--processes", "2", "--concurrency", "2")
@@ -115,6 +121,7 @@ def test_two_processes_share_the_work_and_end_together(start: Start, notes: Path
     assert Worker.objects.count() == 0
 
 
+@pytest.mark.slow
 def test_processes_end_a_burst_and_a_signal_to_the_whole_group_counts_once(start: Start, notes: Path) -> None:
     sleeping(notes, 20, 0.01)
     assert start("--processes", "2", "--burst").wait() == 0
@@ -128,6 +135,7 @@ def test_processes_end_a_burst_and_a_signal_to_the_whole_group_counts_once(start
     assert words(notes, "end") == 4
 
 
+@pytest.mark.slow
 def test_a_child_that_dies_is_started_again(start: Start) -> None:
     supervisor = start("--processes", "2")
     supervisor.says("Worker started", 2)
@@ -142,6 +150,7 @@ def test_a_child_that_dies_is_started_again(start: Start) -> None:
     assert supervisor.wait() == 0
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_their_supervisor(start: Start, notes: Path) -> None:
     sleeping(notes, 2, 0.5)
     supervisor = start("--processes", "2", "--concurrency", "1")
@@ -152,6 +161,7 @@ def test_workers_do_not_outlive_their_supervisor(start: Start, notes: Path) -> N
     assert words(notes, "end") == 2, "gracefully"
 
 
+@pytest.mark.slow
 def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
     sleeping(notes, 40, 0.001)
     supervisor = start("--processes", "2", "--max-jobs", "5")
@@ -163,6 +173,7 @@ def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
     assert max(runs.values()) <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["alone", "supervised"])
 def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
     start: Start, notes: Path, arguments: tuple[str, ...]
@@ -185,6 +196,8 @@ def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
     assert worker.wait() == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, notes: Path, tmp_path: Path) -> None:
     env = child_environment(migrated_server.url())
     with migrated_server.connect() as connection, starting(env) as begin:
@@ -233,6 +246,7 @@ def ask(port: int) -> tuple[int, dict[str, Any]]:
             return error.code, json.load(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_health(start: Start, tmp_path: Path, processes: int) -> None:
     port, file = free_port(), tmp_path / "health"
@@ -257,6 +271,7 @@ def test_health(start: Start, tmp_path: Path, processes: int) -> None:
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_log_lines_as_json(start: Start) -> None:
     enqueue({"do": "raise", "message": "two\nlines", "give_up": True})
     worker = start("--burst", "--json-logs")
@@ -273,6 +288,7 @@ def test_log_lines_as_json(start: Start) -> None:
     assert entries[-1]["failed"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words_said"),
     [
@@ -290,12 +306,14 @@ def test_what_cannot_start_says_why_and_exits_1(start: Start, arguments: tuple[s
     assert "Traceback" not in worker.text
 
 
+@pytest.mark.slow
 def test_the_other_name_of_the_command(subprocess_env: dict[str, str]) -> None:
     command = [sys.executable, "-m", "django", "leasequeue_worker", "--burst", "--no-reaper"]
     handler = ["--handler", "tests.worker.handlers.ScriptHandler"]
     subprocess.run([*command, *handler], env=subprocess_env, capture_output=True, check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_busy_port_is_said(start: Start) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -306,6 +324,7 @@ def test_a_busy_port_is_said(start: Start) -> None:
     connections.close_all()
 
 
+@pytest.mark.slow
 def test_a_database_without_our_tables(private_server: TemporaryServer) -> None:
     with starting(child_environment(private_server.url())) as begin:
         worker = begin()

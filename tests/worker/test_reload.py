@@ -57,6 +57,7 @@ def change(code: Path, text: str, worker: WorkerProcess, said: str, times: int) 
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_change_starts_it_anew_and_a_signal_ends_it(work: str, start: Start, code: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     worker = start("--reload", "--handler", "reloaded.Handler")
@@ -76,6 +77,7 @@ def test_a_change_starts_it_anew_and_a_signal_ends_it(work: str, start: Start, c
     assert JobResult.objects.filter(state=1).count() == 2
 
 
+@pytest.mark.slow
 def test_a_running_job_is_given_back(work: str, start: Start, code: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     worker = start("--reload", "--handler", "reloaded.Handler")
@@ -86,6 +88,7 @@ def test_a_running_job_is_given_back(work: str, start: Start, code: Path, tmp_pa
     assert LiveJob.objects.filter(state=0).count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [("reloaded.py", "SyntaxError"), ("own_settings.py", "could not start")],
@@ -102,6 +105,7 @@ def test_code_that_is_broken_is_waited_for(work: str, start: Start, tmp_path: Pa
     assert worker.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -66,6 +66,7 @@ def deliveries_of_innocents(notes: Path, poison: int) -> dict[str, tuple[int, in
     }
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.parametrize("how", ["exit", "kill"])
 @pytest.mark.parametrize("processes", [1, 2])
@@ -215,6 +216,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_held_is_free_at_once(
     poisoned: str, subprocess_env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -240,6 +242,7 @@ def test_what_a_killed_worker_held_is_free_at_once(
     link.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noted", [True, False])
 def test_what_another_process_of_that_name_holds_is_not_touched(
     poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, noted: bool
@@ -266,6 +269,7 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
     link.close()
 
 
+@pytest.mark.slow
 def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
     work: str, tmp_path: Path, subprocess_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

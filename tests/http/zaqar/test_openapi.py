@@ -37,6 +37,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.slow
 def test_every_operation_is_described_with_its_errors() -> None:
     schema = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)
     validate_schema(schema)

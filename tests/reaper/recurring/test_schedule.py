@@ -151,6 +151,7 @@ def zones_and_moments(draw: st.DrawFn) -> tuple[str, datetime]:
 
 
 # The first moments of a zone take long to find on a busy machine.
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(text=st.sampled_from([*LINES, "every 7 minutes"]), place=zones_and_moments())
 def test_ticks_go_forward_and_are_their_own_answer(text, place) -> None:

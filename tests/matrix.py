@@ -1,0 +1,63 @@
+"""The modules that run on every version of Python, Django and PostgreSQL: a test a statement, a door, a migration.
+
+The rest of the suite runs there with ``.ci/run --everything`` only.
+"""
+
+from __future__ import annotations
+
+#: Without ``tests/`` and ``.py``.
+MODULES = frozenset(
+    {
+        # Every statement, with what the planner may think of the tables; every migration, forward and back.
+        "plans/test_regimes",
+        "plans/test_lake_statements",
+        "migrations/test_migrations",
+        "models/test_constraints",
+        "models/test_triggers",
+        # The engine: a way in, every way out, what it promises of time and of disk.
+        "engine/test_enqueue",
+        "engine/test_claim",
+        "engine/test_settle",
+        "engine/test_dead_letters",
+        "engine/test_durability",
+        "engine/test_floors",
+        "engine/test_due_order",
+        "engine/test_partitions",
+        "engine/test_workflows",
+        "engine/test_limits_by_key",
+        "reaper/test_duties",
+        # Django's tasks, whose documented behaviour differs from version to version.
+        "tasks/test_documented_results",
+        "tasks/test_documented_table",
+        "tasks/test_documented_tasks",
+        "tasks/test_enqueue",
+        "tasks/test_handler",
+        "tasks/test_results",
+        "tasks/test_signals",
+        "tasks/test_waiting",
+        # The other doors.
+        "queue/test_queue_model",
+        "queue/test_async_queue",
+        "http/test_claims",
+        "http/test_topics",
+        "http/test_writing",
+        "http/test_openapi",
+        "http/zaqar/test_messages",
+        "http/zaqar/test_claims",
+        "http/zaqar/test_openapi",
+        "admin/test_every_page",
+        "admin/test_job_page",
+        "admin/test_queue_pages",
+        "admin/test_permissions",
+        "metrics/test_page",
+        "compat/test_codeq",
+        "testing/test_harness",
+        "worker/test_jobs",
+        "worker/test_notify",
+        # Spark: source, stream, sink, and the figures.
+        "spark/test_source",
+        "spark/test_unpack",
+        "spark/test_sink",
+        "spark/test_metrics",
+    }
+)
