@@ -26,7 +26,7 @@ from .jobs.cancel import cancel, purge
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
 from .leases.claim import claim
-from .leases.floor import advance_floors
+from .leases.floor import MendedFloor, advance_floors, mend_floors
 from .leases.settle import ack, extend, finish, nack, release
 from .leases.sweep import expire, expire_results, promote, sweep
 from .operation import Operation
@@ -88,6 +88,7 @@ __all__ = [
     "LimitValues",
     "Limited",
     "MemberRow",
+    "MendedFloor",
     "NewJob",
     "Node",
     "NodeRow",
@@ -131,6 +132,7 @@ __all__ = [
     "make_id",
     "make_lease_id",
     "member",
+    "mend_floors",
     "nack",
     "parse_lease_id",
     "pause",

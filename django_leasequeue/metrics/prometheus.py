@@ -10,7 +10,7 @@ from .. import conf
 from ..engine import Counts
 from ..engine.pool import usage
 from . import load_extra
-from .figures import BOUNDS, DatabaseLook, Histogram, LogCounts
+from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts
 from .memory import look_at
 
 if TYPE_CHECKING:
@@ -100,19 +100,23 @@ def _queues(look: DatabaseLook, shown: Sequence[Counts], *, whole: bool) -> Iter
     dead_letters = CounterMetricFamily(
         "leasequeue_dead_lettered", "Jobs of a queue that have become dead letters.", labels=["project", "queue"]
     )
+    mended = CounterMetricFamily(
+        "leasequeue_floors_mended", "Floors that hid a waiting job, and were lowered.", labels=["project", "queue"]
+    )
     for counts in shown:
         place = (counts.project, counts.queue)
         _add_states(jobs, place, counts)
         dead_letters.add_metric(place, counts.dead_lettered)
         paused.add_metric(place, counts.paused_at is not None)
-        ages = look.ages.get(counts.queue_id)
-        for family, age in zip((ready, overdue, floor), ages or (), strict=False):
+        ages = look.ages.get(counts.queue_id, Ages())
+        mended.add_metric(place, ages.mended)
+        for family, age in ((ready, ages.ready), (overdue, ages.overdue), (floor, ages.floor)):
             if age is not None:
                 family.add_metric(place, age)
     if whole and look.rest.queues:
         _add_states(jobs, OTHER, look.rest)
         dead_letters.add_metric(OTHER, look.rest.dead_lettered)
-    yield from (jobs, ready, overdue, floor, paused, dead_letters)
+    yield from (jobs, ready, overdue, floor, paused, dead_letters, mended)
 
 
 def _add_states(family: GaugeMetricFamily, place: Place, counts: Counts | object) -> None:

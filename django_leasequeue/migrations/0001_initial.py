@@ -304,6 +304,7 @@ class Migration(migrations.Migration):
                 ("serializer", models.CharField(default="json", max_length=64)),
                 ("metadata", models.JSONField(blank=True, default=dict)),
                 ("dead_lettered", models.BigIntegerField(default=0, editable=False)),
+                ("floors_mended", models.BigIntegerField(db_default=0, default=0, editable=False)),
                 ("paused_at", models.DateTimeField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("updated_at", models.DateTimeField(auto_now=True)),

@@ -49,6 +49,8 @@ class Queue(models.Model):
     metadata = models.JSONField(default=dict, blank=True)
 
     dead_lettered = models.BigIntegerField(default=0, editable=False)
+    #: Floors that stood above a waiting job, and were lowered.
+    floors_mended = models.BigIntegerField(default=0, db_default=0, editable=False)
     paused_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -8,7 +8,7 @@ from .large import LargeObjects
 from .recurring.duty import RecurringDuty
 from .triage import operations
 from .unique import UniqueKeys
-from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, promote, sweep
+from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, mend_floors, promote, sweep
 
 
 def standard_duties() -> list[Duty]:
@@ -19,6 +19,7 @@ def standard_duties() -> list[Duty]:
         Duty("promote", promote, 0.5),
         Duty("advance", advance, 0.2),
         Duty("floors", Floors(), 0.2),
+        Duty("mend_floors", mend_floors, 20.0),
         Duty("expire", Expiry(), 1.0),
         Duty("recurring", RecurringDuty(), 1.0),
         Duty("operations", operations, 0.5),

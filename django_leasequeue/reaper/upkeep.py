@@ -104,6 +104,20 @@ def expire_results(turn: Turn) -> None:
         pass
 
 
+def mend_floors(turn: Turn) -> None:
+    """Lower the floors that stand above something that waits: by the rules there are none."""
+    for floor in turn.run(engine.mend_floors()):
+        logger.warning(
+            "A floor of queue %r (%s, rank %s) stood above a waiting row, at %s above %s: lowered. Did the server's"
+            " clock go back, or another server take over?",
+            floor.queue,
+            FloorKind(floor.kind).label,
+            floor.rank,
+            floor.value,
+            floor.low,
+        )
+
+
 class Floors:
     """Raises the floors: at every turn while jobs are claimed, once a second otherwise."""
 

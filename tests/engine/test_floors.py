@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.leases.floor import Proposals
-from django_leasequeue.models import FloorKind, Job, Lane, LiveJob, QueueFloor, QueueRank, Ready
+from django_leasequeue.engine.leases.floor import OwnFloors, Proposals
+from django_leasequeue.models import FloorKind, Job, Lane, LiveJob, Queue, QueueFloor, QueueRank, Ready
+from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.upkeep import mend_floors
 
 from .helpers import (
     NODE,
@@ -443,3 +446,99 @@ class TestTimes:
             pass_time(clock)
             slow.connection.commit()
         assert one(node=OTHER).seq == job.seq
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAServerThatLies:
+    """A clock that goes back, a server that draws numbers once more, a floor that is wrong for whatever reason."""
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, transactional_db: None, clock) -> None:
+        self.queue = make("work", lease_ms=10_000)
+
+    def test_jobs_that_are_due_after_the_clock_went_back_come(self, clock) -> None:
+        put(run_at=clock.now + timedelta(seconds=1))
+        pass_time(clock)
+        engine.run(engine.promote([self.queue]))
+        engine.run(engine.ack(seqs(claim(9)), NODE))
+        pass_time(clock)
+        clock.advance(hours=-1)
+        late = put(run_at=clock.now + timedelta(seconds=1))
+        pass_time(clock)
+        assert engine.run(engine.promote([self.queue])) == 1
+        assert seqs(claim(9)) == late
+
+    def test_leases_that_end_after_the_clock_went_back_are_swept(self, clock) -> None:
+        put(2)
+        engine.run(engine.ack([one().seq], NODE))
+        pass_time(clock)
+        clock.advance(hours=-1)
+        lost = one()
+        for _ in range(2):
+            pass_time(clock)
+        engine.run(engine.sweep([self.queue]))
+        assert seqs(claim(9)) == [lost.seq]
+
+    def test_what_one_server_said_counts_for_nothing_on_another(self) -> None:
+        """As after a failover to a standby that has not seen the last numbers."""
+        proposals = Proposals()
+        with own_connection() as gone:
+            known = put(1)
+            engine.run(engine.ack(seqs(claim(9)), NODE))
+            lost = drain(5)
+            for _ in range(2):
+                gone.run(engine.advance_floors(proposals))
+        QueueFloor.objects.all().delete()
+        with own_connection() as standby:
+            standby.connection.execute("SELECT setval('leasequeue_job_seq_seq', %s)", known)
+            for _ in range(3):
+                standby.run(engine.advance_floors(proposals))
+            assert put(1) == lost[:1]
+        assert seqs(claim(9)) == lost[:1]
+
+    def test_a_claimer_forgets_what_another_server_said(self) -> None:
+        floors = OwnFloors()
+        start = datetime(2030, 1, 1, tzinfo=UTC)
+        for _ in range(3):
+            floors.note((7, start), 100, oldest=50, mark=10, seen={(self.queue, 0): 50})
+        assert floors.parameters()["floors"] == "{50}"
+        floors.note((7, start + timedelta(seconds=1)), 100, oldest=50, mark=10, seen={(self.queue, 0): 1})
+        assert floors.parameters()["floors"] == "{}"
+
+    def test_a_claimer_finds_its_floors_anew_every_half_minute(self) -> None:
+        now = 0.0
+        floors = OwnFloors(lambda: now)
+        for _ in range(3):
+            floors.note((7, None), 100, oldest=50, mark=10, seen={(self.queue, 0): 50})
+        assert floors.parameters()["floors"] == "{50}"
+        now = 31.0
+        floors.note((7, None), 100, oldest=50, mark=10, seen={(self.queue, 0): 50})
+        assert floors.parameters()["floors"] == "{}"
+
+    @pytest.mark.parametrize("kind", [FloorKind.READY, FloorKind.DELAYED, FloorKind.CLAIM])
+    def test_a_floor_above_a_waiting_job_is_lowered(self, clock, kind: FloorKind) -> None:
+        ready = put(1)
+        engine.run(engine.advance_floors(Proposals()))
+        if kind == FloorKind.CLAIM:
+            one()
+        if kind == FloorKind.DELAYED:
+            claim(9)
+            ready = put(run_at=clock.now + timedelta(seconds=1))
+        QueueFloor.objects.create(queue_id=self.queue, kind=kind, value=2**61, made_at=clock.now)
+        assert claim(9) == []
+        (mended,) = engine.run(engine.mend_floors())
+        assert (mended.queue, mended.kind, mended.value) == ("work", kind, 2**61)
+        assert engine.run(engine.mend_floors([self.queue])) == []
+        assert Queue.objects.get().floors_mended == 1
+        clock.advance(seconds=10.5)
+        engine.run(engine.sweep([self.queue]))
+        engine.run(engine.promote([self.queue]))
+        assert ready[0] in seqs(claim(9))
+
+    def test_the_reaper_says_so(self, clock, caplog: pytest.LogCaptureFixture) -> None:
+        (waiting,) = put(1)
+        QueueFloor.objects.create(queue_id=self.queue, kind=FloorKind.READY, value=2**61, made_at=clock.now)
+        with own_connection() as reaper:
+            mend_floors(Turn(reaper.connection, "default"))
+        assert f"stood above a waiting row, at {2**61} above {waiting}" in caplog.text
+        assert seqs(claim(9)) == [waiting]

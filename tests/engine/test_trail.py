@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -236,5 +237,10 @@ class TestOwnFloors:
         high = {"ids": f"{{{queue_id}}}", "places": "{0}", "floors": f"{{{job + 9}}}"}
         place = {"project": "", "queues": "{work}", "jitter": 0, "head": 0, **high}
         pid = claimer.executor.connection.info.backend_pid
-        fresh = {given: claimer.executor.fetch("claim_look", {**place, "pid": given})[0][6] for given in (pid, pid + 1)}
-        assert fresh == {pid: False, pid + 1: True}
+        (started,) = claimer.executor.connection.execute("SELECT pg_postmaster_start_time()").fetchone()
+        mine, of_another, before_a_restart = (pid, started), (pid + 1, started), (pid, started - timedelta(days=1))
+        fresh = [
+            claimer.executor.fetch("claim_look", {**place, "pid": given, "started": since})[0][6]
+            for given, since in (mine, of_another, before_a_restart)
+        ]
+        assert fresh == [False, True, True]

@@ -185,6 +185,7 @@ CASES = [
             "queues": arrays.texts(IDS),
             "jitter": 5_000,
             "pid": 0,
+            "started": None,
             "ids": "{1,2,3}",
             "places": "{0,0,0}",
             "floors": "{9,9,9}",
@@ -231,6 +232,7 @@ CASES = [
     removal("morgue", DEAD, 100, 3),
     removal("letters", RECORDS, 100, 4),
     removal("stale", STALE, 100, 0, expired=True),
+    Case("floor_mend", {}, 3 * (len(IDS) + IDLE)),
     Case("floor", {"ids": "{}", "kinds": "{}", "ranks": "{}", "lows": "{}", "marks": "{}"}, 3 * (len(IDS) + IDLE)),
     Case(
         "floor",

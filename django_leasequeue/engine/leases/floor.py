@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from .. import arrays
@@ -14,7 +16,8 @@ class Floor(NamedTuple):
     """A floor: what is below ``value`` need not be read. ``low`` is the lowest live value, seen before ``mark``.
 
     ``mark`` is None where the caller's transaction proposes nothing. ``oldest`` is the oldest transaction that runs; no
-    number from ``head`` on had been drawn.
+    number from ``head`` on had been drawn. ``pid`` and ``started`` are the server process that answered, and the start
+    of its server.
     """
 
     queue_id: int
@@ -25,6 +28,8 @@ class Floor(NamedTuple):
     mark: int | None
     oldest: int
     head: int
+    pid: int
+    started: datetime
 
 
 class _Proposed(NamedTuple):
@@ -34,10 +39,17 @@ class _Proposed(NamedTuple):
     mark: int
 
 
+#: The server process that answered, and when its server was started. What was learnt from one says nothing of another:
+#: after a crash or a failover the same numbers may be drawn again.
+_Server = tuple[int, datetime | None]
+_NO_SERVER: _Server = (0, None)
+
+
 class Proposals:
     """The last proposals of a caller of ``advance_floors``: the next call raises floors to them if they hold."""
 
     def __init__(self) -> None:
+        self._server = _NO_SERVER
         #: By (queue id, kind, rank).
         self._known: dict[tuple[int, int, int], _Proposed] = {}
         self._head = 0
@@ -51,6 +63,8 @@ class Proposals:
             "lows": arrays.integers([proposed.low for proposed in self._known.values()]),
             "marks": arrays.integers([proposed.mark for proposed in self._known.values()]),
             "head": self._head,
+            "pid": self._server[0],
+            "started": self._server[1],
         }
 
     def note(self, seen: Sequence[Floor]) -> None:
@@ -58,6 +72,8 @@ class Proposals:
         known = self._known
         self._known = {}
         for floor in seen:
+            if (floor.pid, floor.started) != self._server:
+                self._server, known = (floor.pid, floor.started), {}
             self._head = floor.head
             place = (floor.queue_id, floor.kind, floor.rank)
             before = known.get(place)
@@ -72,14 +88,18 @@ class OwnFloors:
 
     The floors that all share are raised some times a second. Under a long transaction elsewhere, which keeps dead index
     entries alive, several claimers leave thousands of them behind in that time, and each look would walk over them.
-    A crash of the server may draw numbers once more: the process id says whether it is still the same connection.
+    They are found anew every half minute, so one that is wrong, for whatever reason, hides no job for longer.
     """
 
     #: Places that are remembered.
     MOST = 1_000
+    #: Seconds for which they are remembered.
+    MAX_AGE = 30.0
 
-    def __init__(self) -> None:
-        self._pid = 0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._server = _NO_SERVER
         self._head = 0
         #: By (queue id, rank): the floor, and what becomes one.
         self._floors: dict[tuple[int, int], int] = {}
@@ -88,25 +108,29 @@ class OwnFloors:
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of claim_look.sql."""
         return {
-            "pid": self._pid,
+            "pid": self._server[0],
+            "started": self._server[1],
             "ids": arrays.integers([queue_id for queue_id, _ in self._floors]),
             "places": arrays.integers([rank for _, rank in self._floors]),
             "floors": arrays.integers(self._floors.values()),
             "head": self._head,
         }
 
-    def note(self, pid: int, head: int, oldest: int, mark: int | None, seen: Mapping[tuple[int, int], int]) -> None:
+    def note(
+        self, server: _Server, head: int, oldest: int, mark: int | None, seen: Mapping[tuple[int, int], int]
+    ) -> None:
         """Remember a look.
 
         Args:
-            pid: of the connection's server process.
+            server: the connection's server process, and when its server was started.
             head: no number from it on had been drawn.
             oldest: the oldest transaction that runs.
             mark: drawn after the look; None proposes nothing.
             seen: (queue id, rank) -> the lowest live position, at most ``head`` of the look before.
         """
-        if pid != self._pid or len(self._floors) > self.MOST:
-            self._floors, self._proposed, self._pid = {}, {}, pid
+        now = self._clock()
+        if server != self._server or len(self._floors) > self.MOST or now - self._since > self.MAX_AGE:
+            self._floors, self._proposed, self._server, self._since = {}, {}, server, now
         elif self._head:
             for place, low in seen.items():
                 before = self._proposed.get(place)
@@ -136,3 +160,31 @@ def advance_floors(proposals: Proposals, queue_ids: Sequence[int] | None = None)
     seen = [Floor._make(row) for row in rows]
     proposals.note(seen)
     return seen
+
+
+class MendedFloor(NamedTuple):
+    """A floor that stood above a live row: it was at ``value``, and is not above ``low`` any more."""
+
+    queue_id: int
+    queue: str
+    project: str
+    kind: int
+    rank: int
+    value: int
+    low: int
+
+
+@operation
+def mend_floors(queue_ids: Sequence[int] | None = None) -> Steps[list[MendedFloor]]:
+    """Lower the floors below which something waits, so that it is seen again.
+
+    No floor gets there by the rules; a clock that went back, a failover or a fault of ours may bring it there.
+
+    Args:
+        queue_ids: ids of queues; all, by default.
+
+    Returns:
+        The floors that were lowered.
+    """
+    queues = None if queue_ids is None else arrays.integers(check_ids(queue_ids))
+    return [MendedFloor._make(row) for row in (yield "floor_mend", {"queues": queues})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..rows import LeasedJob
@@ -18,7 +19,7 @@ class QueueLook(NamedTuple):
 
     ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
     each when no transaction before ``mark`` (None: never) runs any more; none before ``oldest`` does. No number from
-    ``head`` on was drawn.
+    ``head`` on was drawn. ``pid`` and ``started`` are the server process that answered, and the start of its server.
     """
 
     queue_id: int
@@ -35,6 +36,7 @@ class QueueLook(NamedTuple):
     mark: int | None
     head: int
     pid: int
+    started: datetime
     concurrency: int
 
 
@@ -91,7 +93,7 @@ class Trail:
                 for look in looks
                 for rank, low in zip(look.ranks, look.proposed, strict=True)
             }
-            self._floors.note(look.pid, look.head, look.oldest, look.mark, seen)
+            self._floors.note((look.pid, look.started), look.head, look.oldest, look.mark, seen)
 
     def hint(self, names: Sequence[str]) -> list[QueueLook]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from django_leasequeue import conf
-from django_leasequeue.engine import clock
+from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep.verify import Verification, snapshot, verify
 from django_leasequeue.management.base import LeaseQueueCommand
@@ -26,7 +26,8 @@ class Command(LeaseQueueCommand):
 
     help = (
         "Rebuild from the lease log where every job is and who holds it, and compare that with the tables. Prints "
-        "every difference; exit code 1 if there is any. Reads one consistent snapshot, changes nothing. The log must "
+        "every difference; exit code 1 if there is any. Reads one consistent snapshot, and changes nothing without "
+        "--mend. The log must "
         "reach back to the beginning of the oldest live lease (EVENT_RETENTION_DAYS); older leases count as unknown."
     )
 
@@ -38,14 +39,24 @@ class Command(LeaseQueueCommand):
         parser.add_argument(
             "--limit", type=int, default=1_000, help="differences printed of each kind of check (%(default)s)"
         )
+        parser.add_argument(
+            "--mend", action="store_true", help="first lower the floors that hide waiting jobs, as the reaper does"
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["limit"] < 1:
             raise CommandError("--limit must be at least 1.")
         since = _since(options["since"])
-        with connect(options["database"] or conf.settings.DATABASE) as connection, snapshot(connection) as executor:
-            found = executor.run(verify(options["limit"], since=since))
+        with connect(options["database"] or conf.settings.DATABASE) as connection:
+            mended = ConnectionExecutor(connection).run(mend_floors()) if options["mend"] else []
+            with snapshot(connection) as executor:
+                found = executor.run(verify(options["limit"], since=since))
+        for floor in mended:
+            self.stderr.write(
+                f"A floor of {floor.project}/{floor.queue} was lowered from {floor.value} to {floor.low}: jobs waited"
+                " below it"
+            )
         if options["json"]:
             self.stdout.write(json.dumps(_as_json(found), default=str))
         else:

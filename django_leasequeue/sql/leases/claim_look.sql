@@ -1,7 +1,8 @@
 -- Purpose: what a claimer has to know of its queues first: what is due, whether anything is ready, where to begin.
 -- Parameters: project, queues (names in order), jitter (queues whose claims gather in a longer window than so many ms give
---   nothing), now; what the caller found for itself on this connection (pid; on another it counts for nothing): arrays of equal
---   length ids, places (ranks), floors; head (the first number that had not been drawn when it looked last).
+--   nothing), now; what the caller found for itself on this connection (pid and started, of the process and its server; on
+--   another it counts for nothing): arrays of equal length ids, places (ranks), floors; head (the first number that had not been
+--   drawn when it looked last).
 -- Index: leasequeue_queue_name, leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey (its fresh lane from the
 --   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires, leasequeue_flowturn_due
 --   and leasequeue_dead_expires where dead_ttl_ms is set. The probes order their one row (EXISTS would drop the order): else a
@@ -11,7 +12,7 @@
 --   leases, 2 due delayed jobs, 4 expired messages or dead letters, 8 turns of limits and workflows), whether jobs came back to an old place, whether there are
 --   fresh ones, its ranks in order, the lowest position worth reading of each, what may become the caller's own floor of each;
 --   oldest running transaction, mark (as in floor.sql; null when a floor would rise by less than 100 positions, or in a
---   transaction that had an id before), head for the next call, pid, concurrency.
+--   transaction that had an id before), head for the next call, pid, started, concurrency.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_current_xact_id_if_assigned() IS NULL AS marks,
@@ -19,7 +20,7 @@ WITH t AS MATERIALIZED (
 ), own AS MATERIALIZED (
     SELECT o.* FROM ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(places)s::int[]), unnest(%(floors)s::bigint[]))
         AS o(queue_id, rank, low)
-    WHERE pg_backend_pid() = %(pid)s::int
+    WHERE pg_backend_pid() = %(pid)s::int AND pg_postmaster_start_time() = %(started)s::timestamptz
 ), q AS MATERIALIZED (
     SELECT q.id, q.name, q.type, q.type = 'queue' AND q.paused_at IS NULL AND q.claim_jitter_ms <= %(jitter)s::int AS gives, u.ord,
         q.dead_ttl_ms, q.concurrency,
@@ -43,7 +44,7 @@ SELECT q.id, q.name, q.type, q.gives, CASE WHEN NOT q.gives THEN 0 ELSE
         ORDER BY f.at LIMIT 1))::int END,
     COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}'),
     COALESCE(x.proposed, '{}'), t.xmin, CASE WHEN t.marks AND x.gain > 100 THEN pg_current_xact_id()::text::bigint END, t.head,
-    pg_backend_pid(), q.concurrency
+    pg_backend_pid(), pg_postmaster_start_time(), q.concurrency
 FROM t, q CROSS JOIN LATERAL (
     SELECT array_agg(k.rank) AS ranks, array_agg(COALESCE(w.first, v.low)) AS lows,
         array_agg(COALESCE(w.first, %(head)s::bigint)) AS proposed, max(COALESCE(w.first, %(head)s::bigint) - v.low) AS gain, bool_or(w.first IS NOT NULL) AS fresh,

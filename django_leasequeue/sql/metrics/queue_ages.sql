@@ -4,11 +4,12 @@
 --   entry a rank and lane.
 -- Pages: 20 + 30 a row
 -- Returns: queue id, seconds since the first of the ready jobs (of each rank and lane the next one) became ready, seconds since the
---   first lease that is over ended, seconds since the floors that rise with the time were raised last; nulls where there is none.
+--   first lease that is over ended, seconds since the floors that rise with the time were raised last (nulls where there is none),
+--   floors that stood too high and were lowered.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), q AS MATERIALIZED (
-    SELECT q.id, 'epoch'::timestamptz + interval '1 us' * COALESCE((
+    SELECT q.id, q.floors_mended, 'epoch'::timestamptz + interval '1 us' * COALESCE((
         SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
         ORDER BY f.value DESC LIMIT 1), 0) AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
@@ -20,7 +21,7 @@ WITH t AS MATERIALIZED (
         (VALUES (1), (2)) AS l(lane)
 )
 SELECT q.id, GREATEST(extract(epoch FROM t.now - r.at), 0)::float8, extract(epoch FROM t.now - c.at)::float8,
-    GREATEST(extract(epoch FROM t.now - m.at), 0)::float8
+    GREATEST(extract(epoch FROM t.now - m.at), 0)::float8, q.floors_mended
 FROM q CROSS JOIN t
 CROSS JOIN LATERAL (
     SELECT min(r.ready_at) AS at FROM f CROSS JOIN LATERAL (
