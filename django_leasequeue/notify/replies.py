@@ -40,10 +40,22 @@ class Ticket:
         alarm: what is woken when there is something to look at.
     """
 
-    __slots__ = ("_hub", "_patience", "_subscription", "alarm", "ended", "opened", "seq", "told", "word")
+    __slots__ = (
+        "_hub",
+        "_looked_last",
+        "_patience",
+        "_subscription",
+        "alarm",
+        "ended",
+        "opened",
+        "seq",
+        "told",
+        "word",
+    )
 
     def __init__(self, hub: ReplyHub, alarm: Alarm, subscription: Subscription, opened: int) -> None:
         self._hub = hub
+        self._looked_last = False
         self._patience = Patience()
         self._subscription = subscription
         self.alarm = alarm
@@ -84,13 +96,20 @@ class Ticket:
         """Wait until the job has ended; return False if it has not by ``deadline``, by the monotonic clock.
 
         A caller that is not told (the connection is lost, or there is none) looks by itself, and one caller's look
-        serves all of the process.
+        serves all of the process. Everyone looks once more when the time is over.
         """
         while not self.ended:
             left = deadline - time.monotonic()
             if left <= 0:
-                return False
-            yield self.sleep(self._patience.limit(min(left, BACKSTOP), self.live))
+                if self._looked_last:
+                    return False
+                self._looked_last = True
+                if self.seq is not None:
+                    yield from self._hub._look_for([self.seq])
+                    return self.ended
+                return True
+            live = self.live and not self._hub._stale
+            yield self.sleep(self._patience.limit(min(left, BACKSTOP), live))
             if self.seq is None:  # its number is not known: the caller reads what is there
                 return True
             if not self.ended:
@@ -166,9 +185,12 @@ class ReplyHub:
         """Ends may have been missed: one caller looks for all."""
         with self._lock:
             self._stale = True
-            one = next((ticket for tickets in self._tickets.values() for ticket in tickets), None)
+            one = self._any()
         if one is not None:
             one.alarm.wake()
+
+    def _any(self) -> Ticket | None:
+        return next((ticket for tickets in self._tickets.values() for ticket in tickets), None)
 
     def _bind(self, ticket: Ticket, seq: int) -> None:
         with self._lock:
@@ -201,18 +223,21 @@ class ReplyHub:
     def _look(self, pause: float) -> Steps[None]:
         """Look for ends that nobody told, for all callers, unless somebody has within ``pause`` seconds."""
         seqs = self._look_due(pause)
-        using = self._listener.using
         for start in range(0, len(seqs), MAX_BATCH):
-            some = seqs[start : start + MAX_BATCH]
-            try:
-                self._end((yield either(engine.run, engine.arun, replies.ended(some), using)))
-            except Exception as error:
-                if not away(error):
-                    raise
-                # The database is away, and the callers' time is not over yet: somebody has to try again.
-                with self._lock:
-                    self._stale = True
+            if not (yield from self._look_for(seqs[start : start + MAX_BATCH])):
                 return
+
+    def _look_for(self, seqs: list[int]) -> Steps[bool]:
+        """Look which of these jobs have ended; return False if the database is away: somebody has to try again."""
+        try:
+            self._end((yield either(_run, engine.arun, replies.ended(seqs), self._listener.using)))
+        except Exception as error:
+            if not away(error):
+                raise
+            with self._lock:
+                self._stale = True
+            return False
+        return True
 
     def _look_due(self, pause: float) -> list[int]:
         now = time.monotonic()
@@ -231,11 +256,21 @@ class ReplyHub:
                 tickets.discard(ticket)
                 if not tickets:
                     del self._tickets[ticket.seq]
-            over = None
+            over = heir = None
             if not self._open:
                 over, self._subscription = self._subscription, None
+            elif self._stale:  # it may have been the one that tries again
+                heir = self._any()
         if over is not None:
             over.close()
+        if heir is not None:
+            heir.alarm.wake()
+
+
+def _run(operation: engine.Operation[T], using: str) -> T:
+    """Run an operation, as patient as an async one: who waits is not held by a server that does not answer."""
+    with pool.patiently(using):
+        return engine.run(operation, using)
 
 
 _hubs: process.Shared[str, ReplyHub] = process.Shared()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Queue
+from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Queue, twins
 from django_leasequeue.exceptions import StorageError
+from django_leasequeue.notify.alarms import Alarm
 from django_leasequeue.notify.replies import get_hub
 from tests.support.faults import Faulty, alias, faulty
 from tests.support.temporary_server import TemporaryServer
@@ -110,20 +112,26 @@ async def araises(call: Any) -> bool:
 @pytest.mark.slow
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("fault", ["refuse", "hang"])
-def test_who_waits_for_a_result_waits_through_it(server: Faulty, queue: Queue, fault: str, settings: Any) -> None:
-    """Its end is told while the database is away for the caller, who is told and cannot read it, or is not told."""
+def test_who_waits_for_a_result_waits_through_it(
+    server: Faulty, queue: Queue, fault: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is told while the database is away for the caller, who is told and cannot read it, or is not told.
+
+    It looks as soon as the database is back: the backstop is far away, and its own connection is lost as well.
+    """
     settings.LEASEQUEUE = {"ASYNC": "native", "STATEMENT_TIMEOUT": 3}
+    monkeypatch.setattr("django_leasequeue.notify.replies.BACKSTOP", 3_600)
     answers: list[Any] = []
 
     def ask() -> None:
         try:
-            answers.append(queue.enqueue_and_wait(1, timeout=60))
+            answers.append(queue.enqueue_and_wait(1, timeout=3_600))
         except Exception as error:  # noqa: BLE001  (the test looks at it)
             answers.append(error)
         finally:
             connections["faulty"].close()
 
-    caller = threading.Thread(target=ask)
+    caller = threading.Thread(target=ask, daemon=True)
     caller.start()
     # Not only that the job is there: the caller has been told so, and waits for its end.
     eventually(lambda: get_hub("faulty")._tickets)
@@ -132,6 +140,17 @@ def test_who_waits_for_a_result_waits_through_it(server: Faulty, queue: Queue, f
     server.proxy.heal()
     caller.join(60)
     assert answers == ["done"]
+
+
+def test_who_is_told_nothing_looks_a_last_time(server: Faulty, queue: Queue) -> None:
+    done, open_still = queue.enqueue(1).seq, queue.enqueue(2).seq
+    finish_one(queue, "done")
+    hub = get_hub("faulty")
+    for seq, ended in ((done, True), (open_still, False)):
+        ticket = hub.open(Alarm())
+        ticket.bind(seq)
+        assert twins.run(ticket.until_ended(time.monotonic())) is ended
+        ticket.close()
 
 
 @pytest.mark.slow
