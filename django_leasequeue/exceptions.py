@@ -50,6 +50,14 @@ class QueueFull(LeaseQueueError):
     """The queue is at its cap and rejects new jobs (option ``discard``)."""
 
 
+class WrittenByEngine(LeaseQueueError, TypeError):
+    """The rows of this model are written by the engine: no ``create``, ``save``, ``update`` or ``delete``."""
+
+    def __init__(self, model: str, call: str, instead: str = "") -> None:
+        use = f" Use {instead}." if instead else ""
+        super().__init__(f"{model} is read only ({call}): the engine writes its rows.{use}")
+
+
 class JobNotFound(LeaseQueueError):
     """There is no such job, or it is not held by the caller any more."""
 

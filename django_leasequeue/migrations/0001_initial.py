@@ -49,7 +49,7 @@ DROP_TRIGGER_FUNCTIONS = """
 DROP FUNCTION IF EXISTS pgtrigger_append_only_8f605();
 DROP FUNCTION IF EXISTS pgtrigger_append_only_c48af();
 DROP FUNCTION IF EXISTS pgtrigger_type_immutable_283c9();
-DROP FUNCTION IF EXISTS pgtrigger_written_once_d9724();
+DROP FUNCTION IF EXISTS pgtrigger_written_once_bd27b();
 """
 
 # Half of a fencing token; the other half is random, because a crash of the server may hand out a number twice.
@@ -158,7 +158,7 @@ DROP_LIVE_JOB = "DROP VIEW leasequeue_livejob"
 # The lease log job by job.
 CREATE_JOB_EVENT = """
 CREATE VIEW leasequeue_jobevent AS
-SELECT e.id * 1024 + u.n - 1 AS id, e.id AS event, e.txid, e.occurred_at, e.queue_id, u.seq, e.claim, e.deadline,
+SELECT e.id * 1024 + u.n - 1 AS id, e.id AS event, e.txid, e.occurred_at, e.queue_id, u.seq, e.low, e.high, e.claim, e.deadline,
     CASE WHEN e.kind NOT IN (1, 9, 11) THEN COALESCE(u.deliveries, 1) END AS deliveries, u.waited, u.ran, e.kind, e.node, e.name,
     e.detail
 FROM leasequeue_leaseevent e
@@ -513,7 +513,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Job",
+            name="StoredJob",
             fields=[
                 ("seq", models.BigAutoField(primary_key=True, serialize=False)),
                 ("created_at", models.DateTimeField()),
@@ -537,15 +537,8 @@ class Migration(migrations.Migration):
                 ("progress", django_leasequeue.models.fields.PlainJSONField(null=True)),
             ],
             options={
-                "permissions": [
-                    ("view_payload", "Can see the payload of jobs"),
-                    ("retry_job", "Can retry dead letters"),
-                    ("redrive_job", "Can redrive dead letters to another queue"),
-                    ("discard_job", "Can discard dead letters"),
-                    ("edit_job", "Can edit the payload of a dead letter and retry it"),
-                    ("release_job", "Can release leased jobs"),
-                    ("cancel_job", "Can cancel jobs that nobody has started"),
-                ],
+                "db_table": "leasequeue_job",
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
@@ -1216,7 +1209,7 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddField(
-            model_name="job",
+            model_name="storedjob",
             name="queue",
             field=models.ForeignKey(
                 db_constraint=False,
@@ -1424,7 +1417,7 @@ class Migration(migrations.Migration):
             index=models.Index(fields=["expires_at"], name="leasequeue_result_expires"),
         ),
         migrations.AddConstraint(
-            model_name="job",
+            model_name="storedjob",
             constraint=models.UniqueConstraint(
                 condition=models.Q(("generated", False), ("key__isnull", False)),
                 fields=("key", "queue"),
@@ -1432,16 +1425,16 @@ class Migration(migrations.Migration):
             ),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="job",
+            model_name="storedjob",
             trigger=pgtrigger.compiler.Trigger(
                 name="written_once",
                 sql=pgtrigger.compiler.UpsertTriggerSql(
                     condition="WHEN (ROW(OLD.seq, OLD.queue_id, OLD.rank, OLD.name, OLD.tag, OLD.data::text, OLD.meta::text, OLD.body, OLD.origin, OLD.created_at) IS DISTINCT FROM ROW(NEW.seq, NEW.queue_id, NEW.rank, NEW.name, NEW.tag, NEW.data::text, NEW.meta::text, NEW.body, NEW.origin, NEW.created_at))",
                     func="RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = 'leasequeue_job_written_once', MESSAGE = 'what was enqueued is not changed: cancel the job and enqueue another, or edit its dead letter';",
-                    hash="42645da108bd93153b253d2a4035da1a0c669066",
+                    hash="7ac2f382d00271aa882718474c8b7ba9d2c197c9",
                     ignore_func_name="_pgtrigger_should_ignore",
                     operation='UPDATE OF "seq", "queue_id", "rank", "name", "tag", "data", "meta", "body", "origin", "created_at"',
-                    pgid="pgtrigger_written_once_d9724",
+                    pgid="pgtrigger_written_once_bd27b",
                     table="leasequeue_job",
                     when="BEFORE",
                 ),

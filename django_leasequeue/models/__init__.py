@@ -29,7 +29,7 @@ from .deadletter import DeadLetter
 from .event import JobEvent, LeaseEvent
 from .floor import QueueFloor, QueueRank
 from .idempotency import IdempotencyKey
-from .job import Job, LiveJob
+from .job import Job, JobQuerySet, JobStatus
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
 from .largeobject import LargeObject
 from .limit import Limit, LimitKey
@@ -41,6 +41,7 @@ from .recurring import RecurringTask
 from .result import JobResult
 from .savedfilter import SavedFilter
 from .stat import QueueStat
+from .storedjob import LiveJob, StoredJob
 from .topic import TopicState
 from .uniquekey import UniqueKey
 from .waiter import ClaimWaiter
@@ -69,8 +70,10 @@ __all__ = [
     "Job",
     "JobEvent",
     "JobFlag",
+    "JobQuerySet",
     "JobResult",
     "JobState",
+    "JobStatus",
     "LakeConsumer",
     "LakeFigure",
     "LakeSlice",
@@ -100,6 +103,7 @@ __all__ = [
     "Requeue",
     "ResultState",
     "SavedFilter",
+    "StoredJob",
     "TopicState",
     "TurnKind",
     "UniqueKey",

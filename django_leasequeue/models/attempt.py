@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from .queue import Queue
+from .relations import SameNumber
 
 
 class Attempt(models.Model):
@@ -20,6 +21,8 @@ class Attempt(models.Model):
     message = models.TextField(default="")
     traceback = models.TextField(default="")
     fingerprint = models.TextField(default="")
+
+    job = SameNumber("leasequeue.Job", related_name="attempts")
 
     class Meta:
         indexes = [models.Index(fields=["seq", "id"], name="leasequeue_attempt_job")]

@@ -8,6 +8,7 @@ from django.db import models
 
 from .guard import LocalTrigger
 from .queue import Queue
+from .relations import SameNumber
 
 #: Note the jobs that a claim does not hold any more, in the transaction that took them out, and wake a claimer.
 _NOTE_LEFT = """
@@ -46,6 +47,8 @@ class Claim(models.Model):
     seqs = ArrayField(models.BigIntegerField())
     #: Times claimed, in the order of ``seqs``; null: once each.
     deliveries = ArrayField(models.IntegerField(), null=True)
+
+    worker = SameNumber("leasequeue.Worker", here="node", there="node", related_name="leases")
 
     class Meta:
         indexes = [

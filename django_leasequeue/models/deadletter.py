@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from .queue import Queue
+from .relations import SameNumber
 
 
 class DeadLetter(models.Model):
@@ -22,6 +23,8 @@ class DeadLetter(models.Model):
     error = models.TextField(null=True)
     #: Empty where the failure has none: never null, so that one range of the index holds a group.
     fingerprint = models.TextField(default="", db_collation="C")
+
+    job = SameNumber("leasequeue.Job")
 
     class Meta:
         default_permissions = ()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
+from django.db.models import lookups
+from django.db.models.fields.related_lookups import RelatedExact, RelatedIn
 
 from ..enums import EventKind
 from .guard import Guard
 from .queue import Queue
+from .read_only import ReadOnlyModel, ReadOnlyQuerySet
+from .relations import SameNumber
 
 
 class LeaseEvent(models.Model):
@@ -62,7 +68,36 @@ class LeaseEvent(models.Model):
         return f"event {self.id}"
 
 
-class JobEvent(models.Model):
+class _WithinRow:
+    """Says of the row of the log, which has an index on that, what is asked of one of its jobs."""
+
+    def as_sql(self: Any, compiler: Any, connection: Any) -> tuple[str, Any]:
+        sql, params = super().as_sql(compiler, connection)  # type: ignore[misc]
+        values = self.rhs if isinstance(self.rhs, (list, tuple, set)) else [self.rhs]
+        if not self.rhs_is_direct_value() or not values or None in values or not hasattr(self.lhs, "alias"):
+            return sql, params
+        row = compiler.quote_name_unless_alias(self.lhs.alias)
+        numbers = [int(value) for value in values]
+        return f"({sql} AND {row}.low <= %s AND {row}.high >= %s)", [*params, max(numbers), min(numbers)]
+
+
+class EventJobNumber(models.BigIntegerField):
+    """The number of an event's job."""
+
+
+class EventJob(SameNumber):
+    """The job of an event."""
+
+
+for _field, _lookups in (
+    (EventJobNumber, (lookups.IntegerFieldExact, lookups.In)),
+    (EventJob, (RelatedExact, RelatedIn)),
+):
+    for _lookup in _lookups:
+        _field.register_lookup(type(_lookup.__name__, (_WithinRow, _lookup), {}))
+
+
+class JobEvent(ReadOnlyModel):
     """The lease log job by job: a view. ``id`` is that of the row times 1,024, and the job's place in it."""
 
     id = models.BigIntegerField(primary_key=True)
@@ -70,7 +105,7 @@ class JobEvent(models.Model):
     txid = models.BigIntegerField()
     occurred_at = models.DateTimeField()
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
-    seq = models.BigIntegerField()
+    seq = EventJobNumber()
     claim = models.BigIntegerField(null=True)
     deadline = models.DateTimeField(null=True)
     deliveries = models.IntegerField(null=True)
@@ -80,6 +115,10 @@ class JobEvent(models.Model):
     node = models.TextField(null=True)
     name = models.TextField(null=True)
     detail = models.JSONField(null=True)
+
+    job = EventJob("leasequeue.Job", related_name="events")
+
+    objects = ReadOnlyQuerySet.as_manager()
 
     class Meta:
         managed = False

@@ -1,16 +1,21 @@
-"""PlainJSONField: JSON that is kept as it was written."""
+"""PlainJSONField: JSON that is kept as it was written, and can be queried as Django's own JSONField can."""
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import Any
 
 from django.db import models
+from django.db.models.fields import json as django_json
+from django.db.models.fields.json import KeyTransform, KeyTransformFactory
 
 
 class PlainJSONField(models.JSONField):
     """A ``json`` column: numbers come back as written (``1e300``, ``1.0``), and nothing is parsed on the way in.
 
-    For payloads that no index and no filter looks into: ``jsonb`` would turn 1e300 into 301 digits.
+    Lookups compare the value as ``jsonb``, by ``leasequeue_jsonb(column)``: it is null where ``jsonb`` cannot hold what
+    ``json`` can (U+0000, a lone surrogate, a number out of range). An index on an expression of it serves them.
     """
 
     def db_type(self, connection: Any) -> str:
@@ -18,4 +23,58 @@ class PlainJSONField(models.JSONField):
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         # psycopg parses json by itself; Django turns that off for jsonb only.
+        if isinstance(expression, PlainKeyTransform) and expression.as_jsonb and isinstance(value, str):
+            return json.loads(value)
         return value
+
+    def get_transform(self, lookup_name: str) -> Any:
+        found = super().get_transform(lookup_name)
+        return partial(PlainKeyTransform, lookup_name) if isinstance(found, KeyTransformFactory) else found
+
+
+class PlainKeyTransform(KeyTransform):
+    """A key of the field: ``data__order_id``. It is selected as it was written, and compared as ``jsonb``."""
+
+    as_jsonb = False
+
+    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        return self._compile(compiler, "leasequeue_jsonb(%s)")
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        # A json value can be neither grouped nor compared with others. What is ordered by stands in the text as "1".
+        query = compiler.query
+        self.as_jsonb = bool(query.distinct or query.combinator or query.order_by or query.group_by is not None)
+        return (sql, params) if self.as_jsonb else self._compile(compiler, "%s")
+
+    def _compile(self, compiler: Any, root: str) -> tuple[str, tuple[Any, ...]]:
+        lhs, params, keys = self.preprocess_lhs(compiler, compiler.connection)
+        if len(keys) > 1:
+            return f"({root % lhs} #> %s)", (*params, keys)
+        try:
+            key: int | str = int(self.key_name)
+        except ValueError:
+            key = self.key_name
+        return f"({root % lhs} -> %s)", (*params, key)
+
+
+def _on_jsonb(lookup: type[models.Lookup[Any]]) -> type[models.Lookup[Any]]:
+    """Return the lookup with the column cast; what a key leads to is ``jsonb`` already."""
+
+    def process_lhs(self: Any, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
+        sql, params = super(made, self).process_lhs(compiler, connection, lhs)
+        return (sql if isinstance(lhs or self.lhs, KeyTransform) else f"leasequeue_jsonb({sql})"), params
+
+    made: type[models.Lookup[Any]] = type(lookup.__name__, (lookup,), {"process_lhs": process_lhs})
+    return made
+
+
+_LOOKUPS: list[type[models.Lookup[Any]]] = [
+    django_json.DataContains,
+    django_json.ContainedBy,
+    django_json.HasKey,
+    django_json.HasKeys,
+    django_json.HasAnyKeys,
+    django_json.JSONExact,
+]
+for _lookup in _LOOKUPS:
+    PlainJSONField.register_lookup(_on_jsonb(_lookup))

@@ -1,60 +1,226 @@
-"""Job: what was enqueued, written once. Where it stands is said by the narrow table that holds its number."""
+"""Job: a job from its enqueue until it is forgotten, as projects query it."""
 
 from __future__ import annotations
 
-import pgtrigger
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
 from django.db import models
-from django.db.models import Q
+from django.db.models.lookups import Exact, In
+from django.db.models.sql import Query
+from django.db.models.sql.datastructures import BaseTable
 
 from .fields import PlainJSONField
-from .guard import Guard
 from .queue import Queue
-
-#: What enqueue wrote stays: another payload is another job (the edit of a dead letter makes one).
-FROZEN = ("seq", "queue_id", "rank", "name", "tag", "data", "meta", "body", "origin", "created_at")
-
-
-def _changed() -> str:
-    cast = {"data": "::text", "meta": "::text"}
-    old, new = (", ".join(f"{row}.{column}{cast.get(column, '')}" for column in FROZEN) for row in ("OLD", "NEW"))
-    return f"ROW({old}) IS DISTINCT FROM ROW({new})"
+from .read_only import ReadOnlyModel, ReadOnlyQuerySet
+from .relations import SameNumber
+from .workflow import Workflow
 
 
-class Job(models.Model):
-    """A job of a queue, or a record of a log, as it was enqueued.
+class _HasPath(Protocol):
+    """A task."""
 
-    Its number stands in exactly one place: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a
-    log) or JobResult (finished and remembered). The row is not updated while all goes well. There is no foreign key in
-    the database: its check would cost one extra query per row on every enqueue.
+    @property
+    def module_path(self) -> str: ...
+
+
+#: The same rows and columns twice: the one looks at each job where it stands, the other reads the tables of the states.
+BY_NUMBER, BY_STATE = "leasequeue_jobs", "leasequeue_jobs_by_state"
+
+
+class JobStatus(models.TextChoices):
+    """The state of a job."""
+
+    #: A limit or a workflow holds it.
+    WAITING = "waiting", "waiting"
+    DELAYED = "delayed", "delayed"
+    READY = "ready", "ready"
+    LEASED = "leased", "leased"
+    COMPLETED = "completed", "completed"
+    FAILED = "failed", "failed"
+    #: A dead letter.
+    DEAD = "dead", "dead"
+    CANCELLED = "cancelled", "cancelled"
+    #: Past its time to live, and not removed yet.
+    EXPIRED = "expired", "expired"
+
+
+FINISHED = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+class JobKeyField(models.TextField):
+    """The key of a job: equality goes by the index of keys, or by the number that a task's id begins with."""
+
+
+def _by_key(lookup: Any, compiler: Any, connection: Any, count: int) -> tuple[str, Any]:
+    alias = compiler.quote_name_unless_alias(lookup.lhs.alias)
+    sql = f"{alias}.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[{', '.join(['%s'] * count)}]::text[]) k))"
+    return sql, None
+
+
+@JobKeyField.register_lookup
+class JobKeyExact(Exact):
+    """``key=``."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        if not self.rhs_is_direct_value() or not hasattr(self.lhs, "alias"):
+            return super().as_sql(compiler, connection)
+        return _by_key(self, compiler, connection, 1)[0], [self.rhs]
+
+
+@JobKeyField.register_lookup
+class JobKeyIn(In):
+    """``key__in=``."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        keys = [key for key in self.rhs if key is not None] if self.rhs_is_direct_value() else []
+        if not keys or not hasattr(self.lhs, "alias"):
+            return super().as_sql(compiler, connection)
+        return _by_key(self, compiler, connection, len(keys))[0], keys
+
+
+class JobQuery(Query):
+    """Reads the tables of the states where the states are named, and each job where it stands otherwise."""
+
+    def get_compiler(self, using: Any = None, connection: Any = None, elide_empty: bool = True) -> Any:
+        query: Any = self
+        if _names_states(self.where):
+            alias = self.get_initial_alias()
+            base = self.alias_map[alias]
+            if isinstance(base, BaseTable) and base.table_name == BY_NUMBER:
+                query = self.clone()
+                query.alias_map = {**query.alias_map, alias: BaseTable(BY_STATE, alias)}
+        return super(JobQuery, query).get_compiler(using, connection, elide_empty)
+
+
+def _names_states(where: Any) -> bool:
+    """Return whether all rows are of some states, and are not looked for by number or key anyway."""
+    if where.connector != "AND" or where.negated:
+        return False
+    columns = {
+        getattr(getattr(each.lhs, "target", None), "column", "")
+        for each in where.children
+        if isinstance(each, (Exact, In)) and each.rhs_is_direct_value()
+    }
+    return "state" in columns and not columns & {"seq", "key", "workflow_id"}
+
+
+class JobQuerySet(ReadOnlyQuerySet["Job"]):
+    """Jobs. Filters by ``state`` read the small tables of that state; the methods are names for the usual ones."""
+
+    def waiting(self) -> JobQuerySet:
+        """Return the jobs that a limit or a workflow holds."""
+        return self.filter(state=JobStatus.WAITING)
+
+    def delayed(self) -> JobQuerySet:
+        """Return the jobs whose time has not come."""
+        return self.filter(state=JobStatus.DELAYED)
+
+    def ready(self) -> JobQuerySet:
+        """Return the jobs that a worker may claim."""
+        return self.filter(state=JobStatus.READY)
+
+    def leased(self) -> JobQuerySet:
+        """Return the jobs that workers hold."""
+        return self.filter(state=JobStatus.LEASED)
+
+    def dead(self) -> JobQuerySet:
+        """Return the dead letters that stand in their own queue."""
+        return self.filter(state=JobStatus.DEAD)
+
+    def finished(self) -> JobQuerySet:
+        """Return the jobs that were completed, failed or were cancelled, and are remembered."""
+        return self.filter(state__in=FINISHED)
+
+    def for_task(self, task: str | _HasPath) -> JobQuerySet:
+        """Return the jobs of a task: the task itself, or its import path."""
+        return self.filter(task=task if isinstance(task, str) else task.module_path)
+
+    def in_queue(self, name: str, project: str = "") -> JobQuerySet:
+        """Return the jobs of a queue, by its name."""
+        ids = Queue.objects.using(self.db).filter(project=project, name=name).values_list("pk", flat=True)[:1]
+        return self.filter(queue__in=list(ids))
+
+    def in_workflow(self, workflow: Any) -> JobQuerySet:
+        """Return the jobs of a workflow: the row, its ``uid``, or its number."""
+        if isinstance(workflow, (int, Workflow)):
+            return self.filter(workflow=workflow)
+        return self.filter(workflow__in=list(Workflow.objects.using(self.db).filter(uid=workflow)[:1]))
+
+
+if TYPE_CHECKING:
+    # It has all of a queryset's methods.
+    JobManager = JobQuerySet
+else:
+
+    class JobManager(models.Manager.from_queryset(JobQuerySet)):
+        """Gives querysets of jobs."""
+
+        def get_queryset(self) -> JobQuerySet:
+            return JobQuerySet(self.model, query=JobQuery(self.model), using=self._db, hints=self._hints)
+
+
+class Job(ReadOnlyModel):
+    """A job, from its enqueue until it is forgotten: what was enqueued, where it stands, how it ended.
+
+    A view: it is read, and the engine changes what it shows. Records of logs are not among them.
     """
 
-    seq = models.BigAutoField(primary_key=True)
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    created_at = models.DateTimeField()
-    #: End of the message's TTL, as enqueued; a claim may protect the job for longer.
-    expires_at = models.DateTimeField(null=True)
-    result_ttl_ms = models.BigIntegerField(null=True)
-    source_queue = models.BigIntegerField(null=True)
-    source_seq = models.BigIntegerField(null=True)
-    #: Set where the job was moved to another place of its order (the back); else its place is its number.
-    position = models.BigIntegerField(null=True)
-    #: Set when a job is given back: the first of its claims.
-    first_claimed_at = models.DateTimeField(null=True)
-    max_deliveries = models.IntegerField(null=True)
-    rank = models.SmallIntegerField(default=0)
-    #: ``key`` was made of ``seq`` and a random end: it leads to its job without an index.
-    generated = models.BooleanField(default=False, db_default=False)
-    key = models.TextField(null=True, db_collation="C")
-    name = models.TextField(null=True)
-    tag = models.TextField(null=True, db_collation="C")
-    origin = models.TextField(null=True)
-    reply_to = models.TextField(null=True)
+    Status = JobStatus
+    instead: ClassVar[dict[str, str]] = {
+        "create": "task.enqueue(...) or Queue(name).enqueue(...)",
+        "update": "the calls of django_leasequeue.engine; what was enqueued is not changed",
+        "delete": "engine.cancel(...), or engine.purge(...) for many",
+    }
+
+    seq = models.BigIntegerField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="jobs")
+    state = models.TextField(choices=JobStatus.choices)
+    #: The import path of its task; of other jobs the name that they were given, if any.
+    task = models.TextField(null=True)
+    #: The payload.
     data = PlainJSONField(null=True)
+    #: The arguments, of a task.
+    args = PlainJSONField(null=True)
+    kwargs = PlainJSONField(null=True)
     meta = PlainJSONField(null=True)
-    body = models.BinaryField(null=True)
     progress = PlainJSONField(null=True)
+    priority = models.IntegerField()
+    enqueued_at = models.DateTimeField()
+    #: When it became ready, or will be.
+    available_at = models.DateTimeField(null=True)
+    #: When the worker that has it, or ended it, claimed it.
+    started_at = models.DateTimeField(null=True)
+    #: When it ended, or became a dead letter.
+    finished_at = models.DateTimeField(null=True)
+    #: When it is forgotten, or its time to live is over.
+    expires_at = models.DateTimeField(null=True)
+    #: End of the lease.
+    deadline = models.DateTimeField(null=True)
+    deliveries = models.IntegerField()
+    max_deliveries = models.IntegerField(null=True)
+    worker = models.TextField(null=True)
+    #: The last failure.
+    error_type = models.TextField(null=True)
+    error = models.TextField(null=True)
+    fingerprint = models.TextField(null=True)
+    workflow = models.ForeignKey(
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, null=True, related_name="jobs"
+    )
+    #: The id of a task's result, or the key that the caller gave.
+    key = JobKeyField(null=True)
+    tag = models.TextField(null=True)
+
+    #: How it ended; ``None`` while it has not, or when that is forgotten.
+    result = SameNumber("leasequeue.JobResult")
+    #: Why it is a dead letter; ``None`` if it is none.
+    dead_letter = SameNumber("leasequeue.DeadLetter")
+
+    objects: ClassVar[JobManager] = JobManager()
 
     class Meta:
+        managed = False
+        db_table = BY_NUMBER
+        base_manager_name = "objects"
         permissions = [
             ("view_payload", "Can see the payload of jobs"),
             ("retry_job", "Can retry dead letters"),
@@ -64,68 +230,6 @@ class Job(models.Model):
             ("release_job", "Can release leased jobs"),
             ("cancel_job", "Can cancel jobs that nobody has started"),
         ]
-        constraints = [
-            # The client's job id; key first, so that a result id alone finds its job.
-            models.UniqueConstraint(
-                fields=["key", "queue"], name="leasequeue_job_key", condition=Q(key__isnull=False, generated=False)
-            ),
-        ]
-        triggers = [
-            Guard(
-                name="written_once",
-                when=pgtrigger.Before,
-                operation=pgtrigger.UpdateOf(*FROZEN),
-                condition=pgtrigger.Condition(_changed()),
-                constraint="leasequeue_job_written_once",
-                message="what was enqueued is not changed: cancel the job and enqueue another, or edit its dead letter",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"job {self.seq}"
-
-
-class LiveJob(models.Model):
-    """A job with its place beside it: a view for pages and checks, one row a job that has not ended."""
-
-    seq = models.BigIntegerField(primary_key=True)
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
-    state = models.SmallIntegerField()
-    lane = models.SmallIntegerField(null=True)
-    position = models.BigIntegerField()
-    ready_at = models.DateTimeField(null=True)
-    available_at = models.DateTimeField(null=True)
-    expires_at = models.DateTimeField(null=True)
-    deliveries = models.IntegerField()
-    claim = models.BigIntegerField(null=True)
-    node = models.TextField(null=True)
-    deadline = models.DateTimeField(null=True)
-    claimed_at = models.DateTimeField(null=True)
-    first_claimed_at = models.DateTimeField(null=True)
-    dead_at = models.DateTimeField(null=True)
-    error_type = models.TextField(null=True)
-    error = models.TextField(null=True)
-    fingerprint = models.TextField(null=True)
-    created_at = models.DateTimeField()
-    result_ttl_ms = models.BigIntegerField(null=True)
-    source_queue = models.BigIntegerField(null=True)
-    source_seq = models.BigIntegerField(null=True)
-    max_deliveries = models.IntegerField(null=True)
-    rank = models.SmallIntegerField()
-    key = models.TextField(null=True)
-    name = models.TextField(null=True)
-    tag = models.TextField(null=True)
-    origin = models.TextField(null=True)
-    reply_to = models.TextField(null=True)
-    data = PlainJSONField(null=True)
-    meta = PlainJSONField(null=True)
-    body = models.BinaryField(null=True)
-    progress = PlainJSONField(null=True)
-
-    class Meta:
-        managed = False
-        db_table = "leasequeue_livejob"
-        default_permissions = ()
 
     def __str__(self) -> str:
         return f"job {self.seq}"

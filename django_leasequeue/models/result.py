@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 
 from ..enums import ResultState
 from .fields import PlainJSONField
 from .queue import Queue
+from .relations import SameNumber
 
 
 class JobResult(models.Model):
@@ -27,8 +29,12 @@ class JobResult(models.Model):
     error = models.TextField(null=True)
     fingerprint = models.TextField(null=True)
 
+    job = SameNumber("leasequeue.Job")
+
     class Meta:
         indexes = [
+            # Those that did not end well: the others have no entry.
+            models.Index(fields=["queue", "finished_at"], name="leasequeue_result_failed", condition=~Q(state=1)),
             # Retention: the expired ones, oldest first.
             models.Index(fields=["expires_at"], name="leasequeue_result_expires"),
         ]

@@ -20,7 +20,6 @@ from django_leasequeue.models import (
     Claim,
     DeadLetter,
     Delayed,
-    Job,
     JobResult,
     LeaseEvent,
     Queue,
@@ -29,6 +28,7 @@ from django_leasequeue.models import (
     QueueStat,
     Ready,
     Record,
+    StoredJob,
     TopicState,
     Worker,
 )
@@ -42,7 +42,7 @@ _SEEN = timedelta(minutes=5)
 #: Where a job or record stands that has not ended.
 _PLACES: tuple[type[Model], ...] = (Ready, Delayed, Claim, DeadLetter, Record)
 #: What belongs to jobs, and what belongs to queues.
-_JOBS: tuple[type[Model], ...] = (*_PLACES, JobResult, Attempt, Job)
+_JOBS: tuple[type[Model], ...] = (*_PLACES, JobResult, Attempt, StoredJob)
 _QUEUES: tuple[type[Model], ...] = (QueueFloor, QueueRank, QueueStat, TopicState)
 
 

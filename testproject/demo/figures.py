@@ -20,7 +20,7 @@ from django.db.models import (
     Sum,
 )
 
-from django_leasequeue.models import Claim, DeadLetter, Delayed, Job, JobResult, Queue, Ready
+from django_leasequeue.models import Claim, DeadLetter, Delayed, JobResult, Queue, Ready, StoredJob
 
 from .models import SourceReport
 
@@ -119,7 +119,7 @@ def summarise(queue: Queue, since: datetime) -> Summary:
 
 def _results(queue: Queue, since: datetime) -> QuerySet[JobResult]:
     """The results of a run, each with the time when its job was enqueued."""
-    enqueued = Job.objects.filter(pk=OuterRef("pk")).values("created_at")
+    enqueued = StoredJob.objects.filter(pk=OuterRef("pk")).values("created_at")
     return JobResult.objects.filter(queue=queue).annotate(created_at=Subquery(enqueued)).filter(created_at__gte=since)
 
 

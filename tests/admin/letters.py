@@ -58,7 +58,7 @@ def bury(
 
 def store(seqs: list[int], *, data: str | None = None, meta: str | None = None) -> None:
     """Give jobs this JSON text as their data or meta, past all checks, as another program may have stored it."""
-    with pgtrigger.ignore("leasequeue.Job:written_once"), connection.cursor() as cursor:
+    with pgtrigger.ignore("leasequeue.StoredJob:written_once"), connection.cursor() as cursor:
         cursor.execute(
             "UPDATE leasequeue_job SET data = COALESCE(%s::text::json, data), meta = COALESCE(%s::text::json, meta)"
             " WHERE seq = ANY (%s)",

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.models import Job, Worker
+from django_leasequeue.models import StoredJob, Worker
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
 from tests.engine.helpers import enqueue, make, one, put, state
@@ -163,7 +163,7 @@ class TestWhatItSays:
         make(max_deliveries=1, exhaust_at="release", dead_letter="graves")
         (seq,) = put()
         fail("shop.Declined", "card 1")
-        moved = Job.objects.get(source_seq=seq).pk
+        moved = StoredJob.objects.get(source_seq=seq).pk
         links = [attrs.get("href") for tag, attrs in look(client, seq).tags if tag == "a"]
         assert reverse("admin:leasequeue_job_change", args=[moved]) in links
         links = [attrs.get("href") for tag, attrs in look(client, moved).tags if tag == "a"]

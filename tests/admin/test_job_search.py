@@ -14,7 +14,7 @@ from django_leasequeue.admin import job_search, reading
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.dead.filter import from_query
-from django_leasequeue.models import Job, OperatorAction
+from django_leasequeue.models import OperatorAction, StoredJob
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim, enqueue, make, put, state
@@ -179,7 +179,7 @@ class TestActions:
         assert f"a copy of job {answer.seq}" in self.act(client, answer.seq, "copy")
         (copy,) = claim()
         assert copy.seq > answer.seq
-        old, new = Job.objects.get(pk=answer.seq), Job.objects.get(pk=copy.seq)
+        old, new = StoredJob.objects.get(pk=answer.seq), StoredJob.objects.get(pk=copy.seq)
         for name in ("data", "meta", "body", "name", "tag", "rank", "max_deliveries", "result_ttl_ms"):
             assert getattr(new, name) == getattr(old, name), name
         assert (old.key, new.origin) == ("order-1", "admin:somebody")
@@ -192,11 +192,11 @@ class TestActions:
         put(1, meta={"tenant": "a"})
         (job,) = claim()
         engine.run(engine.release([Release(job.seq, job.token, failure=DECLINED)], NODE))
-        dead = Job.objects.get(queue__name="graves")
+        dead = StoredJob.objects.get(queue__name="graves")
         assert "tenant" in dead.meta
         assert any(name.startswith("$") for name in dead.meta)
         assert f"a copy of job {dead.seq}" in self.act(client, dead.seq, "copy")
-        assert Job.objects.order_by("-seq")[0].meta == {"tenant": "a"}
+        assert StoredJob.objects.order_by("-seq")[0].meta == {"tenant": "a"}
 
     def test_who_may_not_is_not_let(self, clock: engine_clock.Clock) -> None:
         make()

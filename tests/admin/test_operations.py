@@ -22,11 +22,11 @@ from django_leasequeue.models import (
     Attempt,
     BulkOperation,
     EventKind,
-    Job,
     JobEvent,
     JobResult,
     LiveJob,
     OperatorAction,
+    StoredJob,
 )
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duty import Duty
@@ -145,7 +145,7 @@ class TestCarriedOut:
         tick(reaper, clock)
         result = JobResult.objects.get(seq=seq)
         assert (result.get_state_display(), result.error) == ("failed", "card 17 was declined")
-        assert Job.objects.get(pk=seq).key == "order-1"
+        assert StoredJob.objects.get(pk=seq).key == "order-1"
         assert last_event(seq).detail == {"reason": "discarded", "words": "test order"}
         assert kinds(seq)[-1] == "cancelled"
 
@@ -437,7 +437,7 @@ class TestEdit:
         )  # fmt: skip
         assert (new.source_seq, new.deliveries, new.error_type) == (old, 0, "shop.Declined")
         assert [Attempt.objects.filter(seq=seq).count() for seq in (old, done.seq)] == [1, 1]
-        kept, before = JobResult.objects.get(seq=old), Job.objects.get(pk=old)
+        kept, before = JobResult.objects.get(seq=old), StoredJob.objects.get(pk=old)
         assert (kept.result, kept.get_state_display()) == ({"edited_into": done.seq}, "cancelled")
         assert (before.data, before.key) == ({"args": [1]}, None)
         assert last_event(old).detail == {"to": "work", "to_seq": done.seq, "edited": True}
@@ -449,7 +449,7 @@ class TestEdit:
         bury(1, data=1)
         letter = LiveJob.objects.get(queue__name="letters")
         done = self.edit(letter.pk, 2, queue="letters")
-        assert (done.queue, Job.objects.get(pk=done.seq).data) == ("work", 2)
+        assert (done.queue, StoredJob.objects.get(pk=done.seq).data) == ("work", 2)
 
     def test_another_death_is_a_conflict(self) -> None:
         graves()
@@ -458,7 +458,7 @@ class TestEdit:
         engine.run(act("retry", [seq]))
         die([seq])
         assert engine.run(edit_and_retry("work", seq, data=1, dead_at=dead_at)).conflict == "gone"
-        assert Job.objects.get(pk=seq).data != 1
+        assert StoredJob.objects.get(pk=seq).data != 1
 
     def test_a_home_that_is_gone_and_a_key_that_is_taken(self) -> None:
         graves(dead_letter="letters")

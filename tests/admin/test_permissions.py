@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock
-from django_leasequeue.models import Job, OperatorAction, Queue, Worker
+from django_leasequeue.models import OperatorAction, Queue, StoredJob, Worker
 from tests.admin.people import VIEWS, signed_in
 from tests.engine.helpers import make, put, state
 
@@ -79,11 +79,11 @@ ACTS = [
     Act(
         "leasequeue_queue_act", lambda p: [p.queue],
         lambda p: {"action": "purge", "states": ["ready"], "typed": "work"},
-        ("view_queue",), "purge_queue", lambda p: not Job.objects.filter(pk=p.ready).exists(), "purge",
+        ("view_queue",), "purge_queue", lambda p: not StoredJob.objects.filter(pk=p.ready).exists(), "purge",
     ),
     Act(
         "leasequeue_job_act", lambda p: [p.ready], lambda p: {"action": "cancel"}, ("view_job",), "cancel_job",
-        lambda p: not Job.objects.filter(pk=p.ready).exists(), "cancel",
+        lambda p: not StoredJob.objects.filter(pk=p.ready).exists(), "cancel",
     ),
     Act(
         "leasequeue_job_act", lambda p: [p.leased], lambda p: {"action": "release", "claim": p.claim}, ("view_job",),

@@ -15,7 +15,7 @@ from django_leasequeue.admin.figures import capped, span
 from django_leasequeue.engine import Ending
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.queues.stats import counts_by_id
-from django_leasequeue.models import Job, LiveJob, OperatorAction, Queue, QueueFloor, Worker
+from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.worker.statements import Presence, say_presence
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
@@ -252,7 +252,7 @@ class TestSteering:
         queue = make()
         put(3)
         assert "Nothing was removed" in self.act(client, queue, action="purge", **data)
-        assert Job.objects.count() == 3
+        assert StoredJob.objects.count() == 3
         assert not OperatorAction.objects.exists()
 
     def test_a_purge_removes_what_was_chosen_and_says_how_many(self, client: Client) -> None:
@@ -263,7 +263,7 @@ class TestSteering:
         words = self.act(client, queue, action="purge", states=["ready"], typed="work")
         assert "2 jobs of work were removed" in words
         assert set(LiveJob.objects.values_list("state", flat=True)) == {1, 2}
-        assert Job.objects.filter(pk=leased).exists()
+        assert StoredJob.objects.filter(pk=leased).exists()
         assert OperatorAction.objects.get().counts == {"removed": 2}
 
 

@@ -13,7 +13,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import Job, OperatorAction, RecurringTask
+from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring.declared import sync
 from django_leasequeue.reaper.recurring.duty import RecurringDuty
@@ -63,7 +63,7 @@ def test_last_and_next_ticks_and_how_the_last_one_ended(clock: engine_clock.Cloc
     tick()
     clock.advance(hours=1)
     tick()
-    (seq,) = Job.objects.values_list("pk", flat=True)
+    (seq,) = StoredJob.objects.values_list("pk", flat=True)
     text = shown(client)
     assert f"2030-01-01 13:00:00.000 {seq} ready 2030-01-01 14:00:00.000 (in 1 h)" in text
     (job,) = claim(queue="default")
@@ -72,7 +72,7 @@ def test_last_and_next_ticks_and_how_the_last_one_ended(clock: engine_clock.Cloc
     assert f"{seq} completed" in shown(client)
     clock.advance(hours=1)
     tick()
-    assert f"{max(Job.objects.values_list('pk', flat=True))} ready" in shown(client)
+    assert f"{max(StoredJob.objects.values_list('pk', flat=True))} ready" in shown(client)
 
 
 def test_what_is_overdue_is_said_on_top(clock: engine_clock.Clock, client: Client) -> None:
@@ -88,7 +88,7 @@ def test_run_now_enqueues_one_and_leaves_the_ticks(clock: engine_clock.Clock, cl
     task = made()
     tick()
     assert "report was enqueued" in act(client, task, "run")
-    assert [job.data["args"] for job in Job.objects.all()] == [["report"]]
+    assert [job.data["args"] for job in StoredJob.objects.all()] == [["report"]]
     task.refresh_from_db()
     assert (task.last_tick_at, task.next_tick_at) == (None, NOON + timedelta(hours=1))
     assert OperatorAction.objects.get().action == "run_recurring"
@@ -105,14 +105,14 @@ def test_a_paused_task_does_not_run_until_it_goes_on(clock: engine_clock.Clock, 
     assert "is paused" in act(client, task, "pause")
     clock.advance(hours=1)
     tick()
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
     assert "report paused" in shown(client)
     act(client, task, "resume")
     tick()
-    assert not Job.objects.exists(), "what was missed is not made up for"
+    assert not StoredJob.objects.exists(), "what was missed is not made up for"
     clock.advance(hours=1)
     tick()
-    assert Job.objects.count() == 1
+    assert StoredJob.objects.count() == 1
 
 
 def test_the_settings_do_not_undo_a_pause(clock: engine_clock.Clock, client: Client, settings: Any) -> None:

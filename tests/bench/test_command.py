@@ -15,7 +15,7 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, pool
-from django_leasequeue.models import Job, Queue
+from django_leasequeue.models import Queue, StoredJob
 from testproject.bench.modes import MODES
 from testproject.bench.options import PROJECT
 from testproject.bench.sandbox import signs_of_production
@@ -109,7 +109,7 @@ def test_jobs_of_others_are_a_sign_of_production_and_stay() -> None:
 
     bench("--modes", "claim", *SMALL, "--yes")
 
-    assert Job.objects.count() == 1
+    assert StoredJob.objects.count() == 1
     assert Queue.objects.get().name == "mail"
 
 

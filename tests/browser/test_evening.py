@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Release
-from django_leasequeue.models import BulkOperation, Job, LiveJob, OperatorAction
+from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, StoredJob
 from tests.engine.helpers import make
 from tests.support.sampling import sample
 
@@ -148,7 +148,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
 
 def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: dict[str, list[int]]) -> None:
     person.sign_in("oncall", "evening")
-    queue = Job.objects.filter(pk=trouble["shop"][0]).values_list("queue_id", flat=True).get()
+    queue = StoredJob.objects.filter(pk=trouble["shop"][0]).values_list("queue_id", flat=True).get()
     for name, args, picture in (
         ("queue_changelist", [], "queues"),
         ("queue_change", [queue], "queue"),
@@ -165,7 +165,7 @@ def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: d
 
 def test_a_queue_is_paused_and_purged_by_keyboard(person: Person, trouble: dict[str, list[int]]) -> None:
     person.sign_in("oncall", "evening")
-    queue = Job.objects.filter(pk=trouble["import"][0]).values_list("queue_id", flat=True).get()
+    queue = StoredJob.objects.filter(pk=trouble["import"][0]).values_list("queue_id", flat=True).get()
     person.open(reverse("admin:leasequeue_queue_change", args=[queue]))
     person.choose("#queue-pause")
     person.wait_for("nothing is claimed from it")

@@ -9,7 +9,7 @@ import pytest
 from django_leasequeue import NewJob, Queue, engine
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import JobNotFound, LeaseLost
-from django_leasequeue.models import Attempt, DeadLetter, Job, LiveJob
+from django_leasequeue.models import Attempt, DeadLetter, LiveJob, StoredJob
 from django_leasequeue.queue.calls import run
 from tests.support.documents import blocks
 
@@ -115,7 +115,7 @@ class TestRetention:
         kill(tasks)
         clock.advance(days=1)
         assert claimed(tasks) == []
-        assert [model.objects.count() for model in (Job, DeadLetter, Attempt)] == [0, 0, 0]
+        assert [model.objects.count() for model in (StoredJob, DeadLetter, Attempt)] == [0, 0, 0]
         assert (tasks.counts().dead, tasks.list_jobs("dead").jobs) == (0, [])
 
 

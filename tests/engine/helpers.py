@@ -17,7 +17,17 @@ from django_leasequeue.engine.jobs.results import INLINE_BYTES, Status, complete
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.operation import Steps, operation
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import EventKind, Job, JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor, Ready
+from django_leasequeue.models import (
+    EventKind,
+    JobEvent,
+    JobResult,
+    JobState,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    Ready,
+    StoredJob,
+)
 
 NODE = "worker-1"
 OTHER = "worker-2"
@@ -81,7 +91,7 @@ def state(seq: int) -> str | None:
 
 def result_of(key: str, queue: str = "work") -> JobResult:
     """How the finished job that has this key ended."""
-    return JobResult.objects.get(pk=Job.objects.get(key=key, queue__name=queue).pk)
+    return JobResult.objects.get(pk=StoredJob.objects.get(key=key, queue__name=queue).pk)
 
 
 def errors_of(seq: int) -> Any:

@@ -22,7 +22,7 @@ from django_leasequeue.exceptions import (
     QueueConflict,
     QueueNotFound,
 )
-from django_leasequeue.models import Attempt, Claim, Delayed, Job, JobResult, LeaseEvent, LiveJob, Queue, Ready
+from django_leasequeue.models import Attempt, Claim, Delayed, JobResult, LeaseEvent, LiveJob, Queue, Ready, StoredJob
 
 from .helpers import NODE, claim, enqueue, errors_of, make, one, put, state
 
@@ -42,7 +42,7 @@ BAD_TIMES = [True, 1.0, "1000", float("nan"), timedelta(seconds=1)]
 
 Refused = Callable[..., None]
 
-TABLES = (Queue, Job, Ready, Delayed, Claim, JobResult, Attempt, LeaseEvent)
+TABLES = (Queue, StoredJob, Ready, Delayed, Claim, JobResult, Attempt, LeaseEvent)
 
 
 def snapshot() -> list[Any]:

@@ -61,6 +61,14 @@ def run(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Call
         yield executor.run
 
 
+@pytest.fixture(params=["on", "off"])
+def where(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Callable[..., Any]]:
+    """Run an operation where the role or the database says so by default."""
+    with own_connection() as executor:
+        executor.connection.execute(f"SET synchronous_commit = {request.param}")
+        yield executor.run
+
+
 @pytest.mark.parametrize(
     ("durability", "leases_durable", "writes", "leases"),
     [
@@ -73,13 +81,13 @@ def run(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Call
     ],
 )
 def test_each_call_obeys_the_queue(
-    run, commits: Commits, durability: str, leases_durable: bool, writes: str, leases: str
+    where, commits: Commits, durability: str, leases_durable: bool, writes: str, leases: str
 ) -> None:
     make("work", durability=durability, leases_durable=leases_durable)
     commits()
 
     def step(operation: Any) -> tuple[Any, set[str]]:
-        return run(operation), commits()
+        return where(operation), commits()
 
     (first,), how = step(engine.enqueue("work", [NewJob()]))
     assert how == {writes}
@@ -99,14 +107,14 @@ def test_each_call_obeys_the_queue(
     assert how == {writes}
 
 
-def test_the_strictest_queue_of_a_call_rules(run, commits: Commits) -> None:
+def test_the_strictest_queue_of_a_call_rules(where, commits: Commits) -> None:
     make("loose", durability="memory")
     make("strict", durability="fsync")
     for name in ("loose", "strict"):
-        run(engine.enqueue(name, [NewJob()]))
-    jobs = run(engine.claim(["loose", "strict"], NODE, 2))
+        where(engine.enqueue(name, [NewJob()]))
+    jobs = where(engine.claim(["loose", "strict"], NODE, 2))
     commits()
-    run(engine.ack([job.seq for job in jobs], NODE))
+    where(engine.ack([job.seq for job in jobs], NODE))
     assert commits() == {"on"}
 
 

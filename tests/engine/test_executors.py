@@ -20,7 +20,7 @@ from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, N
 from django_leasequeue.engine.pool import close_pools, connection_parameters
 from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
-from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob
+from django_leasequeue.models import JobEvent, JobResult, LiveJob, StoredJob
 from django_leasequeue.sql import names, statement
 
 from .helpers import NODE, claim, make, outcomes, own_connection, put, seqs
@@ -147,7 +147,7 @@ class TestDjangosConnection:
         jobs = [NewJob(key="k")] + [NewJob(key=f"k{number}") for number in range(150)]
         with pytest.raises(IntegrityError):
             engine.run(engine.enqueue("work", jobs, fresh=True))
-        assert Job.objects.count() == 1
+        assert StoredJob.objects.count() == 1
 
     def test_a_broken_transaction_is_refused_as_django_does(self) -> None:
         make("work")

@@ -11,7 +11,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.leases.floor import OwnFloors, Proposals
-from django_leasequeue.models import FloorKind, Job, Lane, LiveJob, Queue, QueueFloor, QueueRank, Ready
+from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor, QueueRank, Ready, StoredJob
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.upkeep import mend_floors
 
@@ -322,7 +322,7 @@ class TestReady:
             assert working.result(150) == total
             for part in reaping:
                 part.result(60)
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
         assert given_back
         raise_floors()
         assert self.floor > 0

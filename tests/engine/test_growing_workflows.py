@@ -15,7 +15,7 @@ from django_leasequeue.engine.operation import BEGIN
 from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.enums import WorkflowState
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Delayed, FlowTurn, Job, Member, Queue, Workflow
+from django_leasequeue.models import Delayed, FlowTurn, Member, Queue, StoredJob, Workflow
 from tests.engine.graphs import fail, finish, names, node, run_all, start, states, status
 from tests.engine.helpers import NODE, claim, make, own_connection
 from tests.support.waiting import eventually
@@ -182,7 +182,7 @@ class TestRefused:
         run_all()
         with pytest.raises(InvalidOption, match="has ended: completed"):
             extend(uid, node("x"))
-        assert Job.objects.count() == 2
+        assert StoredJob.objects.count() == 2
 
     def test_rolled_back_nothing_of_it_exists(self) -> None:
         uid = start(node("a"))

@@ -25,7 +25,7 @@ from django_leasequeue.engine.jobs.read import list_jobs
 from django_leasequeue.engine.large.reference import MARK, is_reference
 from django_leasequeue.engine.topics import log, messages
 from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
-from django_leasequeue.models import Job, JobResult, LargeObject
+from django_leasequeue.models import JobResult, LargeObject, StoredJob
 from tests.large import BIG, FailingStorage, away, files, large_settings, reap
 from tests.queue.processes import python
 
@@ -55,7 +55,7 @@ def test_data_and_body_come_back_and_the_table_holds_a_reference(storage: Path) 
     )
     assert [is_reference(stored(each.seq)) for each in (small, data, body, both)] == [False, True, True, True]
     assert len(files(storage)) == 4
-    assert not Job.objects.exclude(body=None).exists()
+    assert not StoredJob.objects.exclude(body=None).exists()
     found = {job.seq: job for job in claim(10)}
     assert [found[each.seq].data for each in (small, data, body, both)] == ["small", BIG, {"n": 1.0}, BIG]
     assert [found[each.seq].body for each in (small, data, body, both)] == [None, None, BODY, BODY]
@@ -142,7 +142,7 @@ def test_what_spark_stages_is_no_reference() -> None:
         )
         number = cursor.fetchone()[0]
     assert engine.run(enqueue_staged([part], number - 1, number)) == 1
-    assert stored(Job.objects.latest("seq").pk) == reference.strip()
+    assert stored(StoredJob.objects.latest("seq").pk) == reference.strip()
 
 
 def test_limits() -> None:
@@ -250,7 +250,7 @@ class TestNothingIsLeftBehind:
         with python(code, subprocess_env, str(storage)) as process:
             assert process.wait(60) == -9
         assert len(files(storage)) == 1
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
         reap(hours=7)
         assert files(storage) == []
         assert not LargeObject.objects.exists()
@@ -295,14 +295,14 @@ class TestNothingIsLeftBehind:
                 engine.run(engine.expire_results())
         elif end == "ttl":
             with held_clock(hours=1):
-                engine.run(engine.expire([Job.objects.get().queue_id]))
+                engine.run(engine.expire([StoredJob.objects.get().queue_id]))
         elif end == "purge":
             assert engine.run(purge("work")) == 1
         elif end == "cancel":
             assert engine.run(cancel("work", seqs=[answer.seq]))
         else:
             engine.run(engine.delete("work"))
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
         reap()
         assert files(storage) == []
         assert not LargeObject.objects.exists()
@@ -388,7 +388,7 @@ class TestTrouble:
         with away(), pytest.raises(LargeStorageError, match="could not store") as caught:
             enqueue(NewJob(BIG))
         assert isinstance(caught.value.cause, OSError)
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
 
     def test_away_at_finish_is_an_error_and_the_job_is_still_held(self) -> None:
         put(1)

@@ -9,7 +9,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Limited, LimitValues, NewJob, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import FlowTurn, Job, LimitKey, Member
+from django_leasequeue.models import FlowTurn, LimitKey, Member, StoredJob
 from tests.engine.flow import ONE, ack, limited
 from tests.engine.helpers import NODE, claim, enqueue, make
 from tests.support.threads import ThreadResult
@@ -161,7 +161,9 @@ def test_a_job_is_not_taken_out_while_its_member_is_being_made() -> None:
     with transaction.atomic():
         engine.run(engine.advance([queue_id]))
         cancelled.__enter__()
-        eventually(lambda: _somebody_waits() or not Job.objects.filter(pk=first).exists(), "it waits or is through")
+        eventually(
+            lambda: _somebody_waits() or not StoredJob.objects.filter(pk=first).exists(), "it waits or is through"
+        )
     cancelled.value(60)
     ack(running)
     assert [job.seq for job in claim(10)] == [second]

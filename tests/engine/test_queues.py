@@ -19,7 +19,6 @@ from django_leasequeue.models import (
     Claim,
     DeadLetter,
     Delayed,
-    Job,
     JobResult,
     LiveJob,
     Queue,
@@ -27,6 +26,7 @@ from django_leasequeue.models import (
     QueueRank,
     Ready,
     Record,
+    StoredJob,
     TopicState,
 )
 
@@ -99,7 +99,7 @@ def test_a_changed_option_counts_from_then_on(clock) -> None:
     job = claim()[0]
     assert (job.deadline - clock.now).total_seconds() == 1
     enqueue(NewJob(priority=3))
-    assert Job.objects.latest("seq").rank == 3
+    assert StoredJob.objects.latest("seq").rank == 3
 
 
 def test_what_is_read(clock) -> None:
@@ -176,7 +176,7 @@ def test_two_that_make_one_queue_at_once() -> None:
     assert list(QueueRank.objects.values_list("rank", flat=True)) == [0]
 
 
-PLACES = (Ready, Delayed, Claim, DeadLetter, Record, JobResult, Attempt, Job, QueueFloor, QueueRank, TopicState)
+PLACES = (Ready, Delayed, Claim, DeadLetter, Record, JobResult, Attempt, StoredJob, QueueFloor, QueueRank, TopicState)
 
 
 def fill(name: str) -> None:
@@ -202,7 +202,7 @@ def test_deleting_leaves_nothing_of_the_queue_and_all_of_others() -> None:
     assert engine.run(engine.delete("work")) is False
     after = {model: model.objects.count() for model in PLACES}
     assert {model: 2 * count for model, count in after.items()} == before
-    assert {job.queue.name for job in Job.objects.select_related("queue")} == {"keep", "keep-log"}
+    assert {job.queue.name for job in StoredJob.objects.select_related("queue")} == {"keep", "keep-log"}
 
 
 def leased() -> None:
@@ -238,7 +238,7 @@ def test_a_queue_that_only_remembers_results_is_empty() -> None:
     engine.run(engine.ack(seqs(claim(1)), NODE))
     assert engine.run(engine.delete("work", if_empty=True)) is True
     assert engine.run(engine.delete("work", if_empty=True)) is False
-    assert Job.objects.count() == JobResult.objects.count() == 0
+    assert StoredJob.objects.count() == JobResult.objects.count() == 0
 
 
 @contextmanager
@@ -311,7 +311,7 @@ class TestDeletingAnEmptyQueueWhileSomebodyWrites:
             assert LiveJob.objects.filter(queue__name="work").count() == size
         else:
             assert isinstance(answers[0], QueueNotFound)
-            assert not Job.objects.exists()
+            assert not StoredJob.objects.exists()
 
     @pytest.mark.parametrize("size", [1, 2, 300])
     def test_a_write_that_comes_later_goes_on_when_the_queue_stays(self, size: int) -> None:

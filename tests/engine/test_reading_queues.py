@@ -10,7 +10,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.topics import log, topics
-from django_leasequeue.models import Job, LiveJob
+from django_leasequeue.models import LiveJob, StoredJob
 
 from .helpers import NODE, claim, enqueue, make, own_connection, put, seqs
 
@@ -46,8 +46,8 @@ def test_jobs_in_every_place(size: int) -> None:
         if turn % 3 == 0:
             engine.run(engine.ack([job.seq for job in jobs[:2]], NODE))
     assert {0, 1, 2, 3} == set(LiveJob.objects.filter(queue__name="work").values_list("state", flat=True))
-    assert Job.objects.filter(queue__name="work", position__isnull=False).count() > 5
-    there = list(Job.objects.filter(queue__name="work").order_by("seq").values_list("seq", flat=True))
+    assert StoredJob.objects.filter(queue__name="work", position__isnull=False).count() > 5
+    there = list(StoredJob.objects.filter(queue__name="work").order_by("seq").values_list("seq", flat=True))
     assert read_all("work", size) == there
     state = engine.run(topics.state("work"))
     assert (state.earliest_seq, state.count) == (there[0], len(there))
@@ -66,7 +66,7 @@ def test_more_delayed_and_dead_jobs_than_are_looked_at_by_their_time(size: int) 
     for _ in range(3):
         engine.run(engine.nack(seqs(claim(500)), NODE))
     put(5)
-    there = list(Job.objects.filter(queue__name="work").order_by("seq").values_list("seq", flat=True))
+    there = list(StoredJob.objects.filter(queue__name="work").order_by("seq").values_list("seq", flat=True))
     assert LiveJob.objects.filter(seq__in=dying, state=3).count() == 1_050
     assert read_all("work", size) == there
     assert read_all("work", 100, skip_nodes=["nobody"]) == there

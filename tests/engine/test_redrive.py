@@ -13,7 +13,17 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Redriven, Release
 from django_leasequeue.engine.dead.action import act, edit_and_retry
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.models import Attempt, DeadLetter, FloorKind, Job, JobEvent, JobState, LiveJob, Queue, QueueFloor
+from django_leasequeue.models import (
+    Attempt,
+    DeadLetter,
+    FloorKind,
+    JobEvent,
+    JobState,
+    LiveJob,
+    Queue,
+    QueueFloor,
+    StoredJob,
+)
 
 from .helpers import (
     NODE,
@@ -189,7 +199,7 @@ class TestInPlace:
         (dead,) = put()
         kill()
         (answer,) = redrive([dead], to="repair")
-        assert not Job.objects.filter(pk=dead).exists()
+        assert not StoredJob.objects.filter(pk=dead).exists()
         assert not DeadLetter.objects.exists()
         assert set(Attempt.objects.values_list("seq", "queue__name")) == {(answer.new_seq, "repair")}
         assert QueueFloor.objects.get(queue__name="work", kind=FloorKind.HEAD).value == dead

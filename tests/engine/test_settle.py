@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, Settled
-from django_leasequeue.models import Claim, Job, JobResult, LiveJob
+from django_leasequeue.models import Claim, JobResult, LiveJob, StoredJob
 
 from .helpers import (
     NODE,
@@ -477,7 +477,7 @@ class TestFinish:
         clock.advance(seconds=1)
         engine.run(engine.finish([Ending(job.seq, job.token, result="done")], OTHER))
         result = JobResult.objects.get()
-        kept = Job.objects.get(pk=result.seq)
+        kept = StoredJob.objects.get(pk=result.seq)
         assert (kept.seq, kept.key, kept.name, kept.tag, kept.data) == (job.seq, "k", "app.task", "t", [1])
         assert (kept.meta, bytes(kept.body), kept.rank, result.node) == ({"m": 1}, b"b", 2, OTHER)
         assert (result.claim, result.deliveries) == (job.token, 2)

@@ -13,7 +13,6 @@ from django_leasequeue.engine.jobs import replies
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import (
     Claim,
-    Job,
     JobEvent,
     JobResult,
     JobState,
@@ -23,6 +22,7 @@ from django_leasequeue.models import (
     QueueFloor,
     QueueStat,
     Ready,
+    StoredJob,
 )
 
 from ..support.waiting import eventually
@@ -51,7 +51,10 @@ class TestCancel:
         numbers = put(3)
         enqueue(NewJob(key="a"), NewJob(key="b"))
         gone = engine.run(engine.cancel("work", keys=["b", "unknown"], seqs=[numbers[1], 10**12]))
-        assert sorted(gone, key=lambda pair: pair[0]) == [(numbers[1], None), (Job.objects.latest("seq").pk + 1, "b")]
+        assert sorted(gone, key=lambda pair: pair[0]) == [
+            (numbers[1], None),
+            (StoredJob.objects.latest("seq").pk + 1, "b"),
+        ]
         assert [job.key for job in claim(9)] == [None, None, "a"]
 
     def test_writes_one_event(self, clock) -> None:
@@ -158,7 +161,7 @@ def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> No
             other.connection.commit()
         assert sorted(seq for seq, _ in cancelling.result(60)) == numbers
     assert not Ready.objects.exists()
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 class TestPurge:
@@ -168,7 +171,7 @@ class TestPurge:
         leased = one()
         assert engine.run(engine.purge("work")) == 5
         assert engine.run(engine.purge("work")) == 0
-        assert list(Job.objects.values_list("seq", flat=True)) == [leased.seq]
+        assert list(StoredJob.objects.values_list("seq", flat=True)) == [leased.seq]
 
     def test_a_bounded_batch_at_a_time_oldest_first(self) -> None:
         numbers = put(25)
@@ -212,7 +215,7 @@ class TestPurge:
         put(1, tag="abc")
         put(1, tag=prefix + "x")
         assert engine.run(engine.purge("work", tag_prefix=prefix)) == 1
-        assert Job.objects.get().tag == "abc"
+        assert StoredJob.objects.get().tag == "abc"
 
     def test_one_event_each_but_none_for_records(self) -> None:
         make("records", type="log")
@@ -232,7 +235,7 @@ class TestPurge:
         put(project="acme")
         put()
         assert engine.run(engine.purge("work")) == 1
-        assert Job.objects.count() == 2
+        assert StoredJob.objects.count() == 2
 
 
 class TestDelete:
@@ -247,7 +250,7 @@ class TestDelete:
         other = put()
         events = LeaseEvent.objects.count()
         assert engine.run(engine.delete("kept")) is True
-        for model in (Job, Ready, JobResult, Claim, QueueFloor, QueueStat):
+        for model in (StoredJob, Ready, JobResult, Claim, QueueFloor, QueueStat):
             assert not model.objects.filter(queue_id=queue).exists(), model
         assert not Queue.objects.filter(pk=queue).exists()
         assert LeaseEvent.objects.count() == events
@@ -260,7 +263,7 @@ class TestDelete:
         put(10_000, "large")
         put(500, "large")
         assert engine.run(engine.delete("large")) is True
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
 
     def test_only_if_empty(self) -> None:
         put()

@@ -8,7 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, NewJob
-from django_leasequeue.models import Job, JobResult, LiveJob
+from django_leasequeue.models import JobResult, LiveJob, StoredJob
 
 from .helpers import NODE, OTHER, claim, counts, enqueue, kinds, last_event, make, one, put, seqs, state
 
@@ -57,7 +57,7 @@ class TestMessages:
         assert counts()["ready"] == 1
         assert self.expire() == 3
         assert self.expire() == 0
-        assert list(Job.objects.values_list("seq", flat=True)) == keep
+        assert list(StoredJob.objects.values_list("seq", flat=True)) == keep
 
     def test_many_go_in_rounds(self, clock) -> None:
         for _ in range(3):

@@ -9,7 +9,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, NewJob
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Job, LiveJob, UniqueKey
+from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
 
 from .helpers import NODE, claim, enqueue, kinds, make, one, state
 
@@ -79,12 +79,12 @@ def test_reschedule(clock) -> None:
     first, *_ = ask(data=1, delay_ms=5_000)
     assert ask(data=2, delay_ms=60_000, on_conflict="reschedule") == (first, "duplicate", "delayed")
     clock.advance(seconds=59)
-    engine.run(engine.promote([Job.objects.get().queue_id]))
+    engine.run(engine.promote([StoredJob.objects.get().queue_id]))
     assert claim() == []
     assert ask(on_conflict="reschedule") == (first, "duplicate", "ready")
     assert ask(delay_ms=60_000, on_conflict="reschedule") == (first, "duplicate", "delayed")
     clock.advance(seconds=61)
-    engine.run(engine.promote([Job.objects.get().queue_id]))
+    engine.run(engine.promote([StoredJob.objects.get().queue_id]))
     assert one().data == 1
 
 
@@ -102,5 +102,5 @@ def test_bad_keys(queue: int) -> None:
             ask(key)
     with pytest.raises(InvalidOption):
         enqueue(NewJob(unique_until="end"))
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
     assert not UniqueKey.objects.exists()

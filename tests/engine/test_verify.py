@@ -21,7 +21,6 @@ from django_leasequeue.models import (
     Claim,
     DeadLetter,
     Delayed,
-    Job,
     JobEvent,
     LeaseEvent,
     LiveJob,
@@ -30,6 +29,7 @@ from django_leasequeue.models import (
     QueueRank,
     Ready,
     Record,
+    StoredJob,
 )
 
 from .helpers import NODE, OTHER, claim, make, one, open_transaction, put
@@ -52,7 +52,7 @@ def found() -> list[tuple[str, int]]:
 
 def vanish(*seqs: int) -> None:
     """Remove jobs and their places behind the engine's back."""
-    for model in (Ready, Delayed, DeadLetter, Record, Job):
+    for model in (Ready, Delayed, DeadLetter, Record, StoredJob):
         model.objects.filter(seq__in=seqs).delete()
     Claim.objects.filter(seqs__overlap=list(seqs)).delete()
 
@@ -77,7 +77,7 @@ def everything_that_happens_to_jobs(clock) -> None:
         engine.run(engine.release([Release(job.seq, delay_ms=0) for job in claim(3, queue=queue)], NODE))
     claim(1, queue="moving")
     engine.run(engine.redrive("mortal", [LiveJob.objects.filter(queue__name="mortal", state=3).earliest("seq").seq]))
-    letter = Job.objects.filter(queue__name="letters").earliest("seq").seq
+    letter = StoredJob.objects.filter(queue__name="letters").earliest("seq").seq
     engine.run(engine.redrive("letters", [letter], to="moving"))
     claim(1, queue="quiet", node=OTHER)
     clock.advance(seconds=40)
@@ -210,7 +210,7 @@ def test_jobs_that_stand_nowhere_or_twice() -> None:
     Claim.objects.update(seqs=[leased.seq, seqs[2]])
     queue = Queue.objects.get()
     Ready.objects.create(queue=queue, rank=0, lane=2, position=delayed, seq=delayed, ready_at=queue.created_at)
-    Job.objects.filter(pk=seqs[3]).delete()
+    StoredJob.objects.filter(pk=seqs[3]).delete()
     wanted = ("no_place", "two_places", "place_without_job")
     jobs = {item.seq: item for item in check().differences if item.difference in wanted}
     assert {seq: (item.difference, item.found) for seq, item in jobs.items()} == {
@@ -228,8 +228,8 @@ def test_places_of_another_kind_or_queue() -> None:
     Record.objects.create(queue_id=Queue.objects.get(name="work").pk, seq=seqs[0])
     Ready.objects.filter(seq=seqs[0]).delete()
     Ready.objects.filter(seq=seqs[1]).update(queue_id=queue)
-    with pgtrigger.ignore("leasequeue.Job:written_once"):
-        Job.objects.filter(pk=seqs[2]).update(queue_id=10**9)
+    with pgtrigger.ignore("leasequeue.StoredJob:written_once"):
+        StoredJob.objects.filter(pk=seqs[2]).update(queue_id=10**9)
     Ready.objects.filter(seq=seqs[2]).update(queue_id=10**9)
     Record.objects.filter(seq=record).delete()
     Delayed.objects.create(seq=record, queue_id=log, rank=0, available_at=Queue.objects.get(pk=log).created_at)
@@ -273,12 +273,12 @@ def test_letters_without_a_row_and_rows_without_a_letter() -> None:
     make("letters")
     put(2, queue="moving")
     engine.run(engine.release([Release(job.seq) for job in claim(2, queue="moving")], NODE))
-    first, second = Job.objects.filter(queue__name="letters").order_by("seq")
+    first, second = StoredJob.objects.filter(queue__name="letters").order_by("seq")
     assert found() == []
     DeadLetter.objects.filter(seq=first.seq).delete()
     Ready.objects.filter(seq=second.seq).delete()
     Attempt.objects.filter(seq=second.seq).delete()
-    Job.objects.filter(pk=second.seq).delete()
+    StoredJob.objects.filter(pk=second.seq).delete()
     assert found() == [("other_copy", first.seq), ("place_without_job", second.seq)]
 
 

@@ -10,7 +10,7 @@ from django_leasequeue.engine import Ending, LimitValues, NewJob, Node
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.dead.action import act
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Delayed, FlowTurn, Job, Member, Workflow
+from django_leasequeue.models import Delayed, FlowTurn, Member, StoredJob, Workflow
 from tests.engine.graphs import fail, finish, names, node, run_all, start, states, status
 from tests.engine.helpers import NODE, claim, make, put
 
@@ -78,7 +78,7 @@ class TestOrder:
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             start(node("a"), node("b", 0))
             raise ZeroDivisionError
-        for table in (Workflow, Member, FlowTurn, Delayed, Job):
+        for table in (Workflow, Member, FlowTurn, Delayed, StoredJob):
             assert not table.objects.exists()
 
 
@@ -248,4 +248,4 @@ def test_an_ended_workflow_is_forgotten_with_what_never_started(clock: engine_cl
 def test_what_is_no_graph_is_refused(nodes: list[Node], text: str) -> None:
     with pytest.raises(InvalidOption, match=text):
         start(*nodes)
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.models import Job, LiveJob, Queue
+from django_leasequeue.models import LiveJob, Queue, StoredJob
 from tests.http.client import Api
 
 LEASE = 30
@@ -157,7 +157,7 @@ def test_a1_ack(api: Api) -> None:
     again = api.ack("jobs", [written[1], written[0]])
     assert (again["acked"], again["skipped"]) == (0, [written[1], written[0]])
     assert api.state()["count"] == 3
-    assert not Job.objects.filter(seq__in=written[:2]).exists()
+    assert not StoredJob.objects.filter(seq__in=written[:2]).exists()
 
 
 def test_a1_only_the_holder(api: Api) -> None:
@@ -369,7 +369,7 @@ def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> Non
     assert (state["count"], state["queue"]) == (0, {"ready": 0, "in_flight": 0, "dead_lettered": 1})
     target = api.state("jobs.dlq")  # made by the move
     assert (target["type"], target["count"]) == ("log", 1)
-    letter = Job.objects.get(queue__name="jobs.dlq")
+    letter = StoredJob.objects.get(queue__name="jobs.dlq")
     assert (letter.data, letter.tag, letter.origin) == ({"n": 1}, "a", "p")
     assert letter.meta == {
         "trace": "z",

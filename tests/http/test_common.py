@@ -13,7 +13,7 @@ from rest_framework import exceptions as drf
 from django_leasequeue import exceptions as ours
 from django_leasequeue.http import payload
 from django_leasequeue.http.errors import ApiError, describe
-from django_leasequeue.models import Job
+from django_leasequeue.models import StoredJob
 from tests.http.client import Answer, Api, check
 
 
@@ -177,7 +177,7 @@ def test_g4_json_content_types(api: Api, kind: str) -> None:
 def test_g4_malformed_json(api: Api, raw: bytes) -> None:
     answer = api.post("topics/t", raw=raw, status=400)
     assert answer.code == "invalid_request"
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 def test_g4_depth(api: Api) -> None:
@@ -255,7 +255,7 @@ def test_g4_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: st
 def test_g4_a_number_that_no_program_can_read(api: Api, number: str) -> None:
     answer = api.post("topics/t", raw=f'{{"records": [{{"data": {number}}}]}}'.encode(), status=400)
     assert answer.code == "invalid_request"
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.topics.writing import write
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
-from django_leasequeue.models import Job
+from django_leasequeue.models import StoredJob
 from tests.engine.helpers import own_connection
 
 ROUNDS = 80
@@ -47,6 +47,6 @@ def test_l8_what_was_written_is_never_deleted_with_an_empty_topic(kind: str, cou
             written, deleted = writing.result(30), deleting.result(30)
             both.add((written, deleted))
             assert not (written and deleted), "what was answered with its numbers is gone"
-            assert Job.objects.count() == (count if written else 0)
+            assert StoredJob.objects.count() == (count if written else 0)
             engine.run(engine.delete("t"))
         assert both <= {(True, False), (False, True)}

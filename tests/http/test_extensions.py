@@ -11,7 +11,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import DjangoExecutor
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.jobs.results import status
-from django_leasequeue.models import Job, JobResult
+from django_leasequeue.models import JobResult, StoredJob
 from tests.http.client import Api
 
 
@@ -86,7 +86,7 @@ def test_a_bad_record(api: Api, field: dict[str, Any]) -> None:
     answer = write(api, "jobs", {"data": 1}, {"data": 2, **field})
     assert (answer.status, answer.code) == (400, "invalid_request")
     assert f"records[1].{next(iter(field))}" in answer.message
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 def test_a_claim_of_one_tag(api: Api) -> None:

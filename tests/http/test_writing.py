@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.models import IdempotencyKey, Job, Queue
+from django_leasequeue.models import IdempotencyKey, Queue, StoredJob
 from tests.http.client import Api
 
 
@@ -32,7 +32,9 @@ def test_w1_in_the_order_of_the_array(api: Api) -> None:
         body = {"records": [{"data": n, "tag": f"t{n}", "node": f"n{n}", "meta": {"n": n}} for n in range(count)]}
         seqs = api.post(f"topics/t{count}", body, status=201)["seqs"]
         assert seqs == sorted(seqs)
-        kept = [(job.data, job.tag, job.origin, job.meta) for job in Job.objects.filter(seq__in=seqs).order_by("seq")]
+        kept = [
+            (job.data, job.tag, job.origin, job.meta) for job in StoredJob.objects.filter(seq__in=seqs).order_by("seq")
+        ]
         assert kept == [(n, f"t{n}", f"n{n}", {"n": n}) for n in range(count)]
 
 
@@ -114,7 +116,7 @@ def test_w2_what_is_refused_appends_nothing(api: Api, body: dict[str, Any], code
     answer = api.post("topics/t", body, status=400)
     assert answer.code == code
     assert word in answer.message
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 def test_w2_at_the_limits(api: Api) -> None:

@@ -16,7 +16,6 @@ from django_leasequeue.models import (
     Claim,
     DeadLetter,
     Delayed,
-    Job,
     JobResult,
     LeaseEvent,
     Queue,
@@ -25,13 +24,27 @@ from django_leasequeue.models import (
     QueueStat,
     Ready,
     Record,
+    StoredJob,
 )
 from tests.engine.helpers import make, put
 
 pytestmark = pytest.mark.django_db
 
 NOW = timezone.now()
-HOT = (Attempt, Claim, DeadLetter, Delayed, Job, JobResult, LeaseEvent, QueueFloor, QueueRank, QueueStat, Ready, Record)
+HOT = (
+    Attempt,
+    Claim,
+    DeadLetter,
+    Delayed,
+    StoredJob,
+    JobResult,
+    LeaseEvent,
+    QueueFloor,
+    QueueRank,
+    QueueStat,
+    Ready,
+    Record,
+)
 
 
 def refused(constraint: str, act: Callable[[], Any]) -> None:
@@ -73,8 +86,8 @@ def test_a_name_once_a_project() -> None:
 def test_a_key_once_a_queue() -> None:
     queue, other = make("work"), make("other")
 
-    def job(queue_id: int, key: str | None) -> Job:
-        return Job.objects.create(queue_id=queue_id, created_at=NOW, key=key)
+    def job(queue_id: int, key: str | None) -> StoredJob:
+        return StoredJob.objects.create(queue_id=queue_id, created_at=NOW, key=key)
 
     job(queue, "k")
     job(other, "k")
@@ -125,7 +138,7 @@ INDEXES = {
     "claim": {"claim_pkey", "claim_deadline", "claim_node"},
     "deadletter": {"deadletter_pkey", "dead_cause", "dead_died", "dead_expires", "dead_size"},
     "record": {"record_pkey", "record_expires", "record_tag"},
-    "jobresult": {"jobresult_pkey", "result_expires"},
+    "jobresult": {"jobresult_pkey", "result_expires", "result_failed"},
     "attempt": {"attempt_pkey", "attempt_job"},
     "queuefloor": {"queuefloor_pkey", "floor_place"},
     "queuerank": {"queuerank_pkey", "rank_place"},

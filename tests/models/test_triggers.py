@@ -13,8 +13,8 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from django_leasequeue import engine
-from django_leasequeue.models import Job, LeaseEvent, Queue
-from django_leasequeue.models.job import FROZEN
+from django_leasequeue.models import LeaseEvent, Queue, StoredJob
+from django_leasequeue.models.storedjob import FROZEN
 from tests.engine.helpers import NODE, claim, make, one, put
 
 pytestmark = pytest.mark.django_db
@@ -115,28 +115,32 @@ class TestWhatWasEnqueued:
 
     @pytest.mark.parametrize("column", FROZEN)
     def test_cannot_change(self, column: str) -> None:
-        first = Job.objects.earliest("seq")
-        before = Job.objects.values().get(seq=first.seq)
+        first = StoredJob.objects.earliest("seq")
+        before = StoredJob.objects.values().get(seq=first.seq)
         message = refused(
-            "leasequeue_job_written_once", lambda: Job.objects.filter(pk=first.pk).update(**{column: OTHERS[column]})
+            "leasequeue_job_written_once",
+            lambda: StoredJob.objects.filter(pk=first.pk).update(**{column: OTHERS[column]}),
         )
         assert "edit its dead letter" in message
-        assert Job.objects.values().get(seq=first.seq) == before
+        assert StoredJob.objects.values().get(seq=first.seq) == before
 
     def test_one_row_of_a_bulk_update_counts(self) -> None:
-        first = Job.objects.earliest("seq")
-        refused("leasequeue_job_written_once", lambda: Job.objects.update(data=first.data))
+        first = StoredJob.objects.earliest("seq")
+        refused("leasequeue_job_written_once", lambda: StoredJob.objects.update(data=first.data))
 
     def test_everything_else_can(self) -> None:
         now = timezone.now()
-        assert Job.objects.update(position=5, first_claimed_at=now, expires_at=now, progress={"done": 1}, key=None) == 3
-        job = Job.objects.earliest("seq")
+        assert (
+            StoredJob.objects.update(position=5, first_claimed_at=now, expires_at=now, progress={"done": 1}, key=None)
+            == 3
+        )
+        job = StoredJob.objects.earliest("seq")
         job.max_deliveries = 7
         job.save(update_fields=["max_deliveries"])
-        assert Job.objects.get(pk=job.pk).max_deliveries == 7
+        assert StoredJob.objects.get(pk=job.pk).max_deliveries == 7
 
     def test_the_same_values_pass(self) -> None:
-        assert Job.objects.update(name="app.task", rank=0) == 3
+        assert StoredJob.objects.update(name="app.task", rank=0) == 3
 
     def test_unchanged_rows_call_no_function(self) -> None:
         """The condition is the trigger's own: what changes nothing of it costs no call."""
@@ -147,8 +151,8 @@ class TestWhatWasEnqueued:
                 assert [trigger for trigger in plan["Triggers"] if trigger["Calls"]] == []
 
     def test_maintenance_passes(self) -> None:
-        with pgtrigger.ignore("leasequeue.Job:written_once"):
-            assert Job.objects.update(name="app.renamed") == 3
+        with pgtrigger.ignore("leasequeue.StoredJob:written_once"):
+            assert StoredJob.objects.update(name="app.renamed") == 3
 
     def test_the_engine_changes_nothing_of_it(self) -> None:
         make("fragile", max_deliveries=1, exhaust_at="release", dead_letter="self")

@@ -48,7 +48,7 @@ def read(topic: str, after: int, **given: Any) -> Case:
 #: Every option of a queue.
 CONFIG = json.dumps(
     {
-        **{field.name: field.get_default() for field in Queue._meta.get_fields() if field.has_default()},
+        **{field.name: field.get_default() for field in Queue._meta.fields if field.has_default()},
         "type": "queue",
         "dead_letter": None,
     }

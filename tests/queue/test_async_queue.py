@@ -24,7 +24,7 @@ from django_leasequeue.exceptions import (
     SerializerError,
     StorageError,
 )
-from django_leasequeue.models import Job as JobRow
+from django_leasequeue.models import StoredJob as JobRow
 from tests.support.threads import ThreadResult
 from tests.support.waiting import aeventually
 

@@ -246,13 +246,13 @@ class TestProgress:
 @pytest.mark.django_db
 class TestReplies:
     def test_channels_join_once_each(self) -> None:
-        from django_leasequeue.models import Job
+        from django_leasequeue.models import StoredJob
 
         make()
         seq = put(reply_to="one").seq
         assert engine.run(replies.join(seq, "two")) is True
         assert engine.run(replies.join(seq, "one")) is True
-        assert Job.objects.get(pk=seq).reply_to == "one two"
+        assert StoredJob.objects.get(pk=seq).reply_to == "one two"
 
     @pytest.mark.parametrize("place", ["ready", "delayed", "leased", "given back"])
     def test_the_end_is_told_to_who_joined_wherever_the_job_stood(self, place: str, clock: clock.Clock) -> None:

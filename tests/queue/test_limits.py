@@ -9,7 +9,7 @@ import pytest
 
 from django_leasequeue import BufferedQueue, Limit, NewJob, Queue, tasks
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import FlowTurn, Job, LimitKey
+from django_leasequeue.models import FlowTurn, LimitKey, StoredJob
 
 pytestmark = pytest.mark.django_db
 
@@ -83,14 +83,14 @@ def test_what_makes_no_key_is_refused_before_anything_is_written(payload: Any, l
         queue.enqueue(payload, limit=limit)
     with pytest.raises(InvalidOption, match=says):
         queue.enqueue_many([1, NewJob(payload, limit=limit)])
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
     assert not FlowTurn.objects.exists()
 
 
 def test_what_a_function_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         Queue("mail").enqueue(1, limit=Limit("a", concurrency=1, key=lambda payload: f"{payload / 0}"))
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ from django.db import connection
 from django_leasequeue import NewJob, Queue
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, JobNotFound, LeaseLost, QueueNotFound
-from django_leasequeue.models import Job, JobResult, LiveJob
+from django_leasequeue.models import JobResult, LiveJob, StoredJob
 from django_leasequeue.models import Queue as QueueRow
 
 pytestmark = pytest.mark.django_db
@@ -329,7 +329,7 @@ class TestQ7Submit:
 
 class TestQ8OnePlaceAtATime:
     def _places(self, queue: Queue, key: str) -> list[str]:
-        seqs = list(Job.objects.filter(key=key).values_list("seq", flat=True))
+        seqs = list(StoredJob.objects.filter(key=key).values_list("seq", flat=True))
         places = [state for state in ("ready", "delayed", "leased", "dead") if self._listed(queue, state, key)]
         return places + ["finished"] * JobResult.objects.filter(seq__in=seqs).count()
 

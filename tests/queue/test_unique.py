@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from django_leasequeue import BufferedQueue, NewJob, Queue, engine
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Job, LiveJob, UniqueKey
+from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
 
 from .support import jobqueue, states
 
@@ -124,7 +124,7 @@ def test_a_bad_key_is_refused_before_anything_is_written() -> None:
             queue.enqueue(1, **options)
         with pytest.raises(InvalidOption):
             queue.enqueue_many([NewJob(1, key="good", unique_until="end"), NewJob(1, **options)])
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
     assert not UniqueKey.objects.exists()
 
 

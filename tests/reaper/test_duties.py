@@ -17,7 +17,6 @@ from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import (
     Attempt,
     Claim,
-    Job,
     JobEvent,
     JobResult,
     LiveJob,
@@ -26,6 +25,7 @@ from django_leasequeue.models import (
     QueueRank,
     QueueStat,
     Ready,
+    StoredJob,
     TopicState,
     Worker,
 )
@@ -139,7 +139,7 @@ def test_results_go_after_their_retention(reaper, clock) -> None:
     clock.advance(seconds=10)
     reaper.tick()
     assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[2:]
-    assert list(Job.objects.values_list("seq", flat=True)) == numbers[2:]
+    assert list(StoredJob.objects.values_list("seq", flat=True)) == numbers[2:]
     assert QueueFloor.objects.filter(kind=3).latest("value").value == numbers[2], (
         "the highest number that ended, kept or not"
     )
@@ -176,7 +176,7 @@ def test_results_that_somebody_holds_wait(reaper, clock) -> None:
         assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[:1]
     clock.advance(seconds=5)
     reaper.tick()
-    assert not any(model.objects.exists() for model in (Job, JobResult, Attempt))
+    assert not any(model.objects.exists() for model in (StoredJob, JobResult, Attempt))
 
 
 def test_floors_move_up_behind_what_is_done(reaper, clock) -> None:
@@ -251,13 +251,13 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     reaper.tick()
     # As if each deletion had been interrupted after its first statement.
     Queue.objects.filter(pk__in=lost).delete()
-    assert Job.objects.filter(queue_id__in=lost).count() == 14
+    assert StoredJob.objects.filter(queue_id__in=lost).count() == 14
     assert JobResult.objects.count() == 3
     clock.advance(hours=1)
     reaper.tick()
     clock.advance(hours=1)
     reaper.tick()
-    assert list(Job.objects.values_list("queue_id", flat=True)) == [keep]
+    assert list(StoredJob.objects.values_list("queue_id", flat=True)) == [keep]
     for model in (Claim, JobResult, Attempt, QueueFloor, QueueRank, QueueStat, TopicState):
         assert not model.objects.exclude(queue_id=keep).exists(), model
 
@@ -271,7 +271,7 @@ def test_leased_jobs_of_a_queue_that_is_gone_go(reaper, clock) -> None:
     Queue.objects.filter(pk=lost).delete()
     clock.advance(hours=1)
     reaper.tick()
-    assert Job.objects.count() == Claim.objects.count() == 0
+    assert StoredJob.objects.count() == Claim.objects.count() == 0
 
 
 def test_floors_that_others_followed_and_ranks_that_are_there_twice_go(reaper, clock) -> None:

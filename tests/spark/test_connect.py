@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from django_leasequeue.models import Job, JobEvent
+from django_leasequeue.models import JobEvent, StoredJob
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 from tests.spark.helpers import work
@@ -72,4 +72,4 @@ def test_the_pipeline_and_the_sink_through_a_server(
         "gold": [10, 8, 1],
         "zone": "UTC",
     }
-    assert Job.objects.filter(queue__name="back").count() == 20
+    assert StoredJob.objects.filter(queue__name="back").count() == 20

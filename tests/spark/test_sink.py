@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.models import EventKind, Job, JobEvent, JobState, LakeStage, LakeWrite, LiveJob
+from django_leasequeue.models import EventKind, JobEvent, JobState, LakeStage, LakeWrite, LiveJob, StoredJob
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 
@@ -38,7 +38,7 @@ def test_a_reference_to_a_large_payload_is_refused(source: Source) -> None:
     frame = source.session.createDataFrame([(' {"$large":{"data":{"id":1}}}',)], "data string")
     with pytest.raises(PySparkException, match="redrive"):
         write(source, frame)
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 def test_columns_become_jobs_that_can_be_claimed(source: Source) -> None:
@@ -70,7 +70,7 @@ def test_data_as_json_text_and_queues_by_column(source: Source) -> None:
         f.to_json(f.struct("id")).alias("data"), f.when(f.col("id") % 2 == 0, "work").otherwise("other").alias("queue")
     )
     write(source, frame, queue=None)
-    assert sorted((job.queue.name, job.data["id"]) for job in Job.objects.select_related("queue")) == [
+    assert sorted((job.queue.name, job.data["id"]) for job in StoredJob.objects.select_related("queue")) == [
         ("other", 1), ("other", 3), ("work", 0), ("work", 2),
     ]  # fmt: skip
 
@@ -89,17 +89,17 @@ def test_failing_and_retried_tasks_add_every_row_once(source: Source, tmp_path: 
     write(source, frame)
 
     assert Path(marker).exists()
-    assert Job.objects.count() == 2_000
-    assert sorted(job["id"] for job in Job.objects.values_list("data", flat=True)) == list(range(2_000))
+    assert StoredJob.objects.count() == 2_000
+    assert sorted(job["id"] for job in StoredJob.objects.values_list("data", flat=True)) == list(range(2_000))
 
 
 def test_a_repeated_write_id_adds_nothing(source: Source) -> None:
     frame = source.session.range(10)
     write(source, frame, writeId="backfill-1")
     write(source, frame, writeId="backfill-1")
-    assert Job.objects.count() == 10
+    assert StoredJob.objects.count() == 10
     write(source, frame, writeId="backfill-2")
-    assert Job.objects.count() == 20
+    assert StoredJob.objects.count() == 20
     assert list(LakeWrite.objects.order_by("id").values_list("write_id", "staged", "enqueued")) == [
         ("backfill-1", 10, 10),
         ("backfill-2", 10, 10),
@@ -110,8 +110,8 @@ def test_keys_that_are_taken_add_nothing(source: Source) -> None:
     engine.run(engine.enqueue("work", [NewJob(data="there", key="k1")]))
     frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k2", 3)], "key string, n int")
     write(source, frame, visible="parts")
-    assert sorted(Job.objects.values_list("key", flat=True)) == ["k1", "k2"]
-    assert Job.objects.get(key="k1").data == "there"
+    assert sorted(StoredJob.objects.values_list("key", flat=True)) == ["k1", "k2"]
+    assert StoredJob.objects.get(key="k1").data == "there"
 
 
 def test_a_key_whose_job_has_ended_is_free_again(source: Source) -> None:
@@ -131,8 +131,8 @@ def test_caps_and_reply_channels_are_the_engines(source: Source) -> None:
     make("full", cap_records=3, discard="reject")
     frame = source.session.range(0, 5, 1, 1).withColumn("reply_to", f.lit("channel"))
     write(source, frame, queue="small")
-    assert sorted(job.data["id"] for job in Job.objects.all()) == [2, 3, 4]
-    assert set(Job.objects.values_list("reply_to", flat=True)) == {"channel"}
+    assert sorted(job.data["id"] for job in StoredJob.objects.all()) == [2, 3, 4]
+    assert set(StoredJob.objects.values_list("reply_to", flat=True)) == {"channel"}
     with pytest.raises(PySparkException, match="is full"):
         write(source, frame, queue="full")
     assert not LiveJob.objects.filter(state=JobState.READY).exists()
@@ -150,14 +150,14 @@ def test_a_replayed_stream_batch_adds_nothing(source: Source, tmp_path: Path) ->
         assert query.awaitTermination(120)
 
     drain()
-    assert Job.objects.count() == 50
+    assert StoredJob.objects.count() == 50
     for note in (checkpoint / "commits").iterdir():
         note.unlink()  # as after a crash between our commit and Spark's
     drain()
-    assert Job.objects.count() == 50
+    assert StoredJob.objects.count() == 50
     (inputs / "2.json").write_text(json.dumps({"n": 50}))
     drain()
-    assert Job.objects.count() == 51
+    assert StoredJob.objects.count() == 51
 
 
 def test_dead_letters_are_replayed_once(source: Source) -> None:
@@ -176,7 +176,7 @@ def test_dead_letters_are_replayed_once(source: Source) -> None:
         ("k0", JobState.READY), ("k1", JobState.READY), ("k2", JobState.DEAD),
     ]  # fmt: skip
     replayed = {event.seq: event.detail for event in JobEvent.objects.filter(kind=EventKind.REDRIVEN)}
-    sources = Job.objects.exclude(key="k2").values_list("source_seq", flat=True)
+    sources = StoredJob.objects.exclude(key="k2").values_list("source_seq", flat=True)
     assert replayed == {source: {"by": "spark"} for source in sources}
 
 
@@ -199,17 +199,17 @@ def test_bad_input_says_what_to_do_and_adds_nothing(
 ) -> None:
     with pytest.raises(PySparkException, match=message):
         write(source, source.session.sql(sql), **options)
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 def test_binary_bodies_up_to_a_size_of_ones_choice(source: Source) -> None:
     frame = source.session.sql("select 'k' as key, unhex('00FF5C0A') as body")
     write(source, frame)
-    assert bytes(Job.objects.get().body or b"") == b"\x00\xff\\\n"
+    assert bytes(StoredJob.objects.get().body or b"") == b"\x00\xff\\\n"
 
     with pytest.raises(PySparkException, match="more than 3 bytes"):
         write(source, frame.drop("key"), maxPayloadBytes=3)
-    assert Job.objects.count() == 1
+    assert StoredJob.objects.count() == 1
 
 
 def test_overwriting_a_queue_is_refused(source: Source) -> None:
@@ -230,6 +230,6 @@ def test_a_part_that_is_gone_breaks_the_write(source: Source, database: psycopg.
     finally:
         database.execute("DROP TRIGGER lose ON leasequeue_lakewrite")
         database.execute("DROP FUNCTION lose")
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
     write(source, source.session.range(5), writeId="w")
-    assert Job.objects.count() == 5
+    assert StoredJob.objects.count() == 5

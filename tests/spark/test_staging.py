@@ -14,7 +14,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, limits
 from django_leasequeue.engine.jobs import new_jobs
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge, QueueNotFound
-from django_leasequeue.models import DeadLetter, Job, JobResult, JobState, LakeStage, LakeWrite, LiveJob
+from django_leasequeue.models import DeadLetter, JobResult, JobState, LakeStage, LakeWrite, LiveJob, StoredJob
 from django_leasequeue.spark import copy, sink, staging
 from django_leasequeue.spark.options import WRITE, Options
 from tests.engine.helpers import NODE, make
@@ -102,7 +102,7 @@ def test_a_row_that_cannot_be_a_job_is_an_answer_and_not_a_failure(
     assert list(batches) == []  # Spark waits for that
     with pytest.raises(InvalidOption, match=f"^Row 3 of this partition.*{message}.*Nothing was enqueued"):
         made.commit([answer, None])
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
     assert not LakeStage.objects.exists()
     assert not LakeWrite.objects.exists()
 
@@ -114,7 +114,7 @@ def test_a_payload_is_measured_as_a_whole(writer: Writer) -> None:
     writer.write(ddl, row, maxPayloadBytes=whole)
     with pytest.raises(InvalidOption, match=f"has {whole} bytes, more than {whole - 1} bytes"):
         writer.write(ddl, row, maxPayloadBytes=whole - 1)
-    assert Job.objects.count() == 1
+    assert StoredJob.objects.count() == 1
     refused = staging.Rows(["body"], "work", 3)
     with pytest.raises(PayloadTooLarge):
         list(refused.lines("p", iter([batch_of("body binary", [(b"1234",)])])))
@@ -129,7 +129,7 @@ def test_the_settings_bound_a_payload(writer: Writer, settings: Any) -> None:
 def test_priorities_are_brought_into_range(writer: Writer) -> None:
     make("ranked", priority_order="desc")
     writer.write("priority bigint", (2**40,), (-(2**40),), queue="ranked")
-    assert Job.objects.filter(queue__name="ranked").count() == 2
+    assert StoredJob.objects.filter(queue__name="ranked").count() == 2
 
 
 def test_parts_that_were_not_moved_are_an_error(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_parts_that_were_not_moved_are_an_error(writer: Writer, monkeypatch: pyt
     assert not LakeWrite.objects.exists()
     monkeypatch.setattr(sink.Sink, "_enqueue", move)
     writer.write("key string,n int", *rows, visible="parts", writeId="w")
-    assert set(Job.objects.values_list("key", flat=True)) == {f"k{n}" for n in range(6)}
+    assert set(StoredJob.objects.values_list("key", flat=True)) == {f"k{n}" for n in range(6)}
 
 
 def die(queue: str, *jobs: NewJob) -> list[int]:
@@ -168,7 +168,11 @@ def test_a_letter_whose_key_is_taken_stays_where_it_is(writer: Writer) -> None:
     rows = [(seq, f"k{n}", str(n)) for n, seq in enumerate(seqs)]
     writer.write("source_seq bigint,key string,data string", *rows, replay="jobs", writeId="w")
 
-    assert {job.key: job.data for job in Job.objects.filter(queue__name="work")} == {"k0": 0, "k1": "there", "k2": 2}
+    assert {job.key: job.data for job in StoredJob.objects.filter(queue__name="work")} == {
+        "k0": 0,
+        "k1": "there",
+        "k2": 2,
+    }
     left = LiveJob.objects.get(queue__name="dead")
     assert (left.seq, left.key, left.state) == (seqs[1], "k1", JobState.DEAD)
     assert LakeWrite.objects.get().enqueued == 2
@@ -198,7 +202,7 @@ def test_letters_of_a_dead_letter_topic_go_home_and_keep_their_meta(writer: Writ
     assert jobs[1].meta == {**meta, **origin, "$replayed_seq": seqs[0]}
     assert jobs[2].meta == {"mine": 7, **origin, "$replayed_seq": seqs[1]}
     assert not DeadLetter.objects.exists()
-    assert not Job.objects.filter(queue__name="morgue").exists()
+    assert not StoredJob.objects.filter(queue__name="morgue").exists()
 
     # A queue to go to may be named, and must be where the old one is gone.
     seqs = die("mail", NewJob(data=3))
@@ -208,7 +212,7 @@ def test_letters_of_a_dead_letter_topic_go_home_and_keep_their_meta(writer: Writ
         writer.write("source_seq bigint,data string", (seqs[0], "3"), replay="jobs", queue=None)
     assert DeadLetter.objects.count() == 1
     writer.write("source_seq bigint,data string", (seqs[0], "3"), replay="jobs")
-    assert Job.objects.filter(queue__name="work").count() == 1
+    assert StoredJob.objects.filter(queue__name="work").count() == 1
 
 
 def test_failed_results_are_taken_out_with_what_was_enqueued(writer: Writer) -> None:

@@ -16,7 +16,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine.pool import close_pools, connect
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge, QueueNotFound
-from django_leasequeue.models import Job, JobState, LiveJob, Queue
+from django_leasequeue.models import JobState, LiveJob, Queue, StoredJob
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
@@ -124,21 +124,21 @@ def test_arguments_that_are_not_json_are_refused(value: Any, error: type[Excepti
         samples.echo.enqueue(value)
     with pytest.raises(error, match=says):
         samples.echo.enqueue_many([(1,), (value,)])
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 @pytest.mark.django_db
 def test_too_large_arguments_are_refused() -> None:
     with override_settings(LEASEQUEUE={"MAX_PAYLOAD_BYTES": 100}), pytest.raises(PayloadTooLarge, match="reference"):
         samples.echo.enqueue("x" * 200)
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 @pytest.mark.django_db
 def test_a_task_that_no_worker_would_find_is_refused() -> None:
     with pytest.raises(InvalidTask, match=r"No worker could run this task.*samples\._hidden.*not a task"):
         samples.renamed.enqueue(1)
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
 
 
 @pytest.mark.django_db
@@ -165,12 +165,12 @@ def test_a_rollback_takes_the_task_back() -> None:
     def regretted() -> None:
         with transaction.atomic():
             samples.add.enqueue(1)
-            assert Job.objects.count() == 1
+            assert StoredJob.objects.count() == 1
             raise Regret
 
     with pytest.raises(Regret):
         regretted()
-    assert not Job.objects.exists()
+    assert not StoredJob.objects.exists()
     with transaction.atomic():
         samples.add.enqueue(2)
     assert the_job().data == {"args": [2]}
@@ -196,7 +196,7 @@ class TestMany:
         results = samples.add.enqueue_many([(1,), (2, 3), {"first": 4, "second": 5}])
         assert [result.args for result in results] == [[1], [2, 3], []]
         assert [result.kwargs for result in results] == [{}, {}, {"first": 4, "second": 5}]
-        jobs = {job.key: job for job in Job.objects.all()}
+        jobs = {job.key: job for job in StoredJob.objects.all()}
         assert [jobs[result.id].data for result in results] == [
             {"args": [1]},
             {"args": [2, 3]},
@@ -212,7 +212,7 @@ class TestMany:
             (samples.plain, (3,), {}),
         ]
         results = backend().enqueue_many(calls)
-        found = {job.key: (job.queue.name, job.name.rpartition(".")[2], -job.rank) for job in Job.objects.all()}
+        found = {job.key: (job.queue.name, job.name.rpartition(".")[2], -job.rank) for job in StoredJob.objects.all()}
         assert [found[result.id] for result in results] == [
             ("default", "add", 0),
             ("other", "echo", 3),
@@ -222,7 +222,7 @@ class TestMany:
     @pytest.mark.django_db
     def test_hundreds_go_in_order(self) -> None:
         results = samples.echo.enqueue_many((number,) for number in range(350))
-        jobs = list(Job.objects.order_by("seq"))
+        jobs = list(StoredJob.objects.order_by("seq"))
         assert [job.data["args"][0] for job in jobs] == list(range(350))
         assert [job.key for job in jobs] == [result.id for result in results]
 
@@ -230,7 +230,7 @@ class TestMany:
     def test_more_than_one_statement_holds_is_still_one_call(self) -> None:
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 150}):
             results = samples.echo.enqueue_many((number,) for number in range(400))
-        assert len({result.id for result in results}) == Job.objects.count() == 400
+        assert len({result.id for result in results}) == StoredJob.objects.count() == 400
         assert all(result.enqueued_at for result in results)
 
     @pytest.mark.django_db(transaction=True)
@@ -240,7 +240,7 @@ class TestMany:
         monkeypatch.setattr(backend_module, "new_ends", lambda: ends)
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(InvalidOption, match="id_end"):
             samples.echo.enqueue_many((number,) for number in range(400))
-        assert Job.objects.count() == 1
+        assert StoredJob.objects.count() == 1
 
     @pytest.mark.django_db
     def test_none_at_all(self) -> None:
@@ -257,7 +257,7 @@ class TestMany:
         monkeypatch.setattr(backend_module, "MAX_MANY", 3)
         with pytest.raises(BatchTooLarge, match="at most 3"):
             samples.echo.enqueue_many([(1,)] * 4)
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
 
 
 class AsyncInTestCase(TestCase):
@@ -266,7 +266,7 @@ class AsyncInTestCase(TestCase):
     async def test_calls_become_jobs(self) -> None:
         result = await samples.aecho.aenqueue("word")
         many = await samples.aecho.aenqueue_many([("a",), {"value": "b"}])
-        jobs = [job async for job in Job.objects.order_by("seq")]
+        jobs = [job async for job in StoredJob.objects.order_by("seq")]
         assert [job.key for job in jobs] == [result.id, *(item.id for item in many)]
         assert [job.data for job in jobs] == [{"args": ["word"]}, {"args": ["a"]}, {"kwargs": {"value": "b"}}]
         assert result.enqueued_at == jobs[0].created_at
@@ -288,7 +288,7 @@ class AsyncOutsideOfATransaction(TransactionTestCase):
         finally:
             await close_pools()
         assert found.args == [249]
-        jobs = [job async for job in Job.objects.order_by("seq")]
+        jobs = [job async for job in StoredJob.objects.order_by("seq")]
         assert [job.key for job in jobs] == [result.id, *(item.id for item in many)]
 
     @override_settings(LEASEQUEUE={"ASYNC": "native", "MAX_ENQUEUE": 150})
@@ -298,7 +298,7 @@ class AsyncOutsideOfATransaction(TransactionTestCase):
                 await samples.aecho.aenqueue_many([*((number,) for number in range(300)), (float("nan"),)])
         finally:
             await close_pools()
-        assert not await Job.objects.aexists()
+        assert not await StoredJob.objects.aexists()
 
 
 @pytest.mark.django_db
@@ -341,7 +341,7 @@ def test_a_queue_that_nothing_declares_is_not_made_without_leave() -> None:
     tasks["default"]["QUEUES"] = ["default"]
     with override_settings(TASKS=tasks, LEASEQUEUE={"AUTO_CREATE": False}):
         samples.add.enqueue(1)
-    assert Job.objects.count() == 1
+    assert StoredJob.objects.count() == 1
 
 
 @pytest.mark.django_db

@@ -22,7 +22,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import LimitValues
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Delayed, FlowTurn, Job, LimitKey, Member
+from django_leasequeue.models import Delayed, FlowTurn, LimitKey, Member, StoredJob
 from django_leasequeue.models import Limit as LimitRow
 from django_leasequeue.tasks import FailForGood, Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
@@ -96,7 +96,7 @@ class TestEnqueueing:
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             add.enqueue(1)
             raise ZeroDivisionError
-        for table in (Job, Delayed, FlowTurn, Member):
+        for table in (StoredJob, Delayed, FlowTurn, Member):
             assert not table.objects.exists()
 
     def test_the_result_tells_of_no_time_that_nobody_gave(self, clock: Clock) -> None:
@@ -260,7 +260,7 @@ class TestRefused:
         for call in (lambda: limited.enqueue(*args), lambda: limited.enqueue_many([("good",), args])):
             with pytest.raises(InvalidTask, match=says):
                 call()
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
         assert not FlowTurn.objects.exists()
 
     def test_limits_are_compared_shown_and_pickled(self) -> None:

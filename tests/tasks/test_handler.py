@@ -14,7 +14,7 @@ from django.test import override_settings
 from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob, NewJob
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.models import Job, JobResult, LiveJob
+from django_leasequeue.models import JobResult, LiveJob, StoredJob
 from django_leasequeue.tasks import RetryLater, current
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
@@ -303,7 +303,7 @@ def test_a_job_of_a_second_backend_of_ours_runs() -> None:
         result = samples.with_context.using(backend="second").enqueue("word")
         assert run_one() == "completed"
     assert samples.calls[0].task_result.backend == "second"
-    assert Job.objects.get(pk=JobResult.objects.get().pk).key == result.id
+    assert StoredJob.objects.get(pk=JobResult.objects.get().pk).key == result.id
 
 
 @pytest.mark.parametrize("data", [[1, 2], "text", 7, {"values": [1]}, {"args": [1], "extra": 1}])

@@ -9,7 +9,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Job
+from django_leasequeue.models import StoredJob
 from django_leasequeue.tasks.ids import new_end, new_ends
 
 
@@ -40,7 +40,7 @@ def test_the_engine_makes_the_id_of_the_number(count: int) -> None:
     ends = [new_end() for _ in range(count)]
     answers = engine.run(engine.enqueue("work", [NewJob(id_end=end) for end in ends]))
     ids = [engine.make_id(answer.seq, end) for answer, end in zip(answers, ends, strict=True)]
-    rows = Job.objects.order_by("seq").values_list("key", "generated")
+    rows = StoredJob.objects.order_by("seq").values_list("key", "generated")
     assert list(rows) == [(key, True) for key in ids]
     found = {line.key: line.seq for line in engine.run(status("work", keys=ids))}
     assert [found[key] for key in ids] == [answer.seq for answer in answers]

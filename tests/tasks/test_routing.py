@@ -16,8 +16,8 @@ from django_leasequeue.engine.queues import routing
 from django_leasequeue.engine.queues.declared import change
 from django_leasequeue.engine.queues.queues import ensure
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Job
 from django_leasequeue.models import Queue as Model
+from django_leasequeue.models import StoredJob
 from django_leasequeue.tasks import LeaseQueueBackend
 from tests.http.client import Api
 from tests.tasks import samples
@@ -49,7 +49,7 @@ def test_a_router_is_asked_for_each_queue() -> None:
         result = samples.add.using(queue_name="mail").enqueue(1)
         assert asked == [("", "mail")]
         assert samples.add.get_result(result.id).args == [1]
-    assert Job.objects.count() == 1
+    assert StoredJob.objects.count() == 1
 
 
 @pytest.mark.django_db
@@ -123,7 +123,7 @@ def test_a_dead_letter_topic_that_a_router_wants_elsewhere_by_now_is_made_beside
     engine.run(engine.enqueue("near", [engine.NewJob(data=1)]))
     (job,) = engine.run(engine.claim("near", "w"))
     engine.run(engine.nack([job.seq], "w"))
-    assert Job.objects.get().queue.name == "far.dlq"
+    assert StoredJob.objects.get().queue.name == "far.dlq"
     (said,) = [record.message for record in caplog.records if "far.dlq" in record.message]
     assert "another database" in said
     assert "made in the database of the queue" in said

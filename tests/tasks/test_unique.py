@@ -19,7 +19,7 @@ from django.test import TransactionTestCase, override_settings
 from django_leasequeue import Queue, engine, signals
 from django_leasequeue.engine.pool import close_pools, connect
 from django_leasequeue.exceptions import JobCancelled
-from django_leasequeue.models import Job, LiveJob, UniqueKey
+from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.unique import UniqueKeys
 from django_leasequeue.tasks import task
@@ -138,7 +138,7 @@ class TestOneJobToAKey:
         result = invoice.enqueue(1)
         assert result.created is False
         assert result.id == "invoice-7"
-        assert Job.objects.get().seq == receipt.seq
+        assert StoredJob.objects.get().seq == receipt.seq
 
 
 @pytest.mark.django_db
@@ -337,7 +337,7 @@ class TestBadKeys:
             add.using(key=key)
         with pytest.raises(InvalidTask):
             samples.echo.using(key=lambda value=None: key).enqueue_many([(1,), (2,)])
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
         assert not UniqueKey.objects.exists()
 
     def test_a_key_of_512_bytes_is_taken(self) -> None:
@@ -376,7 +376,7 @@ class TestBadKeys:
 
 
 def promote() -> None:
-    engine.run(engine.promote(list(Job.objects.values_list("queue_id", flat=True).distinct())))
+    engine.run(engine.promote(list(StoredJob.objects.values_list("queue_id", flat=True).distinct())))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -19,7 +19,7 @@ from django.test import TestCase, override_settings
 from django_leasequeue import engine
 from django_leasequeue.enums import WorkflowState
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
-from django_leasequeue.models import Delayed, FlowTurn, Job, JobResult, Member
+from django_leasequeue.models import Delayed, FlowTurn, JobResult, Member, StoredJob
 from django_leasequeue.models import Workflow as WorkflowRow
 from django_leasequeue.tasks import (
     Limit,
@@ -375,7 +375,7 @@ class TestRefused:
     ) -> None:
         with pytest.raises(error, match=says):
             make().enqueue()
-        assert not Job.objects.exists()
+        assert not StoredJob.objects.exists()
 
     def test_a_time_of_its_own_is_refused(self) -> None:
         with pytest.raises(InvalidTask, match="run_after"):
@@ -386,7 +386,7 @@ class TestRefused:
             result = chord([flow.double.s(1)], flow.total.s(), on_failure=flow.sorry.s()).enqueue()
             assert result.status.total == 2
             raise ZeroDivisionError
-        for table in (WorkflowRow, Member, FlowTurn, Delayed, Job):
+        for table in (WorkflowRow, Member, FlowTurn, Delayed, StoredJob):
             assert not table.objects.exists()
         with pytest.raises(TaskResultDoesNotExist):
             _ = result.status

@@ -12,6 +12,7 @@ from typing import Any, assert_type
 from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue
 from django_leasequeue.client import AsyncClient, Client, ClientJob, Record, Worker
 from django_leasequeue.exceptions import LeaseLost, LeaseQueueError
+from django_leasequeue.models import Job, JobQuerySet
 from django_leasequeue.queue.outcomes import Receipt
 from django_leasequeue.tasks import (
     LeaseQueueContext,
@@ -191,6 +192,12 @@ async def wait_for_tasks() -> None:
     result = await fetch.aenqueue("a")
     assert_type(await result.await_result(), int)
     assert_type(await result.acancel(), bool)
+
+
+def jobs_as_models() -> None:
+    assert_type(Job.objects.dead().for_task(fetch).in_queue("images"), JobQuerySet)
+    assert_type(Job.objects.get(pk=7), Job)
+    Job.objects.in_queue(7)  # wrong
 
 
 def outside_of_django(client: Client) -> None:

@@ -12,7 +12,7 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine.rows import LeasedJob
-from django_leasequeue.models import Job, JobResult, LiveJob
+from django_leasequeue.models import JobResult, LiveJob, StoredJob
 from django_leasequeue.worker import ExitCode, Handler, Worker, load_options
 from tests.worker.handlers import ScriptHandler
 
@@ -89,5 +89,5 @@ def errors_of(job: LiveJob) -> list[dict[str, Any]] | None:
 
 def results() -> dict[str, int]:
     """Key -> state of the results."""
-    keys = dict(Job.objects.values_list("pk", "key"))
+    keys = dict(StoredJob.objects.values_list("pk", "key"))
     return {str(keys[seq]): state for seq, state in JobResult.objects.values_list("seq", "state")}

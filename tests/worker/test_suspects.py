@@ -18,7 +18,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.engine.outage import Outage
 from django_leasequeue.enums import EventKind, JobFlag
-from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob, Ready
+from django_leasequeue.models import JobEvent, JobResult, LiveJob, Ready, StoredJob
 from django_leasequeue.worker import JobControl, load_options
 from django_leasequeue.worker.journal import Heir, Journal
 from django_leasequeue.worker.link import DatabaseLink
@@ -59,7 +59,7 @@ def deliveries_of_innocents(notes: Path, poison: int) -> dict[str, tuple[int, in
     starts: dict[str, int] = {}
     for key, word, _ in lines(notes):
         starts[key] = starts.get(key, 0) + (word == "start")
-    keys = dict(Job.objects.values_list("pk", "key"))
+    keys = dict(StoredJob.objects.values_list("pk", "key"))
     return {
         str(keys[seq]): (deliveries, starts[str(keys[seq])])
         for seq, deliveries in JobResult.objects.exclude(seq=poison).values_list("seq", "deliveries")
@@ -143,7 +143,7 @@ def make_suspects(count: int, *jobs: dict[str, Any]) -> list[int]:
     seqs = enqueue(*jobs)
     engine.run(engine.claim("work", "dies", count, lease_ms=100))
     time.sleep(0.15)
-    engine.run(engine.sweep([Job.objects.values_list("queue_id", flat=True)[0]]))
+    engine.run(engine.sweep([StoredJob.objects.values_list("queue_id", flat=True)[0]]))
     return seqs
 
 
@@ -234,7 +234,7 @@ def test_what_a_killed_worker_held_is_free_at_once(
     assert [places[seq] for seq in seqs[3:]] == [(0, 0)] * 3, "ready, and the delivery does not count"
     assert [places[seq] for seq in seqs[:3]] == [(2, 1)] * 3
     time.sleep(0.15)
-    engine.run(engine.sweep([Job.objects.values_list("queue_id", flat=True)[0]]))
+    engine.run(engine.sweep([StoredJob.objects.values_list("queue_id", flat=True)[0]]))
     claimed = engine.run(engine.claim("work", "next", 6))
     flags = {job.seq: bool(job.flags & JobFlag.SUSPECT) for job in claimed}
     assert [flags[seq] for seq in seqs] == [True] * 3 + [False] * 3

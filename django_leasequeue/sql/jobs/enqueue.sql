@@ -14,7 +14,8 @@
 --   of a queue with a cap whose lock is not held (nothing was added: take it and come again).
 WITH q AS MATERIALIZED (
     SELECT *, pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
-        CASE WHEN %(autocommit)s::bool AND durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END,
+        CASE WHEN %(autocommit)s::bool AND durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END,
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END AS turn
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s AND (%(held)s::bool OR xmax = 0
         OR (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - xmax::text::bigint) & 4294967295 BETWEEN 1 AND 2147483647)

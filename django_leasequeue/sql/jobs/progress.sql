@@ -24,5 +24,6 @@ WITH t AS MATERIALIZED (
     WHERE j.seq = ANY (ARRAY(SELECT seq FROM i)) RETURNING j.seq
 )
 SELECT x.seq, (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-    THEN set_config('synchronous_commit', 'off', true) END FROM k)
+    THEN set_config('synchronous_commit', 'off', true)
+        WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k)
 FROM x

@@ -39,7 +39,8 @@ WITH t AS MATERIALIZED (
             AND u.at <= (SELECT now FROM t) ORDER BY u.at LIMIT 1) x))::int
         AS flags,
         CASE WHEN %(autocommit)s::bool AND NOT EXISTS (SELECT FROM q WHERE leases_durable)
-            THEN set_config('synchronous_commit', 'off', true) END AS relaxed
+            THEN set_config('synchronous_commit', 'off', true)
+                WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END AS relaxed
 ), w AS MATERIALIZED (
     SELECT * FROM ROWS FROM (
         unnest(%(nodes)s::text[]), unnest(%(sizes)s::int[]), unnest(%(leases)s::bigint[]),

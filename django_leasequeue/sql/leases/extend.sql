@@ -49,5 +49,6 @@ WITH t AS MATERIALIZED (
     FROM m JOIN k ON k.token = m.token AND k.part = m.part
 )
 SELECT x.seq, k.until, (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-    THEN set_config('synchronous_commit', 'off', true) END FROM k), extract(epoch FROM k.until - k.now)::float8
+    THEN set_config('synchronous_commit', 'off', true)
+        WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k), extract(epoch FROM k.until - k.now)::float8
 FROM x JOIN k ON k.token = x.token AND k.part = x.part WHERE x.wanted

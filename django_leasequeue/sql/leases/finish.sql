@@ -87,7 +87,8 @@ SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
     THEN (SELECT string_agg(pg_notify(c, d.seq || ':' || d.state || ':' || COALESCE(d.key, ''))::text, '')
         FROM string_to_table(d.reply_to, ' ') c) END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(durability <> 'fsync')
-        THEN set_config('synchronous_commit', 'off', true) END FROM k),
+        THEN set_config('synchronous_commit', 'off', true)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
     (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
         FROM k WHERE k.connection IS NOT NULL)
 FROM d

@@ -7,7 +7,8 @@
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now,
         q.result_ttl_ms AS keep, array_position(c.seqs, %(seq)s::bigint) AS at,
-        CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true) END
+        CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
     FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n

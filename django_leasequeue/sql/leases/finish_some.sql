@@ -56,4 +56,5 @@ WITH k AS MATERIALIZED (
 SELECT (SELECT array_agg(x.seq) FROM x), (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
         FROM k WHERE k.connection IS NOT NULL),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(k.durability <> 'fsync')
-        THEN set_config('synchronous_commit', 'off', true) END FROM k)
+        THEN set_config('synchronous_commit', 'off', true)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k)

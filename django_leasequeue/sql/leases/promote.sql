@@ -51,5 +51,6 @@ WITH t AS MATERIALIZED (
 )
 SELECT d.seq, d.queue_id, (SELECT count(sent) FROM wake),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true) END FROM q)
+        THEN set_config('synchronous_commit', 'off', true)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM q)
 FROM (SELECT seq, queue_id FROM d UNION ALL SELECT seq, queue_id FROM held) d

@@ -143,7 +143,8 @@ SELECT h.seq, h.state, CASE WHEN h.state = 1 THEN h.now + h.wait * interval '1 m
         THEN (SELECT string_agg(pg_notify(c, h.seq || ':2:' || COALESCE(h.key, ''))::text, '')
             FROM string_to_table(h.reply_to, ' ') c) END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true) END FROM k),
+        THEN set_config('synchronous_commit', 'off', true)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
     (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
         FROM k WHERE k.connection IS NOT NULL)
 FROM h

@@ -102,7 +102,8 @@ SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM rest) AS seq, NULL::b
     (SELECT CASE WHEN count(*) > (SELECT count(*) FROM k) THEN %(size)s::int ELSE count(*)::int END FROM locked) AS outcome,
     NULL::text AS key, NULL::text AS name, NULL::text AS node, (SELECT count(sent)::int FROM wake) AS deliveries,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true) END FROM q)
+        THEN set_config('synchronous_commit', 'off', true)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM q)
 UNION ALL
 SELECT x.seq, x.queue_id, x.state, x.key, x.name, x.node, x.delivery,
     CASE WHEN x.state = 3 AND x.reply_to IS NOT NULL

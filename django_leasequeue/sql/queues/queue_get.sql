@@ -4,5 +4,5 @@
 -- Pages: 30
 -- Returns: id, name, paused_at, dead_lettered, created_at, then the options as one json object.
 SELECT q.id, q.name, q.paused_at, q.dead_lettered, q.created_at, (to_jsonb(q)
-    - '{id,project,name,paused_at,dead_lettered,created_at,updated_at}'::text[])::text
+    - '{id,project,name,paused_at,dead_lettered,floors_mended,created_at,updated_at}'::text[])::text
 FROM leasequeue_queue q WHERE q.project = %(project)s AND q.name = %(name)s

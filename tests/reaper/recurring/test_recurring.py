@@ -12,7 +12,7 @@ from django.db import OperationalError, connection, connections
 
 from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import Job, RecurringTask
+from django_leasequeue.models import RecurringTask, StoredJob
 from django_leasequeue.reaper import Duty, Reaper, Turn
 from django_leasequeue.reaper.recurring import declared
 from django_leasequeue.reaper.recurring.duty import RecurringDuty
@@ -39,7 +39,7 @@ class Looker:
 
 def jobs() -> list[Any]:
     """The first argument of every job, oldest first."""
-    return [(job.data or {}).get("args", [None])[0] for job in Job.objects.order_by("seq")]
+    return [(job.data or {}).get("args", [None])[0] for job in StoredJob.objects.order_by("seq")]
 
 
 def made(name: str = "report", schedule: str = "0 * * * *", **fields: Any) -> RecurringTask:
@@ -220,7 +220,7 @@ def test_where_and_how_it_is_enqueued(clock) -> None:
     looker.look()
     clock.advance(minutes=1)
     looker.look()
-    found = {(job.queue.name, job.name, job.rank): job for job in Job.objects.select_related("queue")}
+    found = {(job.queue.name, job.name, job.rank): job for job in StoredJob.objects.select_related("queue")}
     assert set(found) == {
         ("default", REPORT, 0),
         ("elsewhere", "tests.reaper.recurring.tasks.placed", -5),

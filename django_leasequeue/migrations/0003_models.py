@@ -1,0 +1,235 @@
+"""The models that projects query: two views with the same columns, and the relations between rows."""
+
+from django.db import migrations, models
+
+import django_leasequeue.models.fields
+import django_leasequeue.models.job
+import django_leasequeue.models.relations
+
+# The job is ``j``, its queue ``q``, its place in a workflow ``m``, its last failed attempt ``a``, what its place says ``p``.
+COLUMNS = """{seq} AS seq, {queue} AS queue_id, {state} AS state, j.name AS task, j.data,
+    CASE WHEN json_typeof(j.data) = 'object' THEN j.data -> 'args' END AS args,
+    CASE WHEN json_typeof(j.data) = 'object' THEN j.data -> 'kwargs' END AS kwargs, j.meta, j.progress,
+    (CASE q.priority_order WHEN 'asc' THEN j.rank WHEN 'desc' THEN -j.rank ELSE 0 END)::int AS priority,
+    j.created_at AS enqueued_at, p.available_at, p.started_at, p.finished_at, p.expires_at, p.deadline, p.deliveries,
+    j.max_deliveries, p.worker, COALESCE(p.error_type, a.error_type) AS error_type,
+    COALESCE(p.error, a.message) AS error, COALESCE(p.fingerprint, a.fingerprint) AS fingerprint,
+    m.workflow AS workflow_id, j.key, j.tag"""
+
+ATTEMPT = """LEFT JOIN LATERAL (
+    SELECT t.error_type, t.message, t.fingerprint FROM leasequeue_attempt t WHERE t.seq = j.seq AND {live}
+    ORDER BY t.id + 0 DESC LIMIT 1) a ON true"""
+
+# What a place says of its job: name and type of each column.
+PLACE = {
+    "available_at": "timestamptz",
+    "started_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "expires_at": "timestamptz",
+    "deadline": "timestamptz",
+    "deliveries": "int",
+    "worker": "text",
+    "error_type": "text",
+    "error": "text",
+    "fingerprint": "text",
+}
+
+RESULT = {
+    "started_at": "r.claimed_at",
+    "worker": "r.node",
+    **{name: f"r.{name}" for name in ("finished_at", "expires_at", "deliveries", "error_type", "error", "fingerprint")},
+}
+READY = {"available_at": "r.ready_at", "expires_at": "r.expires_at", "deliveries": "r.deliveries"}
+DELAYED = {
+    "available_at": "NULLIF(r.available_at, '9000-01-01 00:00+00')",
+    "expires_at": "r.expires_at",
+    "deliveries": "r.deliveries",
+}
+DEAD = {
+    "finished_at": "r.dead_at",
+    **{name: f"r.{name}" for name in ("expires_at", "deliveries", "error_type", "error", "fingerprint")},
+}
+LEASED = {
+    "started_at": "c.created_at",
+    "expires_at": "CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, c.deadline + c.grace_ms * interval '1 ms') END",
+    "deadline": "c.deadline",
+    "deliveries": "COALESCE(c.deliveries[array_position(c.seqs, j.seq)], 1)",
+    "worker": "c.node",
+}
+
+OVER = "r.expires_at <= statement_timestamp()"
+ALIVE = "(r.expires_at IS NULL OR r.expires_at > statement_timestamp())"
+HELD = "r.available_at >= '9000-01-01 00:00+00'"
+TIMED = "r.available_at < '9000-01-01 00:00+00'"
+
+
+def place(values):
+    """Return the columns of a place."""
+    return ", ".join(f"({values.get(name, 'NULL')})::{kind} AS {name}" for name, kind in PLACE.items())
+
+
+BY_NUMBER = f"""
+CREATE VIEW leasequeue_jobs AS
+SELECT {COLUMNS.format(seq="j.seq", queue="j.queue_id", state="p.state")}
+FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id
+LEFT JOIN leasequeue_member m ON m.seq = j.seq
+CROSS JOIN LATERAL (
+    SELECT (ARRAY['completed', 'failed', 'cancelled'])[r.state] AS state, {place(RESULT)}
+    FROM leasequeue_jobresult r WHERE r.seq = j.seq
+    UNION ALL
+    SELECT CASE WHEN {OVER} THEN 'expired' ELSE 'ready' END, {place(READY)}
+    FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
+    UNION ALL
+    SELECT CASE WHEN {OVER} THEN 'expired' WHEN {HELD} THEN 'waiting' ELSE 'delayed' END, {place(DELAYED)}
+    FROM leasequeue_delayed r WHERE r.seq = j.seq
+    UNION ALL
+    SELECT 'dead', {place(DEAD)} FROM leasequeue_deadletter r WHERE r.seq = j.seq AND r.in_place
+    UNION ALL
+    SELECT 'leased', {place(LEASED)} FROM leasequeue_claim c WHERE c.queue_id = j.queue_id AND j.seq = ANY (c.seqs)
+    LIMIT 1) p
+{ATTEMPT.format(live="p.error_type IS NULL AND p.finished_at IS NULL")}
+"""
+
+
+def branch(state, source, seq, queue, values, condition, *, live=True):
+    """Return the jobs of one state. The state is a constant: who asks for another one does not read the branch."""
+    columns = COLUMNS.format(seq=seq, queue=queue, state=f"'{state}'::text")
+    # Jobs are looked up one by one, whatever the planner expects of the tables.
+    return f"""SELECT {columns}
+FROM {source} CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = {seq} OFFSET 0) j
+CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
+LEFT JOIN LATERAL (SELECT * FROM leasequeue_member m WHERE m.seq = j.seq OFFSET 0) m ON true
+CROSS JOIN LATERAL (SELECT {place(values)}) p
+{ATTEMPT.format(live=str(live).lower())}
+WHERE {condition}"""
+
+
+def ended(state, number):
+    """Return the jobs that ended so."""
+    return branch(state, "leasequeue_jobresult r", "r.seq", "r.queue_id", RESULT, f"r.state = {number}", live=False)
+
+
+BY_STATE = "CREATE VIEW leasequeue_jobs_by_state AS\n" + "\nUNION ALL\n".join(
+    [
+        ended("completed", 1),
+        ended("failed", 2),
+        ended("cancelled", 3),
+        branch("ready", "leasequeue_ready r", "r.seq", "r.queue_id", READY, ALIVE),
+        branch("expired", "leasequeue_ready r", "r.seq", "r.queue_id", READY, OVER),
+        branch("delayed", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{TIMED} AND {ALIVE}"),
+        branch("waiting", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{HELD} AND {ALIVE}"),
+        branch("expired", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, OVER),
+        branch("dead", "leasequeue_deadletter r", "r.seq", "r.queue_id", DEAD, "r.in_place", live=False),
+        branch(
+            "leased",
+            "leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)",
+            "u.seq",
+            "c.queue_id",
+            LEASED,
+            "true",
+        ),
+    ]
+)
+
+DROP = "DROP VIEW leasequeue_jobs_by_state; DROP VIEW leasequeue_jobs"
+
+
+class Migration(migrations.Migration):
+    dependencies = [("leasequeue", "0002_flow")]
+
+    operations = [
+        migrations.RunSQL(BY_NUMBER + ";\n" + BY_STATE, DROP),
+        migrations.CreateModel(
+            name="Job",
+            fields=[
+                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
+                (
+                    "state",
+                    models.TextField(
+                        choices=[
+                            ("waiting", "waiting"),
+                            ("delayed", "delayed"),
+                            ("ready", "ready"),
+                            ("leased", "leased"),
+                            ("completed", "completed"),
+                            ("failed", "failed"),
+                            ("dead", "dead"),
+                            ("cancelled", "cancelled"),
+                            ("expired", "expired"),
+                        ]
+                    ),
+                ),
+                ("task", models.TextField(null=True)),
+                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("args", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("kwargs", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("progress", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("priority", models.IntegerField()),
+                ("enqueued_at", models.DateTimeField()),
+                ("available_at", models.DateTimeField(null=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("deadline", models.DateTimeField(null=True)),
+                ("deliveries", models.IntegerField()),
+                ("max_deliveries", models.IntegerField(null=True)),
+                ("worker", models.TextField(null=True)),
+                ("error_type", models.TextField(null=True)),
+                ("error", models.TextField(null=True)),
+                ("fingerprint", models.TextField(null=True)),
+                ("key", django_leasequeue.models.job.JobKeyField(null=True)),
+                ("tag", models.TextField(null=True)),
+            ],
+            options={
+                "db_table": "leasequeue_jobs",
+                "permissions": [
+                    ("view_payload", "Can see the payload of jobs"),
+                    ("retry_job", "Can retry dead letters"),
+                    ("redrive_job", "Can redrive dead letters to another queue"),
+                    ("discard_job", "Can discard dead letters"),
+                    ("edit_job", "Can edit the payload of a dead letter and retry it"),
+                    ("release_job", "Can release leased jobs"),
+                    ("cancel_job", "Can cancel jobs that nobody has started"),
+                ],
+                "managed": False,
+                "base_manager_name": "objects",
+            },
+        ),
+        migrations.AddField(
+            model_name="claim",
+            name="worker",
+            field=django_leasequeue.models.relations.SameNumber(
+                here="node", related_name="leases", there="node", to="leasequeue.worker"
+            ),
+        ),
+        migrations.AddField(
+            model_name="attempt",
+            name="job",
+            field=django_leasequeue.models.relations.SameNumber(
+                here="seq", related_name="attempts", there="seq", to="leasequeue.job"
+            ),
+        ),
+        migrations.AddField(
+            model_name="deadletter",
+            name="job",
+            field=django_leasequeue.models.relations.SameNumber(
+                here="seq", related_name="+", there="seq", to="leasequeue.job"
+            ),
+        ),
+        migrations.AddField(
+            model_name="jobresult",
+            name="job",
+            field=django_leasequeue.models.relations.SameNumber(
+                here="seq", related_name="+", there="seq", to="leasequeue.job"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="jobresult",
+            index=models.Index(
+                condition=models.Q(("state", 1), _negated=True),
+                fields=["queue", "finished_at"],
+                name="leasequeue_result_failed",
+            ),
+        ),
+    ]

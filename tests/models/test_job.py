@@ -1,0 +1,177 @@
+"""Job: one model over a job's whole life, as projects query it."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import serializers
+from django.db import connection, transaction
+from django.db.models import Count, F, Max
+from django.test.utils import CaptureQueriesContext
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.exceptions import WrittenByEngine
+from django_leasequeue.models import Claim, Job, JobResult, JobStatus, Queue, StoredJob, Worker, Workflow
+from django_leasequeue.tasks import chain
+from tests.engine.helpers import NODE, claim, make, one
+from tests.tasks import samples
+
+pytestmark = pytest.mark.django_db
+
+
+def new(state: str, **fields: Any) -> int:
+    (answer,) = engine.run(engine.enqueue("work", [NewJob(data={"state": state, "n": len(state)}, **fields)]))
+    return answer.seq
+
+
+@pytest.fixture
+def life(clock: Any) -> dict[str, int]:
+    """A job in each state, by the name of the state."""
+    make("work", result_ttl_ms=3_600_000, exhaust_at="release", dead_letter="self")
+    made = {state: new(state, priority=3) for state in ("completed", "failed")}
+    made["dead"] = new("dead", priority=3, max_deliveries=1)
+    for job in claim(3):
+        clock.advance(seconds=1)
+        if job.seq == made["dead"]:
+            engine.run(engine.release([Release(job.seq, failure=Failure("KeyError", "'x'"))], NODE))
+        elif job.seq == made["failed"]:
+            engine.run(engine.finish([Ending(job.seq, failure=Failure("ValueError", "no"))], NODE))
+        else:
+            engine.run(engine.finish([Ending(job.seq, result={"ok": True, "n": 1.50})], NODE))
+    made["leased"] = new("leased")
+    one()
+    made["delayed"] = new("delayed", run_at=clock.now + timedelta(days=9_000))
+    made["ready"] = new("ready", key="mine", tag="a")
+    made["expired"] = new("expired", ttl_ms=1)
+    return made
+
+
+def seqs(jobs: Any) -> list[int]:
+    return sorted(jobs.values_list("pk", flat=True))
+
+
+def test_states_and_what_a_person_asks_for(life: dict[str, int], clock: Any) -> None:
+    StoredJob.objects.filter(pk=life["expired"]).update(expires_at=clock.now)
+    with connection.cursor() as cursor:  # the views go by the server's clock
+        cursor.execute("UPDATE leasequeue_ready SET expires_at = '2020-01-01' WHERE seq = %s", [life["expired"]])
+    assert dict(Job.objects.values_list("state", "pk")) == life
+    for state, seq in life.items():
+        assert seqs(Job.objects.filter(state=state)) == [seq]
+        assert Job.objects.get(pk=seq, state=state).data["state"] == state
+    job = Job.objects.get(state="failed")
+    assert (job.priority, job.deliveries, job.worker, job.error_type, job.error) == (3, 1, NODE, "ValueError", "no")
+    assert (job.finished_at - job.started_at).total_seconds() == 2
+    assert job.enqueued_at == job.started_at
+    assert Job.objects.get(state=JobStatus.LEASED).deadline > clock.now
+    assert Job.objects.get(key="mine").pk == life["ready"]
+    assert seqs(Job.objects.filter(key__in=["mine", "other"])) == [life["ready"]]
+    assert [job.state for job in (Job.objects.ready() | Job.objects.leased()).order_by("pk")] == ["leased", "ready"]
+
+
+def test_both_views_say_the_same(life: dict[str, int]) -> None:
+    samples.add.enqueue(1, 2)
+    chain(samples.add.si(1, 2), samples.add.si(3, 4)).enqueue()
+    claim(1, "default")
+    columns = ", ".join(f"{field.column}::text" for field in Job._meta.concrete_fields)
+    with connection.cursor() as cursor:
+        for one_view, other in (
+            ("leasequeue_jobs", "leasequeue_jobs_by_state"),
+            ("leasequeue_jobs_by_state", "leasequeue_jobs"),
+        ):
+            cursor.execute(f"SELECT {columns} FROM {one_view} EXCEPT ALL SELECT {columns} FROM {other}")
+            assert cursor.fetchall() == []
+        cursor.execute("SELECT count(*) FROM leasequeue_jobs")
+        assert cursor.fetchone() == (len(life) + 3,)
+
+
+def test_querysets_that_speak(life: dict[str, int]) -> None:
+    for state in ("delayed", "leased", "dead"):
+        assert seqs(getattr(Job.objects, state)()) == [life[state]]
+    assert seqs(Job.objects.finished()) == sorted([life["completed"], life["failed"]])
+    assert seqs(Job.objects.in_queue("work").dead()) == [life["dead"]]
+    assert seqs(Job.objects.in_queue("nowhere")) == []
+    result = samples.add.enqueue(1, second=2)
+    (job,) = Job.objects.for_task(samples.add)
+    assert (job.key, job.args, job.kwargs) == (result.id, [1], {"second": 2})
+    assert Job.objects.get(key=result.id) == job
+    assert seqs(Job.objects.filter(kwargs__second=2)) == seqs(Job.objects.filter(args__0=1)) == [job.pk]
+
+
+def test_workflows() -> None:
+    chain(samples.add.si(1, 2), samples.add.si(3, 4)).enqueue()
+    workflow = Workflow.objects.get()
+    assert workflow.jobs.count() == Job.objects.in_workflow(workflow.uid).count() == 2
+    assert set(Job.objects.in_workflow(workflow).values_list("state", flat=True)) == {"ready", "waiting"}
+    assert Job.objects.waiting().get().workflow == workflow
+
+
+def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
+    queue = Queue.objects.get(name="work")
+    assert queue.jobs.count() == len(life)
+    assert seqs(queue.jobs.filter(state="dead")) == [life["dead"]]
+    assert Queue.objects.filter(jobs__state="dead").distinct().get() == queue
+    done = Job.objects.select_related("result", "queue").get(pk=life["completed"])
+    with CaptureQueriesContext(connection) as queries:
+        assert (done.result.result, done.queue.name, str(done.result.result["n"])) == (
+            {"ok": True, "n": 1.5},
+            "work",
+            "1.5",
+        )
+    assert len(queries) == 0
+    assert Job.objects.get(pk=life["ready"]).result is None
+    assert JobResult.objects.get(result__ok=True).job == done
+    assert seqs(Job.objects.filter(result__result__n__gt=1)) == [life["completed"]]
+    dead = Job.objects.get(pk=life["dead"])
+    assert (dead.dead_letter.error_type, dead.dead_letter.job) == ("KeyError", dead)
+    assert [attempt.error_type for attempt in dead.attempts.all()] == ["KeyError"]
+    assert seqs(Job.objects.filter(attempts__error_type="KeyError")) == [life["dead"]]
+    assert {event.get_kind_display() for event in dead.events.all()} >= {"enqueued", "claimed", "dead_lettered"}
+    assert dead.events.first().job == dead
+    with CaptureQueriesContext(connection) as queries:
+        jobs = list(Job.objects.in_queue("work").prefetch_related("events", "attempts", "result"))
+        assert all(len(job.events.all()) >= 1 for job in jobs)
+    assert len(queries) == 5
+    worker = Worker.objects.create(node=NODE, host="h", pid=1, concurrency=1, started_at=clock.now, seen_at=clock.now)
+    assert [lease.seqs for lease in worker.leases.all()] == [[life["leased"]]]
+    assert Claim.objects.get().worker == worker
+
+
+def test_sums_and_order(life: dict[str, int]) -> None:
+    counts = dict(Job.objects.values_list("state").annotate(n=Count("pk")))
+    assert counts["dead"] == counts["leased"] == 1
+    assert Job.objects.filter(state__in=["dead", "leased"]).aggregate(n=Max("deliveries")) == {"n": 1}
+    names = Job.objects.exclude(state="ready").order_by("data__state").values_list("data__state", flat=True)
+    assert list(names) == sorted(names)
+    assert seqs(Job.objects.filter(data__n=F("data__n"))) == sorted(life.values())
+    assert Job.objects.filter(pk__in=Job.objects.dead().values("pk")).get().state == "dead"
+    assert Job.objects.order_by("-pk").first().pk == max(life.values())
+    assert Job.objects.filter(queue__name="work", state="dead").exists()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: Job.objects.create(data=1),
+        lambda: Job().save(),
+        lambda: Job.objects.bulk_create([Job()]),
+        lambda: Job.objects.get_or_create(pk=1),
+        lambda: Job.objects.get(key="mine").save(),
+        lambda: Job.objects.ready().update(tag="x"),
+        lambda: Job.objects.get(key="mine").delete(),
+        lambda: Job.objects.ready().delete(),
+        lambda: next(serializers.deserialize("json", serializers.serialize("json", Job.objects.ready()))).save(),
+    ],
+)
+def test_nothing_is_written_past_the_engine(life: dict[str, int], write: Any) -> None:
+    with pytest.raises(WrittenByEngine, match=r"Job is read only .* Use .*(enqueue|engine)"), transaction.atomic():
+        write()
+    assert Job.objects.count() == len(life)
+
+
+def test_it_can_be_dumped(life: dict[str, int]) -> None:
+    (dumped,) = json.loads(serializers.serialize("json", Job.objects.dead()))
+    assert dumped["fields"]["error_type"] == "KeyError"

@@ -1,0 +1,77 @@
+"""Queries of the models, as projects write them, read a bounded piece of the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from pytest_django.plugin import DjangoDbBlocker
+
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.models import Job, JobEvent, Queue, Workflow
+from tests.support.databases import empty_tables
+
+from .filling import DEAD, DONE, FRESH, IDS, LATER, fill, fill_queues
+from .regimes import STATISTICS
+
+pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
+
+#: Of a job by its number: where it is leased, the live claims of its queue are looked through.
+CLAIMS = 1_000
+
+#: What is asked, and how many rows are looked at to answer it.
+QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
+    "pk": (lambda: Job.objects.filter(pk=FRESH + 7), 1),
+    "pk of a finished one": (lambda: Job.objects.filter(pk=DONE + 7), 1),
+    "pks": (lambda: Job.objects.filter(pk__in=[FRESH + 7, DONE + 7, DEAD + 7, LATER + 7]), 4),
+    "key": (lambda: Job.objects.filter(key="a key that nobody has"), 1),
+    "keys": (lambda: Job.objects.filter(key__in=["one", "two"]), 2),
+    "newest": (lambda: Job.objects.order_by("-pk")[:20], 20),
+    "ready": (lambda: Job.objects.ready()[:20], 20),
+    "ready of a queue": (lambda: Job.objects.filter(state="ready", queue=IDS["busy"])[:20], 20),
+    "ready of a queue by name": (lambda: Job.objects.in_queue("busy").ready()[:20], 20),
+    "delayed of a queue": (lambda: Job.objects.filter(state="delayed", queue_id=IDS["later"])[:20], 20),
+    "dead of a queue": (lambda: Job.objects.filter(state="dead", queue_id=IDS["morgue"])[:20], 20),
+    "leased": (lambda: Job.objects.leased()[:20], 20),
+    "completed": (lambda: Job.objects.filter(state="completed")[:20], 20),
+    "finished": (lambda: Job.objects.finished()[:20], 20),
+    "failed of a queue": (lambda: Job.objects.filter(state="failed", queue_id=IDS["other"])[:20], 20),
+    "of a workflow": (lambda: Job.objects.filter(workflow=987_654), 1),
+    "jobs of a queue": (lambda: Queue(pk=IDS["busy"]).jobs.filter(state="ready")[:20], 20),
+    "jobs of a workflow": (Workflow(pk=987_654).jobs.all, 1),
+    "result of a job": (lambda: Job.objects.select_related("result", "queue").filter(pk=DONE + 7), 1),
+    "attempts of jobs": (lambda: Job.objects.filter(pk=DEAD + 7).select_related("dead_letter"), 1),
+    "events of a job": (lambda: JobEvent.objects.filter(seq=DONE + 7), 1),
+}
+
+
+@pytest.fixture(scope="module")
+def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    with django_db_blocker.unblock(), connect("default") as own:
+        fill_queues(own)
+        fill(own)
+        own.execute("VACUUM (ANALYZE)")
+        yield
+        empty_tables("default")
+        connection.close()
+
+
+#: Without any statistics a host's planner reads all index entries of a queue for the first of them: told in the page.
+@pytest.mark.parametrize("statistics", ["full", "emptied"])
+def test_pages(filled: None, statistics: str) -> None:
+    with connection.cursor() as cursor:
+        for change in STATISTICS[statistics]:
+            cursor.execute(change)
+        wrong = []
+        for name, (make, rows) in QUERIES.items():
+            sql, params = make().query.sql_with_params()
+            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON, TIMING OFF) {sql}", params)
+            ((found,),) = cursor.fetchall()
+            plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+            pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            if pages > 50 + 12 * rows + (CLAIMS if "pk" in name or name == "newest" else 0):
+                wrong.append(f"{name}: {pages} pages for {rows} rows")
+        assert wrong == []
