@@ -29,10 +29,13 @@ class LeaseQueueConfig(AppConfig):
     def ready(self) -> None:
         from .checks import addresses, database  # noqa: F401  (importing them registers the checks)
         from .checks import settings as _settings  # noqa: F401
+        from .engine import selected
         from .engine.queues import declarations
+        from .models import JobQuerySet
         from .reaper.recurring import declared as recurring
         from .spark import retention
 
+        JobQuerySet.engine = selected
         post_migrate.connect(
             declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declarations"
         )

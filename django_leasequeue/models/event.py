@@ -14,7 +14,7 @@ from django.db.models.fields.related_lookups import RelatedExact, RelatedIn
 from ..enums import EventKind
 from .guard import Guard
 from .queue import Queue
-from .read_only import ReadOnlyModel, ReadOnlyQuerySet
+from .read_only import ReadOnlyManager, ReadOnlyModel
 from .relations import SameNumber
 
 
@@ -118,7 +118,7 @@ class JobEvent(ReadOnlyModel):
 
     job = EventJob("leasequeue.Job", related_name="events")
 
-    objects = ReadOnlyQuerySet.as_manager()
+    objects = ReadOnlyManager["JobEvent"]()
 
     class Meta:
         managed = False

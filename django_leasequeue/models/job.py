@@ -105,7 +105,14 @@ def _names_states(where: Any) -> bool:
 
 
 class JobQuerySet(ReadOnlyQuerySet["Job"]):
-    """Jobs. Filters by ``state`` read the small tables of that state; the methods are names for the usual ones."""
+    """Jobs. Filters by ``state`` read the small tables of that state; the methods are names for the usual ones.
+
+    What changes jobs goes through the engine, in batches of 1,000, in the caller's transaction if there is one. Jobs
+    that are in another state by then are left alone.
+    """
+
+    #: ``django_leasequeue.engine.selected``: models know nothing of the engine, so the app gives it to them.
+    engine: ClassVar[Any] = None
 
     def waiting(self) -> JobQuerySet:
         """Return the jobs that a limit or a workflow holds."""
@@ -146,10 +153,36 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
             return self.filter(workflow=workflow)
         return self.filter(workflow__in=list(Workflow.objects.using(self.db).filter(uid=workflow)[:1]))
 
+    def cancel(self) -> int:
+        """Take out the jobs that nobody has started; return how many."""
+        return int(self.engine.cancel(self))
+
+    def retry(self) -> int:
+        """Bring the dead letters back to the queue that they came from; return how many."""
+        return int(self.engine.retry(self))
+
+    def redrive(self, queue: str) -> int:
+        """Bring the dead letters to another queue of their project; return how many."""
+        return int(self.engine.redrive(self, queue))
+
+    def discard(self, reason: str) -> int:
+        """Remove the dead letters for good; return how many. The reason is kept in the lease log."""
+        return int(self.engine.discard(self, reason))
+
+    def run_now(self) -> int:
+        """Make the delayed jobs ready; return how many."""
+        return int(self.engine.run_now(self))
+
+    def release(self) -> int:
+        """Take the leased jobs from their workers, so that they are ready again; return how many."""
+        return int(self.engine.release(self))
+
 
 if TYPE_CHECKING:
-    # It has all of a queryset's methods.
-    JobManager = JobQuerySet
+
+    class JobManager(JobQuerySet, models.Manager["Job"]):  # type: ignore[misc]
+        """It has all of a queryset's methods."""
+
 else:
 
     class JobManager(models.Manager.from_queryset(JobQuerySet)):
@@ -233,3 +266,8 @@ class Job(ReadOnlyModel):
 
     def __str__(self) -> str:
         return f"job {self.seq}"
+
+    @property
+    def alone(self) -> JobQuerySet:
+        """Return the queryset of this job alone: ``job.alone.cancel()``."""
+        return type(self).objects.using(self._state.db).filter(pk=self.pk)

@@ -43,6 +43,13 @@ class ReadOnlyQuerySet(models.QuerySet[M]):
         self._refuse("delete")
 
 
+class ReadOnlyManager(models.Manager[M]):
+    """Gives such querysets."""
+
+    def get_queryset(self) -> ReadOnlyQuerySet[M]:
+        return ReadOnlyQuerySet(self.model, using=self._db)
+
+
 class ReadOnlyModel(models.Model):
     """Base of such models. ``instead`` says for ``create``, ``update`` and ``delete`` what to call."""
 

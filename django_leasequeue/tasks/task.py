@@ -33,6 +33,8 @@ from .unique import OnConflict, UniqueUntil
 if TYPE_CHECKING:
     from typing import Self
 
+    from ..models import JobQuerySet
+    from .backend import LeaseQueueBackend
     from .waiting import LeaseQueueTaskResult
 
 #: One set of arguments: positional ones, or keyword ones.
@@ -99,6 +101,14 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             except OverflowError as error:
                 raise InvalidTask(f"run_after is too far away: {self.run_after!r}.") from error
         GenericTask.__post_init__(self)
+
+    @property
+    def jobs(self) -> JobQuerySet:
+        """The jobs of this task that are not forgotten, as models."""
+        from ..models import Job  # declaring tasks loads no model
+
+        backend = cast("LeaseQueueBackend", self.get_backend())
+        return Job.objects.using(backend.database_of(self)).for_task(self)
 
     def using(
         self,

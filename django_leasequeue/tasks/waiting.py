@@ -16,6 +16,7 @@ from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, TaskResultDoesNotExist, TaskResultStatus, task_backends
 
 if TYPE_CHECKING:
+    from ..models import Job
     from .backend import LeaseQueueBackend
 
 
@@ -50,6 +51,13 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
 
         @property
         def return_value(self) -> T: ...
+
+    @property
+    def job(self) -> Job | None:
+        """The task's job as a model, or ``None`` if it is forgotten, or waits for the commit of other data."""
+        from ..models import Job  # declaring tasks loads no model
+
+        return Job.objects.using(self._database()).filter(key=self.id).first()
 
     def cancel(self) -> bool:
         """Take the task out if nobody runs it: it is waiting, delayed, or between two attempts.

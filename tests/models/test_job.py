@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.exceptions import WrittenByEngine
+from django_leasequeue.exceptions import InvalidOption, WrittenByEngine
 from django_leasequeue.models import Claim, Job, JobResult, JobStatus, Queue, StoredJob, Worker, Workflow
 from django_leasequeue.tasks import chain
 from tests.engine.helpers import NODE, claim, make, one
@@ -97,7 +97,7 @@ def test_querysets_that_speak(life: dict[str, int]) -> None:
     result = samples.add.enqueue(1, second=2)
     (job,) = Job.objects.for_task(samples.add)
     assert (job.key, job.args, job.kwargs) == (result.id, [1], {"second": 2})
-    assert Job.objects.get(key=result.id) == job
+    assert Job.objects.get(key=result.id) == result.job == samples.add.jobs.get() == job
     assert seqs(Job.objects.filter(kwargs__second=2)) == seqs(Job.objects.filter(args__0=1)) == [job.pk]
 
 
@@ -175,3 +175,33 @@ def test_nothing_is_written_past_the_engine(life: dict[str, int], write: Any) ->
 def test_it_can_be_dumped(life: dict[str, int]) -> None:
     (dumped,) = json.loads(serializers.serialize("json", Job.objects.dead()))
     assert dumped["fields"]["error_type"] == "KeyError"
+
+
+def test_the_jobs_of_a_query_are_changed_through_the_engine(life: dict[str, int]) -> None:
+    jobs = Job.objects.in_queue("work")
+    assert jobs.delayed().run_now() == 1
+    assert jobs.leased().release() == 1
+    assert Job.objects.get(pk=life["leased"]).state == "ready"
+    assert Job.objects.get(pk=life["dead"]).alone.retry() == 1
+    assert Job.objects.get(pk=life["dead"]).state == "ready"
+    assert jobs.finished().cancel() == 0
+    left = jobs.ready().count()
+    assert jobs.ready().filter(pk__lt=life["ready"]).cancel() == left - 2
+    with transaction.atomic():
+        jobs.ready().cancel()
+        transaction.set_rollback(True)
+    assert jobs.ready().count() == 2
+
+
+def test_dead_letters_go_elsewhere_or_for_good() -> None:
+    make("work", exhaust_at="release", dead_letter="self", max_deliveries=1)
+    make("other")
+    for _ in range(2):
+        new("dead")
+        engine.run(engine.nack([one().seq], NODE))
+    assert Job.objects.dead()[:1].redrive("other") == 1
+    assert Job.objects.in_queue("other").ready().count() == 1
+    with pytest.raises(InvalidOption, match="needs a reason"):
+        Job.objects.dead().discard("")
+    assert Job.objects.dead().discard("a test") == 1
+    assert Job.objects.dead().count() == 0
