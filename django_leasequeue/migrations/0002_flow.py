@@ -139,8 +139,8 @@ class Migration(migrations.Migration):
                 name="flow",
                 sql=pgtrigger.compiler.UpsertTriggerSql(
                     condition="WHEN (OLD.flags & 128 <> 0)",
-                    func="\n    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)\n    SELECT OLD.queue_id, 'epoch', 2, array_agg(u.seq) FROM unnest(OLD.seqs) AS u(seq)\n    WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs) HAVING count(*) > 0;\n    IF FOUND AND NOT pg_try_advisory_lock(1280657731, OLD.queue_id::int) THEN\n        PERFORM pg_notify('leasequeue', 'q' || OLD.queue_id);\n    ELSIF FOUND THEN\n        PERFORM pg_advisory_unlock(1280657731, OLD.queue_id::int);\n    END IF;\n    RETURN NULL;\n",
-                    hash="897419ba862f1b1f43ee6a35838096ae9a661a56",
+                    func="\n    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)\n    SELECT OLD.queue_id, 'epoch', 2, array_agg(u.seq) FROM unnest(OLD.seqs) AS u(seq)\n    WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs) HAVING count(*) > 0;\n    IF FOUND THEN  -- one expression: who is cancelled in the middle would keep the lock\n        PERFORM CASE WHEN pg_try_advisory_lock(1280657731, OLD.queue_id::int)\n            THEN pg_advisory_unlock(1280657731, OLD.queue_id::int)::text\n            ELSE pg_notify('leasequeue', 'q' || OLD.queue_id)::text END;\n    END IF;\n    RETURN NULL;\n",
+                    hash="0fced3810ea69d608d1b09215ac07dc84d7649c1",
                     ignore_func_name="_pgtrigger_should_ignore",
                     operation='UPDATE OF "seqs" OR DELETE',
                     pgid="pgtrigger_flow_97f85",

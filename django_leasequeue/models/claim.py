@@ -15,10 +15,10 @@ _NOTE_LEFT = """
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
     SELECT OLD.queue_id, 'epoch', 2, array_agg(u.seq) FROM unnest(OLD.seqs) AS u(seq)
     WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs) HAVING count(*) > 0;
-    IF FOUND AND NOT pg_try_advisory_lock(1280657731, OLD.queue_id::int) THEN
-        PERFORM pg_notify('leasequeue', 'q' || OLD.queue_id);
-    ELSIF FOUND THEN
-        PERFORM pg_advisory_unlock(1280657731, OLD.queue_id::int);
+    IF FOUND THEN  -- one expression: who is cancelled in the middle would keep the lock
+        PERFORM CASE WHEN pg_try_advisory_lock(1280657731, OLD.queue_id::int)
+            THEN pg_advisory_unlock(1280657731, OLD.queue_id::int)::text
+            ELSE pg_notify('leasequeue', 'q' || OLD.queue_id)::text END;
     END IF;
     RETURN NULL;
 """

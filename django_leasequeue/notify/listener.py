@@ -295,7 +295,10 @@ class Listener:
             return False
 
     def _unsettled(self) -> bool:
-        return any(mark is not None for mark in self._held.values())
+        with self._lock:
+            return (
+                any(mark is not None for mark in self._held.values()) or not self._watches.keys() <= self._held.keys()
+            )
 
     def _reconcile(self, session: Session) -> bool:
         """Make channels and locks what they are to be; return whether there are new locks that have not settled yet."""
@@ -317,11 +320,11 @@ class Listener:
         session.listen(listen)
         if release:
             session.release(release)
-        mark = session.hold(hold) if hold else None
+        held, mark = session.hold(hold) if hold else ([], None)
         with self._lock:
             self._listening |= listen
-            self._held.update(dict.fromkeys(hold, mark))
-            for queue_id in hold:
+            self._held.update(dict.fromkeys(held, mark))
+            for queue_id in held:
                 if queue_id not in self._watches:
                     self._left.setdefault(queue_id, now)
             done, self._waiting_ready = self._waiting_ready, []
@@ -332,7 +335,7 @@ class Listener:
         for entry in done:
             if entry not in self._waiting_ready:
                 entry.ready.set_result(True)
-        return mark is not None
+        return mark is not None or len(held) < len(hold)
 
     def _look(self, session: Session) -> None:
         """Jobs of transactions that did not see our lock come without a word: let those who wait look."""

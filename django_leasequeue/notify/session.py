@@ -76,15 +76,16 @@ class Session:
         for channel in channels:
             self._connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)))
 
-    def hold(self, queue_ids: Collection[int]) -> int | None:
-        """Take the locks of queues.
+    def hold(self, queue_ids: Collection[int]) -> tuple[list[int], int | None]:
+        """Take the locks of queues, without waiting for any.
 
         Returns:
-            The mark that the oldest transaction must reach before silence means that nothing came; ``None`` if it has.
+            The queues whose locks are held now: another one is just being tested by a producer, or stuck. The mark that
+            the oldest transaction must reach before silence means that nothing came; ``None`` if it has.
         """
-        self._fetch("notify_hold", queues=arrays.integers(queue_ids))
+        held = [queue_id for (queue_id,) in self._fetch("notify_hold", queues=arrays.integers(queue_ids))]
         oldest, mark = self._fetch("notify_mark")[0]
-        return None if oldest >= mark else int(mark)
+        return held, None if oldest >= mark else int(mark)
 
     def release(self, queue_ids: Collection[int]) -> None:
         """Give the locks of queues back."""

@@ -285,3 +285,22 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
     for thread in threads:
         thread.join()
     assert found == total
+
+
+def test_a_lock_that_somebody_keeps_makes_nobody_deaf(other: psycopg.Connection[Any], queue_id: int) -> None:
+    engine.run(engine.create("stuck"))
+    stuck = engine.run(engine.get("stuck"))
+    assert stuck is not None
+    other.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, stuck.id])
+    listener = Listener("default")
+    blocked = listener.watch([stuck.id], lambda: None)
+    try:
+        with waiting(listener, queue_id) as alarm:
+            enqueue(other)
+            assert alarm.wait(60)
+            assert not blocked.live
+            other.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, stuck.id])
+            assert blocked.wait_ready()
+    finally:
+        blocked.close()
+        listener.close()
