@@ -161,11 +161,15 @@ class Fetcher:
             self.link.close()
 
     def _subscribe(self) -> None:
-        # A new queue is announced on the jobs' channel: nobody has to wait for the next reading of the list.
+        # A new queue is announced on the jobs' channel: nobody has to wait for the next reading of the list. What was
+        # cancelled is not started by a worker that claimed it ahead.
         def hear(payload: str | None) -> None:
             if payload == "n" or payload is None:
                 self._queues.outdated()
                 self.wakeup.wake()
+            elif payload[:1] == "l" and payload[1:].isdigit():
+                self._state.taken[int(payload[1:])] += 1
+                self._state.keeper.wake()
 
         self._news = get_listener(self._state.options.database).subscribe(JOBS, hear)
 

@@ -8,7 +8,7 @@ import platform
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -74,6 +74,8 @@ class Keeper:
         #: When floors were raised last, and how many jobs had been claimed then.
         self._raised = (float("-inf"), 0)
         self._looked_at = float("-inf")
+        #: What had been heard of taken leases when those that are held were looked at last.
+        self._taken: dict[int, int] = {}
         self.link = DatabaseLink(state.options.database, "keep", state.node, state.outage, waits=False)
         self._heir = Heir(state.options, self.link)
         self._closing = False
@@ -175,8 +177,12 @@ class Keeper:
             self._say()
         self.well_at = time.monotonic()
 
-    def _due(self) -> Iterator[list[LeasedJob]]:
-        """The held jobs of whose leases a third has passed, those of a claim together, as many as a statement takes."""
+    def _due(self, doubtful: Collection[int]) -> Iterator[list[LeasedJob]]:
+        """The held jobs of whose leases a third has passed, those of a claim together, as many as a statement takes.
+
+        Args:
+            doubtful: queues whose jobs are all due: leases of them were taken from somebody.
+        """
         claims: dict[int, list[LeasedJob]] = {}
         for job in list(self._state.held.values()):
             claims.setdefault(job.token, []).append(job)
@@ -185,7 +191,8 @@ class Keeper:
         for claim, jobs in claims.items():
             lease = self._state.leases.of.get(claim)
             # Rounds come at every sixth: what is due before the next one is due now.
-            if lease is not None and now - lease.since < lease.seconds / 6:
+            fresh = lease is not None and now - lease.since < lease.seconds / 6
+            if fresh and jobs[0].queue_id not in doubtful:
                 continue
             if len(due) + len(jobs) > MAX_BATCH:
                 yield due
@@ -196,7 +203,8 @@ class Keeper:
 
     def _renew(self) -> None:
         state = self._state
-        for jobs in self._due():
+        heard = dict(state.taken)
+        for jobs in self._due([queue_id for queue_id, times in heard.items() if self._taken.get(queue_id) != times]):
             settled = self.link.run(
                 extend(
                     [job.seq for job in jobs],
@@ -212,6 +220,7 @@ class Keeper:
                 seconds = settled.seconds[job.seq]
                 state.leases.renewed(job, self.link.asked_at, seconds)
                 state.shortest_lease = min(state.shortest_lease, seconds)
+        self._taken = heard
 
     def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
         """Tell a running job that its lease is gone; one that has not started is not started any more."""

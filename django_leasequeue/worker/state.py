@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
@@ -52,6 +53,8 @@ class WorkerState:
         self.keeper = WakeUp()
         #: A retry was given a time: whoever sleeps until something is due has to look again.
         self.due_changed = False
+        #: Queues of which leases were taken from somebody, and how often that was heard.
+        self.taken: Counter[int] = Counter()
         #: Wakes the main thread.
         self.main = WakeUp()
         #: No more claims.

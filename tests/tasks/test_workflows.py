@@ -486,6 +486,20 @@ class TestWorkers:
         assert sum(run.key == "total" for run in runs) == 40
         assert len(runs) == 200
 
+    @pytest.mark.slow
+    def test_what_a_worker_claimed_ahead_is_not_started_after_a_cancel(self, oracle: flow.Oracle) -> None:
+        """Without a word it would learn of it when it renews its leases, 40 s later."""
+        engine.run(engine.create("default", preset="django", lease_ms=120_000))
+        # Quick ones first: it claims as many ahead as it would run in a moment, and then they take long.
+        result = group(flow.seen.s("k", number, 0 if number < 1_000 else 0.3) for number in range(2_000)).enqueue()
+        with working(TaskHandler(), queues=["default"], concurrency=2) as worker:
+            eventually(lambda: len(oracle.runs()) > 1_000, "the long ones have begun")
+            assert len(worker.state.held) > 20
+            result.cancel()
+            before = len(oracle.runs())
+            eventually(lambda: not worker.state.held, "it knows")
+            assert len(oracle.runs()) - before < 15
+
     def test_a_cancel_while_somebody_waits(self) -> None:
         result = chain(flow.double.s(1)).enqueue()
 

@@ -341,4 +341,5 @@ def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
     for queue_id, seqs in rows:
         places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
         gone += len((yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")))
+    yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
     return gone
