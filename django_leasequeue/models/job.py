@@ -51,10 +51,10 @@ class JobKeyField(models.TextField):
     """The key of a job: equality goes by the index of keys, or by the number that a task's id begins with."""
 
 
-def _by_key(lookup: Any, compiler: Any, connection: Any, count: int) -> tuple[str, Any]:
+def _by_key(lookup: Any, compiler: Any, count: int) -> str:
     alias = compiler.quote_name_unless_alias(lookup.lhs.alias)
-    sql = f"{alias}.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[{', '.join(['%s'] * count)}]::text[]) k))"
-    return sql, None
+    keys = ", ".join(["%s"] * count)
+    return f"{alias}.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[{keys}]::text[]) k))"  # nosec  # B608: no value
 
 
 @JobKeyField.register_lookup
@@ -64,7 +64,7 @@ class JobKeyExact(Exact):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         if not self.rhs_is_direct_value() or not hasattr(self.lhs, "alias"):
             return super().as_sql(compiler, connection)
-        return _by_key(self, compiler, connection, 1)[0], [self.rhs]
+        return _by_key(self, compiler, 1), [self.rhs]
 
 
 @JobKeyField.register_lookup
@@ -75,7 +75,7 @@ class JobKeyIn(In):
         keys = [key for key in self.rhs if key is not None] if self.rhs_is_direct_value() else []
         if not keys or not hasattr(self.lhs, "alias"):
             return super().as_sql(compiler, connection)
-        return _by_key(self, compiler, connection, len(keys))[0], keys
+        return _by_key(self, compiler, len(keys)), keys
 
 
 class JobQuery(Query):

@@ -7,8 +7,8 @@ import secrets
 
 from ..conf import process
 
-#: The channel on which the engine announces ready jobs (``q<queue id>``), new queues (``n``), and leases of a queue that
-#: were taken from their workers (``l<queue id>``).
+#: The channel on which the engine announces ready jobs (``q<queue id>``), new queues (``n``), and that leases of a
+#: queue were taken from workers (``l<queue id>``).
 JOBS = "leasequeue"
 
 _names: process.Shared[str, str] = process.Shared()

@@ -181,7 +181,8 @@ class Supervisor:
         logger.info("Supervisor stops its workers", extra={"node": self._name, "hurry": order == HURRY})
         for child in self._children:
             if child.pid:
-                os.write(child.orders, order)
+                with suppress(BrokenPipeError):  # it has just ended, and is reaped in a moment
+                    os.write(child.orders, order)
             else:
                 child.over = True
 

@@ -14,11 +14,13 @@ from django.test.utils import CaptureQueriesContext
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.exceptions import InvalidOption, WrittenByEngine
+from django_leasequeue.exceptions import InvalidOption, JobCancelled, WrittenByEngine
 from django_leasequeue.models import Claim, Job, JobResult, JobStatus, Queue, StoredJob, Worker, Workflow
 from django_leasequeue.tasks import chain
+from django_leasequeue.tasks.api import TaskResultStatus
 from tests.engine.helpers import NODE, claim, make, one
 from tests.tasks import samples
+from tests.tasks.helpers import run_one
 
 pytestmark = pytest.mark.django_db
 
@@ -107,6 +109,18 @@ def test_workflows() -> None:
     assert workflow.jobs.count() == Job.objects.in_workflow(workflow.uid).count() == 2
     assert set(Job.objects.in_workflow(workflow).values_list("state", flat=True)) == {"ready", "waiting"}
     assert Job.objects.waiting().get().workflow == workflow
+
+
+def test_what_comes_after_a_failure_is_cancelled() -> None:
+    chain(samples.fail_for_good.si(), samples.add.si(3, 4)).enqueue()
+    assert run_one() == "failed"
+    engine.run(engine.advance([Queue.objects.get(name="default").pk]))
+    (job,) = Job.objects.for_task(samples.add)
+    assert job.state == "cancelled" == Job.objects.get(state="cancelled").state
+    result = samples.add.get_result(job.key)
+    assert (result.status, result.errors) == (TaskResultStatus.FAILED, [])
+    with pytest.raises(JobCancelled):
+        result.wait(1)
 
 
 def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:

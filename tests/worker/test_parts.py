@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import logging
+import os
+import signal
 import threading
 from collections import Counter
 from typing import Any
@@ -22,6 +24,7 @@ from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_l
 from django_leasequeue.worker.options import node_name
 from django_leasequeue.worker.process import YOUNG, spare_collector
 from django_leasequeue.worker.run import ends
+from django_leasequeue.worker.supervisor import STOP, Supervisor
 from django_leasequeue.worker.wakeup import WakeUp
 from tests.worker.support import a_job
 
@@ -231,3 +234,20 @@ def test_the_collector_of_a_worker_looks_less_often_unless_somebody_set_it(befor
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
+
+
+def test_a_stop_meets_a_process_that_has_just_ended() -> None:
+    """Nobody reads its orders any more, and it is not reaped yet."""
+    supervisor = Supervisor(load_options(queues=("work",), processes=2))
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended, alive = supervisor._children
+    orders, alive_writing = os.pipe()
+    ended.pid, ended.orders, alive.pid, alive.orders = 1, writing, 2, alive_writing
+    try:
+        supervisor._signalled(signal.SIGTERM, None)
+        supervisor._pass_on_signals()
+        assert os.read(orders, 1) == STOP
+    finally:
+        for descriptor in (writing, orders, alive_writing):
+            os.close(descriptor)

@@ -19,7 +19,9 @@ WITH p AS MATERIALIZED (
         UNION ALL
         SELECT 0, r.deliveries, NULL, NULL, NULL, NULL, NULL, NULL FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
         UNION ALL
-        SELECT 1, w.deliveries, NULL, w.available_at, NULL, NULL, NULL, NULL FROM leasequeue_delayed w WHERE w.seq = j.seq
+        -- What was cancelled in a workflow, with others before it, stands there until that is forgotten.
+        SELECT CASE WHEN w.available_at < '9001-01-01 00:00+00' THEN 1 ELSE 13 END, w.deliveries, NULL, w.available_at, NULL, NULL,
+            NULL, NULL FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL
         SELECT 3, x.deliveries, x.expires_at, NULL, NULL, NULL, NULL, NULL
         FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place
