@@ -14,6 +14,9 @@ MODULES = frozenset(
         "migrations/test_migrations",
         "models/test_constraints",
         "models/test_triggers",
+        "models/test_job",
+        "models/test_json_lookups",
+        "plans/test_models",
         # The engine: a way in, every way out, what it promises of time and of disk.
         "engine/test_enqueue",
         "engine/test_claim",

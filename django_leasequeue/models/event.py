@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import lookups
+from django.db.models.expressions import Col
 from django.db.models.fields.related_lookups import RelatedExact, RelatedIn
 
 from ..enums import EventKind
@@ -68,6 +69,12 @@ class LeaseEvent(models.Model):
         return f"event {self.id}"
 
 
+#: Of the row of the log that holds an event: columns of the view that are no fields.
+_BOUNDS = (models.BigIntegerField(db_column="low"), models.BigIntegerField(db_column="high"))
+for _bound in _BOUNDS:
+    _bound.set_attributes_from_name(_bound.db_column or "")
+
+
 class _WithinRow:
     """Says of the row of the log, which has an index on that, what is asked of one of its jobs."""
 
@@ -76,9 +83,9 @@ class _WithinRow:
         values = self.rhs if isinstance(self.rhs, (list, tuple, set)) else [self.rhs]
         if not self.rhs_is_direct_value() or not values or None in values or not hasattr(self.lhs, "alias"):
             return sql, params
-        row = compiler.quote_name_unless_alias(self.lhs.alias)
+        low, high = (compiler.compile(Col(self.lhs.alias, column))[0] for column in _BOUNDS)
         numbers = [int(value) for value in values]
-        return f"({sql} AND {row}.low <= %s AND {row}.high >= %s)", [*params, max(numbers), min(numbers)]
+        return f"({sql} AND {low} <= %s AND {high} >= %s)", [*params, max(numbers), min(numbers)]
 
 
 class EventJobNumber(models.BigIntegerField):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from django.db import models
+from django.db.models.expressions import Col
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
@@ -52,9 +53,9 @@ class JobKeyField(models.TextField):
 
 
 def _by_key(lookup: Any, compiler: Any, count: int) -> str:
-    alias = compiler.quote_name_unless_alias(lookup.lhs.alias)
+    number, _ = compiler.compile(Col(lookup.lhs.alias, Job._meta.get_field("seq")))
     keys = ", ".join(["%s"] * count)
-    return f"{alias}.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[{keys}]::text[]) k))"  # nosec  # B608: no value
+    return f"{number} = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[{keys}]::text[]) k))"  # nosec  # B608: no value
 
 
 @JobKeyField.register_lookup
