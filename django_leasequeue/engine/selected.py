@@ -1,4 +1,4 @@
-"""What is done to the jobs of a query: in batches, in the caller's transaction if there is one.
+"""Changes to the jobs of a queryset, in batches, in the caller's transaction if there is one.
 
 ``JobQuerySet`` has these as methods. Each returns how many jobs were changed; what is in another state by then is left
 alone.

@@ -62,7 +62,7 @@ class ReadOnlyModel(models.Model):
         self._refuse("create" if self._state.adding else "update")
 
     def _save_table(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """What ``loaddata`` comes to as well."""
+        """Refuse ``loaddata`` as well, which does not call ``save``."""
         self._refuse("create")
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:

@@ -53,7 +53,7 @@ class WorkerState:
         self.keeper = WakeUp()
         #: A retry was given a time: whoever sleeps until something is due has to look again.
         self.due_changed = False
-        #: Queues of which leases were taken from somebody, and how often that was heard.
+        #: How often the listener heard that leases of a queue were taken from their workers, by queue id.
         self.taken: Counter[int] = Counter()
         #: Wakes the main thread.
         self.main = WakeUp()
