@@ -53,7 +53,7 @@ def _receipts(
 ) -> Steps[list[Receipt]]:
     receipts: list[Receipt | None] = [None] * len(jobs)
     open_jobs = list(range(len(jobs)))
-    for _ in range(TRIES):
+    for left in reversed(range(TRIES)):
         taken = yield from _taken(queue, answers, serializer, results)
         again = []
         for index, answer in zip(open_jobs, answers, strict=True):
@@ -61,7 +61,7 @@ def _receipts(
             if receipts[index] is None:
                 # The job that held the key has gone without a trace since: the key is free.
                 again.append(index)
-        if not again:
+        if not again or not left:
             break
         open_jobs = again
         answers = yield from _add(queue, [jobs[index] for index in again]).steps()
@@ -87,7 +87,9 @@ def _taken(
             done = row.state == "completed"
             found = (yield from complete_steps(row)) if done and results else row
             result = result_of(found, serializer) if done and results else None
-            receipts[row.seq] = Receipt(row.seq, row.key, "completed" if done else "duplicate", row.state, result)
+            receipts[row.seq] = Receipt(
+                row.seq, row.key, "completed" if done else "duplicate", row.state, result, row.created_at
+            )
     return receipts
 
 

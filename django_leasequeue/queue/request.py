@@ -53,9 +53,9 @@ class Caller:
         """Enqueue the job, or join the one that holds its key."""
         return run(ask(self.queue, job, channel), self.queue.using)
 
-    def reply(self, seq: int) -> Any:
+    def reply(self, receipt: Receipt) -> Any:
         """Read how the job ended."""
-        return run(reply_of(self.queue, seq), self.queue.using)
+        return run(reply_of(self.queue, receipt), self.queue.using)
 
 
 class AsyncCaller(Caller):
@@ -72,11 +72,11 @@ class AsyncCaller(Caller):
         told = None if receipt.state == "failed" else await arun(replies.join(receipt.seq, channel), self.queue.using)
         return Requested(receipt, bool(told), told is None)
 
-    async def reply(self, seq: int) -> Any:
-        row = await (await self.lane(LOOK)).put(Call(LOOK, seq))
+    async def reply(self, receipt: Receipt) -> Any:
+        row = await (await self.lane(LOOK)).put(Call(LOOK, receipt.seq))
         if isinstance(row, Status) and row.left_behind:
-            return await arun(reply_of(self.queue, seq), self.queue.using)
-        return answer_of(row, await self.serializer())
+            return await arun(reply_of(self.queue, receipt), self.queue.using)
+        return answer_of(row, receipt, await self.serializer())
 
     async def serializer(self) -> Serializer:
         """Return how the queue's payloads are written."""
@@ -100,28 +100,39 @@ def ask(queue: Handle, job: engine.NewJob, channel: str) -> Steps[Requested]:
 
 
 @operation
-def reply_of(queue: Handle, seq: int) -> Steps[tuple[Any] | None]:
+def reply_of(queue: Handle, receipt: Receipt) -> Steps[tuple[Any] | None]:
     """Read how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known.
 
     Raises:
         JobFailed, MaxRetries, JobCancelled: that is how it ended.
+        JobNotFound: the job is lost, see ``answer_of``.
     """
+    seq = receipt.seq
     reply = (yield from replies.result_steps([seq], INLINE_BYTES)).get(seq)
     if reply is not None:
-        return answer_of(reply, (yield from serializer_of(queue)))
+        return answer_of(reply, receipt, (yield from serializer_of(queue)))
     row = yield from status_of(queue, seq, INLINE_BYTES)
     serializer = (yield from serializer_of(queue)) if row is not None and row.state == "completed" else JSON
-    return answer_of(None if row is None else (yield from complete_steps(row)), serializer)
+    return answer_of(None if row is None else (yield from complete_steps(row)), receipt, serializer)
 
 
-def answer_of(row: Status | Reply | None, serializer: Serializer) -> tuple[Any] | None:
+def answer_of(row: Status | Reply | None, receipt: Receipt, serializer: Serializer) -> tuple[Any] | None:
     """Return how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known of it.
+
+    A server that has lost its last commits (a crash with ``durability=disk``, a standby that was behind) gives their
+    numbers to other jobs. The time of the enqueue tells them apart.
 
     Raises:
         JobFailed, MaxRetries, JobCancelled: that is how it ended.
+        JobNotFound: the number stands for another job now.
     """
     if row is None:
         return None
+    if receipt.created_at is not None and row.created_at != receipt.created_at:
+        name = receipt.key or receipt.seq
+        raise JobNotFound(
+            name, f"Job {name} is lost: the database does not remember its commit. Nobody can say whether it ran."
+        )
     if isinstance(row, Status):
         if not row.ended:
             return (PENDING,)
@@ -166,7 +177,7 @@ def _conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.S
 
 def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Steps[tuple[Any] | None]:
     """Read how the job ended: its result in a tuple, ``None`` if it has not."""
-    found = yield twins.either(caller.reply, caller.reply, receipt.seq)
+    found = yield twins.either(caller.reply, caller.reply, receipt)
     if found is None:
         raise _traceless(receipt, "" if ticket is None else ticket.word)
     return None if found[0] is PENDING else found

@@ -28,6 +28,7 @@ from django_leasequeue.exceptions import (
     WaitTimeout,
 )
 from django_leasequeue.models import JobResult
+from django_leasequeue.notify.replies import get_hub
 from django_leasequeue.tasks import FailForGood
 from tests.queue.processes import go, python, readline
 from tests.queue.support import jobqueue, states
@@ -494,6 +495,30 @@ class TestP6RequestResponse:
         with pytest.raises(WaitTimeout):
             queue.enqueue_and_wait(1, key="id", timeout=0.1)
         assert states(queue) == "queued"
+
+    @pytest.mark.parametrize("door", ["thread", "coroutine"])
+    @pytest.mark.parametrize("end", ["completed", "failed"])
+    def test_a_number_given_again_answers_nobody_who_waited_for_the_lost_job(self, door: str, end: str) -> None:
+        """A standby takes over that has not seen the last commits: the next job gets a number that is waited for."""
+        queue = jobqueue()
+
+        def call() -> Any:
+            if door == "thread":
+                return queue.enqueue_and_wait("lost", timeout=60)
+            return asyncio.run(queue.aenqueue_and_wait("lost", timeout=60))
+
+        with ThreadResult(call) as waiting:
+            assert eventually(lambda: len(get_hub("default")._tickets) == 1)
+            [lost] = queue.claim()
+            with connections["default"].cursor() as cursor:
+                cursor.execute("TRUNCATE leasequeue_claim, leasequeue_job, leasequeue_ready")
+                cursor.execute("SELECT setval('leasequeue_job_seq_seq', %s, false)", [lost.seq])
+            other = NewJob("another's", reply_to=get_hub("default").channel)
+            assert queue.enqueue_many([other])[0].seq == lost.seq
+            [job] = queue.claim()
+            queue.ack(job, "another's result") if end == "completed" else queue.fail(job, "another's failure")
+            with pytest.raises(JobNotFound, match="is lost"):
+                waiting.value()
 
     @pytest.mark.slow
     @pytest.mark.parametrize("size", [100_000, 5_000_000])

@@ -63,7 +63,7 @@ def test_until_it_starts_and_for_a_time(clock: Any) -> None:
         queue.ack(job, job.payload)
     clock.advance(seconds=59)
     assert queue.enqueue(4, key="b", unique_for_ms=60_000) == for_a_minute._replace(
-        status="completed", state="completed", result=3, created_at=None
+        status="completed", state="completed", result=3
     )
     assert queue.enqueue(4, key="b").status == "completed"
     clock.advance(seconds=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from .. import arrays
@@ -65,6 +66,7 @@ class Reply(NamedTuple):
     """The result of a completed job. JSON stays text until somebody asks."""
 
     seq: int
+    created_at: datetime
     result_json: str | None
     result_body: bytes | None
 
