@@ -75,6 +75,8 @@ class JobFlag(IntFlag):
     LARGE = 64
     #: It is under a limit or in a workflow: what happens to it may set others free.
     FLOW = 128
+    #: Its limit has a rate, which it has paid for: a worker starts it at once or gives it back.
+    RATED = 256
 
 
 class MemberState(IntegerChoices):

@@ -74,6 +74,16 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("key", models.TextField(db_collation="C")),
                 ("paid_until", models.DateTimeField(null=True)),
+                (
+                    "started",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), null=True, size=None
+                    ),
+                ),
+                (
+                    "counts",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), null=True, size=None),
+                ),
             ],
         ),
         migrations.CreateModel(
@@ -215,7 +225,9 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="flowturn",
-            index=models.Index(condition=models.Q(("kind", 4)), fields=["key"], name="leasequeue_flowturn_extend"),
+            index=models.Index(
+                condition=models.Q(("kind__in", [3, 4])), fields=["key"], name="leasequeue_flowturn_key"
+            ),
         ),
         migrations.AddConstraint(
             model_name="limitkey",

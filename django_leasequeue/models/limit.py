@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
@@ -48,6 +49,9 @@ class LimitKey(models.Model):
     key = models.TextField(db_collation="C")
     #: Time at which every start that was admitted is paid for by the rate.
     paid_until = models.DateTimeField(null=True)
+    #: The starts of the last ``per_ms``: times (microseconds since 1970, rounded up), oldest first; how many at each.
+    started = ArrayField(models.BigIntegerField(), null=True)
+    counts = ArrayField(models.IntegerField(), null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["limit", "key"], name="leasequeue_limitkey_key")]

@@ -58,10 +58,10 @@ class FlowTurn(models.Model):
     """Something that may set other jobs free, written by the transaction in which it happened, read by claimers."""
 
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    #: Not before this time.
+    #: Not before this time. Only turns for a rate have one, and are taken by who starts jobs; the others have 1970.
     at = models.DateTimeField()
     kind = models.SmallIntegerField(choices=TurnKind.choices)
-    #: The key that admits; of ``EXTEND`` the workflow.
+    #: Of ``ADMIT`` the key, of ``EXTEND`` the workflow.
     key = models.BigIntegerField(null=True)
     seqs = ArrayField(models.BigIntegerField(), null=True)
     detail = models.JSONField(null=True)
@@ -69,8 +69,10 @@ class FlowTurn(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["queue", "at", "id"], name="leasequeue_flowturn_due"),
-            # What was added to a workflow and is not counted in its row yet.
-            models.Index(fields=["key"], name="leasequeue_flowturn_extend", condition=Q(kind=TurnKind.EXTEND)),
+            # What was added to a workflow and is not counted in its row yet; the turns of a key.
+            models.Index(
+                fields=["key"], name="leasequeue_flowturn_key", condition=Q(kind__in=[TurnKind.ADMIT, TurnKind.EXTEND])
+            ),
         ]
 
     def __str__(self) -> str:

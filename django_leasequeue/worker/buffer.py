@@ -33,13 +33,16 @@ class JobBuffer:
         """The number of threads that wait."""
         return len(self._parked)
 
-    def put(self, jobs: Sequence[LeasedJob]) -> None:
-        """Add jobs, in order."""
+    def put(self, jobs: Sequence[LeasedJob], first: bool = False) -> None:
+        """Add jobs, in order; with ``first`` before those that are there."""
         with self._lock:
+            place = self.jobs if self._aside is None else self._aside
+            if first:
+                place.extendleft(reversed(jobs))
+            else:
+                place.extend(jobs)
             if self._aside is not None:
-                self._aside.extend(jobs)
                 return
-            self.jobs.extend(jobs)
         self._wake(len(jobs))
 
     def put_alone(self, job: LeasedJob) -> None:

@@ -17,6 +17,7 @@ from ..notify import JOBS, Subscription, Watch, get_listener
 from .apart import Apart
 from .buffer import JobBuffer
 from .journal import Journal
+from .leases import START
 from .link import DatabaseLink, LinkClosed
 from .state import WorkerState
 from .statements import make_queues, read_queues, read_strays, until_due
@@ -49,7 +50,7 @@ FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 #: and start them 0.1 to 0.3 ms earlier.
 BREATH = 0.00001
 #: As a plain number: the operators of an enum cost more than the rest of the look.
-_SUSPECT = int(JobFlag.SUSPECT)
+_SUSPECT, _RATED = int(JobFlag.SUSPECT), int(JobFlag.RATED)
 #: Seconds until a burst looks again that saw others set jobs free.
 TURNS = 0.01
 
@@ -248,6 +249,7 @@ class Fetcher:
                     names,
                     self._state.node,
                     want - len(jobs),
+                    starts=max(1, self._buffer.idle + self._pool_idle() + int(self._ahead / HORIZON * START)),
                     project=options.project,
                     trail=self._trail,
                     alone=True,
@@ -296,8 +298,11 @@ class Fetcher:
             jobs = [job for job in jobs if not job.flags & _SUSPECT]
         is_async = state.handler.is_async
         threads = [job for job in jobs if not is_async(job)]
-        if threads:
-            self._buffer.put(threads)
+        rated = [job for job in threads if job.flags & _RATED]
+        if rated:
+            self._buffer.put(rated, first=True)
+        if len(rated) < len(threads):
+            self._buffer.put([job for job in threads if not job.flags & _RATED])
         if len(threads) < len(jobs):
             self._pool_put([job for job in jobs if is_async(job)])
 

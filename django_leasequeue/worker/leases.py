@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ..engine import LeasedJob
 from ..engine.leases.deadline import surely_until
+from ..enums import JobFlag
 from .handler import JobControl
 from .wakeup import WakeUp
 
@@ -22,6 +23,10 @@ logger = logging.getLogger("django_leasequeue.worker")
 BREATH = 0.02
 #: So many leases are remembered before anybody looks whether their jobs are held still.
 MANY = 1_000
+
+#: Seconds after its claim in which a job under a rate must start; its window has as many more (flow_admit.sql).
+START = 0.04
+_RATED = int(JobFlag.RATED)
 
 Running = Callable[[], list[tuple[JobControl, float]]]
 
@@ -34,9 +39,10 @@ class Lease:
         seconds: its length.
     """
 
-    __slots__ = ("seconds", "since", "until")
+    __slots__ = ("claimed", "seconds", "since", "until")
 
     def __init__(self, since: float, seconds: float) -> None:
+        self.claimed = since
         self.renew(since, seconds)
 
     def renew(self, since: float, seconds: float) -> None:
@@ -45,6 +51,10 @@ class Lease:
         self.seconds = seconds
         #: Until when its jobs may be started, and run without being told (monotonic seconds).
         self.until = surely_until(since, seconds)
+
+    def forbids(self, job: LeasedJob, now: float) -> bool:
+        """Return whether a job must not be started any more."""
+        return now >= self.until or (job.flags & _RATED > 0 and now >= self.claimed + START)
 
 
 class Leases:
@@ -87,7 +97,7 @@ class Leases:
     def over(self, job: LeasedJob) -> bool:
         """Return whether a job must not be started any more."""
         lease = self.of.get(job.token)
-        return lease is None or time.monotonic() >= lease.until
+        return lease is None or lease.forbids(job, time.monotonic())
 
     def renewed(self, job: LeasedJob, since: float, seconds: float) -> None:
         """Note that the leases of the claim of a job, of those that are held still, were renewed."""

@@ -156,7 +156,7 @@ class ThreadPool:
             # After the job is shown in the slot: from then on it is told when its lease ends.
             slot.since = since = monotonic()
             lease = leases.get(job.token)
-            if lease is None or since >= lease.until:
+            if lease is None or lease.forbids(job, since):
                 slot.control = None
                 append((UNSTARTED, job, None, None, 0))
                 acknowledger.wake()

@@ -141,6 +141,8 @@ class TestChanges:
         clock.advance(seconds=61)
         (job,) = claim(10)
         engine.run(engine.release([Release(job.seq, job.token)], NODE, unstarted=True))
+        assert claim(10) == []
+        clock.advance(seconds=61)
         assert len(claim(10)) == 1
 
 

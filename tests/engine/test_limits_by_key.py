@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, LimitValues, Release
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import Delayed, FlowTurn, LimitKey, Member
 from tests.engine.flow import ack, limited
 from tests.engine.helpers import NODE, claim, make, put, read_job
@@ -138,8 +140,57 @@ class TestRate:
         make()
         limited(["api"] * 60, LimitValues("calls", rate=10, per_ms=1_000, burst=20))
         assert len(claim(100)) == 21
-        clock.advance(milliseconds=1_001)
+        clock.advance(milliseconds=1_041)
         assert len(claim(100)) == 10
+
+    @pytest.mark.parametrize(
+        "what", ["nobody claims", "paused", "one at a time", "killed", "clock back", "another key's jobs first"]
+    )
+    def test_permits_do_not_pile_up(self, clock: engine_clock.Clock, what: str) -> None:
+        """While nobody starts jobs the reaper goes on; then as many start as may, and not what could have before."""
+        ids = [make()]
+        options: dict[str, Any] = {"lease_ms": 500} if what == "killed" else {}
+        values = LimitValues("calls", rate=5, per_ms=1_000)
+        limited(["api"] * 300, values)
+        started: list[datetime] = []
+        real = clock.now
+
+        def step() -> None:
+            nonlocal real
+            real += timedelta(milliseconds=100)
+            clock.advance(milliseconds=100)
+            engine.run(engine.sweep(ids))
+            engine.run(engine.promote(ids))
+            engine.run(engine.advance(ids))
+
+        def start(size: int = 100) -> None:
+            jobs = claim(size, **options)
+            started.extend(real for job in jobs if job.flags & JobFlag.RATED)
+            if what != "killed":
+                ack(*jobs)
+
+        if what == "paused":
+            engine.run(engine.pause("work"))
+        for _ in range(40):
+            step()
+            if what == "paused":
+                assert claim(10) == []
+            if what == "killed":
+                start()
+        if what == "paused":
+            engine.run(engine.pause("work", paused=False))
+        for number in range(60):
+            step()
+            if what == "clock back" and number == 20:
+                clock.advance(seconds=-30)
+                engine.run(engine.mend_floors())
+            if what == "another key's jobs first" and number % 5 == 0:
+                put(3, priority=9)
+                start(1)
+            start(1 if what == "one at a time" else 100)
+        assert all(sum(first <= at < first + timedelta(seconds=1) for at in started) <= 5 for first in started)
+        # 6 s, or 10 s of them; 5 in 1.1 s: there is a look every 0.1 s only. A clock that goes back costs two windows.
+        assert len(started) >= {"killed": 44, "clock back": 18}.get(what, 27)
 
     def test_a_restart_forgets_nothing(self, clock: engine_clock.Clock) -> None:
         make()

@@ -232,6 +232,7 @@ def test_a_page_of_the_host_s_own(work: str) -> None:
 
 
 async def test_the_use_of_the_pool(work: str) -> None:
+    await pool.close_pools()  # what other tests of this process have left
     try:
         async with pool.borrow("default"):
             found = samples(exposition(pools(), "")[0].decode())

@@ -19,7 +19,9 @@ def repeated(value: str, count: int = 20) -> str:
 
 CASES = [
     Case("turn_add", {"project": "", "queue": "busy", "kind": 1, "seqs": numbers(HELD, 20), "detail": "{}"}, 1),
-    Case("turn_take", {"queues": EVERY, "size": 10}, 10 * 10),
+    Case("turn_take", {"queues": EVERY, "size": 10, "starts": True}, 10 * 10),
+    Case("turn_mend", {}, len(IDS) + IDLE),
+    Case("flow_return", {"seqs": numbers(1, 20)}, 20),
     Case("due_turns", {}, len(IDS) + IDLE),
     Case(
         "limit_set",
@@ -55,7 +57,7 @@ CASES = [
         {"seqs": arrays.integers([*range(DONE, DONE + 10), *range(HELD, HELD + 10), *range(LEASED, LEASED + 10)])},
         30,
     ),
-    Case("flow_admit", {"keys": numbers(1, 20), "most": 1_000}, 100),
+    Case("flow_admit", {"keys": numbers(1, 20), "most": 1_000, "queues": EVERY, "room": 100}, 100),
     Case("flow_hold", {"keys": numbers(1, 20), "most": 1_000}, 100),
     Case("member_follow", {"old": DONE + 5, "new": 9_000_000_000}, 1),
     Case("flow_ready", {"seqs": numbers(HELD + 10_000, 20)}, 20),

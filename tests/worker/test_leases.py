@@ -11,11 +11,13 @@ from django.db import transaction
 from django.db.models import F
 
 from django_leasequeue import engine
+from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, LiveJob, Queue, QueueFloor
 from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.leases import Lease
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import Threaded, burst, enqueue, errors_of, ready, results, working
+from tests.worker.support import Threaded, a_job, burst, enqueue, errors_of, ready, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -43,6 +45,16 @@ def test_running_and_waiting_jobs_outlive_their_lease(monkeypatch: pytest.Monkey
     assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}
     assert JobEvent.objects.filter(kind=EXTENDED).exists()
     assert not JobEvent.objects.filter(kind=EXPIRED).exists()
+
+
+def test_a_job_under_a_rate_starts_at_once_or_not_at_all() -> None:
+    lease = Lease(100.0, 30.0)
+    plain, rated = a_job(), a_job()._replace(flags=int(JobFlag.RATED))
+    assert not lease.forbids(rated, 100.03)
+    assert lease.forbids(rated, 100.05)
+    lease.renew(100.04, 30.0)
+    assert lease.forbids(rated, 100.05)
+    assert not lease.forbids(plain._replace(flags=0), 100.05)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from .. import arrays, codec
 from ..jobs.remove import remove_steps
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
+from ..rows import LeasedJob
 from .limits import LimitValues, values_parameters
 
 #: Turns of each queue that one claimer takes.
@@ -64,22 +65,37 @@ def expire_workflows() -> Steps[None]:
         yield from remove_steps(queue_id, seqs, [JobState.DELAYED], reason="workflow_ended")
 
 
+class Advanced(NamedTuple):
+    """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment."""
+
+    turns: int
+    rated: list[int]
+
+
+NOTHING = Advanced(0, [])
+
+
 @operation
 def advance(queue_ids: Sequence[int]) -> Steps[int]:
-    """Take the turns of these queues that are due; return how many."""
-    return (yield from advance_steps(check_ids(queue_ids)))
+    """Take the turns of these queues that are due, but for those of rates; return how many."""
+    return (yield from advance_steps(check_ids(queue_ids))).turns
 
 
-def advance_steps(queue_ids: Sequence[int]) -> Steps[int]:
+def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
     """Steps that take turns, once. The rest of the operation is part of their transaction.
 
     Locks are taken in one order: limits, workflows, keys.
+
+    Args:
+        queue_ids: of which queues.
+        room: how many jobs the rest of the operation claims from them. Jobs whose limit has a rate are admitted only by
+            who claims them; ``return_steps`` takes what it has not claimed.
     """
     yield BEGIN, {}
-    rows = yield "turn_take", {"queues": arrays.integers(queue_ids), "size": TURNS}
+    rows = yield "turn_take", {"queues": arrays.integers(queue_ids), "size": TURNS, "starts": room > 0}
     turns = [_Turn._make(row) for row in rows]
     if not turns:
-        return 0
+        return NOTHING
     joins = [(turn, codec.loads(turn.detail or "{}")) for turn in turns if turn.kind == TurnKind.JOIN]
     seqs = sorted({seq for turn in turns if turn.kind == TurnKind.LOOK for seq in turn.seqs or ()})
     grown = [turn for turn in turns if turn.kind == TurnKind.EXTEND]
@@ -112,9 +128,26 @@ def advance_steps(queue_ids: Sequence[int]) -> Steps[int]:
     changed = {turn.key for turn in turns if turn.kind == TurnKind.ADMIT and turn.detail and turn.key is not None}
     if changed:
         yield "flow_hold", {"keys": arrays.integers(sorted(changed)), "most": MOST}
-    if admitted:
-        yield "flow_admit", {"keys": arrays.integers(sorted(admitted)), "most": MOST}
-    return len(turns)
+    if not admitted:
+        return Advanced(len(turns), [])
+    rows = yield (
+        "flow_admit",
+        {
+            "keys": arrays.integers(sorted(admitted)),
+            "most": MOST,
+            "queues": arrays.integers(queue_ids),
+            "room": room,
+        },
+    )
+    return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated])
+
+
+def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[None]:
+    """Steps that take back what was admitted for its rate and not claimed: it has not started, so it does not count."""
+    started = {job.seq for job in claimed}
+    left = [seq for seq in rated if seq not in started]
+    if left:
+        yield "flow_return", {"seqs": arrays.integers(left)}
 
 
 def _join(turn: _Turn, detail: dict[str, Any]) -> Steps[list[int]]:

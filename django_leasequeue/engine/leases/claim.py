@@ -10,7 +10,7 @@ from typing import Any
 from ...exceptions import InvalidOption, LargePayloadLost, LargeStorageError, LeaseQueueError, NotAQueue, QueueNotFound
 from .. import arrays
 from ..dead import deadletter
-from ..flow.advance import advance_steps
+from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
 from ..large import reading
 from ..limits import (
     MAX_BATCH,
@@ -62,8 +62,8 @@ class _Round:
     cut: bool = False
     #: Turns of limits and workflows are due after the last look: more than one claim takes, or somebody else has them.
     turns: bool = False
-    #: Turns that were taken.
-    advanced: int = 0
+    #: The turns that were taken.
+    advanced: Advanced = NOTHING
     #: One transaction claims from several queues: it waits for the disk, since the leases of one of them may have to.
     shared: bool = False
 
@@ -74,6 +74,7 @@ def claim(
     node: str,
     size: int = 1,
     *,
+    starts: int | None = None,
     project: str = "",
     lease_ms: int | None = None,
     grace_ms: int | None = None,
@@ -96,6 +97,7 @@ def claim(
         queues: one name, or several in order of preference (at most 100).
         node: the worker's identity, 1 to 128 bytes.
         size: how many at most, cut to 1,000.
+        starts: how many of them start at once; all, by default. No more come whose limit has a rate.
         project: the tenant.
         lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
         grace_ms: how long a message with a TTL outlives the lease at least, clamped to 0..86,400,000.
@@ -139,7 +141,7 @@ def claim(
     place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
     if not size:
         return []
-    jobs, looks = yield from _claim(names, place, params, size, trail or Trail())
+    jobs, looks = yield from _claim(names, place, params, size, trail or Trail(), size if starts is None else starts)
     if load and reading.any_large(jobs):
         return (yield from load_steps(jobs, node, project))
     if strict and not jobs and len(names) == 1:
@@ -226,6 +228,7 @@ def _claim(
     params: Mapping[str, object],
     size: int,
     trail: Trail,
+    starts: int,
 ) -> Steps[tuple[list[LeasedJob], Sequence[QueueLook]]]:
     """Claim where the trail says, and look for more where that gives too few; return the jobs and the last look."""
     found = _Round()
@@ -243,8 +246,9 @@ def _claim(
         if not due:
             yield from _take(looks, params, size, found)
         if not found.cut and (found.spent or due):
-            yield from _clear_the_way(looks, place, params, size, found, trail)
-    trail.cut = found.cut or (found.turns and found.advanced > 0)
+            yield from _clear_the_way(looks, place, params, size, found, trail, starts)
+            yield from return_steps(found.advanced.rated, found.jobs)
+    trail.cut = found.cut or (found.turns and found.advanced.turns > 0)
     trail.turns = found.turns
     trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     return found.jobs, looks
@@ -309,6 +313,7 @@ def _clear_the_way(
     size: int,
     found: _Round,
     trail: Trail,
+    starts: int,
 ) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
 
@@ -324,9 +329,9 @@ def _clear_the_way(
             if ids and not turn:
                 yield from bring(ids, ROUNDS)
         # Once: the locks are taken in one order, and kept until the jobs are claimed.
-        ids = [] if found.advanced else [look.queue_id for look in looks if look.due & TURNS]
+        ids = [] if found.advanced.turns else [look.queue_id for look in looks if look.due & TURNS]
         if ids:
-            found.advanced = yield from advance_steps(ids)
+            found.advanced = yield from advance_steps(ids, min(starts, size - len(found.jobs)))
             found.shared = len(looks) > 1
         if found.spent:
             yield from deadletter.spent_steps([look.queue_id for look in looks], params["tags"])
@@ -337,6 +342,6 @@ def _clear_the_way(
         yield from _take(looks, params, size, found)
         found.turns = any(look.due & TURNS for look in looks)
         # Turns that another claimer has are its own to bring to an end; it wakes others for what it sets free.
-        more = found.turns and not found.advanced and not ids
+        more = found.turns and not found.advanced.turns and not ids
         if found.cut or len(found.jobs) == size or not (found.spent or len(found.jobs) > before or more):
             return

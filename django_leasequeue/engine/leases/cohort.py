@@ -8,12 +8,13 @@ out the ready jobs round-robin. The others find what they were dealt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...exceptions import InvalidOption
 from .. import arrays
 from ..dead.deadletter import spent_steps
-from ..flow.advance import advance_steps
+from ..flow.advance import advance_steps, return_steps
 from ..limits import MAX_BATCH, check_count, check_list, check_node, check_place, clamp_lease
 from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
@@ -118,7 +119,8 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
     return due, spent, dealt
 
 
-def _bring_back(queue_id: int, due: int) -> Steps[None]:
+def _bring_back(queue_id: int, due: int, hands: _Hands) -> Steps[list[int]]:
+    """Bring back what is due; return the jobs that are ready because their rate allows it at this moment."""
     if due & LEASES:
         yield from sweep_steps([queue_id])
     if due & DELAYED:
@@ -126,7 +128,8 @@ def _bring_back(queue_id: int, due: int) -> Steps[None]:
     if due & EXPIRED:
         yield from expire_steps([queue_id])
     if due & TURNS:
-        yield from advance_steps([queue_id])
+        return (yield from advance_steps([queue_id], sum(claimer.size for claimer in hands.open_sizes()))).rated
+    return []
 
 
 def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:
@@ -137,15 +140,16 @@ def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:
     info = yield from find(project, queue)
     if info is None:
         return
-    yield from _bring_back(info.id, due)
+    rated = yield from _bring_back(info.id, due, hands)
     for _ in range(20):
         if spent:
             yield from spent_steps([info.id])
         if not any(claimer.size for claimer in hands.open_sizes()):
-            return
+            break
         _, spent, dealt = yield from _deal(project, queue, hands, force=True)
         if not spent or not dealt:
-            return
+            break
+    yield from return_steps(rated, list(chain(*hands.jobs)))
 
 
 def _deal_once(project: str, queue: str, found: TopicLook, hands: _Hands) -> Steps[None]:
@@ -154,10 +158,11 @@ def _deal_once(project: str, queue: str, found: TopicLook, hands: _Hands) -> Ste
         yield from spent_steps([found.id])
     due, spent, _ = yield from _deal(project, queue, hands, force=False)
     if due:
-        yield from _bring_back(found.id, due)
+        rated = yield from _bring_back(found.id, due, hands)
         if found.moves:
             yield from spent_steps([found.id])
         _, spent, _ = yield from _deal(project, queue, hands, force=True)
+        yield from return_steps(rated, list(chain(*hands.jobs)))
     if spent:  # of queues that move nothing, too: a job may have a limit of its own
         yield from spent_steps([found.id])
 

@@ -187,4 +187,5 @@ def mend_floors(queue_ids: Sequence[int] | None = None) -> Steps[list[MendedFloo
         The floors that were lowered.
     """
     queues = None if queue_ids is None else arrays.integers(check_ids(queue_ids))
+    yield "turn_mend", {"queues": queues}
     return [MendedFloor._make(row) for row in (yield "floor_mend", {"queues": queues})]

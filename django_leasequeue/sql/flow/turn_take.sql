@@ -1,11 +1,11 @@
 -- Purpose: take the turns of these queues that are due; what another claimer has taken is left to it. New jobs are brought under
 --   their limits in the order in which they were enqueued: while another claimer has such turns, later ones wait for it.
--- Parameters: queues (ids), size (turns per queue), now.
+-- Parameters: queues (ids), size (turns per queue), starts (the caller starts jobs at once: turns that have a time, those of rates, too), now.
 -- Index: leasequeue_flowturn_due, leasequeue_queue_pkey.
 -- Pages: 20 + 12 a row
 -- Returns: kind, project, key, seqs, detail (JSON text).
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT CASE WHEN %(starts)s::bool THEN COALESCE(%(now)s::timestamptz, clock_timestamp()) ELSE 'epoch' END AS now
 ), u AS MATERIALIZED (
     SELECT u.place, u.id, u.kind, q.id AS queue FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (
         SELECT u.ctid AS place, u.id, u.kind FROM leasequeue_flowturn u WHERE u.queue_id = q.id AND u.at <= (SELECT now FROM t)

@@ -58,7 +58,7 @@ WITH t AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN k.dead_letter IS NULL THEN 0 ELSE k.queue_max END) BETWEEN 1 AND x.delivery AS spent) s
     -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones.
-    CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.flags & 128 <> 0 AND EXISTS (
+    CROSS JOIN LATERAL (SELECT k.flags & 128 <> 0 AND EXISTS (
         SELECT FROM (SELECT m.key FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m
         CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
         CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l) AS pays OFFSET 0) p

@@ -1,8 +1,9 @@
 -- Purpose: jobs of expired claims become ready again (or dead, where deliveries end at release); each is a suspect then.
 -- Parameters: queues (ids), size (claims per queue), jobs (of all claims together; the last claim goes over it), now, autocommit.
--- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_member_pkey.
+-- Index: leasequeue_claim_deadline from the floor on, leasequeue_job_pkey, leasequeue_attempt_job; of members leasequeue_member_pkey,
+--   leasequeue_limitkey_pkey, leasequeue_limit_pkey.
 -- Pages: 20 + 37 a row
--- Returns: seq, queue id, outcome (0 ready, 3 dead in place, -1 used up and bound for another topic: move it next), key,
+-- Returns: seq, queue id, outcome (0 ready, 1 delayed: it waits for the rate of its limit, 3 dead in place, -1 used up and bound for another topic: move it next), key,
 --   name, node, deliveries; first one row with the number of claims removed (seq) and read (outcome; size when some were left
 --   for their many jobs).
 WITH t AS MATERIALIZED (
@@ -30,11 +31,16 @@ WITH t AS MATERIALIZED (
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq AND NOT d.in_place OFFSET 0))::int
             + 128 * (k.flags & 128 <> 0 AND EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0))::int AS flags,
-        CASE WHEN NOT s.spent THEN 0 WHEN COALESCE(q.dead_letter, 'self') = 'self' THEN 3 ELSE -1 END AS state
+        CASE WHEN NOT s.spent THEN CASE WHEN p.pays THEN 1 ELSE 0 END WHEN COALESCE(q.dead_letter, 'self') = 'self' THEN 3 ELSE -1 END AS state
     FROM t, k JOIN q ON q.id = k.queue_id CROSS JOIN LATERAL unnest(k.seqs, k.deliveries) AS u(seq, deliveries)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT q.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END) BETWEEN 1 AND COALESCE(u.deliveries, 1) AS spent) s
+    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones.
+    CROSS JOIN LATERAL (SELECT k.flags & 128 <> 0 AND EXISTS (
+        SELECT FROM (SELECT m.key FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m
+        CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
+        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l) AS pays OFFSET 0) p
 ), r AS MATERIALIZED (
     SELECT * FROM x WHERE state >= 0
 ), b AS MATERIALIZED (
@@ -73,6 +79,9 @@ WITH t AS MATERIALIZED (
     SELECT r.queue_id, r.rank, CASE WHEN b.seq IS NULL THEN 1 ELSE 2 END, COALESCE(b.position, r.position), r.seq, r.delivery,
         r.flags, r.now, r.max_deliveries, r.expires_at, r.tag
     FROM r LEFT JOIN b ON b.seq = r.seq WHERE r.state = 0
+), delayed AS (
+    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at, tag)
+    SELECT r.seq, r.queue_id, r.now, r.delivery, r.rank, r.flags, r.max_deliveries, r.expires_at, r.tag FROM r WHERE r.state = 1
 ), dead AS (
     INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, expires_at, deliveries, in_place, error_type, error, fingerprint)
     SELECT r.seq, r.queue_id, r.now, r.dead_until, r.delivery, true, 'LEASE_EXPIRED',
@@ -96,7 +105,7 @@ WITH t AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
         THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
         ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
-    FROM (SELECT DISTINCT queue_id FROM r WHERE state = 0) w
+    FROM (SELECT DISTINCT queue_id FROM r WHERE state IN (0, 1)) w
 )
 SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM rest) AS seq, NULL::bigint AS queue_id,
     (SELECT CASE WHEN count(*) > (SELECT count(*) FROM k) THEN %(size)s::int ELSE count(*)::int END FROM locked) AS outcome,

@@ -1,9 +1,9 @@
--- Purpose: the queues that have a turn of limits and workflows to take.
--- Parameters: now.
+-- Purpose: the queues that have a turn of limits and workflows to take. Turns that have a time are those of rates: claimers take them.
+-- Parameters: none.
 -- Index: leasequeue_flowturn_due: one entry a queue.
 -- Pages: 20 + 3 a row
 -- Returns: queue id.
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_flowturn f
-    WHERE f.queue_id = q.id AND f.at <= COALESCE(%(now)s::timestamptz, clock_timestamp()) ORDER BY f.at LIMIT 1) x
+    WHERE f.queue_id = q.id AND f.at = 'epoch' ORDER BY f.at LIMIT 1) x
 WHERE q.type = 'queue'

@@ -1,0 +1,36 @@
+-- Purpose: jobs that were admitted for their rate and not claimed by the same transaction wait again, and what they paid is given back.
+--   The caller holds their keys (flow_lock.sql).
+-- Parameters: seqs, now.
+-- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey.
+-- Pages: 50 + 60 a row
+-- Returns: how many.
+WITH m AS MATERIALIZED (
+    SELECT m.seq, m.key, r.place
+    FROM leasequeue_member m
+    CROSS JOIN LATERAL (SELECT j.rank, COALESCE(j.position, j.seq) AS position FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0) j
+    CROSS JOIN LATERAL (SELECT r.lane FROM leasequeue_ready_at(m.queue_id, j.rank, j.position) r WHERE r.seq = m.seq OFFSET 0) p
+    CROSS JOIN LATERAL (SELECT r.ctid AS place FROM leasequeue_ready r WHERE r.queue_id = m.queue_id AND r.rank = j.rank
+        AND r.lane = p.lane AND r.position = j.position AND r.seq = m.seq) r
+    WHERE m.seq = ANY (%(seqs)s::bigint[])
+), gone AS (
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM m)) RETURNING *
+), held AS (
+    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at, tag)
+    SELECT g.seq, g.queue_id, '9000-01-01 00:00+00', g.deliveries, g.rank, g.flags, g.max_deliveries, g.expires_at, g.tag FROM gone g
+), waiting AS (
+    UPDATE leasequeue_member SET taken = false, waits = true WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
+), n AS MATERIALIZED (
+    SELECT m.key, count(*)::int AS n FROM m JOIN gone g ON g.seq = m.seq GROUP BY m.key
+), paid AS (
+    -- The newest entry of its starts is of this transaction.
+    UPDATE leasequeue_limitkey k SET paid_until = k.paid_until - n.n * l.per_ms * interval '1 ms' / l.rate,
+        counts = k.counts[:cardinality(k.counts) - 1] || k.counts[cardinality(k.counts)] - n.n
+    FROM n, leasequeue_limit l
+    WHERE k.id = n.key AND k.id = ANY (ARRAY(SELECT key FROM n)) AND l.id = k.limit_id AND l.rate IS NOT NULL
+), turns AS (
+    -- In a moment: what kept them from being claimed is there still.
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
+    SELECT DISTINCT g.queue_id, COALESCE(%(now)s::timestamptz, clock_timestamp()) + interval '50 ms', 3, m.key
+    FROM m JOIN gone g ON g.seq = m.seq
+)
+SELECT count(*) FROM gone
