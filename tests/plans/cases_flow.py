@@ -21,7 +21,7 @@ CASES = [
     Case("turn_add", {"project": "", "queue": "busy", "kind": 1, "seqs": numbers(HELD, 20), "detail": "{}"}, 1),
     Case("turn_take", {"queues": EVERY, "size": 10, "starts": True}, 10 * 10),
     Case("turn_mend", {}, len(IDS) + IDLE),
-    Case("flow_return", {"seqs": numbers(1, 20)}, 20),
+    Case("flow_return", {"seqs": numbers(1, 20), "wait": 50}, 20),
     Case("due_turns", {}, len(IDS) + IDLE),
     Case(
         "limit_set",

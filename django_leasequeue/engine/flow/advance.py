@@ -20,6 +20,8 @@ TURNS = 200
 MOST = 1_000
 #: Workflows that one call forgets: each has up to 10,000 jobs.
 EXPIRED = 5
+#: Milliseconds until jobs that a claim could not take are tried again.
+NOT_AT_ONCE = 50
 #: Milliseconds that an ended workflow is kept.
 KEEP_MS = 86_400_000
 
@@ -147,7 +149,8 @@ def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[No
     started = {job.seq for job in claimed}
     left = [seq for seq in rated if seq not in started]
     if left:
-        yield "flow_return", {"seqs": arrays.integers(left)}
+        # Others came first, or none may come from that queue: then not at once, or the claimer would go round and round.
+        yield "flow_return", {"seqs": arrays.integers(left), "wait": 0 if claimed else NOT_AT_ONCE}
 
 
 def _join(turn: _Turn, detail: dict[str, Any]) -> Steps[list[int]]:

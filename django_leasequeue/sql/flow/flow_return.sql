@@ -1,6 +1,6 @@
 -- Purpose: jobs that were admitted for their rate and not claimed by the same transaction wait again, and what they paid is given back.
 --   The caller holds their keys (flow_lock.sql).
--- Parameters: seqs, now.
+-- Parameters: seqs, wait (ms until they are tried again), now.
 -- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey.
 -- Pages: 50 + 60 a row
 -- Returns: how many.
@@ -28,9 +28,8 @@ WITH m AS MATERIALIZED (
     FROM n, leasequeue_limit l
     WHERE k.id = n.key AND k.id = ANY (ARRAY(SELECT key FROM n)) AND l.id = k.limit_id AND l.rate IS NOT NULL
 ), turns AS (
-    -- In a moment: what kept them from being claimed is there still.
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
-    SELECT DISTINCT g.queue_id, COALESCE(%(now)s::timestamptz, clock_timestamp()) + interval '50 ms', 3, m.key
+    SELECT DISTINCT g.queue_id, COALESCE(%(now)s::timestamptz, clock_timestamp()) + %(wait)s::int * interval '1 ms', 3, m.key
     FROM m JOIN gone g ON g.seq = m.seq
 )
 SELECT count(*) FROM gone
