@@ -149,7 +149,7 @@ def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[No
     started = {job.seq for job in claimed}
     left = [seq for seq in rated if seq not in started]
     if left:
-        # Others came first, or none may come from that queue: then not at once, or the claimer would go round and round.
+        # Others came first, or none may come from that queue: then not at once, or the claimer goes round and round.
         yield "flow_return", {"seqs": arrays.integers(left), "wait": 0 if claimed else NOT_AT_ONCE}
 
 
