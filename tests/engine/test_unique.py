@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, NewJob
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
 
@@ -72,6 +72,17 @@ def test_replace(queue: int) -> None:
     assert kinds(first)[-1] == "cancelled"
     assert one().data == 2
     assert ask(data=3, on_conflict="replace") == (second, "duplicate", "leased")
+
+
+@pytest.mark.parametrize("conflict", ["replace", "reschedule"])
+def test_a_dead_letter_that_somebody_retried_stays(conflict: str) -> None:
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    first, *_ = ask(data=1)
+    dead = one()
+    engine.run(engine.release([Release(dead.seq, dead.token, failure=Failure("E", "no"))], NODE))
+    engine.run(engine.redrive("work", [first]))
+    assert ask(data=2, delay_ms=60_000, on_conflict=conflict) == (first, "duplicate", "ready")
+    assert one().data == 1
 
 
 def test_reschedule(clock) -> None:

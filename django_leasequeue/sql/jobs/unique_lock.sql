@@ -12,12 +12,12 @@ WITH j AS MATERIALIZED (
         SELECT b.seq FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
             SELECT r.seq FROM leasequeue_ready r
             WHERE r.queue_id = %(queue)s::bigint AND r.rank = j.rank AND r.lane = v.lane AND r.position = j.position
-                AND r.deliveries = 0
+                AND r.deliveries = 0 AND r.flags & 8 = 0
             FOR UPDATE) b
         LIMIT 1) p
 ), d AS MATERIALIZED (
     SELECT seq FROM leasequeue_delayed
-    WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint AND deliveries = 0
+    WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint AND deliveries = 0 AND flags & 8 = 0
     FOR UPDATE
 )
 SELECT seq FROM r UNION ALL SELECT seq FROM d

@@ -1,5 +1,5 @@
 -- Purpose: who holds the keys of unique jobs, and whether it still may. With ``free`` (under the locks of unique_take) a job that
---   may not any more gives its key back where it stands on the job as well.
+--   may not any more gives its key back where it stands on the job as well. A dead letter that somebody retried has been started.
 -- Parameters: project, queue, keys, free, now.
 -- Index: leasequeue_queue_name, leasequeue_uniquekey_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_record_pkey.
@@ -22,9 +22,9 @@ WITH q AS MATERIALIZED (
         UNION ALL
         SELECT 3, false FROM leasequeue_deadletter d WHERE d.seq = j.seq AND d.in_place
         UNION ALL
-        SELECT 0, r.deliveries = 0 FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
+        SELECT 0, r.deliveries = 0 AND r.flags & 8 = 0 FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
         UNION ALL
-        SELECT 1, w.deliveries = 0 FROM leasequeue_delayed w WHERE w.seq = j.seq
+        SELECT 1, w.deliveries = 0 AND w.flags & 8 = 0 FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL
         SELECT 4, false FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
         UNION ALL
