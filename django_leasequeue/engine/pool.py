@@ -7,11 +7,13 @@ import select
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
 from django.db import connections
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
@@ -19,7 +21,7 @@ from .. import conf
 from ..conf import process
 from .operation import Operation
 from .outage import read_only
-from .runner import AsyncConnectionExecutor, DjangoExecutor
+from .runner import AsyncConnectionExecutor, DjangoExecutor, role_of
 
 if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
     from psycopg_pool import AsyncConnectionPool
@@ -68,6 +70,8 @@ class Connection(psycopg.Connection[Any]):
 
     #: Seconds that the server gets for a statement; ``None`` for any number. May be changed between statements.
     patience: float | None = None
+    #: The statement that assumed the role of its alias.
+    role: sql.Composed | None = None
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         """Wait for the server; close the connection when that takes too long.
@@ -86,6 +90,8 @@ class Connection(psycopg.Connection[Any]):
 
 class AsyncConnection(psycopg.AsyncConnection[Any]):
     """The same for coroutines; every statement may take ``STATEMENT_TIMEOUT``."""
+
+    role: sql.Composed | None = None
 
     async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         """See ``Connection.wait``."""
@@ -169,6 +175,9 @@ def connect(using: str, *, dsn: str | None = None, patience: float | None = None
     params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
     connection = Connection.connect(**params, autocommit=True, prepare_threshold=0 if ours else None)
     connection.patience = patience
+    connection.role = role_of(using)
+    if connection.role:
+        connection.execute(connection.role, prepare=False)
     _plain_integers(connection)
     if ours:
         limit = "" if patience is None else _LIMIT.format(int(patience * 900))
@@ -214,7 +223,12 @@ def _plain_integers(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
     connection.adapters.register_dumper(int, Int8BinaryDumper)
 
 
-async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+async def _configure(using: str, connection: AsyncConnection) -> None:
+    connection.role = role_of(using)
+    if connection.role:
+        await connection.execute(connection.role, prepare=False)
+    if not prepares(using):
+        return
     _plain_integers(connection)
     patience = conf.settings.STATEMENT_TIMEOUT
     setting = STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")
@@ -251,7 +265,7 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
             min_size=0,
             max_size=conf.settings.ASYNC_POOL_SIZE,
             timeout=conf.settings.ASYNC_POOL_TIMEOUT,
-            configure=_configure if prepares(using) else None,
+            configure=partial(_configure, using),
             reconnect_timeout=RETRY,
             reconnect_failed=_try_again,
             open=False,

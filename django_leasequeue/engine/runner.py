@@ -9,8 +9,9 @@ from typing import Any, Protocol, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections, transaction
 from django.utils.asyncio import async_unsafe
+from psycopg import sql
 
 from .. import signals, twins
 from ..sql import bears_any_plan, numbered, statement
@@ -33,13 +34,25 @@ def _raw(name: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
     return text, [params[parameter] for parameter in names]
 
 
-def _apart(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], params: Mapping[str, Any]) -> Rows:
+def role_of(using: str) -> sql.Composed | None:
+    """Return the statement that assumes the role of an alias (its option ``assume_role``), as Django does; or None."""
+    role = connections[using].settings_dict["OPTIONS"].get("assume_role")
+    return sql.SQL("SET ROLE {}").format(sql.Identifier(role)) if role else None
+
+
+def _apart(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+    params: Mapping[str, Any],
+    role: sql.Composed | None,
+) -> Rows:
     """Run one statement on a connection of its own to the same database; it stays done if the other is rolled back."""
     info = connection.info
     with (
         psycopg.connect(info.dsn, password=info.password or None, autocommit=True) as own,
         psycopg.RawCursor(own) as cursor,
     ):
+        if role is not None:
+            own.execute(role)
         return cursor.execute(*_raw(params["name"], _parameters(params["params"], True)), binary=True).fetchall()
 
 
@@ -216,7 +229,7 @@ class DjangoExecutor:
         """Run one statement outside of any transaction that is open."""
         with self._raw() as (raw, autocommit):
             if not autocommit or self._ours or raw.info.transaction_status != _IDLE:
-                return _apart(raw, params)
+                return _apart(raw, params, role_of(self.using or DEFAULT_DB_ALIAS))
         return self.fetch(params["name"], params["params"])
 
     @contextmanager
@@ -269,7 +282,7 @@ class ConnectionExecutor:
     def apart(self, params: Mapping[str, Any]) -> Rows:
         """Run one statement outside of any transaction that is open."""
         if self._ours or not self._autocommit():
-            return _apart(self.connection, params)
+            return _apart(self.connection, params, getattr(self.connection, "role", None))
         return self.fetch(params["name"], params["params"])
 
     @contextmanager
@@ -314,7 +327,7 @@ class AsyncConnectionExecutor:
     async def apart(self, params: Mapping[str, Any]) -> Rows:
         """Run one statement outside of any transaction that is open."""
         if self._ours or not self._autocommit():
-            return await asyncio.to_thread(_apart, self.connection, params)
+            return await asyncio.to_thread(_apart, self.connection, params, getattr(self.connection, "role", None))
         return await self.fetch(params["name"], params["params"])
 
     @asynccontextmanager

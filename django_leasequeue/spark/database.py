@@ -122,4 +122,7 @@ def _of_django(alias: str | None) -> dict[str, Any]:
     parameters = dict(connections[name].get_connection_params())
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         parameters.pop(ours, None)
+    if role := connections[name].settings_dict["OPTIONS"].get("assume_role"):
+        escaped = role.replace("\\", r"\\").replace(" ", r"\ ")
+        parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()
     return parameters

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from datetime import UTC
 
 import pytest
+from django.db import connections, transaction
+from pytest_django import DjangoDbBlocker
 
+from django_leasequeue import engine
 from django_leasequeue.engine import pool
+from django_leasequeue.engine.operation import APART, Steps, operation
+from django_leasequeue.spark.database import resolve
+from tests.support.temporary_server import TemporaryServer
 
 #: What libpq asks the server for where nothing else names a zone, and so what a server's own default looks like.
 ELSEWHERE = "Asia/Tokyo"
@@ -32,3 +40,41 @@ async def test_and_those_of_the_async_pool() -> None:
     finally:
         await pool.close_pools()
     assert (zone, now.tzinfo) == ("UTC", UTC)
+
+
+@pytest.fixture
+def role(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """An alias whose user may do nothing by itself, and takes the role of one who may."""
+    with migrated_server.connect() as connection:
+        connection.execute('CREATE ROLE "Shop owner" SUPERUSER; CREATE ROLE app LOGIN; GRANT "Shop owner" TO app')
+    database = migrated_server.django_database()
+    database = {**database, "USER": "app", "OPTIONS": {**database.get("OPTIONS", {}), "assume_role": "Shop owner"}}
+    connections.settings["role"] = connections.configure_settings({"role": database, "default": {}})["role"]
+    try:
+        with django_db_blocker.unblock():
+            yield "role"
+            connections["role"].close()
+    finally:
+        del connections["role"], connections.settings["role"]
+
+
+async def test_our_connections_take_the_role_that_django_takes(role: str) -> None:
+    def sync() -> list[str]:
+        with pool.connect(role) as connection, resolve({"alias": role}).connect() as spark:
+            found = [one.execute("SELECT current_user").fetchone() for one in (connection, spark)]
+        with transaction.atomic(using=role):
+            engine.run(apart(), role)
+        connections[role].close()
+        return [name for (name,) in found if name]
+
+    @operation
+    def apart() -> Steps[None]:
+        yield APART, {"name": "queue_get", "params": {"project": "", "name": "none"}}
+
+    assert await asyncio.to_thread(sync) == ["Shop owner"] * 2
+    try:
+        async with pool.borrow(role) as connection:
+            found = await (await connection.execute("SELECT current_user")).fetchone()
+    finally:
+        await pool.close_pools()
+    assert found == ("Shop owner",)
