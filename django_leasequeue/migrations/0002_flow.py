@@ -17,6 +17,25 @@ ALTER TABLE leasequeue_flowturn SET (autovacuum_vacuum_scale_factor = 0, autovac
 ALTER TABLE leasequeue_workflow SET (fillfactor = 50);
 """
 
+# Backward: nothing is left that would set held jobs free. Those of limits go on without; those of workflows that run would start before
+# what they wait for.
+GIVE_BACK = """
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM leasequeue_member m JOIN leasequeue_delayed d ON d.seq = m.seq
+            JOIN leasequeue_workflow w ON w.id = m.workflow WHERE w.state = 0 AND d.available_at >= '9000-01-01 00:00+00') THEN
+        RAISE EXCEPTION 'Workflows are running: the release before this migration would never start what waits in them.'
+            USING HINT = 'Let them end, or cancel them, and migrate again.';
+    END IF;
+    DELETE FROM leasequeue_job j USING leasequeue_delayed d, leasequeue_member m
+        WHERE d.seq = j.seq AND m.seq = j.seq AND m.workflow IS NOT NULL AND d.available_at >= '9000-01-01 00:00+00';
+    DELETE FROM leasequeue_delayed d USING leasequeue_member m
+        WHERE m.seq = d.seq AND m.workflow IS NOT NULL AND d.available_at >= '9000-01-01 00:00+00';
+    UPDATE leasequeue_delayed SET available_at = clock_timestamp(), flags = flags & 127
+        WHERE available_at >= '9000-01-01 00:00+00';
+END $$
+"""
+
 
 class Migration(migrations.Migration):
     dependencies = [
@@ -262,5 +281,5 @@ class Migration(migrations.Migration):
                 name="leasequeue_queue_concurrency",
             ),
         ),
-        migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
+        migrations.RunSQL(STORAGE, GIVE_BACK),
     ]
