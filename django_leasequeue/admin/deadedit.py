@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from django.contrib import messages
@@ -20,6 +21,9 @@ from ..engine.dead.search import DeadRow
 from ..engine.dead.triage import dead_rows
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..http.payload import too_deep
+from ..tasks import arguments
+from ..tasks.exceptions import TaskNotFound
+from ..tasks.registry import find_task
 from . import audit, filters, pages, reading
 
 
@@ -57,9 +61,28 @@ def restore(edited: Any, shown: Any, real: Any) -> Any:
             for name, value in edited.items()
         }
     if isinstance(edited, list) and isinstance(shown, list) and isinstance(real, list):
-        known = min(len(shown), len(real))
-        return [restore(value, shown[n], real[n]) if n < known else value for n, value in enumerate(edited)]
+        return _restore_list(edited, shown, real)
     return edited
+
+
+def _restore_list(edited: list[Any], shown: list[Any], real: list[Any]) -> list[Any]:
+    """Return a list with the real values of the elements that can be told apart; the others stay hidden.
+
+    Its elements may have moved: each that is as it was shown has its own value again, if as many of it are there as
+    were. One that is changed is told by its unchanged neighbours.
+    """
+    before, after = ([json.dumps(value, sort_keys=True) for value in values] for values in (shown, edited))
+    made = list(edited)
+    for text in set(before) & set(after):
+        places = [place for place, other in enumerate(after) if other == text]
+        values = [value for other, value in zip(before, real, strict=False) if other == text]
+        if len(places) == len(values):
+            for place, value in zip(places, values, strict=True):
+                made[place] = value
+    for sign, old, old_end, new, new_end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if sign == "replace" and old_end - old == new_end - new == 1 and old < len(real) and after[new] not in before:
+            made[new] = restore(edited[new], shown[old], real[old])
+    return made
 
 
 def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
@@ -87,6 +110,12 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
         )
         if not right:
             raise InvalidOption('The data of a task is {"args": [...], "kwargs": {...}}: nothing else can be edited.')
+        with suppress(TaskNotFound):  # it may be declared elsewhere
+            task = find_task(dead_letter.name)
+            try:
+                arguments.check(task, made.get("args", []), made.get("kwargs", {}))
+            except TypeError as error:
+                raise InvalidOption(str(error)) from error
     return made
 
 

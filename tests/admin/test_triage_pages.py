@@ -355,6 +355,38 @@ class TestEdit:
         answer = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
         assert (answer.status_code, "cannot be moved" in answer.content.decode()) == (400, True)
 
+    @pytest.mark.parametrize(
+        ("shown", "edited", "made"),
+        [
+            ("A1 B2", "B*", "B2"), ("A1 B2", "B* A*", "B2 A1"), ("A1 B2", "A* X9 B*", "A1 X9 B2"),
+            ("A1 A2 B3", "A* A*", "A1 A2"), ("A1 B2 C3", "A* X* C*", "A1 X2 C3"),
+            ("A1 A2", "A*", None), ("A1 B2", "X*", None), ("A1 B2", "X* Y*", None),
+        ],
+    )  # fmt: skip
+    def test_hidden_values_of_records_go_to_their_own_record_or_nowhere(
+        self, boss: Client, shown: str, edited: str, made: str | None
+    ) -> None:
+        """A letter is a record, the digit its secret."""
+
+        def records(text: str) -> dict[str, Any]:
+            rows = [{"who": one[0], "token": "[hidden]" if one[1] == "*" else one[1]} for one in text.split()]
+            return {"kwargs": {"rows": rows}}
+
+        graves()
+        (seq,) = bury(1, data=records(shown))
+        answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(records(edited)), "confirmed": "1"})
+        if made is None:
+            assert (answer.status_code, "cannot be moved" in answer.content.decode()) == (400, True)
+        else:
+            assert LiveJob.objects.get().data == records(made)
+
+    def test_arguments_that_the_task_does_not_take_are_refused(self, boss: Client) -> None:
+        graves()
+        (seq,) = bury(1, name="tests.tasks.samples.add", data={"args": [1, 2], "kwargs": {}})
+        answer = boss.post(url("deadletters_edit", seq), {"data": '{"kwargs": {"thrid": 3}}', "confirmed": "1"})
+        assert (answer.status_code, "thrid" in answer.content.decode()) == (400, True)
+        assert states([seq]) == ["dead"]
+
 
 class TestSavedFilters:
     def test_save_share_and_forget(self, boss: Client) -> None:
