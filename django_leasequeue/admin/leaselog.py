@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ..engine.operation import Steps, operation
-from .figures import span
+from ..engine.span import span
 
 #: Rows of the log that one look reads: of a page that refreshes itself, and of one that does not.
 FEW_ROWS, MANY_ROWS = 250_000, 1_000_000

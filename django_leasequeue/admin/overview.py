@@ -10,8 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from .. import engine
 from ..engine import clock
 from ..engine.queues.stats import Counts, Totals, counts_by_id
-from . import concerns, leaselog, pages, rates, reading
-from .figures import span
+from ..engine.span import span
+from ..reaper import concerns
+from . import leaselog, pages, rates, reading
 from .queue_list import CAP, PAGE, lines_of
 
 #: Projects whose samples are added up.
@@ -44,9 +45,9 @@ def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
         "server": server,
         "concerns": sorted(
             [
-                *concerns.of_server(server),
+                *concerns.of_server(server.leader, server.age, server.pid, server.application),
                 *(concern for line in lines for concern in line.concerns),
-                *concerns.of_workers(workers),
+                *concerns.of_workers((worker.node, worker.silent) for worker in workers),
             ],
             key=lambda concern: concern.level != "error",
         ),

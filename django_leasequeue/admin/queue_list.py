@@ -13,7 +13,8 @@ from django.utils.safestring import SafeString
 
 from ..engine import clock
 from ..engine.queues.stats import Counts, counts_by_id
-from . import concerns, leaselog, pages, rates, reading
+from ..reaper import concerns
+from . import leaselog, pages, rates, reading
 from .figures import capped
 
 #: Queues of one page. Each count is exact up to here: more would cost a page of many queues too much.
@@ -42,7 +43,7 @@ def lines_of(
     counts: Sequence[Counts], found: leaselog.Rates, now: datetime, span: rates.Span = rates.HOUR
 ) -> list[ListedQueue]:
     """Return the lines of a list of queues."""
-    health = reading.read(reading.read_health([each.queue_id for each in counts])) if counts else {}
+    health = reading.read(concerns.read_health([each.queue_id for each in counts])) if counts else {}
     return [
         ListedQueue(
             each.queue_id,

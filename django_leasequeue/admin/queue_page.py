@@ -14,7 +14,8 @@ from ..engine import clock
 from ..engine.queues.stats import counts_by_id
 from ..metrics import charts
 from ..models import Queue
-from . import concerns, leaselog, pages, rates, reading
+from ..reaper import concerns
+from . import leaselog, pages, rates, reading
 from .figures import capped
 
 #: Places of the chart of depths: samples are spread over them.
@@ -30,7 +31,8 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
     if counts is None or info is None:
         raise Http404
     now = clock.now()
-    health = reading.read(reading.read_health([queue.pk])).get(queue.pk)
+    health = reading.read(concerns.read_health([queue.pk])).get(queue.pk)
+    server = reading.read(reading.read_server())
     chosen = rates.chosen(request)
     found = reading.read_log(leaselog.read_rates(queue.pk, seconds=chosen.seconds, bucket=chosen.bucket))
     dead_letters = pages.url_or_none(site, "leasequeue_deadletters")
@@ -45,7 +47,7 @@ def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpRespo
         "records": capped(counts.records),
         "concerns": [
             *concerns.of_queue(counts, health, now),
-            *concerns.of_server(reading.read(reading.read_server())),
+            *concerns.of_server(server.leader, server.age, server.pid, server.application),
         ],
         "health": health,
         "rates": rates.show(found, None, chosen),

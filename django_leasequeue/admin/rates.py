@@ -9,8 +9,8 @@ from typing import NamedTuple
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from ..engine.span import span as in_words
 from ..metrics import charts
-from . import figures
 from .leaselog import Rate, Rates
 
 
@@ -110,4 +110,4 @@ def wait_text(rate: Rate) -> str:
     """Return p50 and p99 of the waits in words."""
     if rate.waits is None:
         return "unknown" if rate.claimed else "no claims"
-    return f"{figures.span(rate.waits[0])} / {figures.span(rate.waits[2])}"
+    return f"{in_words(rate.waits[0])} / {in_words(rate.waits[2])}"

@@ -25,9 +25,6 @@ T = TypeVar("T")
 MAX_JSON = 262_144
 #: Events of a job that its page shows: the newest.
 MAX_EVENTS = 1_000
-#: Seconds after which a worker that was not seen counts as gone, and after which a lease counts as old.
-WORKER_SILENT = WORKER_LEASE
-OLD_LEASE = 6 * 3_600
 #: Workers of the page.
 MAX_WORKERS = 200
 
@@ -133,20 +130,6 @@ class LoggedEvent(NamedTuple):
         return {} if self.detail_json is None else codec.loads(self.detail_json)
 
 
-class Health(NamedTuple):
-    """What may be wrong with a queue."""
-
-    queue_id: int
-    workers: int
-    waiting: int
-    overdue: datetime | None
-    overdue_seq: int | None
-    old: datetime | None
-    old_seq: int | None
-    old_node: str | None
-    floor_since: datetime | None
-
-
 class QueueName(NamedTuple):
     """A queue in a list."""
 
@@ -199,7 +182,7 @@ class WorkerFacts(NamedTuple):
     @property
     def gone(self) -> bool:
         """Whether it was not seen for so long that it counts as dead."""
-        return self.silent > WORKER_SILENT
+        return self.silent > WORKER_LEASE
 
 
 class FoundJob(NamedTuple):
@@ -269,14 +252,6 @@ def read_events(seq: int) -> Steps[list[LoggedEvent]]:
     """Read what happened to a job, oldest first, at most the newest ``MAX_EVENTS``."""
     rows = yield "admin/job_events", {"seq": seq, "size": MAX_EVENTS}
     return [LoggedEvent._make(row) for row in reversed(rows)]
-
-
-@operation
-def read_health(queue_ids: Sequence[int]) -> Steps[dict[int, Health]]:
-    """Read what may be wrong with queues, by id."""
-    params = {"queues": arrays.integers(queue_ids), "silent": WORKER_SILENT, "old": OLD_LEASE}
-    rows = yield "admin/queue_health", params
-    return {row[0]: Health._make(row) for row in rows}
 
 
 @operation

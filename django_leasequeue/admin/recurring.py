@@ -13,9 +13,9 @@ from django.urls import URLPattern, path
 from ..engine import codec
 from ..engine.operation import Steps, operation
 from ..models import RecurringTask
+from ..reaper.concerns import BOUNDS
 from ..reaper.recurring.declared import load
 from ..reaper.recurring.enqueue import DueTask, enqueue_task
-from ..reaper.status import TICK_LATE
 from . import pages, reading
 from .audit import record
 from .base import PageAdmin
@@ -46,7 +46,7 @@ class ListedRecurring(NamedTuple):
     @property
     def overdue(self) -> bool:
         """Whether it should have run and did not."""
-        return self.enabled and self.late is not None and self.late > TICK_LATE
+        return self.enabled and self.late is not None and self.late > BOUNDS.late
 
     @property
     def outcome(self) -> str:

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
 
+from ..engine.span import span
 from . import leaselog, pages, reading
-from .figures import span
 from .leaselog import TaskRate
 
 #: The times that can be chosen: their names and seconds.

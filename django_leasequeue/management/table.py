@@ -26,13 +26,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     return str(value)
-
-
-def span(seconds: float | None) -> str:
-    """Return a length of time in words: ``45 s``, ``12 min``, ``3.5 h``, ``2 d``; ``-`` for none."""
-    if seconds is None:
-        return "-"
-    for unit, size, below in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):
-        if seconds < below:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86_400:.3g} d"

@@ -7,16 +7,18 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .. import engine
-from ..engine import ConnectionExecutor
+from ..engine import ConnectionExecutor, clock
 from ..engine.limits import WORKER_LEASE
 from ..engine.pool import connect
+from ..engine.queues.stats import counts_by_id
 from ..engine.upkeep import partitions
+from .concerns import BOUNDS, Bounds, Concern, of_log, of_queue, of_recurring, of_server, of_workers, read_health
 from .leader import LOCK
 
-#: Seconds that a recurring task may be late.
-TICK_LATE = 60
-#: Seconds after which an open transaction deserves a word: it keeps PostgreSQL from cleaning up.
-LONG_TRANSACTION = 900
+#: Queues that are looked at for what deserves attention.
+MOST = 10_000
+#: Queues of one statement.
+PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,14 @@ class ReaperStatus:
         }
 
 
-def look(using: str, *, project: str = "", size: int = 50) -> ReaperStatus:
+def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUNDS) -> ReaperStatus:
     """Look at one database, with short statements on a connection of its own.
 
     Args:
         using: alias of the database.
-        project: the tenant whose queues are shown.
+        project: the tenant whose queues are listed; of others too it is said what deserves attention.
         size: lines of each list at most.
+        bounds: what deserves attention.
     """
     with connect(using) as connection:
         executor = ConnectionExecutor(connection)
@@ -123,8 +126,15 @@ def look(using: str, *, project: str = "", size: int = 50) -> ReaperStatus:
         recurring = [RecurringLine(*row) for row in executor.fetch("recurring_status", {"size": size})]
         log = _log(connection)
         totals = executor.run(engine.totals(size=size))
+        problems = [
+            *of_server(bool(leaders), server.oldest_transaction, server.pid, server.application or None, bounds),
+            *of_workers((worker.node, worker.seen) for worker in workers),
+            *of_recurring(((line.name, line.late) for line in recurring if line.enabled), bounds),
+            *of_log(log.in_default),
+            *_of_queues(executor, bounds),
+        ]
     leader = leaders[0] if leaders else None
-    found = ReaperStatus(
+    return ReaperStatus(
         using,
         server.version,
         leader,
@@ -136,10 +146,8 @@ def look(using: str, *, project: str = "", size: int = 50) -> ReaperStatus:
         workers,
         recurring,
         log,
-        [],
+        [problem.text for problem in sorted(problems, key=lambda problem: problem.level != "error")],
     )
-    found.problems.extend(_problems(found))
-    return found
 
 
 def _log(connection: partitions.Connection) -> LogStatus:
@@ -153,25 +161,16 @@ def _log(connection: partitions.Connection) -> LogStatus:
     )
 
 
-def _problems(status: ReaperStatus) -> list[str]:
-    problems = []
-    if status.leader is None:
-        problems.append("No reaper leads: start a worker, or 'manage.py runreaper'.")
-    silent = [worker.node for worker in status.workers if worker.state == "gone"]
-    if silent:
-        problems.append(f"Not seen for more than {WORKER_LEASE} s: {', '.join(silent)}.")
-    if len(silent) == len(status.workers) and any(queue.ready for queue in status.queues):
-        problems.append("Jobs are ready, and no worker has been seen: start 'manage.py runworker'.")
-    late = [line.name for line in status.recurring if line.enabled and (line.late or 0) > TICK_LATE]
-    if late:
-        problems.append(f"Recurring tasks are late: {', '.join(late)}.")
-    if status.log.in_default:
-        problems.append(
-            f"{status.log.in_default} events of the lease log are in its default partition (system check W017)."
-        )
-    if status.oldest_transaction is not None and status.oldest_transaction > LONG_TRANSACTION:
-        problems.append(
-            f"A transaction of {status.oldest_application or 'an unnamed client'} is open for"
-            f" {status.oldest_transaction:.0f} s: PostgreSQL cannot clean up behind it."
-        )
-    return problems
+def _of_queues(executor: ConnectionExecutor, bounds: Bounds) -> list[Concern]:
+    found: list[Concern] = []
+    after = 0
+    for _ in range(0, MOST, PAGE):
+        ids = [queue_id for (queue_id,) in executor.fetch("queue_page", {"after": after, "size": PAGE})]
+        if not ids:
+            break
+        health = executor.run(read_health(ids, bounds))
+        counts = executor.run(counts_by_id(ids, cap=1))
+        for queue_id, each in counts.items():
+            found += of_queue(each, health.get(queue_id), clock.now(), bounds)
+        after = ids[-1]
+    return found

@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ..admin import figures
 from ..engine import clock
+from ..engine.span import span as in_words
 
 register = template.Library()
 
@@ -18,7 +18,7 @@ register = template.Library()
 @register.filter
 def span(value: timedelta | float | None) -> str:
     """A span of time in one or two units."""
-    return figures.span(value)
+    return in_words(value)
 
 
 @register.filter
@@ -33,7 +33,7 @@ def ago(value: datetime | None) -> str:
     if value is None:
         return "–"  # noqa: RUF001  (a dash, not a minus)
     seconds = (clock.now() - value).total_seconds()
-    return f"{figures.span(seconds)} ago" if seconds >= 0 else f"in {figures.span(-seconds)}"
+    return f"{in_words(seconds)} ago" if seconds >= 0 else f"in {in_words(-seconds)}"
 
 
 @register.filter

@@ -10,12 +10,15 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.admin import concerns, reading
-from django_leasequeue.admin.figures import capped, span
+from django_leasequeue.admin import reading
+from django_leasequeue.admin.figures import capped
 from django_leasequeue.engine import Ending
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.engine.queues.stats import counts_by_id
+from django_leasequeue.engine.span import span
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
+from django_leasequeue.reaper import concerns
 from django_leasequeue.worker.statements import Presence, say_presence
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
@@ -45,7 +48,7 @@ def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
 def warned(queue: int) -> list[str]:
     """What a queue is warned of, in words."""
     counts = engine.run(counts_by_id([queue]))[queue]
-    health = reading.read(reading.read_health([queue]))[queue]
+    health = reading.read(concerns.read_health([queue]))[queue]
     return [concern.text for concern in concerns.of_queue(counts, health, engine_clock.now())]
 
 
@@ -115,7 +118,7 @@ class TestWarnings:
         queue = make()
         put()
         worker()
-        clock.advance(seconds=reading.WORKER_SILENT + 1)
+        clock.advance(seconds=WORKER_LEASE + 1)
         assert "No worker listens" in warned(queue)[0]
 
     def test_paused(self, clock: engine_clock.Clock) -> None:
@@ -139,10 +142,10 @@ class TestWarnings:
         queue = make()
         (seq,) = put()
         one(lease_ms=86_400_000)
-        clock.advance(seconds=reading.OLD_LEASE + 60)
+        clock.advance(seconds=concerns.BOUNDS.lease + 60)
         (text,) = warned(queue)
         assert "6 h 1 min old, held by worker-1" in text
-        assert reading.read(reading.read_health([queue]))[queue].old_seq == seq
+        assert reading.read(concerns.read_health([queue]))[queue].old_seq == seq
 
     def test_a_floor_that_cannot_move(self, clock: engine_clock.Clock) -> None:
         queue = make()
@@ -156,10 +159,10 @@ class TestWarnings:
         assert "could not move since 5 min 30 s" in warned(queue)[0]
 
     def test_a_long_transaction_with_its_pid_and_age(self) -> None:
-        (found,) = concerns.of_server(reading.ServerState("18", 4_000.0, 4711, "pg_dump", True))
+        (found,) = concerns.of_server(True, 4_000.0, 4711, "pg_dump")
         assert "pg_dump (pid 4711) is open for 1 h 6 min" in found.text
-        assert concerns.of_server(reading.ServerState("18", 10.0, 4711, "x", True)) == []
-        assert "No reaper leads" in concerns.of_server(reading.ServerState("18", None, None, None, False))[0].text
+        assert concerns.of_server(True, 10.0, 4711, "x") == []
+        assert "No reaper leads" in concerns.of_server(False, None, None, None)[0].text
 
 
 class TestOptions:

@@ -166,7 +166,7 @@ CASES = [
     Case("admin/run_now", {"seq": LATER + 7}, 1),
     Case("admin/job_source", {"seq": FRESH + 7}, 1),
     Case("admin/queues", {"project": None, "prefix": "", "size": 26}, 26),
-    Case("admin/queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
+    Case("queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
     Case("admin/samples", {"queue": BUSY, "seconds": 3_600, "size": 100}, 100),
     Case("admin/workers", {"nodes": None, "size": 100, "lease": 30}, 100),
     Case("queue_ages", {"queues": EVERY}, len(IDS)),

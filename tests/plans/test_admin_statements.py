@@ -110,7 +110,7 @@ def test_health_of_queues(explaining: Explaining) -> None:
     found = explaining.run(steady(reading.read_health(list(IDS.values()))))
     assert len(found) == len(IDS)
     assert found[IDS["over"]].overdue is not None
-    check(explaining.plan("admin/queue_health"), rows=len(IDS) * 210)
+    check(explaining.plan("queue_health"), rows=len(IDS) * 210)
 
 
 def test_dead_jobs_of_a_queue(explaining: Explaining) -> None:

@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django_leasequeue import engine
 from django_leasequeue.models import LeaseEvent, RecurringTask, Worker
 from django_leasequeue.reaper import Reaper, status
+from django_leasequeue.reaper.concerns import BOUNDS
 from tests.engine.helpers import claim, make, open_transaction, put
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -76,8 +77,8 @@ def test_what_deserves_attention(clock) -> None:
     text = "\n".join(status.look("default").problems)
     for part in (
         "No reaper leads",
-        "Not seen for more than 30 s: w1.",
-        "no worker has been seen",
+        "Worker w1 was not seen for 31 s.",
+        "No worker listens to work, and jobs are ready.",
         "Recurring tasks are late: late.",
         "1 events of the lease log are in its default partition",
     ):
@@ -90,13 +91,36 @@ def test_what_deserves_attention(clock) -> None:
     command()
 
 
-def test_a_transaction_that_is_open_for_long(monkeypatch) -> None:
+def test_a_transaction_that_is_open_for_long() -> None:
     make("work")
-    monkeypatch.setattr(status, "LONG_TRANSACTION", -1)
     with open_transaction() as other:
         other.connection.execute("SET application_name = 'reporting'")
         other.run(engine.enqueue("work", [engine.NewJob()]))
-        assert "A transaction of reporting is open for" in "\n".join(status.look("default").problems)
+        assert "A transaction of reporting (pid" in "\n".join(
+            status.look("default", bounds=BOUNDS._replace(transaction=-1)).problems
+        )
+
+
+def test_a_queue_that_no_worker_serves_or_that_waits_too_long(reaper: Reaper, clock) -> None:
+    """Also one beyond those that are listed, and of another project."""
+    make("a")
+    make("orphaned", project="shop")
+    make("slow")
+    put(3, queue="orphaned", project="shop")
+    put(2, queue="slow")
+    reaper.tick()
+    worker(clock, seen=0)
+    Worker.objects.update(queues=["slow"])
+    assert status.look("default", size=1).problems == [
+        "No worker listens to shop/orphaned, and jobs are ready. Start 'manage.py runworker --queues orphaned'."
+    ]
+    clock.advance(minutes=31)
+    Worker.objects.update(seen_at=clock.now)
+    found = "\n".join(status.look("default", size=1).problems)
+    assert "Jobs of slow have been ready for 31 min: its workers do not keep up." in found
+    assert "of slow" not in command("--waiting", "3600")
+    with pytest.raises(CommandError, match="take 0 to"):
+        command("--late", "-1")
 
 
 def test_projects_and_json(reaper: Reaper, clock) -> None:

@@ -9,9 +9,14 @@ from django.core.management.base import CommandError, CommandParser
 
 from django_leasequeue import conf
 from django_leasequeue.engine import clock
+from django_leasequeue.engine.span import span
 from django_leasequeue.management.base import LeaseQueueCommand
-from django_leasequeue.management.table import span, table
+from django_leasequeue.management.table import table
+from django_leasequeue.reaper.concerns import BOUNDS, Bounds
 from django_leasequeue.reaper.status import ReaperStatus, look
+
+#: Seconds that a bound may have: a hundred days.
+MAX_SECONDS = 8_640_000
 
 
 class Command(LeaseQueueCommand):
@@ -28,11 +33,28 @@ class Command(LeaseQueueCommand):
         parser.add_argument("--size", type=int, default=50, help="lines of each list at most (%(default)s)")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument("--check", action="store_true", help="exit code 1 if anything deserves attention")
+        for name, value, what in (
+            ("waiting", BOUNDS.waiting, "the oldest ready job of a queue may wait"),
+            ("lease", BOUNDS.lease, "a lease may be held"),
+            ("late", BOUNDS.late, "a recurring task may be late"),
+            ("transaction", BOUNDS.transaction, "a transaction may be open"),
+        ):
+            parser.add_argument(
+                f"--{name}", type=int, default=value, metavar="SECONDS", help=f"seconds that {what} (%(default)s)"
+            )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["size"] <= 1_000:
             raise CommandError("--size must be from 1 to 1000.")
-        found = look(options["database"] or conf.settings.DATABASE, project=options["project"], size=options["size"])
+        names = BOUNDS._fields
+        if not all(0 <= options[name] <= MAX_SECONDS for name in names):
+            raise CommandError(f"--{', --'.join(names)} take 0 to {MAX_SECONDS} seconds.")
+        found = look(
+            options["database"] or conf.settings.DATABASE,
+            project=options["project"],
+            size=options["size"],
+            bounds=Bounds(**{name: options[name] for name in names}),
+        )
         if options["json"]:
             self.stdout.write(json.dumps(found.as_dict(), default=str))
         else:
@@ -63,7 +85,7 @@ class Command(LeaseQueueCommand):
                     row.in_flight,
                     row.dead,
                     row.records,
-                    span((now - row.oldest_at).total_seconds() if row.oldest_at else None),
+                    span(now - row.oldest_at if row.oldest_at else None),
                     "paused" if row.paused_at else "" if row.exact else "estimated",
                 )
                 for row in found.queues
