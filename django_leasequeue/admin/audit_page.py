@@ -14,6 +14,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
 from ..engine.dead import export as exporting
+from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
 from . import audit, downloads, filters, pages
@@ -83,9 +84,9 @@ class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
             if value := request.GET.get(name, "").strip():
                 found = found.filter(**{name: value})
         for name, field in (("operation", "operation_id"), ("before", "pk__lt")):
-            value = request.GET.get(name, "")
-            if value.isdecimal() and len(value) < 19:
-                found = found.filter(**{field: int(value)})
+            number = seq_of(request.GET.get(name, ""))
+            if number is not None:
+                found = found.filter(**{field: number})
         return found
 
     def _line(self, request: HttpRequest, row: OperatorAction) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from .. import engine
 from ..engine.dead.filter import EMPTY, MAX_TESTS, DeadFilter, from_query
+from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
 from ..models import SavedFilter
 from . import leaselog, pages, reading
@@ -168,7 +169,7 @@ def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 18 else 0
+    return seq_of(text) or 0
 
 
 def safe_next(request: HttpRequest, site: AdminSite, default: str = "leasequeue_deadletters") -> str:

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
 from ..engine.dead.filter import DeadFilter
-from ..engine.limits import MAX_SEQ
+from ..engine.limits import seq_of
 from ..engine.queues.stats import counts_by_id
 from ..enums import JobState
 from ..exceptions import InvalidOption, LeaseQueueError
@@ -63,8 +63,8 @@ def _queue(text: str) -> tuple[Queue | None, str]:
     text = text.replace("\x00", "")[:1_000]
     project, _, name = text.rpartition("/")
     found = known.filter(project=project, name=name).first()
-    if found is None and text.isdecimal() and int(text) <= MAX_SEQ:
-        found = known.filter(pk=int(text)).first()
+    if found is None and (number := seq_of(text)) is not None:
+        found = known.filter(pk=number).first()
     return found, "" if found else text
 
 
@@ -95,12 +95,11 @@ def _with(request: HttpRequest, **changes: str) -> str:
 
 
 def _search(request: HttpRequest, wanted: job_search.JobFilter) -> dict[str, Any]:
-    below = request.GET.get("below", "")
-    start = int(below) if below.isdecimal() and int(below) <= MAX_SEQ else None
-    looked = reading.read(job_search.find(wanted, below=start, size=PAGE))
+    below = seq_of(request.GET.get("below", ""))
+    looked = reading.read(job_search.find(wanted, below=below, size=PAGE))
     return {
         "looked": looked,
-        "first": f"?{wanted.query()}" if start is not None else None,
+        "first": f"?{wanted.query()}" if below is not None else None,
         "next": None if looked.next is None else f"?{wanted.query(below=looked.next)}",
     }
 
@@ -139,7 +138,7 @@ def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
 
 
 def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse:
-    number = int(query) if query.isdecimal() and int(query) <= MAX_SEQ else None
+    number = seq_of(query)
     found = reading.read(reading.find_jobs(number, query[:1_024].replace("\x00", "")))
     seq = found[0].seq if len(found) == 1 else None
     if not found and number is not None:

@@ -10,7 +10,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from ..engine import WorkflowStatus
-from ..engine.limits import MAX_SEQ
+from ..engine.limits import MAX_SEQ, seq_of
 from ..engine.operation import Steps, operation
 from ..enums import WorkflowState
 from . import pages, reading
@@ -66,7 +66,7 @@ def workflow_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
     except ValueError:
         pass  # a name
     below = request.GET.get("below", "")
-    start = int(below) if below.isascii() and below.isdecimal() and len(below) < 19 else None
+    start = seq_of(below)
     looked = reading.read(
         read_workflows(state=STATES.get(state), text=name or None, below=MAX_SEQ if start is None else start)
     )

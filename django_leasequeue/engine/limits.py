@@ -106,6 +106,13 @@ def check_integer(value: Any, what: str, low: int, high: int) -> int:
     return value
 
 
+def seq_of(text: str) -> int | None:
+    """Return the number of a job that somebody typed, ``None`` if it is none."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_SEQ))):
+        return None
+    return number if (number := int(text)) <= MAX_SEQ else None
+
+
 def check_seqs(seqs: Sequence[int]) -> list[int]:
     """Return ``seqs`` once each, in order.
 

@@ -193,7 +193,7 @@ class ApiView(APIView):
         """Return the request's body, ``None`` if it has more than ``limit`` bytes."""
         request = self.request._request
         length = request.META.get("CONTENT_LENGTH") or "0"
-        if length.isdigit() and int(length) > limit:
+        if length.isdigit() and (len(length) > 18 or int(length) > limit):
             return None
         raw = bytes(request.read(limit + 1))
         return raw if len(raw) <= limit else None

@@ -65,6 +65,23 @@ def test_no_page_needs_anything_inline(pages: list[tuple[str, list[Any]]]) -> No
         assert [attrs for tag, attrs in page.tags if tag == "b"] == [], name
 
 
+LONG = "9" * 4_400
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("job_changelist", {"q": LONG}), ("job_changelist", {"queue": LONG}), ("job_changelist", {"below": LONG}),
+        ("workflow_changelist", {"below": LONG}), ("operatoraction_changelist", {"before": LONG}),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_none(client: Client, name: str, query: dict[str, str]) -> None:
+    """Python reads no number of so many digits."""
+    client.force_login(User.objects.create_superuser("boss"))
+    assert client.get(reverse(f"admin:leasequeue_{name}", query=query)).status_code == 200
+
+
 @pytest.mark.slow
 def test_commands_do_not_load_the_http_doors_for_the_admin() -> None:
     """``django.contrib.admin`` imports our pages with every command: they bring no REST framework along."""

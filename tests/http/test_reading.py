@@ -586,3 +586,8 @@ def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str
         assert "token=[redacted]" in text
         for token in keys.values():
             assert (split_token(token) or ("", token))[1] not in text
+
+
+def test_a_place_beyond_all_numbers_is_none() -> None:
+    assert decode_id("3w5e11264sgsf", {"orders": 5}) == {"orders": 5}
+    assert decode_id("a", {"orders": 5}) == {"orders": 10}

@@ -229,6 +229,15 @@ class TestRefused:
         with pytest.raises(InvalidOption, match=says):
             Limit("api", **options)
 
+    def test_other_values_are_another_key(self) -> None:
+        limit = Limit("{a}:{b}-{c}", concurrency=1)
+        values = [("x:y", "z", "-"), ("x", "y:z", "-"), ("x%3Ay", "z", "-"), ("x:y", "z-", "")]
+        keys = [limited.key for a, b, c in values if (limited := limit.of_payload({"a": a, "b": b, "c": c}))]
+        assert len(set(keys)) == 4
+        plain = Limit("tenant:{a}", concurrency=1).of_payload({"a": "x:y%"})
+        assert plain is not None
+        assert plain.key == "tenant:x:y%"
+
     @pytest.mark.parametrize(
         ("template", "says"),
         [("{third}", "names 'third', which is no argument"), ("{first", "is no template"), ("{}", "names ''")],

@@ -17,6 +17,24 @@ from .limits import HELD, MAX_KEY_BYTES, LimitValues, check_key, limit_steps
 _FORMATTER = Formatter()
 
 
+class _Filler(Formatter):
+    """Fills a template so that other values give another text: what stands between its fields is escaped in values."""
+
+    def __init__(self, template: str) -> None:
+        parts = list(_FORMATTER.parse(template))
+        # The text in front of the first field is told from values by its place.
+        between = (
+            "".join(literal for literal, *_ in parts[1:])
+            if sum(name is not None for _, name, _, _ in parts) > 1
+            else ""
+        )
+        self._escapes = {ord(char): f"%{ord(char):02X}" for char in between if not char.isalnum()}
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        text = super().format_field(value, format_spec)
+        return text.translate({**self._escapes, ord("%"): "%25"}) if self._escapes else text
+
+
 class Limited(NamedTuple):
     """The limit of one job: its key, and what each key allows."""
 
@@ -127,7 +145,7 @@ def filled(template: str, values: Mapping[str, Any], refusal: str) -> str:
         InvalidOption: it cannot be made of them.
     """
     try:
-        return _FORMATTER.vformat(template, (), values)
+        return _Filler(template).vformat(template, (), values)
     except (LookupError, AttributeError, TypeError, ValueError) as error:
         raise InvalidOption(f"{refusal}: {template!r}: {error!r}.") from error
 

@@ -19,8 +19,9 @@ THRESHOLD = 100
 _EVENT = 1_000
 #: Jobs of one part of the text.
 _PART = 200
-#: Characters from which a payload counts as large (a character has up to four bytes).
-_LARGE = 4_096
+#: Bytes above which a payload counts as large, as in enqueue.sql; characters that may have so many (of four bytes).
+_LARGE_BYTES = 16_384
+_LARGE = _LARGE_BYTES // 4
 #: As plain numbers: the operators of an enum cost more than the rest of the row.
 _IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
 _IS_FLOW = int(JobFlag.FLOW)
@@ -169,7 +170,11 @@ def _columns(
 
 def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
     """Return the flags of a new job with these payloads (JSON texts)."""
-    flags = _IS_LARGE if len(data or "") + len(meta or "") + len(job.body or b"") > _LARGE else 0
+    data, meta, body = data or "", meta or "", job.body or b""
+    flags = 0
+    if len(data) + len(meta) + len(body) > _LARGE:
+        size = len(data.encode()) + len(meta.encode()) + len(body)
+        flags = _IS_LARGE if size > _LARGE_BYTES else 0
     if job.reply_to is not None:
         flags |= _HAS_REPLY
     if job.result_ttl_ms is not None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...conf import process
+from ...engine.limits import MAX_SEQ
 from ...engine.outage import passes
 from ...engine.topics.log import LogPage, read, sealer
 from ...exceptions import QueueNotFound
@@ -57,6 +58,8 @@ def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, int | None]
     try:
         seqs = [None if part == GONE else int(part, 36) for part in parts]
     except ValueError:
+        return dict(topics)
+    if any(seq is not None and seq > MAX_SEQ for seq in seqs):
         return dict(topics)
     return dict(zip(sorted(topics), seqs, strict=True))
 

@@ -12,6 +12,7 @@ from ... import conf
 from ...engine.dead import export
 from ...engine.dead.filter import DeadFilter, from_values
 from ...engine.dead.triage import MAX_GROUP_PAGE, dead_groups, dead_page, dead_rows
+from ...engine.limits import seq_of
 from ..access import READ
 from ..auth import require
 from ..errors import ApiError
@@ -128,7 +129,7 @@ class DeadLetterView(TriageView):
         parameters=[Parameter("seq", {"type": "integer"}, "The job's number.", where="path")],
     )
     async def get(self, request: Request, seq: str) -> HttpResponse:
-        number = int(seq) if seq.isascii() and seq.isdecimal() and len(seq) < 20 else 0
+        number = seq_of(seq) or 0
         rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=True)) if number else []
         # What another tenant or another key's topic holds is not there for this one.
         if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
