@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -18,7 +17,6 @@ from django_leasequeue.compat.jobqueue import (
     CancelResult,
     EnqueueResult,
     Job,
-    JobCancelledError,
     JobFailedError,
     MaxRetriesError,
     Queue,
@@ -29,9 +27,7 @@ from django_leasequeue.compat.jobqueue import (
 )
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
-from django_leasequeue.tasks import FailForGood
 from tests.queue.processes import python, readline
-from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
@@ -137,62 +133,6 @@ class TestExamples:
         assert done == [("v", asked)]
         assert queue.enqueue("v", None) == EnqueueResult("completed", None, asked)
 
-    def test_each_side_its_serde(self) -> None:
-        class Lines:
-            def serialize(self, value: list[str]) -> bytes:
-                return "\n".join(value).encode()
-
-            def deserialize(self, buffer: bytes) -> list[str]:
-                return buffer.decode().split("\n")
-
-        queue = Queue("lines", payload_serde=Lines())
-        queue.execute(lambda job: len(job.payload))
-        with queue:
-            assert queue.enqueue_and_wait("id", ["a", "b", "c"]) == 3
-
-    def test_retrieving_cached_results(self) -> None:
-        queue = Queue("jobs")
-        handle = queue.queue
-        for turn in range(2):
-            # Check if already processed
-            status = queue.get_status("job-123")
-            if status is not None and status.state == "completed":
-                result = queue.get_result("job-123")
-                assert result == {"cached": True}
-            else:
-                # Enqueue if not processed
-                assert turn == 0
-                queue.enqueue("job-123", {"n": 1})
-                handle.ack(handle.claim()[0], {"cached": True})
-
-    def test_cancellation(self) -> None:
-        queue = Queue("jobs")
-        said: list[str] = []
-        for id in ("job-456", "job-456", "held", "done"):
-            if id != "job-456":
-                queue.enqueue(id)
-                [job] = queue.queue.claim()
-            elif not said:
-                queue.enqueue(id)
-            if id == "done":
-                queue.queue.ack(job)
-            result = queue.cancel(id)
-            match result.status:
-                case "cancelled":
-                    said.append("Job cancelled")
-                case "processing":
-                    said.append("Cannot cancel - job is being processed")
-                case "completed":
-                    said.append("Job already completed")
-                case "not_found":
-                    said.append("Job not found")
-        assert said == [
-            "Job cancelled",
-            "Job not found",
-            "Cannot cancel - job is being processed",
-            "Job already completed",
-        ]
-
     def test_error_handling(self, caplog: pytest.LogCaptureFixture) -> None:
         queue = Queue("jobs")
         dead_letter_queue = Queue("dead-letters")
@@ -233,26 +173,6 @@ class TestExamples:
         assert status is not None
         assert (status.id, status.state, status.attempts, status.error) == ("job-1", "queued", 0, None)
 
-    def test_graceful_shutdown(self) -> None:
-        queue = Queue("jobs")
-        began, go_on = threading.Event(), threading.Event()
-
-        @queue.execute
-        def handler(job: Job) -> str:
-            began.set()
-            go_on.wait(60)
-            return "done"
-
-        queue.start()
-        queue.enqueue("running")
-        assert began.wait(60)
-        queue.enqueue("waiting")
-        threading.Timer(0.2, go_on.set).start()
-        # stop() waits for in-flight jobs to complete or until the timeout
-        assert queue.stop(timeout=60)
-        assert queue.get_result("running") == "done"
-        assert queue.get_status("waiting").state == "queued"  # type: ignore[union-attr]  # it is there
-
     @pytest.mark.usefixtures("closed_pools")
     async def test_a_service_under_test_in_async_code(self) -> None:
         queue = Queue("tests")
@@ -275,11 +195,6 @@ class TestExamples:
 
 
 class TestRules:
-    @pytest.mark.parametrize("ttl", [0, -1, 1.5, True])
-    def test_a_ttl_is_a_positive_integer(self, ttl: Any) -> None:
-        with pytest.raises(InvalidOption):
-            Queue("jobs").enqueue("id", result_ttl=ttl)
-
     def test_the_first_enqueue_says_it(self, clock: engine_clock.Clock) -> None:
         queue = Queue("jobs", result_ttl=10_000)
         queue.enqueue("id", result_ttl=1_000)
@@ -294,14 +209,6 @@ class TestRules:
         assert queue.update_result_ttl("id", 10_000).status == "updated"
         clock.advance(seconds=9)
         assert queue.get_result("id") == 1
-
-    def test_cancelled_while_somebody_waits(self) -> None:
-        queue = Queue("jobs")
-        with ThreadResult(lambda: queue.enqueue_and_wait("id", timeout=60)) as waiting:
-            eventually(lambda: queue.get_status("id"))
-            assert queue.cancel("id").status == "cancelled"
-            with pytest.raises(JobCancelledError):
-                waiting.value()
 
     def test_retries(self) -> None:
         queue = Queue("jobs", max_retries=5)
@@ -320,26 +227,6 @@ class TestRules:
             assert queue.enqueue_and_wait("id") == "works"
         assert attempts == [1, 2, 3]
         assert failing == [("id", JobFailedError, "not yet", 1), ("id", JobFailedError, "not yet", 2)]
-
-    def test_an_enqueue_may_say_how_often(self) -> None:
-        queue = Queue("jobs")
-        queue.execute(lambda job: 1 / 0)
-        with queue, pytest.raises(MaxRetriesError) as caught:
-            queue.enqueue_and_wait("id", max_attempts=1)
-        assert caught.value.deliveries == 1
-
-    def test_giving_up(self) -> None:
-        queue = Queue("jobs")
-
-        @queue.execute
-        def handler(job: Job) -> None:
-            raise FailForGood("no use")
-
-        failed: list[Any] = []
-        queue.on("failed", lambda id, error: failed.append(type(error)))
-        with queue, pytest.raises(JobFailedError):
-            queue.enqueue_and_wait("id")
-        assert failed == [JobFailedError]
 
     def test_a_handler_is_told_to_stop(self) -> None:
         queue = Queue("jobs")
