@@ -1,7 +1,5 @@
 """What pages have in common: breadcrumbs, names, tables that are cards on a phone, times by button, progress."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

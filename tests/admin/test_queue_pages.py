@@ -1,7 +1,5 @@
 """The pages of queues and workers, and the overview: figures, warnings, options, purge, a worker asked to stop."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages of triage: what they show, who may do what, how actions are confirmed and carried out."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

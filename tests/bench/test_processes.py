@@ -1,7 +1,5 @@
 """Reading processes, and watching children."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Trying again, without any IO: the test is the network."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

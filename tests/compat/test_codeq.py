@@ -1,7 +1,5 @@
 """codeQ's queue by the preset ``codeq``: what its documentation promises, and what must hold without any reaper."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The names of a job queue's library in Python style: its examples, with the name of a queue in the storage's place."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

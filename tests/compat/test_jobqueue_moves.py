@@ -1,7 +1,5 @@
 """What who comes from job-queue relies on: a table in ``docs/how-to/move-from-jobqueue.md`` says the same in words."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """jqueue's names on PostgreSQL: its examples with the name of a queue in the storage's place."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from datetime import UTC, timedelta

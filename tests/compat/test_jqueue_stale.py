@@ -1,7 +1,5 @@
 """When a job of ``compat.jqueue`` comes back, and whose call counts afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Workflows of jobs with labels, for tests."""
 
-from __future__ import annotations
-
 from uuid import UUID, uuid4
 
 from django_leasequeue import engine

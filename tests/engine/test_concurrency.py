@@ -1,7 +1,5 @@
 """Many claimers at once, on connections of their own: nobody gets what another holds, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

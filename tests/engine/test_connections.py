@@ -1,7 +1,5 @@
 """Connections of our own: what a session is set to."""
 
-from __future__ import annotations
-
 from datetime import UTC
 
 import pytest

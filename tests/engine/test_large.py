@@ -1,7 +1,5 @@
 """Large payloads, bodies and results: they stand in a storage, are read back everywhere, and go with their jobs."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

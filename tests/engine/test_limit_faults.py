@@ -1,7 +1,5 @@
 """Limits by key where it is easy to lose a slot, to give one twice, or to wait for nothing."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection, transaction
 

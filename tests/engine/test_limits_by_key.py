@@ -1,7 +1,5 @@
 """Limits by key: slots, rates, and that none is lost or given twice."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Queues themselves: make, read, change, list, pause, delete; presets; projects."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

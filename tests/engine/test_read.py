@@ -1,7 +1,5 @@
 """Reading without changing: pages in order, cursors, bounds, projects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any

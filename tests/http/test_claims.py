@@ -1,7 +1,5 @@
 """Claim, ack, nack, extend, dead letters."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The client's worker, against real servers: what it runs, keeps, gives back, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """What the door ``/v0`` has beyond the protocol: priorities, delays, tags of a claim, results of an ack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

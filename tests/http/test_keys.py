@@ -1,7 +1,5 @@
 """Who may do what."""
 
-from __future__ import annotations
-
 import base64
 import io
 import logging

@@ -1,7 +1,5 @@
 """Reading without leasing: diff, delete, watch, between two server processes."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 import time

@@ -1,7 +1,5 @@
 """Topics: names, PUT, GET, list, DELETE."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

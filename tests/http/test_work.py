@@ -3,8 +3,6 @@
 These servers never look again by themselves (``patient_asgi``): what comes promptly, comes because it was told.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

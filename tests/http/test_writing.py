@@ -1,7 +1,5 @@
 """Appending records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The pages of jobs, queues and workers read a bounded piece of the large tables, however much is in them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

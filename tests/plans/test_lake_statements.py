@@ -1,7 +1,5 @@
 """The stream looks at the rows of its batch alone, wherever in the lease log they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg

@@ -1,7 +1,5 @@
 """What ``/v1/queues`` reads and changes beside hundreds of thousands of messages: pages, messages by id, claims."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg

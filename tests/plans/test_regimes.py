@@ -5,8 +5,6 @@ were made when everything was empty and are kept. On our own connections and on 
 results.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

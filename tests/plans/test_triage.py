@@ -1,7 +1,5 @@
 """No statement of triage reads more than its page, window or cap, however many dead letters there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Other processes on the same test database."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

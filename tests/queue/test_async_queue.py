@@ -1,7 +1,5 @@
 """The Python door as an async queue, by its preset ``jqueue``."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

@@ -1,7 +1,5 @@
 """P5 and P7 to P11 of the Python door: what runs handlers, and what they and others hear of it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """What the engine knows of a job from outside: status, result, its time to live; who is told of its end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The Python door as a queue model, by its preset ``codeq``."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

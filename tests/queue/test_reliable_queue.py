@@ -1,7 +1,5 @@
 """The Python door as a reliable queue, by its preset ``jobqueue``."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import threading

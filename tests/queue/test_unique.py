@@ -1,7 +1,5 @@
 """Unique jobs at the Python door: how long a key holds, and what becomes of the job that has it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

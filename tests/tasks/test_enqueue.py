@@ -1,7 +1,5 @@
 """Enqueueing: what becomes of a call in the database, sync and async."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Limits of tasks: how many run at once and start in a time. What counts them is no table of ours: files."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

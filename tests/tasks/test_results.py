@@ -1,7 +1,5 @@
 """``get_result``: what Django's API says of a job in every stage of its life."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

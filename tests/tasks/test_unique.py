@@ -1,7 +1,5 @@
 """Unique tasks: one job to a key, for how long, and what becomes of the one that is there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Workflows of tasks: what starts when, with what, and how often. What counts the runs is no table of ours: files."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The pytest fixture ``leasequeue`` and the unittest mixin, as a host project uses them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta

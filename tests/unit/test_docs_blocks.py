@@ -1,7 +1,5 @@
 """Each code block of the documentation can be read by what it is for. Many pages are run by other tests."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Worker processes, started as an operator starts them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

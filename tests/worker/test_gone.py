@@ -1,7 +1,5 @@
 """A worker that was killed stops being shown as running when the lease of its row is over."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

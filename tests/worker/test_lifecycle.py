@@ -1,7 +1,5 @@
 """How a worker waits for jobs, shows that it lives, loses its connections, and ends."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

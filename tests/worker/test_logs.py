@@ -1,7 +1,5 @@
 """Log lines: the level and the traceback of failures, JSON, and what mails to admins come of it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import signal
