@@ -180,7 +180,6 @@ class TestOptions:
         queue = make(preset="codeq")
         assert self.send(client, queue, max_deliveries=9, dead_letter="graves", log_enqueued=False).status_code == 302
         info = engine.run(engine.get("work"))
-        assert info is not None
         assert (info.config["max_deliveries"], info.config["dead_letter"], info.config["log_enqueued"]) == (
             9,
             "graves",

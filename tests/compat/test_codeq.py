@@ -29,7 +29,6 @@ def other(queue: Queue) -> Queue:
 def reap(queue: Queue) -> None:
     """Do what the reaper does of this queue."""
     info = queue.info()
-    assert info is not None
     for duty in (engine.sweep, engine.promote, engine.expire):
         run(duty([info.id]), queue.using)
     run(engine.expire_results(), queue.using)

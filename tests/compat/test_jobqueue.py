@@ -79,7 +79,6 @@ class TestExamples:
         producer.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
         with python(code, subprocess_env) as process:
             assert readline(process) == "user@example.com welcome email-123"
-            assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
             assert readline(process) == "True"
@@ -103,9 +102,6 @@ class TestExamples:
             )
         assert result == {"thumbnail_url": "https://example.com/photo.jpg?w=200", "attempts": 1}
         status = queue.queue.get_status("img-abc123")
-        assert status is not None
-        assert status.expires_at is not None
-        assert status.finished_at is not None
         assert (status.expires_at - status.finished_at).total_seconds() == pytest.approx(86_400)
 
     def test_custom_serde_messagepack(self) -> None:
@@ -168,7 +164,6 @@ class TestExamples:
         with pytest.raises(TimeoutError):
             queue.enqueue_and_wait("job-1", {}, timeout=0.1)
         status = queue.get_status("job-1")
-        assert status is not None
         assert (status.id, status.state, status.attempts, status.error) == ("job-1", "queued", 0, None)
 
     @pytest.mark.usefixtures("closed_pools")
@@ -187,7 +182,6 @@ class TestExamples:
             assert await queue.aupdate_result_ttl("test-1", 60_000) == UpdateResultTTLResult("updated")
             assert await queue.aget_result("test-1") == {"processed": True}
             status = await queue.aget_status("test-1")
-            assert status is not None
             assert status.state == "completed"
             assert await queue.acancel("nobody") == CancelResult("not_found")
 

@@ -48,9 +48,6 @@ def boom(job: Job) -> None:
 def kept_for(queue: Queue, id: str) -> float:
     """Return for how many seconds the end of a job is remembered."""
     status = queue.queue.get_status(id)
-    assert status is not None
-    assert status.expires_at is not None
-    assert status.finished_at is not None
     return (status.expires_at - status.finished_at).total_seconds()
 
 
@@ -365,7 +362,6 @@ class TestStatus:
         queue.enqueue("id")
         queue.queue.ack(queue.queue.claim()[0], {"a": [1]})
         status = queue.get_status("id")
-        assert status is not None
         assert (status.id, status.state, status.attempts) == ("id", "completed", 1)
         assert (status.result, status.error) == ({"a": [1]}, None)
         assert before < status.created_at <= datetime.now(UTC) + timedelta(minutes=1)
@@ -382,9 +378,7 @@ class TestStatus:
         with queue, pytest.raises(MaxRetriesError):
             queue.enqueue_and_wait("id")
         status = queue.get_status("id")
-        assert status is not None
         assert (status.state, status.attempts, status.result) == ("failed", 2, None)
-        assert status.error is not None
         assert (status.error.message, status.error.code) == ("no disk", "builtins.ValueError")
         assert status.error.stack is not None
         assert 'raise ValueError("no disk")' in status.error.stack
@@ -397,8 +391,6 @@ class TestStatus:
         queue.queue.nack(queue.queue.claim()[0], delay_ms=60_000, error="not yet")
         for id, state, message in (("gave up", "failed", "no use"), ("failing", "failing", "not yet")):
             status = queue.get_status(id)
-            assert status is not None
-            assert status.error is not None
             assert (status.state, status.error.message) == (state, message)
 
 

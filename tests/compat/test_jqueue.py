@@ -192,7 +192,6 @@ class TestJobs:
         assert [job.payload for job in state.queued_jobs("b")] == [b"3", b"2"]
         assert state.queued_jobs("a") == ()
         shown = state.find(first.id)
-        assert shown is not None
         assert (shown.status, shown.heartbeat_at, shown.priority) == (JobStatus.IN_PROGRESS, clock.now, 1)
         assert state.find("nobody") is None
 

@@ -186,8 +186,6 @@ def test_what_waits_is_counted_and_says_for_what(clock: engine_clock.Clock) -> N
     counts = engine.run(engine.counts("work"))
     assert (counts.delayed, counts.waiting, counts.in_flight) == (2, 1, 1)
     job = read_job(second)
-    assert job is not None
     assert job.state == "waiting"
     held = engine.run(engine.member(second))
-    assert held is not None
     assert held.waits_for == "its turn: key 'x' of the limit 'customer' (1 at a time)"

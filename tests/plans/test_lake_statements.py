@@ -62,5 +62,4 @@ def test_a_batch(log: psycopg.Connection, name: str, parameters: dict[str, int],
     assert "leasequeue_leaseevent_p0" not in plan.whole_tables, plan.text()
     assert plan.table_rows() <= rows, plan.text()
     told = psycopg.ClientCursor(log).execute(statement(name), place).fetchone()
-    assert told is not None
     assert told[0] == answer

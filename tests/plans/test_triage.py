@@ -80,7 +80,6 @@ def dead(django_db_setup: None, django_db_blocker) -> Iterator[Dead]:
         for name in ("morgue", "annex", "other", "log"):
             executor.run(engine.create(name, **(options if name in ("morgue", "annex") else {})))
             info = executor.run(engine.get(name))
-            assert info is not None
             made.ids[name] = info.id
         following = 1_000
         for name, count, prints in (("morgue", LETTERS, 20), ("annex", 20_000, 400)):

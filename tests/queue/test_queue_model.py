@@ -66,7 +66,6 @@ class TestQ7Submit:
         assert queue.counts().dead == 0
         assert queue.list_jobs("dead").jobs == []
         status = queue.get_status("k")
-        assert status is not None
         assert (status.state, status.error) == ("failed", "no use")
 
     def test_a_repeat_returns_the_stored_record(self) -> None:
@@ -185,7 +184,6 @@ class TestTheHandle:
         queue.enqueue(1, key="k")
         [job] = queue.claim()
         status = queue.get_status("k")
-        assert status is not None
         for value in (job.created_at, job.claimed_at, job.deadline, status.created_at, status.claimed_at):
             assert isinstance(value, datetime)
             assert value.utcoffset() == timedelta(0)

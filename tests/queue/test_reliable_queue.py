@@ -175,7 +175,6 @@ class TestP4States:
         seen.append(states(queue))
         assert seen == [None, "queued", "processing", "failing", "completed"]
         status = queue.get_status("id")
-        assert status is not None
         assert (status.id, status.deliveries, status.node) == ("id", 2, "worker-1")
         assert status.finished_at == clock.now
         assert status.expires_at == clock.now + timedelta(hours=1)
@@ -241,7 +240,6 @@ class TestP5Retries:
         for number in range(3):
             queue.nack(queue.claim()[0], error=ValueError(f"boom {number}"))
         status = queue.get_status("id")
-        assert status is not None
         failure = status.failure
         assert isinstance(failure, MaxRetries)
         assert (failure.job_id, failure.deliveries, failure.error_type, failure.error) == (
@@ -273,7 +271,6 @@ def listening(dsn: str) -> int:
         row = other.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %reply%'"
         ).fetchone()
-    assert row is not None
     return int(row[0])
 
 

@@ -54,7 +54,6 @@ def test_until_it_starts_and_for_a_time(clock: Any) -> None:
     second = queue.enqueue(2, key="a", unique_until="start")
     assert second.status == "queued"
     status = queue.get_status("a")
-    assert status is not None
     assert status.row.seq == second.seq
     for_a_minute = queue.enqueue(3, key="b", unique_for_ms=60_000)
     for job in queue.claim(5):

@@ -372,7 +372,6 @@ def test_without_time_zones_times_are_naive_in_the_hosts_zone() -> None:
         at = datetime(2040, 1, 1, 9)  # noqa: DTZ001  (naive is what USE_TZ = False means)
         with override_settings(TIME_ZONE="Asia/Tokyo"):
             result = samples.add.using(run_after=at).enqueue(1)
-    assert result.enqueued_at is not None
     assert result.enqueued_at.tzinfo is None
     stored = LiveJob.objects.values_list("available_at", flat=True).get()
     assert stored is not None

@@ -415,10 +415,8 @@ class TestAtOnce:
         children = [subprocess.Popen(command, env=subprocess_env, **pipes) for _ in range(4)]
         try:
             for child in children:
-                assert child.stdout is not None
                 assert child.stdout.readline() == "ready\n"
             for child in children:
-                assert child.stdin is not None
                 child.stdin.write("\n")
                 child.stdin.flush()
             lines = [line for child in children for line in child.communicate(timeout=120)[0].splitlines()]

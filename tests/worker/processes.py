@@ -81,7 +81,6 @@ class WorkerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(60)
         self._reader.join(5)
-        assert self._process.stderr is not None
         self._process.stderr.close()
 
 
