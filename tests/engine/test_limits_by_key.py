@@ -65,18 +65,6 @@ class TestConcurrency:
         assert not Member.objects.filter(taken=True).exists()
         assert [member.seq for member in Member.objects.all()] == [dead.seq]
 
-    def test_a_dead_letter_that_is_retried_waits_for_its_slot(self, clock: engine_clock.Clock) -> None:
-        make(max_deliveries=1, exhaust_at="release", dead_letter="self")
-        a, b = limited(["x", "x"])
-        (job,) = claim(10)
-        engine.run(engine.release([Release(job.seq, job.token, failure=Failure("E", "no"))], NODE))
-        (second,) = claim(10)
-        assert second.seq == b
-        engine.run(engine.redrive("work", [a]))
-        assert claim(10) == []
-        ack(second)
-        assert [job.seq for job in claim(10)] == [a]
-
     def test_a_job_that_was_cancelled_while_it_waited_takes_no_slot(self, clock: engine_clock.Clock) -> None:
         make()
         _, b, c = limited(["x"] * 3)

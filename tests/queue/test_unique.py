@@ -68,21 +68,6 @@ def test_until_it_starts_and_for_a_time(clock: Any) -> None:
     assert first.seq < second.seq
 
 
-def test_replace_and_reschedule(clock: Any) -> None:
-    queue = Queue("mail")
-    first = queue.enqueue(1, key="k", delay_ms=60_000)
-    second = queue.enqueue(2, key="k", on_conflict="replace")
-    assert (second.status, LiveJob.objects.get().seq) == ("queued", second.seq)
-    assert queue.get_status(first.seq) is None
-    moved = queue.enqueue(3, key="k", on_conflict="reschedule", delay_ms=10_000)
-    assert (moved.status, moved.seq) == ("duplicate", second.seq)
-    assert queue.claim() == []
-    assert queue.enqueue(4, key="k", on_conflict="reschedule").seq == second.seq
-    (job,) = queue.claim()
-    assert job.payload == 2
-    assert queue.enqueue(5, key="k", on_conflict="replace").state == "processing"
-
-
 def test_a_job_without_these_options_is_rescheduled_too(clock: Any) -> None:
     queue = Queue("mail")
     plain = queue.enqueue(1, key="k")
