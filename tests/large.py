@@ -1,7 +1,5 @@
 """A storage for large payloads: files in a directory, that are away on demand; and what removes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

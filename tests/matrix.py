@@ -3,8 +3,6 @@
 The rest of the suite runs there with ``.ci/run --everything`` only.
 """
 
-from __future__ import annotations
-
 #: Without ``tests/`` and ``.py``.
 MODULES = frozenset(
     {

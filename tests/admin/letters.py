@@ -1,7 +1,5 @@
 """Making dead letters, for the tests of triage."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pgtrigger

@@ -1,7 +1,5 @@
 """Reading the pages: what is in them, and that a strict Content-Security-Policy lets them be."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 

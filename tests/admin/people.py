@@ -1,7 +1,5 @@
 """Staff with exactly the permissions that a test gives them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.models import Permission, User

@@ -1,7 +1,5 @@
 """Every deed of an operator and its line of the audit are one transaction: both are there, or neither."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

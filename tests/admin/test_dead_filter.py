@@ -1,7 +1,5 @@
 """The filter of dead letters: from a query string and back, with clear errors."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """``manage.py leasequeue_dlq``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

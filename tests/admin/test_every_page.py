@@ -1,7 +1,5 @@
 """What holds for every page of the admin, of whichever part: nothing inline, no id twice, a label for each field."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """The figures of the last hour are counted: every job, retry and failure, however many a statement changed at once."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.urls import reverse

@@ -1,7 +1,5 @@
 """The page of a job: what it says of attempts, leases and payloads, and what its buttons do."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """The search for jobs over all queues and states, and what is done to one that was found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

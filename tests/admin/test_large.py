@@ -1,7 +1,5 @@
 """What the admin and the commands show of large payloads, and what an edit makes of them."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

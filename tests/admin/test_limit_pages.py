@@ -1,7 +1,5 @@
 """Limits in the admin and by command: what they allow, what waits, setting them, giving them back to the code."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Bulk operations: carried out by the reaper in batches, with a pace, through pauses, restarts and conflicts."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What pages have in common: breadcrumbs, names, tables that are cards on a phone, times by button, progress."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -51,10 +49,8 @@ def test_breadcrumbs_are_as_the_installed_django_has_them(
 def test_a_page_has_the_same_name_in_the_sidebar_and_in_the_tabs(client: Client) -> None:
     html = body(client, "overview")
     tabs = re.search(r'<nav class="lq-nav".*?</nav>', html, re.DOTALL)
-    assert tabs is not None
     named = dict(re.findall(r'<a href="([^"]*)"[^>]*>([^<]*)</a>', tabs[0]))
     bar = re.search(r'<nav class="sticky" id="nav-sidebar".*?</nav>', html, re.DOTALL)
-    assert bar is not None
     sidebar = dict(re.findall(r'<a href="(/admin/leasequeue/[^"]*)"[^>]*>([^<]*)</a>', bar[0]))
     assert set(named) <= set(sidebar)
     assert {url: sidebar[url].strip() for url in named} == named

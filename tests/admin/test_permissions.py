@@ -1,7 +1,5 @@
 """Who may see which page and do what: a permission each, also for hand-made POSTs, and never without a CSRF token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The pages of queues and workers, and the overview: figures, warnings, options, purge, a worker asked to stop."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -185,7 +183,6 @@ class TestOptions:
         queue = make(preset="codeq")
         assert self.send(client, queue, max_deliveries=9, dead_letter="graves", log_enqueued=False).status_code == 302
         info = engine.run(engine.get("work"))
-        assert info is not None
         assert (info.config["max_deliveries"], info.config["dead_letter"], info.config["log_enqueued"]) == (
             9,
             "graves",
@@ -319,11 +316,6 @@ class TestLists:
             "leasequeue_job_changelist",
         ):
             look(client, name)
-
-    def test_a_queue_that_is_named_as_nasty_as_it_can_is_only_text(self, client: Client) -> None:
-        queue = make("work", project="<script>alert(1)</script>")
-        for name, args in (("leasequeue_overview", ()), ("leasequeue_queue_change", (queue,))):
-            assert "<script>alert(1)</script>/work" in look(client, name, *args).text
 
 
 class TestWorkers:

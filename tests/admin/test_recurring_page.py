@@ -1,7 +1,5 @@
 """The page of recurring tasks: what ran last and how it ended, what is next, run now, pause."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -4,8 +4,6 @@ ADMIN_SPEED=1 pytest tests/admin/test_speed.py -s        (1,000,000 dead letters
 ADMIN_SPEED=0.01 pytest tests/admin/test_speed.py -s     (a hundredth of it)
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Triage never breaks on what a payload or its metadata holds, whoever stored it: pages, lists, exports, commands."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

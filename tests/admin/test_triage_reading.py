@@ -1,7 +1,5 @@
 """Groups, pages and previews of dead letters."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_leasequeue import engine

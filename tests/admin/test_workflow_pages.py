@@ -1,7 +1,5 @@
 """Workflows in the admin: the list, the graph and the jobs beside it, cancelling, retrying what has failed."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID, uuid4
 

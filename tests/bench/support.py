@@ -1,7 +1,5 @@
 """Looking at what a benchmark left behind."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 from django_leasequeue.models import (

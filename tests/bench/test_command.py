@@ -1,7 +1,5 @@
 """The command: what it refuses, what it writes, and that it cleans up however it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from testproject.bench.figures import Figure, Sample, Target, median_costs

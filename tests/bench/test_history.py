@@ -1,7 +1,5 @@
 """The made-up history of the lake's demonstration: its busy hour makes jobs wait."""
 
-from __future__ import annotations
-
 import pytest
 
 from testproject.bench.events import BUSY_HOUR, Simulation

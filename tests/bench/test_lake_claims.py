@@ -1,7 +1,5 @@
 """Claims that are counted beside the lake: they work on a queue of their own, and what happens beside them is told."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Every mode runs, at a size at which its figures mean nothing, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import math
 

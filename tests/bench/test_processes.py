@@ -1,7 +1,5 @@
 """Reading processes, and watching children."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -23,8 +21,6 @@ def test_cpu_time_and_memory_of_this_process() -> None:
     exec(BUSY.format(0.05))
     after = processes.times(os.getpid())
 
-    assert before is not None
-    assert after is not None
     assert after.parent == os.getppid()
     assert after.own > before.own
     assert (processes.resident_bytes(os.getpid()) or 0) > 1_000_000
@@ -44,8 +40,6 @@ def test_the_cpu_time_of_children_that_ended_is_counted() -> None:
     subprocess.run([sys.executable, "-c", BUSY.format(0.2)], check=True)
     after = processes.family_cpu(os.getpid())
 
-    assert before is not None
-    assert after is not None
     assert after - before >= 0.1  # of 0.2: clocks tick
 
 

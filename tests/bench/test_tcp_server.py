@@ -1,7 +1,5 @@
 """The server for JDBC: it holds a copy of the events, asks for its password, and is gone afterwards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psycopg

@@ -1,7 +1,5 @@
 """``client_dist`` is the client without Django: what its wheel is made of works alone."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from pathlib import Path

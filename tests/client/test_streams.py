@@ -1,7 +1,5 @@
 """Event streams and the loops, without any IO."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A server of objects for tests, on a free port: GET, and PUT with ``If-Match``, as S3 answers them."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator

@@ -1,12 +1,10 @@
 """codeQ's queue by the preset ``codeq``: what its documentation promises, and what must hold without any reaper."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from django_leasequeue import NewJob, Queue, engine
+from django_leasequeue import Queue, engine
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import JobNotFound, LeaseLost
 from django_leasequeue.models import Attempt, DeadLetter, LiveJob, StoredJob
@@ -31,7 +29,6 @@ def other(queue: Queue) -> Queue:
 def reap(queue: Queue) -> None:
     """Do what the reaper does of this queue."""
     info = queue.info()
-    assert info is not None
     for duty in (engine.sweep, engine.promote, engine.expire):
         run(duty([info.id]), queue.using)
     run(engine.expire_results(), queue.using)
@@ -67,9 +64,6 @@ class TestCommands:
         for number in range(6):
             tasks.enqueue(number, tag=COMMANDS[number % 3], priority=9 if number == 5 else 0)
 
-    def test_one_command(self, tasks: Queue) -> None:
-        assert claimed(tasks, tag="mail") == [1, 4]
-
     def test_several_commands_in_one_claim(self, tasks: Queue) -> None:
         assert claimed(tasks, tags=["index", "render"]) == [5, 0, 2, 3]
         assert claimed(tasks, tags=["index", "render"]) == []
@@ -82,26 +76,7 @@ class TestCommands:
         assert claimed(other(tasks), tags=["render", "index"]) == [5, 0, 2, 3, "soon"]
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("native", "closed_pools")
-async def test_several_commands_in_async_code(tasks: Queue) -> None:
-    for command in COMMANDS * 2:
-        await tasks.aenqueue(None, tag=command)
-    jobs = await tasks.aclaim(10, tags=["mail", "index"])
-    assert [job.tag for job in jobs] == ["mail", "index", "mail", "index"]
-
-
 class TestRetention:
-    def test_of_a_dead_letter_is_that_of_a_result(self, tasks: Queue, clock: engine_clock.Clock) -> None:
-        tasks.enqueue("done", key="done")
-        tasks.ack(tasks.claim()[0])
-        tasks.enqueue("dead", key="dead")
-        kill(tasks)
-        clock.advance(hours=23, minutes=59)
-        assert [tasks.get_status(key).state for key in ("done", "dead")] == ["completed", "failed"]  # type: ignore[union-attr]  # there
-        clock.advance(minutes=1)
-        assert [tasks.get_status(key) for key in ("done", "dead")] == [None, None]
-
     def test_a_longer_one_of_its_own(self, tasks: Queue, clock: engine_clock.Clock) -> None:
         tasks.enqueue("dead", key="dead", result_ttl_ms=7 * 86_400_000)
         kill(tasks)
@@ -117,19 +92,6 @@ class TestRetention:
         assert claimed(tasks) == []
         assert [model.objects.count() for model in (StoredJob, DeadLetter, Attempt)] == [0, 0, 0]
         assert (tasks.counts().dead, tasks.list_jobs("dead").jobs) == (0, [])
-
-
-class TestDueOrder:
-    @pytest.mark.parametrize("reaper", [False, True])
-    def test_due_tasks_come_in_the_order_of_their_times(
-        self, tasks: Queue, clock: engine_clock.Clock, reaper: bool
-    ) -> None:
-        tasks.enqueue_many(NewJob(seconds, delay_ms=seconds * 1_000) for seconds in (5, 1, 4, 2, 3))
-        tasks.enqueue("now")
-        clock.advance(seconds=6)
-        if reaper:
-            reap(tasks)
-        assert claimed(tasks) == ["now", 1, 2, 3, 4, 5]
 
 
 class TestNotOwner:

@@ -1,7 +1,5 @@
 """jqueue's names on PostgreSQL: its examples with the name of a queue in the storage's place."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from datetime import UTC, timedelta
@@ -22,7 +20,7 @@ from django_leasequeue.compat.jqueue import (
     StorageError,
 )
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.exceptions import InvalidOption, LeaseLost, QueueClosed
+from django_leasequeue.exceptions import InvalidOption, QueueClosed
 from tests.queue.processes import python, readline
 from tests.support.waiting import aeventually
 
@@ -89,19 +87,6 @@ class TestExamples:
             await worker(q)
         assert resized == [bytes([number]) for number in range(12)]
 
-    async def test_fan_out_with_multiple_queues(self) -> None:
-        async with BrokerQueue("email") as email_queue, BrokerQueue("sms") as sms_queue:
-            await email_queue.enqueue("send", b"mail")
-            assert await sms_queue.dequeue() == []
-            [job] = await email_queue.dequeue()
-            assert job.payload == b"mail"
-
-    async def test_priority_work(self, q: DirectQueue) -> None:
-        await q.enqueue("report", b"payload", priority=10)  # best-effort
-        await q.enqueue("report", b"payload", priority=0)  # urgent
-        await q.enqueue("report", b"payload", priority=-5)
-        assert [job.priority for job in await q.dequeue(batch_size=3)] == [-5, 0, 10]
-
     async def test_long_running_jobs_with_heartbeats(self, q: DirectQueue) -> None:
         await q.enqueue("transcode_video", b"video")
 
@@ -129,18 +114,6 @@ class TestExamples:
             await q.ack(job.id)
             state = await q.read_state()
             assert len(state.jobs) == 0
-
-    async def test_direct_queue(self) -> None:
-        q = DirectQueue("tasks")
-        job = await q.enqueue("task", b"data")
-        [claimed] = await q.dequeue("task")
-        assert claimed.id == job.id
-        await q.ack(claimed.id)
-
-    async def test_three_enqueues_together(self) -> None:
-        async with BrokerQueue("tasks") as q:
-            await asyncio.gather(q.enqueue("task", b"1"), q.enqueue("task", b"2"), q.enqueue("task", b"3"))
-            assert {job.payload for job in await q.dequeue(batch_size=5)} == {b"1", b"2", b"3"}
 
     async def test_per_operation_error_isolation(self) -> None:
         async with BrokerQueue("tasks") as q:
@@ -219,7 +192,6 @@ class TestJobs:
         assert [job.payload for job in state.queued_jobs("b")] == [b"3", b"2"]
         assert state.queued_jobs("a") == ()
         shown = state.find(first.id)
-        assert shown is not None
         assert (shown.status, shown.heartbeat_at, shown.priority) == (JobStatus.IN_PROGRESS, clock.now, 1)
         assert state.find("nobody") is None
 
@@ -243,17 +215,6 @@ class TestJobs:
 
 
 class TestLeases:
-    async def test_a_late_worker_ends_nobody_elses_job(self, q: DirectQueue, clock: engine_clock.Clock) -> None:
-        await q.enqueue("task", b"1")
-        [late] = await q.dequeue()
-        clock.advance(minutes=6)
-        [held] = await q.dequeue()
-        assert held.id == late.id
-        for call in (q.ack, q.nack, q.heartbeat):
-            with pytest.raises(LeaseLost):
-                await call(late.id)
-        await q.ack(held.id)
-
     async def test_an_id_as_text_is_the_lease_of_this_process(self, q: DirectQueue) -> None:
         await q.enqueue("task", b"1")
         [job] = await q.dequeue()
@@ -283,22 +244,10 @@ class TestLeases:
             assert job.payload == b"\x00"
             await q.nack(job.id)
 
-    async def test_stale_jobs_come_back_by_themselves(self, clock: engine_clock.Clock) -> None:
-        q = DirectQueue("jobs", stale_timeout=timedelta(seconds=10))
-        await q.enqueue("task", b"1")
-        await q.dequeue()
-        clock.advance(seconds=11)
-        assert len(await q.dequeue()) == 1
-
     async def test_outside_of_the_block(self) -> None:
         q = BrokerQueue("jobs")
         with pytest.raises(QueueClosed):
             await q.enqueue("task", b"1")
-
-    @pytest.mark.parametrize("timeout", [timedelta(seconds=-1), timedelta.max, 300])
-    def test_wrong_timeouts(self, timeout: Any) -> None:
-        with pytest.raises(InvalidOption, match="stale_timeout"):
-            DirectQueue("jobs", stale_timeout=timeout)
 
 
 class Double:

@@ -1,7 +1,5 @@
 """Moving the jobs of a jqueue file into a queue: files as jqueue 1.0 writes them."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import fcntl

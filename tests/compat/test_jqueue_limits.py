@@ -1,7 +1,5 @@
 """What ``compat.jqueue`` keeps, what it refuses, and how its values are written out."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncIterator

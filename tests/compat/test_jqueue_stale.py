@@ -1,7 +1,5 @@
 """When a job of ``compat.jqueue`` comes back, and whose call counts afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -254,13 +252,9 @@ class TestOtherProcesses:
         deadline = (await q.queue.aread_state()).in_progress[0].deadline
         assert await self.run(subprocess_env, str(job.id), "heartbeat") == ["heartbeat done"]
         [after] = (await q.read_state()).in_progress_jobs()
-        assert before.heartbeat_at is not None
-        assert after.heartbeat_at is not None
         assert after.heartbeat_at >= before.heartbeat_at
         # The other process gives leases of five minutes: it does not shorten this one.
         kept = (await q.queue.aread_state()).in_progress[0].deadline
-        assert deadline is not None
-        assert kept is not None
         assert kept - deadline > -SECOND
         assert await self.run(subprocess_env, str(job.id), "nack", "ack", "ack") == [
             "nack done",

@@ -1,7 +1,5 @@
 """The whole demo, as ``make demo`` runs it: a worker in processes of its own, on a handful of files."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 
 from django.core.management.base import OutputWrapper

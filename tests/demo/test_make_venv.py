@@ -1,7 +1,5 @@
 """``scripts/make-venv`` says in a few lines what it does, and all of it when it fails. pip is a stand-in here."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs under limits, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db import connection

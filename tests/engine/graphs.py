@@ -1,7 +1,5 @@
 """Workflows of jobs with labels, for tests."""
 
-from __future__ import annotations
-
 from uuid import UUID, uuid4
 
 from django_leasequeue import engine
@@ -35,13 +33,11 @@ def fail(job: engine.LeasedJob) -> None:
 
 def status(uid: UUID) -> tuple[str, int, int, int, int]:
     found = engine.run(engine.get_workflow(uid))
-    assert found is not None
     return found.label, found.open, found.completed, found.failed, found.cancelled
 
 
 def states(uid: UUID) -> dict[str, str]:
     found = engine.run(engine.get_workflow(uid))
-    assert found is not None
     return {row.label: row.state for row in engine.run(engine.workflow_nodes(found.id))}
 
 

@@ -1,7 +1,5 @@
 """Short words for what nearly every engine test does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

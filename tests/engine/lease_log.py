@@ -1,7 +1,5 @@
 """The lease log's partitions and numbers, as tests need them."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 from django_leasequeue.engine.pool import connect

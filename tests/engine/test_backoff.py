@@ -1,7 +1,5 @@
 """The delay of a retry for which nobody named one (spec: min(b, m), min(b*a, m), min(b*2^a, m), jitter)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Bad input to every public call: a clear error of our own, and nothing changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

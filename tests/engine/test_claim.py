@@ -1,7 +1,5 @@
 """Claiming: order, leases, tokens, bounds, several queues, tags, pauses, projects."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

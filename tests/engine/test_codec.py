@@ -1,7 +1,5 @@
 """JSON that is read back: the short way and json.loads say the same."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

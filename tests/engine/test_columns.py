@@ -1,7 +1,5 @@
 """The rows of statements by name: a class has as many fields as its statement has columns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

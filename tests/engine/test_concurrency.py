@@ -1,7 +1,5 @@
 """Many claimers at once, on connections of their own: nobody gets what another holds, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
@@ -51,12 +49,10 @@ def check_histories(found: dict[int, list[LeaseEvent]]) -> None:
                 holder, deadline = event.claim, event.deadline
             elif kind in ("extended", "released", "acked", "failed"):
                 assert event.claim == holder, where
-                assert deadline is not None
                 assert event.occurred_at <= deadline, where
                 holder, deadline = (holder, event.deadline) if kind == "extended" else (None, None)
             elif kind == "expired":
                 assert event.claim == holder, where
-                assert deadline is not None
                 assert event.occurred_at > deadline, where
                 holder = None
             elif kind == "dead_lettered":
@@ -251,10 +247,8 @@ def test_several_processes(subprocess_env: dict[str, str]) -> None:
     ]
     try:
         for process in processes:
-            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         for process in processes:
-            assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
         done = [json.loads(process.communicate(timeout=60)[0]) for process in processes]

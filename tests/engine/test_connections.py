@@ -1,7 +1,5 @@
 """Connections of our own: what a session is set to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC

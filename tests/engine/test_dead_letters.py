@@ -1,7 +1,5 @@
 """Jobs that used up their deliveries: at the claim or at the release, in place or to another topic."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

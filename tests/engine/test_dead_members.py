@@ -1,7 +1,5 @@
 """Dead letters of limits and workflows: whichever way they come back, they keep their limit and their place."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_leasequeue import engine

@@ -1,7 +1,5 @@
 """Keys: one job per key, however many ask at once, for as long as the queue's ``dedup_until`` says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

@@ -1,7 +1,5 @@
 """Delayed jobs that go to the back reach it in the order of their due times, whoever brings them there."""
 
-from __future__ import annotations
-
 import random
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """What a commit waits for: the engine relaxes its own as the queue says; a host's transaction is never touched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Enqueue: states, ranks, options per job, transactions, making queues, both ways in (one statement, COPY)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """What readers of the lease log were told stays true when the server crashes: nothing is gone, nothing is skipped."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """One operation, four ways to run it: all must do the same."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Floors: they only rise, and only when nothing can appear below them; no job is lost by them."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Turns that are taken in another order than they were made: nothing is lost by it."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

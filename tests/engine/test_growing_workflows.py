@@ -1,7 +1,5 @@
 """Nodes that are added to a workflow that goes on: linked once, whatever their parents do meanwhile."""
 
-from __future__ import annotations
-
 import threading
 from uuid import UUID, uuid4
 

@@ -1,7 +1,5 @@
 """Large payloads, bodies and results: they stand in a storage, are read back everywhere, and go with their jobs."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -162,7 +160,6 @@ def test_every_way_to_read_gives_the_payload() -> None:
     make("log", type="log")
     [job, record] = [enqueue(NewJob(BIG, body=BODY), queue=name)[0] for name in ("work", "log")]
     found = read_job(job.seq)
-    assert found is not None
     assert (found.data, found.body) == (BIG, BODY)
     assert [(row.data, row.body) for row in engine.run(list_jobs("work")).jobs] == [(BIG, BODY)]
     page = engine.run(log.read("log"))
@@ -172,7 +169,6 @@ def test_every_way_to_read_gives_the_payload() -> None:
     assert [message.data for message in engine.run(messages.get_messages(queue_id, [job.seq]))] == [BIG]
     held = one()
     live = engine.run(messages.get_claim(queue_id, held.token))
-    assert live is not None
     assert [message.data for message in live.messages] == [BIG]
     settled = engine.run(
         engine.finish([Ending(job.seq, held.token, result=BIG, body=BODY, result_ttl_ms=60_000)], NODE)

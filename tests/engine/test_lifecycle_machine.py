@@ -1,7 +1,5 @@
 """The life cycle of leases against a small model: whatever the order of calls, the engine and the model agree."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Limits by key where it is easy to lose a slot, to give one twice, or to wait for nothing."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection, transaction
 
@@ -63,14 +61,6 @@ class TestSlots:
             order += [job.seq for job in jobs]
             ack(*jobs)
         assert order == [high, middle, low]
-
-    def test_a_delay_comes_before_the_slot(self, clock: engine_clock.Clock) -> None:
-        make()
-        limited(["x"], delay_ms=5_000)
-        (early,) = limited(["x"])
-        assert [job.seq for job in claim(10)] == [early]
-        clock.advance(seconds=6)
-        assert claim(10) == []
 
     def test_what_cannot_be_limited_is_refused(self) -> None:
         make("topic", type="log")

@@ -1,7 +1,5 @@
 """Pages of messages with those that somebody holds, which no index names."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_leasequeue import engine

@@ -1,7 +1,5 @@
 """Partitions of the lease log: made ahead, dropped by retention, held back by readers; no event is ever lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 

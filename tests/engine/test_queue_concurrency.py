@@ -1,7 +1,5 @@
 """A limit of a queue: so many of its jobs are leased at once, whoever claims."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

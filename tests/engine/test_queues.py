@@ -1,7 +1,5 @@
 """Queues themselves: make, read, change, list, pause, delete; presets; projects."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,7 +35,6 @@ pytestmark = pytest.mark.django_db
 
 def config(name: str = "work", project: str = "") -> dict[str, object]:
     info = engine.run(engine.get(name, project=project))
-    assert info is not None
     return info.config
 
 
@@ -105,17 +102,14 @@ def test_a_changed_option_counts_from_then_on(clock) -> None:
 def test_what_is_read(clock) -> None:
     make("work", metadata={"a": [1]})
     info = engine.run(engine.get("work"))
-    assert info is not None
     assert (info.name, info.project, info.type, info.dead_lettered, info.paused_at) == ("work", "", "queue", 0, None)
     assert (info.created_at, info.config["metadata"]) == (clock.now, {"a": [1]})
     engine.run(engine.pause("work"))
     again = engine.run(engine.get("work"))
-    assert again is not None
     assert again.paused_at == clock.now
     clock.advance(seconds=5)
     engine.run(engine.pause("work"))
     third = engine.run(engine.get("work"))
-    assert third is not None
     assert third.paused_at == again.paused_at
 
 

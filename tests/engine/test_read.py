@@ -1,7 +1,5 @@
 """Reading without changing: pages in order, cursors, bounds, projects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -41,13 +39,11 @@ def test_a_job_is_read_as_it_is(clock) -> None:
         NewJob(data={"a": 1}, meta={"m": 2}, body=b"\x00b", key="k", name="app.task", tag="t", priority=3), origin="me"
     )
     job = read_job(made.seq)
-    assert job is not None
     assert (job.state, job.queue, job.key, job.name, job.tag, job.rank) == ("ready", "work", "k", "app.task", "t", -3)
     assert (job.data, job.meta, job.body, job.progress, job.errors) == ({"a": 1}, {"m": 2}, b"\x00b", None, [])
     assert (job.origin, job.created_at, job.node) == ("me", clock.now, None)
     leased = one()
     job = read_job(made.seq)
-    assert job is not None
     assert (job.state, job.node, job.claim, job.deadline) == ("leased", NODE, leased.token, leased.deadline)
 
 

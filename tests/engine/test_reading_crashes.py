@@ -1,7 +1,5 @@
 """Readers keep their place when the server crashes: what they were told is on disk, what comes then is not skipped."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

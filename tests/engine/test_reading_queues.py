@@ -1,7 +1,5 @@
 """A queue is read in order of its numbers, wherever its jobs stand and whatever was moved."""
 
-from __future__ import annotations
-
 import random
 import time
 

@@ -1,7 +1,5 @@
 """Redrive: dead letters back to a live queue, in place, home, or elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """No retries where none are wanted, and no retry so fast that a failing job keeps a worker busy."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

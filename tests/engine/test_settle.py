@@ -1,7 +1,5 @@
 """Ack, nack, extend, release, finish: who may settle what, and what becomes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

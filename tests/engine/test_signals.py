@@ -1,7 +1,5 @@
 """Signals of the engine: once each, after the commit, and never in the way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

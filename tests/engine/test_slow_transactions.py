@@ -1,7 +1,5 @@
 """A host's transaction that stays open after an engine call must not stop anybody else on the same queue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

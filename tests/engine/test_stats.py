@@ -1,7 +1,5 @@
 """Counts and samples: what they count, where they stop, and what they fall back to."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """What a sweep takes at once, and that it finds what was renewed in part."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_leasequeue import engine

@@ -1,7 +1,5 @@
 """Cancel, purge, delete: jobs that go without being done."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 

@@ -1,7 +1,5 @@
 """The trail of a busy claimer: it skips what it took a moment ago, and never for long."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Message TTL, the retention of the dead, and the retention of results."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Unique jobs: a key that holds as its job says, and what becomes of the job that has it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

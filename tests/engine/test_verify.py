@@ -1,7 +1,5 @@
 """The check of the tables against the lease log: silent when all is right, and each difference is told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from io import StringIO

@@ -1,7 +1,5 @@
 """``verify`` finds what is wrong with limits and workflows, and nothing where nothing is."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 import pytest

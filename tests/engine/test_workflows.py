@@ -1,7 +1,5 @@
 """Workflows: jobs that start when their parents have ended, once, whatever happens."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import transaction
 

@@ -1,7 +1,5 @@
 """Asking the doors for operators, with a new key each time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A client that speaks to the views in this process and holds every answer against the OpenAPI document."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The doors' own descriptions, held against what they answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The URLs of a host that has views of its own below the doors' prefix."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 from rest_framework.response import Response

@@ -1,7 +1,5 @@
 """A relay between a client and a server: it counts what passes, and breaks connections off when a test says so."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

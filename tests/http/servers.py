@@ -1,7 +1,5 @@
 """Real servers on real sockets: uvicorn processes on loopback, and clients that can be cut off."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Access logs of real servers: every line is written, and none holds a token."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What waits in the background for the database, when the database ends its connection: one line, no stack."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

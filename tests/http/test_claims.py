@@ -1,7 +1,5 @@
 """Claim, ack, nack, extend, dead letters."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -48,34 +46,6 @@ def test_c1_an_absent_topic(api: Api, word: str) -> None:
     assert not Queue.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"node": ""},
-        {"node": None},
-        {"node": 5},
-        {"node": "x" * 129},
-        {"node": "ü" * 65},
-        {"node": "a\x00"},
-        {"node": "w", "max": -1},
-        {"node": "w", "max": "1"},
-        {"node": "w", "max": 1.0},
-        {"node": "w", "max": True},
-        {"node": "w", "lease_ms": "1"},
-        {"node": "w", "lease_ms": 1.5},
-        {"node": "w", "lease_ms": False},
-    ],
-)
-def test_c2_a_bad_claim(api: Api, body: dict[str, Any]) -> None:
-    api.queue()
-    api.write("jobs", 1)
-    answer = api.post("topics/jobs/claim", body, status=400)
-    assert answer.code == "invalid_request"
-    assert ("node" if len(body) < 2 else list(body)[-1]) in answer.message
-    assert api.state()["queue"]["in_flight"] == 0
-
-
 def test_c2_defaults_and_clamps(api: Api, clock: engine_clock.Clock) -> None:
     api.queue(lease_ms=5000)
     api.post("topics/jobs?return_seqs=false", {"records": [{"data": n} for n in range(1_005)]}, status=200)
@@ -113,19 +83,6 @@ def test_c3_the_answer(api: Api, clock: engine_clock.Clock) -> None:
     assert second["data"] is None
     empty = api.post("topics/jobs/claim", {"node": "w1", "max": 10}, status=200)
     assert (empty["claimed"], empty["count"], empty["ready"]) == ([], 0, 0)
-
-
-def test_c3_in_claim_order_with_a_token_for_each_delivery(api: Api, clock: engine_clock.Clock) -> None:
-    api.queue()
-    written = api.write("jobs", *range(20))
-    first = api.claim(max=12)
-    assert seqs(first) == written[:12]
-    clock.advance(seconds=LEASE, milliseconds=1)
-    again = api.claim(max=20)
-    assert seqs(again) == written
-    tokens = [job["lease_id"] for job in first + again]
-    assert len(set(tokens)) == 32
-    assert all(token.startswith("lease_") and int(token[6:], 16) for token in tokens)
 
 
 def test_c4_expiry_is_strict(api: Api, clock: engine_clock.Clock) -> None:
@@ -171,15 +128,6 @@ def test_a1_only_the_holder(api: Api) -> None:
     assert api.ack("jobs", [seq])["acked"] == 1
 
 
-def test_a1_only_this_topic(api: Api) -> None:
-    api.queue("jobs")
-    api.queue("other")
-    (seq,) = api.write("jobs", 1)
-    api.claim()
-    assert api.ack("other", [seq])["skipped"] == [seq]
-    assert api.state()["queue"]["in_flight"] == 1
-
-
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
 def test_a2_after_the_deadline(api: Api, clock: engine_clock.Clock, word: str) -> None:
     api.queue()
@@ -191,48 +139,6 @@ def test_a2_after_the_deadline(api: Api, clock: engine_clock.Clock, word: str) -
     assert answer["skipped"] == [seq]
     assert answer[{"ack": "acked", "nack": "nacked", "extend": "extended"}[word]] == 0
     assert api.state()["queue"] == {"ready": 1, "in_flight": 0, "dead_lettered": 0}
-
-
-@pytest.mark.parametrize("word", ["ack", "nack", "extend"])
-@pytest.mark.parametrize(
-    ("change", "code", "name"),
-    [
-        ({"node": None}, "invalid_request", "node"),
-        ({"seqs": None}, "invalid_request", "seqs"),
-        ({"seqs": []}, "invalid_request", "seqs"),
-        ({"seqs": 1}, "invalid_request", "seqs"),
-        ({"seqs": ["1"]}, "invalid_request", "seqs"),
-        ({"seqs": [1.5]}, "invalid_request", "seqs"),
-        ({"seqs": [True]}, "invalid_request", "seqs"),
-        ({"seqs": [-1]}, "invalid_request", "seqs"),
-        ({"seqs": [2**63]}, "invalid_request", "seqs"),
-        ({"seqs": list(range(1001))}, "batch_too_large", "1000"),
-        ({"lease_ids": []}, "invalid_request", "lease_ids"),
-        ({"lease_ids": ["lease_1a", "lease_2b"]}, "invalid_request", "lease_ids"),
-        ({"lease_ids": ["1a"]}, "invalid_request", "lease_ids"),
-        ({"lease_ids": ["lease_"]}, "invalid_request", "lease_ids"),
-        ({"lease_ids": ["lease_xyz"]}, "invalid_request", "lease_ids"),
-        ({"lease_ids": [5]}, "invalid_request", "lease_ids"),
-        ({"lease_ids": "lease_1a"}, "invalid_request", "lease_ids"),
-    ],
-)
-def test_a3_a_bad_settle_call(api: Api, word: str, change: dict[str, Any], code: str, name: str) -> None:
-    api.queue()
-    (seq,) = api.write("jobs", 1)
-    api.claim()
-    body = {"node": "w1", "seqs": [seq], "lease_ms": 1000, **change}
-    answer = api.post(f"topics/jobs/{word}", {k: v for k, v in body.items() if v is not None}, status=400)
-    assert answer.code == code
-    assert name in answer.message
-    assert api.state()["queue"]["in_flight"] == 1
-
-
-def test_a3_a_thousand_at_once(api: Api) -> None:
-    api.queue()
-    api.post("topics/jobs", {"records": [{"data": n} for n in range(1_000)]})
-    jobs = api.claim(max=1_000)
-    answer = api.ack("jobs", seqs(jobs), lease_ids=[job["lease_id"] for job in jobs])
-    assert (answer["acked"], answer["skipped"]) == (1_000, [])
 
 
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
@@ -289,15 +195,6 @@ def test_a4_the_delay_is_clamped(api: Api, clock: engine_clock.Clock, given: int
     assert len(api.claim()) == 1
 
 
-@pytest.mark.parametrize("delay", ["5", 1.5, True])
-def test_a4_a_delay_of_the_wrong_kind(api: Api, delay: object) -> None:
-    api.queue()
-    api.write("jobs", 1)
-    (job,) = api.claim()
-    answer = api.post("topics/jobs/nack", {"node": "w1", "seqs": [job["$seq"]], "delay_ms": delay}, status=400)
-    assert "delay_ms" in answer.message
-
-
 def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> None:
     api.queue()
     written = api.write("jobs", 1, 2)
@@ -319,33 +216,6 @@ def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> Non
     assert (again["$seq"], again["deliveries"]) == (written[0], 2)
     clock.advance(milliseconds=58_999)
     assert api.ack("jobs", written[1:])["acked"] == 1
-
-
-def test_a5_deliveries_do_not_change(api: Api) -> None:
-    api.queue()
-    (seq,) = api.write("jobs", 1)
-    api.claim()
-    for _ in range(3):
-        api.post("topics/jobs/extend", {"node": "w1", "seqs": [seq], "lease_ms": 60_000}, status=200)
-    api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq]}, status=200)
-    assert api.claim()[0]["deliveries"] == 2
-
-
-@pytest.mark.parametrize("body", [{}, {"lease_ms": None}, {"lease_ms": "1"}, {"lease_ms": True}])
-def test_a5_needs_lease_ms(api: Api, body: dict[str, Any]) -> None:
-    api.queue()
-    answer = api.post("topics/jobs/extend", {"node": "w1", "seqs": [1], **body}, status=400)
-    assert answer.code == "invalid_request"
-    assert "lease_ms" in answer.message
-
-
-@pytest.mark.parametrize(("given", "lease"), [(1, 100), (10**13, 86_400_000)])
-def test_a5_lease_ms_is_clamped(api: Api, clock: engine_clock.Clock, given: int, lease: int) -> None:
-    api.queue()
-    (seq,) = api.write("jobs", 1)
-    api.claim()
-    answer = api.post("topics/jobs/extend", {"node": "w1", "seqs": [seq], "lease_ms": given}, status=200)
-    assert answer["deadlines"][str(seq)] == int(clock.now.timestamp() * 1000) + lease
 
 
 def exhaust(api: Api, clock: engine_clock.Clock, seq: int) -> None:
@@ -377,41 +247,6 @@ def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> Non
         "$dead_letter_deliveries": 2,
         "$dead_letter_src_seq": seq,
     }
-
-
-def test_d1_into_a_queue(api: Api, clock: engine_clock.Clock) -> None:
-    api.queue("dlq")
-    api.queue(max_deliveries=2, dead_letter="dlq")
-    (seq,) = api.write("jobs", "poison")
-    exhaust(api, clock, seq)
-    assert api.claim() == []
-    (letter,) = api.claim("dlq")
-    assert (letter["data"], letter["deliveries"], letter["meta"]["$dead_letter_src_seq"]) == ("poison", 1, seq)
-
-
-def test_d1_a_claim_that_meets_poison_still_fills_its_max(api: Api, clock: engine_clock.Clock) -> None:
-    api.queue(max_deliveries=1, dead_letter="dlq")
-    written = api.write("jobs", *range(10))
-    api.claim(max=5)
-    clock.advance(seconds=LEASE, milliseconds=1)
-    answer = api.post("topics/jobs/claim", {"node": "w1", "max": 4}, status=200)
-    assert seqs(answer["claimed"]) == written[5:9]
-    assert answer["ready"] == 1
-    assert api.state()["queue"]["dead_lettered"] == 5
-
-
-def test_d1_a_move_that_fails_loses_nothing(api: Api, clock: engine_clock.Clock) -> None:
-    api.queue(max_deliveries=2, dead_letter="dlq")
-    api.log("dlq", cap_records=1)
-    (seq,) = api.write("jobs", "poison")
-    exhaust(api, clock, seq)
-    Queue.objects.filter(name="jobs").update(dead_letter="no/such name")  # nothing can be made with that name
-    answer = api.post("topics/jobs/claim", {"node": "w1"})
-    assert answer.status in (200, 400)
-    assert api.state()["count"] == 1
-    Queue.objects.filter(name="jobs").update(dead_letter="dlq")
-    assert api.claim() == []
-    assert (api.state()["count"], api.state("dlq")["count"]) == (0, 1)
 
 
 @pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dlq"}, {"max_deliveries": 2}])

@@ -1,7 +1,5 @@
 """``django_leasequeue.client`` against real servers: every call, from threads and from an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading

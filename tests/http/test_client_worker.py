@@ -1,7 +1,5 @@
 """The client's worker, against real servers: what it runs, keeps, gives back, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -64,7 +62,6 @@ def counters(client: Client, queue: str) -> dict[str, int]:
 def deadline(queue: str) -> float:
     """Until when the queue's only job is leased, as the database has it."""
     (found,) = LiveJob.objects.filter(queue__name=queue).values_list("deadline", flat=True)
-    assert found is not None
     return found.timestamp()
 
 
@@ -396,7 +393,6 @@ print("done", flush=True)
     )
     client.produce(queue, [Record(n) for n in range(50)])
     process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, env={**os.environ})
-    assert process.stdout is not None
     assert process.stdout.readline() == "0\n"
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)

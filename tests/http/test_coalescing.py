@@ -1,7 +1,5 @@
 """Claims that are served together, across server processes."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections import Counter

@@ -1,7 +1,5 @@
 """What every endpoint keeps."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

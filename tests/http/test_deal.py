@@ -1,7 +1,5 @@
 """Dealing jobs to several claimers at once, in the engine."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_leasequeue import engine

@@ -1,7 +1,5 @@
 """A topic that is deleted if it is empty, while somebody writes to it."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 

@@ -1,7 +1,5 @@
 """JSON that is nested too deep: refused at every door, and no harm where it is stored already."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

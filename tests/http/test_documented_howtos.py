@@ -1,7 +1,5 @@
 """What the how-to pages of the HTTP doors say, done: authentication, deployment behind nginx, idempotent consumers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """``docs/reference/http-topics.md``: its examples are run in order, and it names everything that there is."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The workers of ``docs/how-to/external-workers.md``, run as they stand there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Every door while the database goes away and comes back: 503 with Retry-After, never 500, and then as before."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

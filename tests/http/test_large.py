@@ -1,7 +1,5 @@
 """Large payloads over HTTP: topics, streams, messages, dead letters."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The OpenAPI document: complete, valid, and as it was. Every answer of the suite is held against it (``contract``)."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

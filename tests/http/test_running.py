@@ -1,7 +1,5 @@
 """What ``beside`` serves itself: the doors' own views, for the hosts that the site allows, and nothing else."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests made up from the OpenAPI document, good and bad ones: no answer is a 5xx, none is undocumented."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any

@@ -3,8 +3,6 @@
 The letters: common G, topics L, writing W, reading R, claim C, ack nack extend A, dead letters D, streams S.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

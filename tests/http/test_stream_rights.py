@@ -1,7 +1,5 @@
 """Event streams and keys: a stream ends soon after its key lost what it streams, and one key cannot take all places."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Counting requests in a cache that is as particular about its keys as memcached."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Workflows and limits over HTTP: read only, with the keys and scopes of the other doors."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID, uuid4
 

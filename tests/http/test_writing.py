@@ -1,7 +1,5 @@
 """Appending records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -78,45 +76,6 @@ def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
     meta = {"long": 2**70, "ü": -(10**30)}
     api.post("topics/q", {"records": [{"data": 0, "meta": meta}]}, status=200)
     assert api.claim("q")[0]["meta"] == meta
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "word"),
-    [
-        ({}, "invalid_request", "records"),
-        ({"records": []}, "invalid_request", "records"),
-        ({"records": None}, "invalid_request", "records"),
-        ({"records": {}}, "invalid_request", "records"),
-        ({"records": [1]}, "invalid_request", "records[0]"),
-        ({"records": [{"data": 1}, {}]}, "invalid_request", "records[1].data"),
-        ({"records": [{"data": 1, "tag": ""}]}, "invalid_request", "tag"),
-        ({"records": [{"data": 1, "tag": "x" * 257}]}, "invalid_request", "tag"),
-        ({"records": [{"data": 1, "tag": "ü" * 129}]}, "invalid_request", "tag"),
-        ({"records": [{"data": 1, "tag": 5}]}, "invalid_request", "tag"),
-        ({"records": [{"data": 1, "tag": "a\x00"}]}, "invalid_request", "tag"),
-        ({"records": [{"data": 1, "node": "x" * 129}]}, "invalid_request", "node"),
-        ({"records": [{"data": 1, "node": ""}]}, "invalid_request", "node"),
-        ({"records": [{"data": 1, "meta": []}]}, "invalid_request", "meta"),
-        ({"records": [{"data": 1}, {"data": 1, "meta": {"a": 1, "$b": 2}}]}, "invalid_request", "records[1].meta"),
-        ({"records": [{"data": 1, "meta": {"$dead_letter_deliveries": "x"}}]}, "invalid_request", "'$'"),
-        ({"records": [{"data": 1, "meta": {str(n): n for n in range(65)}}]}, "invalid_request", "64"),
-        ({"records": [{"data": 1, "meta": {"x": "y" * 16_384}}]}, "invalid_request", "16384"),
-        ({"records": [{"data": "a\x00b"}]}, "invalid_request", "U+0000"),
-        ({"records": [{"data": 0}] * 10_001}, "batch_too_large", "10000"),
-        ({"records": [{"data": 0}, {"data": "x" * 1_048_577}]}, "record_too_large", "1048576"),
-        ({"records": [{"data": "ü" * 524_288}]}, "record_too_large", "1048576"),
-        ({"records": [{"data": 0}], "create": 1}, "invalid_request", "create"),
-        ({"records": [{"data": 0}], "config": []}, "invalid_request", "config"),
-        ({"records": [{"data": 0}], "idempotency_key": ""}, "invalid_request", "idempotency_key"),
-        ({"records": [{"data": 0}], "idempotency_key": 5}, "invalid_request", "idempotency_key"),
-    ],
-)
-def test_w2_what_is_refused_appends_nothing(api: Api, body: dict[str, Any], code: str, word: str) -> None:
-    api.log("t")
-    answer = api.post("topics/t", body, status=400)
-    assert answer.code == code
-    assert word in answer.message
-    assert not StoredJob.objects.exists()
 
 
 def test_w2_at_the_limits(api: Api) -> None:

@@ -1,7 +1,5 @@
 """Reading what Prometheus would read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families

@@ -1,7 +1,5 @@
 """Charts: well-formed SVG without scripts and styles, honest scales, figures for who cannot see them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise

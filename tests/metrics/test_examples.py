@@ -1,7 +1,5 @@
 """The files for Grafana, Prometheus and KEDA name only what there is, and their queries run."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The view ``/metrics``: what it says of queues, and to whom."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

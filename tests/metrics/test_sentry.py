@@ -1,7 +1,5 @@
 """The recipe for Sentry: each failure is one event, with the name of its task."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traces and figures of OpenTelemetry: the context travels with the job, spans of enqueue and run are linked."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

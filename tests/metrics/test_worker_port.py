@@ -1,7 +1,5 @@
 """The health port of a worker: its own figures, and those of its database."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Forward, back to zero, forward again, on a real database; and nothing is left that a migration should say."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import subprocess

@@ -1,7 +1,5 @@
 """The audit is written once, whoever writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Constraints with names, indexes with purposes, partitions of the log, storage of the hot tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Job: one model over a job's whole life, as projects query it."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON lookups on columns that keep JSON as it was written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Triggers: invariants that hold against everybody who writes, each an IntegrityError with a constraint's name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

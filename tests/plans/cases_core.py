@@ -1,7 +1,5 @@
 """Standard parameters of the statements that jobs pass through."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django_leasequeue.engine import arrays

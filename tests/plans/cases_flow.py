@@ -1,7 +1,5 @@
 """Standard parameters of the statements of limits and workflows."""
 
-from __future__ import annotations
-
 from django_leasequeue.engine import arrays
 
 from .cases_core import BUSY, EVERY, numbers

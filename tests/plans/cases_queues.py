@@ -1,7 +1,5 @@
 """Standard parameters of the statements about queues, topics, messages and single jobs."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

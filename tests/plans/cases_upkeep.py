@@ -1,7 +1,5 @@
 """Standard parameters of the statements of upkeep, workers, triage and the stream."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django_leasequeue.engine import arrays

@@ -1,7 +1,5 @@
 """Query plans over large tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg

@@ -1,7 +1,5 @@
 """What a statement really does: EXPLAIN ANALYZE of the prepared, generic plan, in numbers that a test can bound."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

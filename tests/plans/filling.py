@@ -1,8 +1,6 @@
 # ruff: noqa: E501 (SQL)
 """200,000 jobs and 200,000 results, in every place that there is. All numbers are fixed, so that cases can name them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

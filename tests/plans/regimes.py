@@ -1,7 +1,5 @@
 """Runs statements under every state that a planner can be in, and counts the pages that they touch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress

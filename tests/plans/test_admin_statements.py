@@ -1,7 +1,5 @@
 """The pages of jobs, queues and workers read a bounded piece of the large tables, however much is in them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -64,14 +62,12 @@ def check(plan: Plan, *, rows: int) -> None:
 )  # fmt: skip
 def test_a_live_job(explaining: Explaining, seq: int, state: str, rows: int) -> None:
     found = explaining.run(steady(reading.read_job(seq)))
-    assert found is not None
     assert (found.state, found.live) == (state, True)
     check(explaining.plan("admin/job"), rows=rows)
 
 
 def test_a_finished_job(explaining: Explaining) -> None:
     found = explaining.run(steady(reading.read_job(DONE + 7)))
-    assert found is not None
     assert found.state == "completed"
     check(explaining.plan("admin/job"), rows=CLAIMS + 20)
     check(explaining.plan("admin/ended"), rows=10)

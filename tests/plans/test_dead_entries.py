@@ -1,7 +1,5 @@
 """Under a snapshot that somebody holds, dead index entries stay: the floor saves readers from walking over them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg

@@ -3,8 +3,6 @@
 What the statements read is held by ``test_regimes``; here they run through the operations, with every size of batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """The stream looks at the rows of its batch alone, wherever in the lease log they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg
@@ -64,5 +62,4 @@ def test_a_batch(log: psycopg.Connection, name: str, parameters: dict[str, int],
     assert "leasequeue_leaseevent_p0" not in plan.whole_tables, plan.text()
     assert plan.table_rows() <= rows, plan.text()
     told = psycopg.ClientCursor(log).execute(statement(name), place).fetchone()
-    assert told is not None
     assert told[0] == answer

@@ -1,7 +1,5 @@
 """What ``/v1/queues`` reads and changes beside hundreds of thousands of messages: pages, messages by id, claims."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg
@@ -88,7 +86,6 @@ def test_the_oldest_and_the_newest(explaining: Explaining) -> None:
 def test_a_claim(explaining: Explaining) -> None:
     queue = IDS["busy"]
     live = explaining.run(messages.get_claim(queue, BATCHED))
-    assert live is not None
     assert len(live.messages) == 200
     check(explaining.plan("claim_get"), "claim_pkey", "job_pkey", rows=210)
     assert explaining.run(messages.renew_claim(queue, BATCHED, 60_000)) == 200

@@ -1,7 +1,5 @@
 """Queries of the models, as projects write them, read a bounded piece of the tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ were made when everything was empty and are kept. On our own connections and on 
 results.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -37,7 +35,6 @@ LIVE_CLAIMS = 1_000
 def bound(measure: Measure) -> float:
     """The pages that a run may touch: of the rows that it returned or was asked for."""
     found = FORMULA.match(header(measure.case.name)["Pages"])
-    assert found is not None
     rows = max(measure.rows, measure.case.asked)
     more = 0 if array_keys_are_merged() else DESCENT * arrays(measure.case.name) * rows
     return int(found[1]) + float(found[2] or 0) * rows + more + (LIVE_CLAIMS if found[3] else 0)

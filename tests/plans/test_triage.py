@@ -1,7 +1,5 @@
 """No statement of triage reads more than its page, window or cap, however many dead letters there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -82,7 +80,6 @@ def dead(django_db_setup: None, django_db_blocker) -> Iterator[Dead]:
         for name in ("morgue", "annex", "other", "log"):
             executor.run(engine.create(name, **(options if name in ("morgue", "annex") else {})))
             info = executor.run(engine.get(name))
-            assert info is not None
             made.ids[name] = info.id
         following = 1_000
         for name, count, prints in (("morgue", LETTERS, 20), ("annex", 20_000, 400)):

@@ -1,7 +1,5 @@
 """Other processes on the same test database."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap
@@ -38,12 +36,10 @@ def python(code: str, env: dict[str, str], *arguments: str) -> Iterator[subproce
 
 def readline(process: subprocess.Popen[str]) -> str:
     """Return the next line that the process printed."""
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 def go(process: subprocess.Popen[str]) -> None:
     """Let the process go on."""
-    assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()

@@ -1,7 +1,5 @@
 """Queues of the preset ``jobqueue``, and looking at their jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django_leasequeue import Queue

@@ -1,8 +1,5 @@
 """P5 and P7 to P11 of the Python door: what runs handlers, and what they and others hear of it."""
 
-from __future__ import annotations
-
-import asyncio
 import logging
 import threading
 import time
@@ -12,17 +9,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_leasequeue import Consumer, Queue, signals
-from django_leasequeue.enums import EventKind
-from django_leasequeue.exceptions import InvalidOption, MaxRetries, WaitTimeout
-from django_leasequeue.models import JobEvent
+from django_leasequeue.exceptions import InvalidOption, MaxRetries
 from django_leasequeue.queue.functions import Execution
-from django_leasequeue.reaper import Reaper
 from django_leasequeue.tasks import FailForGood, RetryLater
-from django_leasequeue.worker.handler import JobControl, JobTimeout
-from tests.queue.processes import go, python, readline
+from django_leasequeue.worker.handler import JobControl
 from tests.queue.support import jobqueue, states
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
@@ -66,36 +58,6 @@ def said(heard: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 class TestP5Retries:
-    def test_fails_twice_then_works_runs_three_times(self, consume: Any) -> None:
-        runs: list[int] = []
-
-        def handler(job: Any) -> str:
-            runs.append(job.deliveries)
-            if len(runs) < 3:
-                raise ValueError(f"boom {len(runs)}")
-            return "done"
-
-        queue = jobqueue()
-        consume(queue, handler)
-        assert queue.enqueue_and_wait(1, key="id", timeout=30) == "done"
-        assert runs == [1, 2, 3]
-        status = queue.get_status("id")
-        assert status is not None
-        assert [error["message"] for error in status.errors] == ["boom 1", "boom 2"]
-
-    def test_max_deliveries_is_the_number_of_executions(self, consume: Any) -> None:
-        runs: list[int] = []
-
-        def handler(job: Any) -> None:
-            runs.append(job.deliveries)
-            raise ValueError("boom")
-
-        queue = jobqueue(max_deliveries=2)
-        consume(queue, handler)
-        with pytest.raises(MaxRetries):
-            queue.enqueue_and_wait(1, timeout=30)
-        assert runs == [1, 2]
-
     def test_failing_between_the_tries(self, consume: Any) -> None:
         def handler(job: Any) -> str:
             if job.deliveries == 1:
@@ -107,16 +69,6 @@ class TestP5Retries:
         queue.enqueue(1, key="id")
         eventually(lambda: states(queue) == "failing")
         assert queue.get_status("id").error == "not yet"  # type: ignore[union-attr]  # it is there
-
-    def test_failing_for_good(self, consume: Any) -> None:
-        def handler(job: Any) -> None:
-            raise FailForGood("no use")
-
-        queue = jobqueue()
-        consume(queue, handler)
-        queue.enqueue(1, key="id")
-        eventually(lambda: states(queue) == "failed")
-        assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
 
     def test_a_job_that_fails_at_once_and_for_ever_keeps_no_worker_busy(self, consume: Any) -> None:
         delays: dict[int, bool] = {}
@@ -137,46 +89,8 @@ class TestP5Retries:
             signals.failing.disconnect(failing)
         assert [delays[run] for run in range(1, 8)] == [False] * 4 + [True] * 3
 
-    def test_one_delivery_is_no_retry(self, consume: Any) -> None:
-        runs: list[int] = []
-
-        def handler(job: Any) -> None:
-            runs.append(job.deliveries)
-            raise ValueError("boom")
-
-        queue = jobqueue()
-        consume(queue, handler)
-        with pytest.raises(MaxRetries):
-            queue.enqueue_and_wait(1, max_deliveries=1, timeout=30)
-        assert runs == [1]
-
 
 class TestP7Stalled:
-    @pytest.mark.slow
-    def test_a_hung_run_is_given_up(self, consume: Any, heard: Any, caplog: pytest.LogCaptureFixture) -> None:
-        queue = jobqueue(lease_ms=600_000)
-        reasons: list[str] = []
-        finish = threading.Event()
-
-        def hangs(job: Any, control: JobControl) -> str:
-            if job.deliveries == 1:
-                finish.wait(60)
-                reasons.append(control.reason)
-            return f"run {job.deliveries}"
-
-        consumer = consume(queue, hangs, visibility_timeout=5.0)
-        try:
-            assert queue.enqueue_and_wait(1, key="id", timeout=60) == "run 2"
-            # The only slot is free, though a thread hangs still.
-            assert reasons == []
-        finally:
-            finish.set()
-        assert eventually(lambda: reasons) == ["lease_lost"]
-        eventually(lambda: "Lease lost: what the job did does not count" in caplog.text)
-        assert queue.get_result("id") == "run 2"
-        assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
-        assert consumer.stop(60)
-
     @pytest.mark.slow
     def test_so_is_one_that_does_not_hear_its_timeout(self, consume: Any) -> None:
         queue = jobqueue(lease_ms=600_000)
@@ -243,150 +157,8 @@ class TestP7Stalled:
         assert [info["key"] for name, info in heard if name == "stalled"] == ["id"]
         assert queue.get_status("id").deliveries == 2  # type: ignore[union-attr]  # it is there
 
-    def test_the_reaper_requeues_and_says_so_once(self, heard: Any) -> None:
-        queue = jobqueue(lease_ms=100)
-        queue.enqueue(1, key="id")
-        queue.claim()
-        reaper = Reaper()
-        reaper.start()
-        try:
-            eventually(lambda: states(queue) == "queued")
-            eventually(lambda: "stalled" in said(heard))
-            time.sleep(0.3)
-        finally:
-            reaper.stop()
-        assert said(heard).count("stalled") == 1
-        [job] = queue.claim()
-        assert job.deliveries == 2  # the stalled run counts
-
-
-class TestP8Concurrency:
-    def test_n_in_one_worker(self, consume: Any) -> None:
-        barrier = threading.Barrier(4)
-
-        def handler(job: Any) -> bool:
-            barrier.wait(30)
-            return True
-
-        queue = jobqueue()
-        consume(queue, handler, concurrency=4)
-        receipts = queue.enqueue_many(range(4))
-        eventually(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
-
-    def test_and_not_more(self, consume: Any) -> None:
-        lock, running, most = threading.Lock(), [0], [0]
-
-        def handler(job: Any) -> None:
-            with lock:
-                running[0] += 1
-                most[0] = max(most[0], running[0])
-            time.sleep(0.01)
-            with lock:
-                running[0] -= 1
-
-        queue = jobqueue()
-        consume(queue, handler, concurrency=3)
-        receipts = queue.enqueue_many(range(30))
-        eventually(lambda: queue.get_status(receipts[-1]).ended and not queue.counts().in_flight)  # type: ignore[union-attr]
-        assert most[0] <= 3
-
-    def test_coroutines(self, consume: Any) -> None:
-        async def handler(job: Any) -> int:
-            await asyncio.sleep(0.05)
-            return job.payload * 2
-
-        queue = jobqueue()
-        consume(queue, handler, concurrency=20)
-        receipts = queue.enqueue_many(range(20))
-        eventually(lambda: all(states(queue, item) == "completed" for item in receipts))  # type: ignore[arg-type]
-        assert [queue.get_result(item) for item in receipts] == [number * 2 for number in range(20)]
-
-    @pytest.mark.slow
-    def test_several_workers_share_without_duplicates(self, subprocess_env: dict[str, str]) -> None:
-        queue = jobqueue()
-        queue.create()
-        code = """
-        import threading
-        lock, done = threading.Lock(), []
-        def handler(job):
-            with lock:
-                done.append(job.payload)
-        with Consumer("images", handler, concurrency=2, reaper=False):
-            print("ready", flush=True)
-            sys.stdin.readline()
-        print(*done, flush=True)
-        """
-        with ExitStack() as stack:
-            processes = [stack.enter_context(python(code, subprocess_env)) for _ in range(3)]
-            for process in processes:
-                assert readline(process) == "ready"
-            # A producer that consumes nothing: this one.
-            receipts = queue.enqueue_many(range(300))
-            eventually(lambda: queue.counts().ready + queue.counts().in_flight == 0, "the end")
-            for process in processes:
-                go(process)
-            ran = Counter(int(number) for process in processes for number in readline(process).split())
-        assert ran == Counter(range(300))
-        assert len(receipts) == 300
-
 
 class TestP9Stop:
-    def test_waits_for_running_jobs_and_takes_no_new_ones(self, consume: Any) -> None:
-        queue = jobqueue()
-        running, finish = threading.Event(), threading.Event()
-
-        def handler(job: Any) -> str:
-            running.set()
-            assert finish.wait(30)
-            return "done"
-
-        consumer = consume(queue, handler)
-        queue.enqueue(1, key="id")
-        assert running.wait(30)
-        queue.enqueue(2, key="next")
-        with ThreadResult(lambda: consumer.stop(60)) as stopping:
-            eventually(consumer._worker.state.draining.is_set)
-            finish.set()
-            assert stopping.value() is True
-        assert (states(queue), states(queue, "next")) == ("completed", "queued")
-        assert not consumer.running
-
-    def test_claimed_but_unstarted_jobs_go_back_at_once(self, consume: Any) -> None:
-        queue = jobqueue(lease_ms=60_000)
-        running, finish = threading.Event(), threading.Event()
-
-        def handler(job: Any) -> None:
-            running.set()
-            finish.wait(30)
-
-        consumer = consume(queue, handler, prefetch=50)
-        queue.enqueue_many(range(20))
-        assert running.wait(30)
-        with ThreadResult(lambda: consumer.stop(60)) as stopping:
-            eventually(lambda: queue.counts().ready == 19, "the return")
-            finish.set()
-            assert stopping.value()
-        assert [job.deliveries for job in queue.claim(20)] == [1] * 19
-
-    def test_then_signals_and_loses_nothing(self, consume: Any) -> None:
-        queue = jobqueue(lease_ms=60_000)
-        reasons: list[str] = []
-        running = threading.Event()
-
-        def handler(job: Any, control: JobControl) -> None:
-            running.set()
-            control.event.wait(30)
-            reasons.append(control.reason)
-            control.raise_if_aborted()
-
-        consumer = consume(queue, handler)
-        queue.enqueue(1, key="id")
-        assert running.wait(30)
-        consumer.stop(0.05)
-        eventually(lambda: reasons == ["stopping"])
-        eventually(lambda: states(queue) in ("queued", "failing"))
-        assert [job.key for job in queue.claim()] == ["id"]
-
     def test_as_a_context_and_twice(self) -> None:
         queue = jobqueue()
         consumer = Consumer(queue, lambda job: job.payload, reaper=False)
@@ -474,21 +246,6 @@ class TestP11Events:
             for signal in (signals.started, signals.completed):
                 signal.disconnect(receiver)
 
-    def test_the_hook_may_change_result_and_ttl(self, consume: Any) -> None:
-        def hook(execution: Execution) -> None:
-            assert execution.seconds >= 0
-            execution.result = {"seen": execution.result}
-            execution.result_ttl_ms = 60_000
-
-        queue = jobqueue()
-        consume(queue, lambda job: job.payload, after_execution=hook)
-        assert queue.enqueue_and_wait("x", key="id", timeout=30) == {"seen": "x"}
-        status = queue.get_status("id")
-        assert status is not None
-        assert status.expires_at is not None
-        assert status.finished_at is not None
-        assert (status.expires_at - status.finished_at).total_seconds() == 60
-
     def test_the_hook_may_change_the_error(self, consume: Any) -> None:
         def handler(job: Any) -> None:
             raise ValueError("boom")
@@ -507,36 +264,6 @@ class TestP11Events:
         eventually(lambda: states(queue) == "failed")
         assert queue.get_status("id").error == "made terminal"  # type: ignore[union-attr]  # it is there
 
-    def test_the_hook_may_say_how_long_a_dead_job_is_kept(self, consume: Any) -> None:
-        def handler(job: Any) -> None:
-            raise ValueError("boom")
-
-        def hook(execution: Execution) -> None:
-            execution.result_ttl_ms = 60_000
-
-        queue = jobqueue(max_deliveries=2)
-        consume(queue, handler, after_execution=hook)
-        with pytest.raises(MaxRetries):
-            queue.enqueue_and_wait(1, key="id", timeout=30)
-        status = queue.get_status("id")
-        assert status is not None
-        assert status.expires_at is not None
-        assert status.finished_at is not None
-        assert (status.expires_at - status.finished_at).total_seconds() == 60
-
-    @pytest.mark.parametrize("is_async", [False, True])
-    def test_the_hook_may_be_a_coroutine_function(self, consume: Any, is_async: bool) -> None:
-        async def hook(execution: Execution) -> None:
-            await asyncio.sleep(0)
-            execution.result += 1
-
-        async def in_a_coroutine(job: Any) -> int:
-            return int(job.payload)
-
-        queue = jobqueue()
-        consume(queue, in_a_coroutine if is_async else lambda job: int(job.payload), after_execution=hook)
-        assert queue.enqueue_and_wait(1, timeout=30) == 2
-
     def test_a_hook_that_throws_changes_nothing_and_is_reported(
         self, consume: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -550,21 +277,8 @@ class TestP11Events:
             assert queue.enqueue_and_wait(1, timeout=30) == "kept"
         assert "a bad hook" in caplog.text
 
-    def test_a_wrong_ttl_of_the_hook_changes_nothing(self, consume: Any) -> None:
-        def hook(execution: Execution) -> None:
-            execution.result_ttl_ms = -1
-
-        queue = jobqueue()
-        consume(queue, lambda job: "kept", after_execution=hook)
-        assert queue.enqueue_and_wait(1, timeout=30) == "kept"
-
 
 class TestTheHandler:
-    def test_binary_payloads_and_results(self, consume: Any) -> None:
-        queue = jobqueue(serializer="msgpack")
-        consume(queue, lambda job: {"got": job.payload["frames"]})
-        assert queue.enqueue_and_wait({"frames": b"\x00\xff"}, timeout=30) == {"got": b"\x00\xff"}
-
     def test_a_result_that_cannot_be_stored_fails_the_attempt(self, consume: Any) -> None:
         queue = jobqueue(max_deliveries=1)
         consume(queue, lambda job: {1, 2})
@@ -599,47 +313,6 @@ class TestTheHandler:
         queue.enqueue(1, key="id")
         eventually(lambda: states(queue) in ("completed", "failed"))
         assert queue.get_status("id").progress == {"percent": 100}  # type: ignore[union-attr]  # it is there
-
-    def test_a_timeout(self, consume: Any) -> None:
-        caught: list[BaseException] = []
-
-        def handler(job: Any) -> None:
-            try:
-                while True:
-                    time.sleep(0.01)
-            except JobTimeout as error:
-                caught.append(error)
-                raise
-
-        queue = jobqueue(max_deliveries=1)
-        consume(queue, handler, timeout=0.1)
-        with pytest.raises(MaxRetries, match="timeout"):
-            queue.enqueue_and_wait(1, timeout=30)
-        assert len(caught) == 1
-
-    @pytest.mark.slow
-    def test_a_handler_that_never_returns_keeps_its_lease_and_the_caller_its_timeout(self, consume: Any) -> None:
-        queue = jobqueue(lease_ms=6_000)
-        finish = threading.Event()
-        consume(queue, lambda job: finish.wait(60))
-        try:
-            with pytest.raises(WaitTimeout):
-                queue.enqueue_and_wait(1, key="id", timeout=0.5)
-            extended = JobEvent.objects.filter(kind=EventKind.EXTENDED)
-            eventually(lambda: extended.count() >= 2, "its lease is renewed again and again")
-            status = queue.get_status("id")
-            assert status is not None
-            assert (status.state, status.deliveries) == ("processing", 1)
-        finally:
-            finish.set()
-
-    def test_handlers_use_djangos_orm(self, consume: Any) -> None:
-        from django_leasequeue.models import Queue as QueueRow
-
-        queue = jobqueue()
-        consume(queue, lambda job: QueueRow.objects.filter(name="images").count())
-        assert queue.enqueue_and_wait(1, timeout=30) == 1
-        assert connection.vendor == "postgresql"
 
     @pytest.mark.parametrize(
         "options",

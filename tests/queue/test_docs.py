@@ -1,7 +1,5 @@
 """The pages about the Python door: their examples run as they stand there, and what they say comes true."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

@@ -1,7 +1,5 @@
 """What the engine knows of a job from outside: status, result, its time to live; who is told of its end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -58,7 +56,6 @@ class TestStatus:
         job = claim()
         engine.run(engine.finish([Ending(job.seq, job.token, result=7)], NODE))
         found = status(inline=100)
-        assert found is not None
         assert (found.state, found.ended, found.deliveries, found.result_json) == ("completed", True, 2, "7")
 
     def test_a_stalled_job_is_queued_again(self, clock: clock.Clock) -> None:
@@ -80,7 +77,6 @@ class TestStatus:
         put()
         assert fail(claim()) == "dead"
         found = status()
-        assert found is not None
         assert (found.state, found.exhausted, found.error_type, found.error) == (
             "failed",
             True,
@@ -94,7 +90,6 @@ class TestStatus:
         job = claim()
         engine.run(engine.finish([Ending(job.seq, job.token, failure=BOOM)], NODE))
         found = status()
-        assert found is not None
         assert (found.state, found.exhausted) == ("failed", False)
 
     def test_a_key_stands_for_the_last_job_that_has_it(self) -> None:
@@ -136,11 +131,9 @@ class TestStatus:
         body = bytes(range(256)) * 12_000  # three slices
         engine.run(engine.finish([Ending(job.seq, job.token, result="x" * 300_000, body=body)], NODE))
         found = status(inline=1_000)
-        assert found is not None
         assert found.left_behind
         assert (found.result_json, found.result_body, found.body_size) == (None, None, len(body))
         whole = engine.run(read_result("work", keys=["a"]))
-        assert whole.result_json is not None
         assert (len(whole.result_json), whole.result_body) == (300_002, body)
 
     def test_a_slice(self) -> None:

@@ -1,7 +1,5 @@
 """Heartbeats while the database fails: they go on by themselves, each for itself, and tell what is lost in time."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

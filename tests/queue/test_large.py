@@ -1,7 +1,5 @@
 """Large payloads and results at the Python door: handles, buffers, waiting callers, consumers, the facades."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Limits at the Python door: one option for every way of adding a job."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

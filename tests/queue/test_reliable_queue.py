@@ -1,12 +1,8 @@
 """The Python door as a reliable queue, by its preset ``jobqueue``."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
-import random
 import threading
-import time
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -59,21 +55,6 @@ class TestP1Deduplication:
         queue.enqueue("second", key="id")
         assert [job.payload for job in queue.claim(5)] == ["first"]
 
-    def test_failed_for_good_is_a_duplicate_as_well(self) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="id")
-        queue.fail(queue.claim()[0], "no use")
-        again = queue.enqueue(2, key="id")
-        assert (again.status, again.state) == ("duplicate", "failed")
-
-    def test_completed_within_its_ttl_gives_the_cached_result(self) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="id")
-        queue.ack(queue.claim()[0], {"url": "x"})
-        again = queue.enqueue(2, key="id")
-        assert (again.status, again.state, again.result) == ("completed", "completed", {"url": "x"})
-        assert queue.claim() == []
-
     def test_many_at_once_say_the_same(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="done")
@@ -112,30 +93,6 @@ class TestP1Processes:
 
 @pytest.mark.django_db
 class TestP2ResultTtl:
-    def _completed(self, queue: Queue, key: str = "id", **options: Any) -> None:
-        queue.enqueue(1, key=key, **options)
-        queue.ack(queue.claim()[0], "result")
-
-    def test_the_queues_default(self, clock: engine_clock.Clock) -> None:
-        queue = jobqueue()
-        self._completed(queue)
-        clock.advance(milliseconds=3_599_999)
-        assert (queue.get_result("id"), states(queue)) == ("result", "completed")
-        clock.advance(milliseconds=1)
-        assert (queue.get_result("id"), states(queue)) == (None, None)
-        assert queue.enqueue(2, key="id").status == "queued"
-
-    def test_per_job_fixed_by_the_first_accepted_enqueue(self, clock: engine_clock.Clock) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="id", result_ttl_ms=1_000)
-        queue.enqueue(1, key="id", result_ttl_ms=1_000_000)
-        queue.ack(queue.claim()[0], "result")
-        queue.enqueue(1, key="id", result_ttl_ms=1_000_000)
-        clock.advance(milliseconds=999)
-        assert queue.get_result("id") == "result"
-        clock.advance(milliseconds=1)
-        assert queue.get_result("id") is None
-
     @pytest.mark.parametrize("ttl", [0, -1, 1.5, "1000", True])
     def test_is_a_positive_integer(self, ttl: Any) -> None:
         queue = jobqueue()
@@ -157,27 +114,6 @@ class TestP2ResultTtl:
         clock.advance(milliseconds=1)
         assert (states(queue, "failed"), states(queue, "dead")) == (None, None)
         assert [queue.enqueue(1, key=key).status for key in ("failed", "dead")] == ["queued", "queued"]
-
-    def test_update_result_ttl(self, clock: engine_clock.Clock) -> None:
-        queue = jobqueue()
-        self._completed(queue)
-        assert queue.update_result_ttl("id", 2_000)
-        clock.advance(milliseconds=1_999)
-        assert queue.update_result_ttl("id", 2_000)
-        clock.advance(milliseconds=1_999)
-        assert queue.get_result("id") == "result"
-        clock.advance(milliseconds=1)
-        assert queue.get_result("id") is None
-        assert not queue.update_result_ttl("id", 2_000)
-
-    def test_update_before_the_end_counts_from_it(self, clock: engine_clock.Clock) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="id")
-        assert queue.update_result_ttl("id", 2_000)
-        clock.advance(minutes=5)
-        queue.ack(queue.claim()[0], "result")
-        clock.advance(milliseconds=1_999)
-        assert queue.get_result("id") == "result"
 
     def test_the_worker_may_say_it(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
@@ -224,68 +160,6 @@ class TestP3Cancel:
         assert queue.claim(5) == []
 
 
-@pytest.mark.django_db(transaction=True)
-class TestP3Race:
-    @pytest.mark.slow
-    def test_cancel_against_claim_never_both(self, subprocess_env: dict[str, str]) -> None:
-        queue = jobqueue(log_enqueued=False)
-        queue.create()
-        rounds = 1_000
-        queue.enqueue_many(NewJob(number, key=f"id-{number}") for number in range(rounds))
-        code = """
-        queue = Queue("images", node="claimer")
-        queue.info()
-        print("ready", flush=True)
-        sys.stdin.readline()
-        claimed = []
-        while jobs := queue.claim():
-            claimed.extend(job.key for job in jobs)
-        print(" ".join(claimed), flush=True)
-        """
-        with python(code, subprocess_env) as process:
-            readline(process)
-            go(process)
-            answers = {}
-            # Against the claimer's direction, with some at random: the two meet somewhere.
-            for number in reversed(range(rounds)):
-                answers[f"id-{number}"] = queue.cancel(f"id-{number}")
-            claimed = set(readline(process).split())
-        cancelled = {key for key, answer in answers.items() if answer == "cancelled"}
-        assert claimed | cancelled == set(answers)
-        assert not claimed & cancelled
-        assert {answers[key] for key in claimed} == {"processing"}
-        assert claimed
-        assert cancelled
-
-    @pytest.mark.slow
-    def test_rounds_of_one_job_each(self, subprocess_env: dict[str, str]) -> None:
-        queue = jobqueue(log_enqueued=False)
-        queue.create()
-        code = """
-        queue = Queue("images", node="claimer")
-        print("ready", flush=True)
-        while line := sys.stdin.readline():
-            print(len(queue.claim()), flush=True)
-        """
-        rng = random.Random(7)
-        seen = []
-        with python(code, subprocess_env) as process:
-            readline(process)
-            for number in range(200):
-                queue.enqueue(number, key="id")
-                go(process)
-                if rng.random() < 0.5:
-                    time.sleep(rng.random() / 1_000)
-                answer = queue.cancel("id")
-                claimed = readline(process) == "1"
-                seen.append((answer, claimed))
-                if claimed:
-                    [row] = queue.list_jobs("leased").jobs
-                    queue.requeue_stale(0)
-                    assert queue.cancel(row.seq) == "cancelled"
-        assert set(seen) <= {("cancelled", False), ("processing", True)}
-
-
 @pytest.mark.django_db
 class TestP4States:
     def test_status_of_a_life(self, clock: engine_clock.Clock) -> None:
@@ -302,7 +176,6 @@ class TestP4States:
         seen.append(states(queue))
         assert seen == [None, "queued", "processing", "failing", "completed"]
         status = queue.get_status("id")
-        assert status is not None
         assert (status.id, status.deliveries, status.node) == ("id", 2, "worker-1")
         assert status.finished_at == clock.now
         assert status.expires_at == clock.now + timedelta(hours=1)
@@ -368,7 +241,6 @@ class TestP5Retries:
         for number in range(3):
             queue.nack(queue.claim()[0], error=ValueError(f"boom {number}"))
         status = queue.get_status("id")
-        assert status is not None
         failure = status.failure
         assert isinstance(failure, MaxRetries)
         assert (failure.job_id, failure.deliveries, failure.error_type, failure.error) == (
@@ -379,18 +251,6 @@ class TestP5Retries:
         )
         assert "ValueError: boom 2" in failure.traceback
         assert isinstance(pickle.loads(pickle.dumps(failure)), MaxRetries)  # crosses process borders
-
-    def test_per_job(self) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="id", max_deliveries=1)
-        assert queue.nack(queue.claim()[0], error="boom").state == "dead"
-
-    def test_given_up_is_not_max_retries(self) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="id")
-        queue.fail(queue.claim()[0], "no use")
-        failure = queue.get_status("id").failure  # type: ignore[union-attr]  # it is there
-        assert type(failure) is JobFailed
 
 
 class Serves:
@@ -412,7 +272,6 @@ def listening(dsn: str) -> int:
         row = other.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %reply%'"
         ).fetchone()
-    assert row is not None
     return int(row[0])
 
 
@@ -442,12 +301,6 @@ class TestP6RequestResponse:
         queue.enqueue(1, key="id")
         queue.ack(queue.claim()[0], "cached")
         assert queue.enqueue_and_wait(2, key="id") == "cached"
-
-    async def test_completed_before_returns_at_once_async(self) -> None:
-        queue = jobqueue()
-        await queue.aenqueue(1, key="id")
-        await queue.aack((await queue.aclaim())[0], "cached")
-        assert await queue.aenqueue_and_wait(2, key="id") == "cached"
 
     def test_failed_before_raises_at_once(self) -> None:
         queue = jobqueue()
@@ -490,12 +343,6 @@ class TestP6RequestResponse:
             finish.set()
             assert queue.enqueue_and_wait(1, key="id", timeout=60) == "late"
 
-    def test_nobody_works(self) -> None:
-        queue = jobqueue()
-        with pytest.raises(WaitTimeout):
-            queue.enqueue_and_wait(1, key="id", timeout=0.1)
-        assert states(queue) == "queued"
-
     @pytest.mark.parametrize("door", ["thread", "coroutine"])
     @pytest.mark.parametrize("end", ["completed", "failed"])
     def test_a_number_given_again_answers_nobody_who_waited_for_the_lost_job(self, door: str, end: str) -> None:
@@ -520,14 +367,6 @@ class TestP6RequestResponse:
             with pytest.raises(JobNotFound, match="is lost"):
                 waiting.value()
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("size", [100_000, 5_000_000])
-    def test_large_results(self, size: int) -> None:
-        queue = jobqueue()
-        with Serves(queue, lambda job: "x" * size if job.payload == "text" else bytes(size)):
-            assert queue.enqueue_and_wait("text") == "x" * size
-            assert queue.enqueue_and_wait("body") == bytes(size)
-
     async def test_large_results_async(self) -> None:
         queue = jobqueue()
         async with Consumer(queue, lambda job: "x" * job.payload, reaper=False):
@@ -543,26 +382,6 @@ class TestP6RequestResponse:
                 with Serves(queue):
                     assert one.value() == two.value() == {"echo": "plain"}
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
-
-    @pytest.mark.slow
-    def test_duplicates_in_several_processes(self, subprocess_env: dict[str, str]) -> None:
-        queue = jobqueue()
-        queue.create()
-        code = """
-        queue = Queue("images")
-        print("ready", flush=True)
-        sys.stdin.readline()
-        print(queue.enqueue_and_wait(os.getpid(), key="id", timeout=60), flush=True)
-        """
-        with ExitStack() as stack:
-            processes = [stack.enter_context(python(code, subprocess_env)) for _ in range(3)]
-            for process in processes:
-                readline(process)
-                go(process)
-            eventually(lambda: len(channels(queue)) == 3, "joining")
-            [job] = queue.claim()
-            queue.ack(job, "answer")
-            assert [readline(process) for process in processes] == ["answer"] * 3
 
     @pytest.mark.slow
     def test_an_end_that_comes_before_the_caller_sleeps(self) -> None:

@@ -1,7 +1,5 @@
 """Declared queues against the database, and the command for queues."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 from typing import Any

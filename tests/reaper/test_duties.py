@@ -1,7 +1,5 @@
 """The standard duties: what each does when its time has come, under the held clock."""
 
-from __future__ import annotations
-
 import sys
 from datetime import timedelta
 from typing import Any

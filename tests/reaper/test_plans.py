@@ -1,7 +1,5 @@
 """What the reaper and the readers cost beside 100,000 dead rows that a long transaction keeps vacuum from removing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The reaper itself: one leads, a crash is taken over, one failing duty stops nothing, a stop hands over at once."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess

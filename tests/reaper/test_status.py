@@ -1,7 +1,5 @@
 """How the queues are doing: what the command shows, and what it says deserves attention."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from io import StringIO

@@ -206,7 +206,6 @@ def test_a_note_of_another_system_says_nothing_here(
     query.drain()
     retention()
     row = database.execute("SELECT obj_description('leasequeue_leaseevent'::regclass, 'pg_class')").fetchone()
-    assert row is not None
     foreign = DroppedEvents.read(row[0])._replace(to=(2**40, 5), system="1")
     database.execute(psycopg.sql.SQL("COMMENT ON TABLE leasequeue_leaseevent IS {}").format(foreign.note()))
     event(database, seq=2)

@@ -170,7 +170,6 @@ def test_lease_advice(spark: SparkSession, ran: float, outcome: str, advice: str
     for _ in range(50):
         history.job(0, ("a", 1, 1 + ran, outcome))
     found = metrics.lease_advice(metrics.attempts(history.frame(spark))).where("node is null").first()
-    assert found is not None
     assert (found.advice, found.lease) == (advice, 30.0)
     assert found.suggested >= ran
 
@@ -249,7 +248,6 @@ def test_hour_of_week_forecast_and_workers(spark: SparkSession) -> None:
     expected = metrics.forecast(weekly).where("hour_of_week = 36")
     assert rows(expected, "expected", "trend") == [(20.0, 2.0)]
     needed = metrics.workers_needed(expected, wait=5.0).first()
-    assert needed is not None
     assert needed.workers == workers(20 / 3600, 18.0, 5.0) == 2
 
 

@@ -56,7 +56,6 @@ def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> 
 
     assert figures.keep(lake) == LakeFigure.objects.count() >= 1
     kept = LakeFigure.objects.first()
-    assert kept is not None
     assert kept.figures["completed"] == 8
     page = report.write(lake, tmp_path / "report")
     text = page.read_text()

@@ -1,7 +1,5 @@
 """Running code where some packages are not installed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Code blocks of the documentation, so that tests run what readers copy."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A PostgreSQL server of a test's own whose faults the test brings about, behind a proxy."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Running the Python of a how-to, as its reader would."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable

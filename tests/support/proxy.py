@@ -11,8 +11,6 @@ It serves in threads of the test's own process::
         proxy.cut()     # connections are reset, new ones pass
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

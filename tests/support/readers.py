@@ -1,7 +1,5 @@
 """Readers of code blocks by language: each raises where a block is not what it says it is."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import doctest

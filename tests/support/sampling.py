@@ -1,7 +1,5 @@
 """Sampling of queues here and now, as the reaper does it in its own time."""
 
-from __future__ import annotations
-
 from django_leasequeue import engine
 from django_leasequeue.engine.queues import stats
 

@@ -1,7 +1,5 @@
 """The parts of ``LEASEQUEUE``."""
 
-from __future__ import annotations
-
 from dataclasses import is_dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Waiting for what other threads and processes do: by looking, with an end."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

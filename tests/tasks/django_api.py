@@ -1,7 +1,5 @@
 """Django's Tasks API by the names that its documentation uses, and tasks declared with nothing else."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

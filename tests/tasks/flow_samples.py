@@ -1,7 +1,5 @@
 """Tasks under limits and in workflows, and an oracle that counts what runs: files, no table of ours."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A worker of one thread, without the worker: claims, runs and settles through the seam, under the test's clock."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

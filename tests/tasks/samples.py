@@ -1,7 +1,5 @@
 """Tasks that the tests enqueue and run. They live in a module, because that is where a worker looks for them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Tasks whose queue is in another database than the caller's data wait for the commit of the data."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Arguments that a task does not take are refused where it is enqueued."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

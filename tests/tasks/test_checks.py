@@ -1,7 +1,5 @@
 """``check()``: what is wrong with a backend's settings, by id."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

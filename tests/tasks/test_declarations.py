@@ -1,7 +1,5 @@
 """Queues that the settings declare are made at ``migrate``."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import override_settings
 

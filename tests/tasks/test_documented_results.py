@@ -3,8 +3,6 @@
 The table in ``docs/reference/tasks.md`` lists the sentences and these tests.
 """
 
-from __future__ import annotations
-
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError

@@ -1,7 +1,5 @@
 """``docs/reference/tasks.md``: the table of Django's sentences names tests that exist, and notes that are there."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

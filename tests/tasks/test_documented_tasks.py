@@ -3,8 +3,6 @@
 The table in ``docs/reference/tasks.md`` lists the sentences and these tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,5 @@
 """Limits of tasks: how many run at once and start in a time. What counts them is no table of ours: files."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -9,29 +7,28 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import transaction
 from django.test import TestCase, override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import LimitValues
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Delayed, FlowTurn, LimitKey, Member, StoredJob
+from django_leasequeue.models import FlowTurn, LimitKey, Member, StoredJob
 from django_leasequeue.models import Limit as LimitRow
-from django_leasequeue.tasks import FailForGood, Limit, task
+from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
 from tests.support.pages import run_page
 from tests.support.waiting import eventually
 from tests.tasks import flow_samples, samples
-from tests.tasks.helpers import claim, settle_failed
+from tests.tasks.helpers import claim
 from tests.worker.support import working
 
 ONE = Limit("customer:{first}", concurrency=1)
@@ -53,15 +50,6 @@ def values_of(count: int = 1) -> list[Any]:
 
 @pytest.mark.django_db
 class TestEnqueueing:
-    def test_one_of_a_key_at_a_time_in_the_order_of_enqueueing(self, clock: Clock) -> None:
-        for number in range(3):
-            add.enqueue(7, number)
-        add.enqueue(8, 0)
-        assert values_of(10) == [[7, 0], [8, 0]]
-        assert values_of(10) == [[7, 1]]
-        assert values_of(10) == [[7, 2]]
-        assert values_of(10) == []
-
     def test_the_key_is_made_of_the_arguments_as_the_function_names_them(self, clock: Clock) -> None:
         add.enqueue(1)
         add.enqueue(first=1, second=5)
@@ -92,13 +80,6 @@ class TestEnqueueing:
         assert values_of(10) == [[0, 0], [1, 2], [2, 4]]
         assert values_of(10) == [[0, 1], [1, 3], [2, 5]]
 
-    def test_nothing_of_it_is_there_when_the_transaction_is_rolled_back(self) -> None:
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
-            add.enqueue(1)
-            raise ZeroDivisionError
-        for table in (StoredJob, Delayed, FlowTurn, Member):
-            assert not table.objects.exists()
-
     def test_the_result_tells_of_no_time_that_nobody_gave(self, clock: Clock) -> None:
         result = add.enqueue(1)
         again = samples.add.get_result(result.id)
@@ -107,16 +88,6 @@ class TestEnqueueing:
         result = add.using(run_after=later).enqueue(1)
         assert samples.add.get_result(result.id).task.run_after == later
 
-    def test_a_time_of_its_own_comes_before_the_slot(self, clock: Clock) -> None:
-        add.using(run_after=timedelta(seconds=10)).enqueue(1, 1)
-        add.enqueue(1, 2)
-        (job,) = claim(size=10)
-        assert job.data["args"] == [1, 2]
-        clock.advance(seconds=11)
-        assert claim(size=10) == []
-        engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
-        assert values_of(10) == [[1, 1]]
-
     def test_a_unique_task_under_a_limit(self, clock: Clock) -> None:
         unique = add.using(key="one")
         first, again = unique.enqueue_many([(1,), (1,)])
@@ -124,64 +95,6 @@ class TestEnqueueing:
         add.enqueue(1, 5)
         assert values_of(10) == [[1]]
         assert values_of(10) == [[1, 5]]
-
-    def test_keys_take_turns(self, clock: Clock) -> None:
-        fair = samples.add.using(limit=Limit("tenant:{first}", concurrency=1, fair=True))
-        fair.enqueue_many((1, number) for number in range(20))
-        fair.enqueue_many((2, number) for number in range(2))
-        ran = [values_of() for _ in range(22)]
-        assert [[2, 0]] in ran[:3]
-        assert [[2, 1]] in ran[:5]
-        assert values_of() == []
-
-    @pytest.mark.slow
-    def test_no_window_has_more_starts_than_the_rate(self, clock: Clock) -> None:
-        limit = Limit("api", rate=100, per=timedelta(seconds=10))
-        samples.add.using(limit=limit).enqueue_many((number,) for number in range(300))
-        started: list[datetime] = []
-        for _ in range(280):
-            started += [clock.now] * len(values_of(200))
-            clock.advance(milliseconds=100)
-        assert len(started) >= 270
-        for first in started:
-            assert sum(first <= at < first + timedelta(seconds=10) for at in started) <= 100
-
-    def test_a_burst_may_start_at_once(self, clock: Clock) -> None:
-        samples.add.using(limit=Limit("api", rate=1, per=10, burst=4)).enqueue_many((number,) for number in range(9))
-        assert len(values_of(20)) == 5
-        clock.advance(seconds=11)
-        assert len(values_of(20)) == 1
-
-    @pytest.mark.parametrize("ending", ["completed", "failed", "failing", "dead", "cancelled", "expired"])
-    def test_the_slot_comes_back_however_the_task_ends(self, clock: Clock, ending: str) -> None:
-        attempts = 1 if ending == "dead" else 2
-        first = samples.fail.using(limit=Limit("k", concurrency=1), max_attempts=attempts, backoff=60).enqueue()
-        second = samples.add.using(limit=Limit("k", concurrency=1)).enqueue(2)
-        (job,) = claim(size=10)
-        if ending == "completed":
-            engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
-        elif ending == "failed":
-            assert settle_failed(TaskHandler(), job, FailForGood("no"), "worker-1", "") == "failed"
-        elif ending in ("failing", "dead"):
-            assert settle_failed(TaskHandler(), job, ValueError("no"), "worker-1", "") == ending
-        elif ending == "cancelled":
-            engine.run(engine.release([engine.Release(job.seq, job.token)], "worker-1"))
-            assert first.cancel()
-        else:
-            clock.advance(seconds=3600)
-            (job,) = claim(size=10)
-            assert job.key == first.id, "its lease is over: it keeps its slot and comes again"
-            engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
-        (job,) = claim(size=10)
-        assert job.key == second.id
-
-    def test_a_limit_that_changes_counts_for_those_that_wait(self, clock: Clock) -> None:
-        samples.add.using(limit=Limit("k", concurrency=1)).enqueue_many((number,) for number in range(10))
-        assert len(claim(size=10)) == 1
-        engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
-        assert len(claim(size=10)) == 3
-        engine.run(engine.set_limits([LimitValues("k", concurrency=2)]))
-        assert claim(size=10) == []
 
 
 @pytest.mark.django_db
@@ -290,16 +203,6 @@ def test_django_s_own_backends_take_no_notice() -> None:
 
 class TestWorkers:
     """Real workers; files say what ran at once."""
-
-    @pytest.mark.slow
-    def test_never_more_than_the_limit_over_all_workers(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
-        three = flow_samples.seen.using(limit=Limit("all", concurrency=3))
-        three.enqueue_many(("k", number) for number in range(120))
-        with working(TaskHandler(), queues=["default"], concurrency=4):
-            with working(TaskHandler(), queues=["default"], concurrency=4):
-                eventually(lambda: len(oracle.runs()) == 120, "all have run", 90)
-        assert sorted(run.value for run in oracle.runs()) == list(range(120))
-        assert oracle.most_at_once() == 3
 
     def test_one_at_a_time_for_each_customer(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         calls = [(f"c{number % 10}", number, 0.01) for number in range(100)]

@@ -1,7 +1,5 @@
 """Tasks that add steps to their own workflow while they run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Running tasks: what comes out of a job, and how its failures are handled."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

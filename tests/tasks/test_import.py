@@ -1,7 +1,5 @@
 """Tasks are declared while Django is still loading apps, so importing the door must not need them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

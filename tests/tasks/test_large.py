@@ -1,7 +1,5 @@
 """Large arguments and return values of Django tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

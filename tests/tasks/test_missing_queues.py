@@ -1,7 +1,5 @@
 """A queue that is missing becomes the same, whoever needs it first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

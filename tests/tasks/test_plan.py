@@ -1,7 +1,5 @@
 """``get_result`` finds its row by an index, whatever else is in the tables."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 

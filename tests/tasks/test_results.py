@@ -1,12 +1,10 @@
 """``get_result``: what Django's API says of a job in every stage of its life."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.test import TestCase, override_settings
+from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
@@ -155,24 +153,6 @@ def test_a_redriven_task_is_ready_and_remembers(clock: Clock) -> None:
     assert (len(result.errors), result.attempts) == (2, 2)
 
 
-def test_refresh() -> None:
-    result = samples.add.enqueue(1, 2)
-    run_one()
-    assert result.status == TaskResultStatus.READY
-    result.refresh()
-    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 3)
-
-
-def test_a_task_knows_only_its_own_results() -> None:
-    from django_leasequeue.tasks import api
-
-    result = samples.add.enqueue(1)
-    assert samples.add.get_result(result.id).id == result.id
-    with pytest.raises(Exception, match=r"Task does not match") as caught:
-        samples.echo.get_result(result.id)
-    assert type(caught.value).__module__.startswith(api.TaskResult.__module__.rpartition(".")[0])
-
-
 @pytest.mark.parametrize(
     "unknown", ["01936d2e-1234-7abc-8def-0123456789ab", "", "nul \x00", "x" * 5_000, 17, None, "\ud800"]
 )
@@ -216,15 +196,3 @@ def test_a_payload_of_another_door_does_no_harm() -> None:
     engine.run(engine.enqueue("default", [NewJob(key="id-1", name="tests.tasks.samples.add", data=[1, 2])]))
     result = task_backends["default"].get_result("id-1")
     assert (result.args, result.kwargs) == ([], {})
-
-
-class Async(TestCase):
-    """The same from async code."""
-
-    async def test_a_result(self) -> None:
-        enqueued = await samples.aecho.aenqueue("word")
-        result = await samples.aecho.aget_result(enqueued.id)
-        assert (result.status, result.args) == (TaskResultStatus.READY, ["word"])
-        await enqueued.arefresh()
-        with pytest.raises(TaskResultDoesNotExist):
-            await task_backends["default"].aget_result("unknown")

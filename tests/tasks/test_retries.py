@@ -1,7 +1,5 @@
 """No retries for a task that wants none, whatever its queue; and none so fast that they keep a worker busy."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Which database a queue is in: the backend's option, else the router, else the one of the settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Django's task signals and ours: who is told what, and that nobody can break anything."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The task class and the decorator."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Results are cancelled and waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The door and the worker together: ``manage.py runworker`` in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Workflows of tasks: what starts when, with what, and how often. What counts the runs is no table of ours: files."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -195,18 +193,6 @@ class TestChord:
         run_all()
         assert result.results() == [[[None, 4]]]
         assert (result.status.open, result.status.label) == (0, "failed")
-
-    def test_a_member_that_was_redriven(self) -> None:
-        step = samples.fail.using(max_attempts=1).s()
-        result = chord([flow.double.s(1), step], flow.total.s()).enqueue()
-        run_all()
-        assert states(result)[-1] == "cancelled"
-        seq = Member.objects.order_by("seq")[1].seq
-        engine.run(engine.redrive("default", [seq]))
-        (job,) = claim()
-        engine.run(engine.finish([engine.Ending(job.seq, job.token, result=5)], "worker-1"))
-        (job,) = claim()
-        assert (job.name, claim()) == (flow.total.module_path, [])
 
     def test_chains_in_groups_in_chains(self) -> None:
         pair = group([chain(flow.double.s(), flow.double.s()), flow.double.s()])

@@ -1,7 +1,5 @@
 """The pytest fixture ``leasequeue`` and the unittest mixin, as a host project uses them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -336,7 +334,6 @@ def test_what_the_database_said_in_one_test_is_not_known_in_the_next(serializer:
     found = Queue("made")
     assert engine.run(find_serializer(found)).name == serializer
     known = known_serializer(found)
-    assert known is not None
     assert known.name == serializer
 
 

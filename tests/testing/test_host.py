@@ -1,7 +1,5 @@
 """A project that has the package installed runs its own tests: another pytest, another database, warnings as errors."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

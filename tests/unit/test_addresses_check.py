@@ -1,7 +1,5 @@
 """The system check of the host's URLs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

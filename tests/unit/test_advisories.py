@@ -1,7 +1,5 @@
 """What CI makes of pip-audit's report: nothing that was not looked up counts as clean."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

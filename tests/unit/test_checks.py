@@ -1,7 +1,5 @@
 """System checks: each is silent when all is right, and says what is wrong and what to do."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Commands in a database without tables say in one line what to do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``LEASEQUEUE`` is read by one loader: what is wrong is told by the setting's name, at its use and by a check."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import FrozenInstanceError, is_dataclass
 from typing import Any, get_args

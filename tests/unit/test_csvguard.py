@@ -1,7 +1,5 @@
 """Text that a spreadsheet would run is text in every CSV that we write."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """What an installation needs: libpq is the project's choice, and only the HTTP doors need DRF."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

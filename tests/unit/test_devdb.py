@@ -62,7 +62,6 @@ def python(code: str, *arguments: object) -> subprocess.Popen[str]:
 def setting(server: Server, name: str) -> str:
     with server.connect() as connection:
         row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
-    assert row is not None
     return row[0]
 
 
@@ -211,7 +210,6 @@ def test_processes_that_come_at_once_make_the_account_once(tmp_path: Path, monke
     def first_use(_: int) -> int:
         line.wait()
         found = account.account_for(tmp_path / "data")
-        assert found is not None
         return found.uid
 
     with ThreadPoolExecutor(4) as threads:
@@ -300,7 +298,6 @@ def test_the_server_of_a_killed_process_is_swept_by_the_next(home: Path) -> None
         text=True,
         cwd=settings.BASE_DIR,
     ) as owner:
-        assert owner.stdout is not None
         pid, data_dir = owner.stdout.readline().split()
         # While its owner lives, others leave it alone.
         with TemporaryServer(home):

@@ -1,7 +1,5 @@
 """Started by root, the embedded PostgreSQL uses nothing that another account has prepared, or could swap."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -1,7 +1,5 @@
 """Each code block of the documentation can be read by what it is for. Many pages are run by other tests."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import runpy
@@ -106,7 +104,6 @@ def test_systemd_takes_the_units(page: str, tmp_path: Path) -> None:
         pytest.skip("systemd-analyze is not installed")
     (unit,) = [block.text for block in blocks(page) if block.language == "ini"]
     name = re.match(r"# /etc/systemd/system/(\S+)\n", unit)
-    assert name is not None
     # It looks for the program, and for the user's directories only when it starts.
     there = re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", unit)
     (tmp_path / name[1]).write_text(there, encoding="utf-8")

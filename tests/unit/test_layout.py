@@ -1,7 +1,5 @@
 """The package stays as easy to find one's way in as it is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pages about moving: a table of what becomes what, and what they say of ours is so."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What a process has but once: what it remembers, what its threads and event loops share, what a fork leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """``docs/reference/python-api.md`` names everything that is public, with the parameters that it has."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import fields

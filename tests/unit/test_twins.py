@@ -1,7 +1,5 @@
 """One mechanism makes the methods for threads and for coroutines: of one body, whose types and place both show."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Generator, Iterator

@@ -1,7 +1,5 @@
 """A handler whose jobs say themselves what they do, for worker processes and for workers in the test's own."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Worker processes, started as an operator starts them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -83,7 +81,6 @@ class WorkerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(60)
         self._reader.join(5)
-        assert self._process.stderr is not None
         self._process.stderr.close()
 
 

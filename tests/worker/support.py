@@ -1,7 +1,5 @@
 """Workers in a thread of the test's process, and looking at what they did."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Workers that are cut off from the database: running jobs are told in time, nothing starts on a lease that is over."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

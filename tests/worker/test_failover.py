@@ -1,7 +1,5 @@
 """A server that goes away and comes back, in the ways of a failover: everybody is back by himself and says it once."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What becomes of jobs: they run in threads and in the event loop, end, fail, are tried again, and are told about."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

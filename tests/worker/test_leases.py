@@ -1,7 +1,5 @@
 """What a worker holds: renewed, lost, given back; and how much it claims ahead."""
 
-from __future__ import annotations
-
 import threading
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """How a worker waits for jobs, shows that it lives, loses its connections, and ends."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -130,7 +128,6 @@ def end_connections(dsn: str) -> int:
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()"
             " AND pid <> pg_backend_pid() AND application_name LIKE 'leasequeue%'"
         ).fetchone()
-    assert row is not None
     return int(row[0])
 
 

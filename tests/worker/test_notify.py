@@ -35,7 +35,6 @@ def others(other: psycopg.Connection[Any]) -> list[int]:
 def queue_id(test_dsn: str) -> int:
     engine.run(engine.create("mail", preset="django"))
     info = engine.run(engine.get("mail"))
-    assert info is not None
     return info.id
 
 
@@ -60,7 +59,6 @@ def held(connection: psycopg.Connection[Any], queue_id: int) -> bool:
     row = connection.execute(
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s", [LOCK, queue_id]
     ).fetchone()
-    assert row is not None
     return bool(row[0])
 
 
@@ -84,7 +82,6 @@ def described(connection: psycopg.Connection[Any], pids: list[int]) -> list[tupl
 def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Connection[Any], queue_id: int) -> None:
     engine.run(engine.create("idle"))
     idle = engine.run(engine.get("idle"))
-    assert idle is not None
     with (
         waiting(get_listener(), queue_id) as first,
         waiting(get_listener(), queue_id) as second,
@@ -290,7 +287,6 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
 def test_a_lock_that_somebody_keeps_makes_nobody_deaf(other: psycopg.Connection[Any], queue_id: int) -> None:
     engine.run(engine.create("stuck"))
     stuck = engine.run(engine.get("stuck"))
-    assert stuck is not None
     other.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, stuck.id])
     listener = Listener("default")
     blocked = listener.watch([stuck.id], lambda: None)

@@ -1,7 +1,5 @@
 """Small parts by themselves: options, log lines, the buffer, the wake-up, what jobs see of their control."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Acceptance: worker processes as an operator runs them, with signals, deaths and a database that goes away."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

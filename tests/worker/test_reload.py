@@ -1,7 +1,5 @@
 """``runworker --reload``: the worker of development starts anew when the code changes."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Jobs that take their process with them: nobody else pays for it, and what never started is no delivery."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

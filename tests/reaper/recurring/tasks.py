@@ -1,7 +1,5 @@
 """Tasks for the clock. They are only enqueued here, never run."""
 
-from __future__ import annotations
-
 from django_leasequeue.tasks import task
 
 

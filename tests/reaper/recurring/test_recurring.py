@@ -1,7 +1,5 @@
 """Recurring tasks: each tick once whoever looks, nothing made up for, settings and database, and what goes wrong."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Schedules: what they accept, and when they tick, across changes of the clocks."""
 
-from __future__ import annotations
-
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import cache

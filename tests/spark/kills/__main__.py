@@ -133,7 +133,6 @@ class Kills:
     def _once(self) -> None:
         """Read all that there is."""
         self._start("once")
-        assert self._driver is not None
         if self._driver.wait(END):
             raise RuntimeError(f"a run that nobody killed failed, see {self._log}")
         self._driver = None
