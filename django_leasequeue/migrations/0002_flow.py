@@ -244,9 +244,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="flowturn",
-            index=models.Index(
-                condition=models.Q(("kind__in", [3, 4])), fields=["key"], name="leasequeue_flowturn_key"
-            ),
+            index=models.Index(condition=models.Q(("kind", 4)), fields=["key"], name="leasequeue_flowturn_extend"),
+        ),
+        migrations.AddIndex(
+            model_name="flowturn",
+            index=models.Index(condition=models.Q(("kind", 3)), fields=["key"], name="leasequeue_flowturn_key"),
         ),
         migrations.AddConstraint(
             model_name="limitkey",

@@ -30,6 +30,7 @@ from .event import JobEvent, LeaseEvent
 from .floor import QueueFloor, QueueRank
 from .idempotency import IdempotencyKey
 from .job import Job, JobQuerySet, JobStatus
+from .jobstep import JobStep
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
 from .largeobject import LargeObject
 from .limit import Limit, LimitKey
@@ -74,6 +75,7 @@ __all__ = [
     "JobResult",
     "JobState",
     "JobStatus",
+    "JobStep",
     "LakeConsumer",
     "LakeFigure",
     "LakeSlice",

@@ -69,10 +69,10 @@ class FlowTurn(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["queue", "at", "id"], name="leasequeue_flowturn_due"),
-            # What was added to a workflow and is not counted in its row yet; the turns of a key.
-            models.Index(
-                fields=["key"], name="leasequeue_flowturn_key", condition=Q(kind__in=[TurnKind.ADMIT, TurnKind.EXTEND])
-            ),
+            # What was added to a workflow and is not counted in its row yet.
+            models.Index(fields=["key"], name="leasequeue_flowturn_extend", condition=Q(kind=TurnKind.EXTEND)),
+            # The turns of a key.
+            models.Index(fields=["key"], name="leasequeue_flowturn_key", condition=Q(kind=TurnKind.ADMIT)),
         ]
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ from .duty import Duty
 from .janitor import Census, expire_samples, expire_workers, keep_partitions, note_heads, summarize, tidy
 from .large import LargeObjects
 from .recurring.duty import RecurringDuty
+from .steps import JobSteps
 from .triage import operations
 from .unique import UniqueKeys
 from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, mend_floors, promote, sweep
@@ -34,5 +35,6 @@ def standard_duties() -> list[Duty]:
         Duty("tidy", tidy, 30.0),
         Duty("large", LargeObjects(), 10.0),
         Duty("unique_keys", UniqueKeys(), 30.0),
+        Duty("job_steps", JobSteps(), 30.0),
         Duty("orphans", census.clear_up, 3_600.0),
     ]

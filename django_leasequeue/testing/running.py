@@ -127,7 +127,7 @@ class JobRunner:
         """
         alias, project, job = found
         handler = self._handler(found)
-        control = JobControl(job, NODE)
+        control = JobControl(job, NODE, alias)
         payload = self.payload(alias, project, job.queue, job.data, job.body)
         self.ran.append((project, job, payload))
         ran = Ran(job.queue, job.seq, job.key, job.name, payload, "lost")

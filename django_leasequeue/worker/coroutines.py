@@ -168,7 +168,7 @@ class CoroutinePool:
                 self.jobs.appendleft(job)
                 self.starting = False
                 return
-            control = JobControl(job, self._state.node)
+            control = JobControl(job, self._state.node, self._state.options.database)
             task = loop.create_task(self._one(job, control), context=contextvars.Context())
             self.running[task] = (control, time.monotonic())
             task.add_done_callback(self._ended)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..engine import Failure, LeasedJob, codec
 from ..engine.jobs.progress import MAX_PROGRESS_BYTES
 from ..exceptions import LeaseQueueError, PayloadTooLarge
+from .steps import JobSteps
 
 #: Why a running job is to stop; "" while it is not.
 Reason = Literal["", "lease_lost", "timeout", "stopping"]
@@ -39,6 +40,8 @@ class JobTimeout(JobAborted):
             self.args = (f"The job ran longer than its timeout of {seconds:g} s.",)
 
 
+T = TypeVar("T")
+
 _guard = threading.Lock()
 
 
@@ -64,10 +67,15 @@ class JobControl:
     error: BaseException | None = None
     #: Breaks the run off when its lease is lost; for the worker.
     on_lost: Callable[[], object] | None = None
+    #: The alias of the job's database, where it is not that of the settings.
+    using: str | None = None
+    _steps: JobSteps | None = None
 
-    def __init__(self, job: LeasedJob, node: str) -> None:
+    def __init__(self, job: LeasedJob, node: str, using: str | None = None) -> None:
         self.job = job
         self.node = node
+        if using is not None:
+            self.using = using
 
     @property
     def lost(self) -> bool:
@@ -105,6 +113,72 @@ class JobControl:
         """Raise ``JobAborted`` (``JobTimeout`` after a soft timeout) if the job is to stop."""
         if self._reason:
             raise JobTimeout if self._reason == "timeout" else JobAborted(self._reason)
+
+    @property
+    def _done(self) -> JobSteps:
+        if self._steps is None:
+            self._steps = JobSteps(self)
+        return self._steps
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        *args: Any,
+        atomic: bool = False,
+        retries: int = 0,
+        backoff: float = 0.0,
+        **kwargs: Any,
+    ) -> T:
+        """Run a part of the job once: a later delivery of the job gets what it returned, and does not run it again.
+
+        A plain step is done at least once: a worker that dies between its end and its record runs it again. An atomic
+        one is exactly once for rows of the job's database: they and the record are one transaction, which a worker
+        that has lost the lease cannot commit.
+
+        Args:
+            name: 1 to 200 characters, without ``#``; the same name again in one run is another step (``name#2``).
+            function: what to run. It returns JSON, as large as a result may be.
+            *args: its arguments.
+            atomic: run it inside ``transaction.atomic()`` of the job's database. Django's other databases may be read.
+            retries: how often it is tried again in place when it raises, at most 100.
+            backoff: seconds between two tries.
+            **kwargs: its keyword arguments.
+
+        Returns:
+            What the function returned, as JSON has it: a tuple is a list.
+
+        Raises:
+            LeaseLost: the lease is over, and the step is not kept; of an atomic one nothing is.
+            InvalidOption: an argument is not allowed, or an atomic step writes elsewhere.
+            PayloadTooLarge: it returned too much. What the function raises is raised too; the step is not done then.
+        """
+        found: T = self._done.run(
+            name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff
+        )
+        return found
+
+    async def astep(
+        self,
+        name: str,
+        function: Callable[..., T],
+        *args: Any,
+        atomic: bool = False,
+        retries: int = 0,
+        backoff: float = 0.0,
+        **kwargs: Any,
+    ) -> Any:
+        """See ``step``; ``function`` may be a coroutine function, unless the step is atomic."""
+        return await self._done.arun(
+            name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff
+        )
+
+    def step_key(self, name: str) -> str:
+        """Return a text that is the same in each delivery of the job, and another for each step and each job.
+
+        For the other side of a plain step, such as a payment provider's idempotency key.
+        """
+        return self._done.key(name)
 
     def set_progress(self, value: Any) -> None:
         """Say how far the job is: any JSON.

@@ -121,7 +121,7 @@ class ThreadPool:
 
     def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
         # Everything that is looked up once instead of for every job.
-        state, buffer, node = self._state, self._buffer, self._state.node
+        state, buffer, node, using = self._state, self._buffer, self._state.node, self._state.options.database
         handler, held, leases = state.handler, state.held, state.leases.of
         timeout, run = handler.timeout, handler.run
         jobs, take, append = buffer.jobs, buffer.jobs.popleft, self._done.append
@@ -146,7 +146,7 @@ class ThreadPool:
                 continue  # lost or given back before it started
             if ident in connected_threads:
                 tidy_connections()
-            control = JobControl(job, node)
+            control = JobControl(job, node, using)
             soft, hard = timeout(job)
             slot.control = control
             if not admits(job):

@@ -125,6 +125,13 @@ CASES = [
     Case("unique_take", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
     Case("unique_take", {"project": "", "queue": "busy", "keys": keys("new", FRESH, 50)}, 50),
     Case(
+        "step_put",
+        {"seq": LEASED, "token": LEASED, "node": "n0", "name": "new", "value": "1", "delivery": 1},
+        1,
+    ),
+    Case("step_list", {"seq": LEASED, "size": 10_000}, 200),
+    Case("step_forget", {"after": 0, "size": 1_000}, 1_000),
+    Case(
         "unique_note",
         {
             "queue": BUSY,

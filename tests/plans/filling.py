@@ -182,6 +182,8 @@ REST = (
     """INSERT INTO leasequeue_idempotencykey (queue_id, key, seqs, created_at, expires_at)
     SELECT 900001, 'idem-' || n, ARRAY[n], %(now)s, %(now)s::timestamptz + interval '1 m' FROM generate_series(1, 10000) AS n""",
     # Every tenth of no job that is there.
+    f"""INSERT INTO leasequeue_jobstep (seq, name, value, done_at, delivery)
+    SELECT {LEASED} + g / 100, 'step ' || g % 100, '1', now(), 1 FROM generate_series(1, 50000) g""",
     """INSERT INTO leasequeue_uniquekey (queue_id, key, seq, until_start)
     SELECT queue_id, key, CASE WHEN seq % 10 = 0 THEN 90000000 + seq ELSE seq END, false FROM leasequeue_job
     WHERE key IS NOT NULL AND NOT generated""",

@@ -13,6 +13,7 @@ from django_leasequeue.engine import clock
 from django_leasequeue.engine.plans import steady
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues.stats import counts_by_id
+from django_leasequeue.reaper.concerns import read_health
 
 from .explain import Explaining, Plan
 from .filling import AGAIN, BATCHED, DEAD, DONE, FRESH, IDS, LATER, LEASED, NOW, RECORDS, fill, fill_queues
@@ -103,7 +104,7 @@ def test_counts_of_many_queues(explaining: Explaining) -> None:
 
 
 def test_health_of_queues(explaining: Explaining) -> None:
-    found = explaining.run(steady(reading.read_health(list(IDS.values()))))
+    found = explaining.run(steady(read_health(list(IDS.values()))))
     assert len(found) == len(IDS)
     assert found[IDS["over"]].overdue is not None
     check(explaining.plan("queue_health"), rows=len(IDS) * 210)

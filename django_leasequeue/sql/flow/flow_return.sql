@@ -20,13 +20,15 @@ WITH m AS MATERIALIZED (
 ), waiting AS (
     UPDATE leasequeue_member SET taken = false, waits = true WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
 ), n AS MATERIALIZED (
-    SELECT m.key, count(*)::int AS n FROM m JOIN gone g ON g.seq = m.seq GROUP BY m.key
+    SELECT x.key, x.n, l.per_ms * interval '1 ms' / l.rate AS each
+    FROM (SELECT m.key, count(*)::int AS n FROM m JOIN gone g ON g.seq = m.seq GROUP BY m.key) x
+    CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = x.key OFFSET 0) k
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l
 ), paid AS (
     -- The newest entry of its starts is of this transaction.
-    UPDATE leasequeue_limitkey k SET paid_until = k.paid_until - n.n * l.per_ms * interval '1 ms' / l.rate,
+    UPDATE leasequeue_limitkey k SET paid_until = k.paid_until - n.n * n.each,
         counts = k.counts[:cardinality(k.counts) - 1] || k.counts[cardinality(k.counts)] - n.n
-    FROM n, leasequeue_limit l
-    WHERE k.id = n.key AND k.id = ANY (ARRAY(SELECT key FROM n)) AND l.id = k.limit_id AND l.rate IS NOT NULL
+    FROM n WHERE k.id = n.key AND k.id = ANY (ARRAY(SELECT key FROM n))
 ), turns AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
     SELECT DISTINCT g.queue_id, COALESCE(%(now)s::timestamptz, clock_timestamp()) + %(wait)s::int * interval '1 ms', 3, m.key

@@ -1,7 +1,7 @@
 -- Purpose: turns of rates at times that no rate has set since the clock went back are due now.
 -- Parameters: queues (ids; null: all), now.
 -- Index: leasequeue_flowturn_due from its end, leasequeue_limitkey_pkey, leasequeue_limit_pkey. The latest 100 turns of each queue.
--- Pages: 20 + 12 a row
+-- Pages: 20 + 120 a row
 -- Returns: how many.
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

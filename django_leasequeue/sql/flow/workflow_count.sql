@@ -1,7 +1,7 @@
 -- Purpose: note how many nodes of workflows have ended, and whether that was the end. The caller holds them (flow_lock.sql).
 -- Parameters: arrays of equal length: workflows (ids, each once), completed, failed, cancelled (how many more, or fewer); keep (ms
 --   that an ended workflow is kept), now.
--- Index: leasequeue_workflow_pkey, leasequeue_member_pkey, leasequeue_flowturn_key.
+-- Index: leasequeue_workflow_pkey, leasequeue_member_pkey, leasequeue_flowturn_extend.
 -- Pages: 20 + 12 a row
 -- Returns: id, state, the job that starts when one has failed, its queue, whether it does now, its key (null: at once).
 WITH i AS MATERIALIZED (

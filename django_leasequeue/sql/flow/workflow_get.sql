@@ -1,6 +1,6 @@
 -- Purpose: what is known of a workflow: one row, whatever its size, and the nodes that were added and are not counted there yet.
 -- Parameters: uid, project.
--- Index: leasequeue_workflow_uid_key, leasequeue_flowturn_key.
+-- Index: leasequeue_workflow_uid_key, leasequeue_flowturn_extend.
 -- Pages: 10
 -- Returns: id, name, state, total, completed, failed, cancelled, made, ended at.
 SELECT w.id, w.name, w.state::int, w.total + (SELECT COALESCE(sum(cardinality(u.seqs)), 0)::int FROM leasequeue_flowturn u

@@ -1,6 +1,6 @@
 -- Purpose: what a workflow has, and whether it goes on, before nodes are added to it. It locks nothing.
 -- Parameters: uid, project, known (seqs of jobs that are to be parents).
--- Index: leasequeue_workflow_uid_key, leasequeue_flowturn_key, leasequeue_member_pkey.
+-- Index: leasequeue_workflow_uid_key, leasequeue_flowturn_extend, leasequeue_member_pkey.
 -- Pages: 20 + 4 a row
 -- Returns: id, state, ended at, nodes and edges with those of its turns that are to come, the known jobs that are no nodes of it.
 SELECT w.id, w.state::int, w.ended_at, w.total + COALESCE(u.nodes, 0)::int, w.edges + COALESCE(u.edges, 0)::int,

@@ -1,0 +1,6 @@
+-- Purpose: what the steps of a job have returned.
+-- Parameters: seq, size.
+-- Index: leasequeue_jobstep_pkey.
+-- Pages: 20 + 2 a row
+-- Returns: name, value (JSON text).
+SELECT name, value::text FROM leasequeue_jobstep WHERE seq = %(seq)s::bigint ORDER BY name LIMIT %(size)s::int

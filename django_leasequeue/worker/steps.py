@@ -1,0 +1,173 @@
+"""Steps of a running job: each runs once, and a later delivery of the job goes on behind the last one that is done."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+
+from .. import conf, engine
+from ..engine import codec
+from ..engine.jobs.steps import MAX_STEP_NAME, MAX_STEPS, keep_step, read_steps
+from ..engine.large.writing import result_limit
+from ..engine.limits import check_integer, check_text, seconds_of
+from ..enums import JobFlag
+from ..exceptions import InvalidOption, LeaseLost, PayloadTooLarge
+
+if TYPE_CHECKING:
+    from .handler import JobControl
+
+#: Times that a step may be tried in place.
+MAX_RETRIES = 100
+_READS = ("select", "with", "show", "savepoint", "release", "rollback", "set")
+
+
+class _Done(Exception):
+    """Somebody has done the step at the same time: this transaction is rolled back, and that one's value counts."""
+
+
+class JobSteps:
+    """The steps of one run. Made by ``JobControl`` when it is asked for the first one.
+
+    Args:
+        control: of the run.
+    """
+
+    def __init__(self, control: JobControl) -> None:
+        self._control, self._job, self._node = control, control.job, control.node
+        self._using = control.using or conf.settings.DATABASE
+        self._known: dict[str, str] | None = None
+        self._names: Counter[str] = Counter()
+
+    def run(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
+        """Return what the step has returned; run it if it is not done. See ``JobControl.step``."""
+        place = self._place(name, retries, backoff)
+        known = self._read() if self._known is None else self._known
+        if place in known:
+            return codec.loads(known[place])
+        for left in reversed(range(retries + 1)):
+            try:
+                return self._in_transaction(place, call) if atomic else self._plainly(place, call())
+            except (LeaseLost, InvalidOption, PayloadTooLarge):
+                raise
+            except Exception:
+                if not left or self._control.lost:
+                    raise
+                time.sleep(backoff)
+        raise AssertionError
+
+    async def arun(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
+        """See ``run``; a coroutine that the step's function returns is awaited."""
+        place = self._place(name, retries, backoff)
+        known = await sync_to_async(self._read)() if self._known is None else self._known
+        if place in known:
+            return codec.loads(known[place])
+        for left in reversed(range(retries + 1)):
+            try:
+                if atomic:
+                    return await sync_to_async(self._in_transaction)(place, call)
+                value = call()
+                value = await value if inspect.isawaitable(value) else value
+                return await sync_to_async(self._plainly)(place, value)
+            except (LeaseLost, InvalidOption, PayloadTooLarge):
+                raise
+            except Exception:
+                if not left or self._control.lost:
+                    raise
+                await asyncio.sleep(backoff)
+        raise AssertionError
+
+    def key(self, name: str) -> str:
+        """See ``JobControl.step_key``."""
+        return f"{self._job.key or self._job.seq}:{name}"
+
+    def _place(self, name: str, retries: int, backoff: float) -> str:
+        """Return the name under which the next step of this name is kept: ``name``, ``name#2``, ``name#3``."""
+        check_text(name, "the name of a step", 4 * MAX_STEP_NAME)
+        if len(name) > MAX_STEP_NAME or "#" in name:
+            raise InvalidOption(
+                f"the name of a step has at most {MAX_STEP_NAME} characters and no '#'; it is {name!r:.250}."
+            )
+        check_integer(retries, "the retries of a step", 0, MAX_RETRIES)
+        if seconds_of(backoff, "the backoff of a step") < 0:
+            raise InvalidOption(f"the backoff of a step is in seconds, 0 or more; it is {backoff!r}.")
+        if self._names.total() >= MAX_STEPS:
+            raise InvalidOption(f"a job has at most {MAX_STEPS} steps: do more in each, or enqueue jobs for them.")
+        self._names[name] += 1
+        count = self._names[name]
+        return name if count == 1 else f"{name}#{count}"
+
+    def _read(self) -> dict[str, str]:
+        fresh = self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED  # no delivery before has done any
+        self._known = {} if fresh else engine.run(read_steps(self._job.seq), self._using)
+        return self._known
+
+    def _keep(self, place: str, value: Any) -> Any:
+        """Keep what the step returned, and return it as a later delivery will have it."""
+        job, text = self._job, _json(place, value)
+        held, kept = engine.run(keep_step(job.seq, job.token, self._node, place, text, job.deliveries), self._using)
+        if not held:
+            raise LeaseLost(job.key or job.seq)
+        if not kept:
+            raise _Done
+        if self._known is not None:
+            self._known[place] = text
+        return codec.loads(text)
+
+    def _plainly(self, place: str, value: Any) -> Any:
+        try:
+            return self._keep(place, value)
+        except _Done:
+            return self._theirs(place)
+
+    def _theirs(self, place: str) -> Any:
+        """Return what another worker has kept of the step."""
+        return codec.loads(engine.run(read_steps(self._job.seq), self._using)[place])
+
+    def _in_transaction(self, place: str, call: Callable[[], Any]) -> Any:
+        """Run the step and keep what it returned in one transaction: both, or neither."""
+        try:
+            with transaction.atomic(using=self._using), _nowhere_else(self._using, place):
+                value = call()
+                if inspect.isawaitable(value):
+                    value.close()  # type: ignore[attr-defined]
+                    raise InvalidOption(f"the atomic step {place!r} is a coroutine: a transaction of Django is sync.")
+                return self._keep(place, value)
+        except _Done:
+            return self._theirs(place)
+
+
+@contextmanager
+def _nowhere_else(using: str, place: str) -> Iterator[None]:
+    """Refuse writes to other databases, which would not be part of the transaction."""
+
+    def refuse(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if str(sql).lstrip().lower().startswith(_READS):
+            return execute(sql, params, many, context)
+        alias = context["connection"].alias
+        raise InvalidOption(
+            f"the atomic step {place!r} writes to the database {alias!r}, and its job is in {using!r}: that is not one"
+            " transaction. Make it a plain step that may run again, or keep the jobs beside that data (ROUTER)."
+        )
+
+    with ExitStack() as stack:
+        for connection in connections.all():
+            if connection.alias != using:
+                stack.enter_context(connection.execute_wrapper(refuse))
+        yield
+
+
+def _json(place: str, value: Any) -> str:
+    text = codec.dumps(value, f"what the step {place!r} returned")
+    if len(text.encode()) > (limit := result_limit()):
+        raise PayloadTooLarge(
+            f"the step {place!r} returned more than {limit} bytes of JSON: keep it elsewhere and return a reference."
+        )
+    return text

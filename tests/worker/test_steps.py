@@ -1,0 +1,276 @@
+"""Steps of running jobs: done once, kept over deliveries; those of a transaction exactly once."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.test import override_settings
+from pytest_django import DjangoDbBlocker
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Failure, LeasedJob, Release
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.exceptions import InvalidOption, LeaseLost, PayloadTooLarge, WrittenByEngine
+from django_leasequeue.models import Job, JobStep
+from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.steps import JobSteps
+from django_leasequeue.testing import Harness
+from django_leasequeue.worker import JobControl
+from tests.engine.helpers import NODE, make, one, put
+from tests.support.faults import alias, faulty
+from tests.support.pages import run_page
+from tests.support.temporary_server import TemporaryServer
+from tests.support.threads import ThreadResult
+
+
+class Calls:
+    """A function that gives one answer after the other, and counts its calls."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = answers
+        self.count = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        answer = self.answers[min(self.count, len(self.answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def start(**options: Any) -> LeasedJob:
+    make("work", **options)
+    put(1)
+    return one()
+
+
+def again(job: LeasedJob) -> LeasedJob:
+    """Let the job fail and come back."""
+    engine.run(engine.release([Release(job.seq, job.token, 0, Failure("E", "no"))], NODE))
+    return one()
+
+
+@pytest.mark.django_db
+class TestPlain:
+    def test_a_later_delivery_goes_on_behind_what_is_done(self) -> None:
+        job = start()
+        charge, pack = Calls({"id": 7}, "wrong"), Calls(RuntimeError("no"), ("a", 1))
+        control = JobControl(job, NODE)
+        assert control.step("charge", charge, 3, key="x") == {"id": 7}
+        with pytest.raises(RuntimeError):
+            control.step("pack", pack)
+        control = JobControl(again(job), NODE)
+        assert control.step("charge", charge) == {"id": 7}
+        assert control.step("pack", pack) == ["a", 1]
+        assert (charge.count, pack.count) == (1, 2)
+        found = Job.objects.get().steps.order_by("done_at")
+        assert [(step.name, step.value, step.delivery) for step in found] == [
+            ("charge", {"id": 7}, 1),
+            ("pack", ["a", 1], 2),
+        ]
+
+    def test_the_same_name_again_is_another_step(self) -> None:
+        job = start()
+        numbers = Calls(1, 2, 3, 4)
+        control = JobControl(job, NODE)
+        assert [control.step("page", numbers) for _ in range(3)] == [1, 2, 3]
+        control = JobControl(again(job), NODE)
+        assert [control.step("page", numbers) for _ in range(4)] == [1, 2, 3, 4]
+        assert set(JobStep.objects.values_list("name", flat=True)) == {"page", "page#2", "page#3", "page#4"}
+
+    def test_a_step_may_be_tried_in_place(self) -> None:
+        control = JobControl(start(), NODE)
+        assert control.step("mail", Calls(OSError(), OSError(), "sent"), retries=2) == "sent"
+        stubborn = Calls(OSError("down"))
+        with pytest.raises(OSError, match="down"):
+            control.step("other", stubborn, retries=2)
+        assert stubborn.count == 3
+
+    def test_none_is_a_value(self) -> None:
+        job = start()
+        nothing = Calls(None)
+        assert JobControl(job, NODE).step("tell", nothing) is None
+        assert JobControl(again(job), NODE).step("tell", nothing) is None
+        assert nothing.count == 1
+
+    @pytest.mark.parametrize("atomic", [False, True])
+    def test_who_has_lost_the_lease_keeps_nothing(self, clock: engine_clock.Clock, atomic: bool) -> None:
+        job = start(lease_ms=1_000)
+        clock.advance(seconds=2)
+        taken = one(node="other")
+        with pytest.raises(LeaseLost):
+            JobControl(job, NODE).step("late", lambda: Group.objects.create(name="late").pk, atomic=atomic)
+        assert Group.objects.count() == (0 if atomic else 1)
+        assert JobControl(taken, "other").step("late", Calls("mine")) == "mine"
+
+    def test_its_key_is_the_same_in_each_delivery(self) -> None:
+        job = start()
+        before = JobControl(job, NODE)
+        after = JobControl(again(job), NODE)
+        assert before.step_key("a") == after.step_key("a") != after.step_key("b")
+
+    def test_a_dead_letter_that_is_retried_goes_on(self) -> None:
+        job = start(max_deliveries=1, exhaust_at="release", dead_letter="self")
+        done = Calls("done")
+        JobControl(job, NODE).step("a", done)
+        engine.run(engine.release([Release(job.seq, job.token, 0, Failure("E", "no"))], NODE))
+        engine.run(engine.redrive("work", [job.seq]))
+        assert JobControl(one(), NODE).step("a", done) == "done"
+        assert done.count == 1
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_in_a_coroutine() -> None:
+    async def fetch(number: int) -> int:
+        await asyncio.sleep(0)
+        return number + 1
+
+    job = await sync_to_async(start)()
+    control = JobControl(job, NODE)
+    assert await control.astep("fetch", fetch, 1) == 2
+    assert await control.astep("plain", lambda: 3) == 3
+    with pytest.raises(InvalidOption, match="is a coroutine"):
+        await control.astep("both", fetch, 1, atomic=True)
+    control = JobControl(await sync_to_async(again)(job), NODE)
+    assert await control.astep("fetch", fetch, 5) == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("", {}), ("n" * 201, {}), ("a#2", {}), (7, {}), ("a", {"retries": -1}), ("a", {"retries": 101}),
+        ("a", {"backoff": -1}), ("a", {"backoff": "soon"}),
+    ],
+)  # fmt: skip
+def test_what_is_refused_before_it_runs(name: Any, options: dict[str, Any]) -> None:
+    function = Calls(1)
+    control = JobControl(start(), NODE)
+    with pytest.raises(InvalidOption):
+        control.step(name, function, **options)
+    assert function.count == 0
+
+
+@pytest.mark.django_db
+@override_settings(LEASEQUEUE={"MAX_RESULT_BYTES": 1_000})
+def test_what_a_step_may_not_return() -> None:
+    control = JobControl(start(), NODE)
+    large = Calls("x" * 1_001)
+    with pytest.raises(PayloadTooLarge, match="'large' returned more than 1000 bytes"):
+        control.step("large", large, retries=3)
+    with pytest.raises(InvalidOption, match="what the step 'odd' returned"):
+        control.step("odd", Calls({1, 2}))
+    assert large.count == 1
+    assert not JobStep.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_bound_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.worker.steps.MAX_STEPS", 2)
+    control = JobControl(start(), NODE)
+    control.step("a", Calls(1))
+    control.step("b", Calls(1))
+    with pytest.raises(InvalidOption, match="at most 2 steps"):
+        control.step("a", Calls(1))
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAtomic:
+    def test_its_rows_and_its_record_are_one(self) -> None:
+        job = start()
+        control = JobControl(job, NODE)
+
+        def fails() -> None:
+            Group.objects.create(name="lost")
+            raise RuntimeError("no")
+
+        with pytest.raises(RuntimeError):
+            control.step("reserve", fails, atomic=True)
+        assert not Group.objects.exists()
+        assert control.step("order", lambda: Group.objects.create(name="kept").name, atomic=True) == "kept"
+        assert JobControl(again(job), NODE).step("order", fails, atomic=True) == "kept"
+        assert Group.objects.count() == 1
+
+    def test_jobs_that_it_enqueues_are_part_of_it(self) -> None:
+        job = start()
+        make("children")
+
+        def children() -> int:
+            return len(put(2, queue="children"))
+
+        assert JobControl(job, NODE).step("fan out", children, atomic=True) == 2
+        assert JobControl(again(job), NODE).step("fan out", children, atomic=True) == 2
+        assert Job.objects.filter(queue__name="children").count() == 2
+
+    @pytest.mark.parametrize("atomic", [False, True])
+    def test_two_who_do_it_at_the_same_time_get_one_answer(self, atomic: bool) -> None:
+        """Who has hung past its lease, where late ones are accepted, and who took over: the second one waits."""
+        job = start(late_ack="accept")
+        entered, go = threading.Event(), threading.Event()
+
+        def slow() -> str:
+            Group.objects.create(name="first")
+            entered.set()
+            assert go.wait(60)
+            return "first"
+
+        def quick() -> str:
+            Group.objects.create(name="second")
+            return "second"
+
+        with ThreadResult(lambda: JobControl(job, NODE).step("reserve", slow, atomic=atomic)) as first:
+            assert entered.wait(60)
+            assert JobControl(job, NODE).step("reserve", quick, atomic=atomic) == "second"
+            go.set()
+            assert first.value() == "second"
+        assert set(Group.objects.values_list("name", flat=True)) == ({"second"} if atomic else {"first", "second"})
+        assert JobStep.objects.get().value == "second"
+
+
+def test_what_an_atomic_step_writes_elsewhere_is_refused(
+    migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker
+) -> None:
+    with faulty(migrated_server) as server, alias(server, "jobs", direct=True), alias(server, "elsewhere", direct=True):
+        with django_db_blocker.unblock():
+            engine.run(engine.create("steps"), "jobs")
+            engine.run(engine.enqueue("steps", [engine.NewJob()]), "jobs")
+            (job,) = engine.run(engine.claim("steps", NODE), "jobs")
+            control = JobControl(job, NODE, "jobs")
+            groups = Group.objects.using("elsewhere")
+            with pytest.raises(InvalidOption, match="writes to the database 'elsewhere', and its job is in 'jobs'"):
+                control.step("a", lambda: groups.create(name="x"), atomic=True)
+            assert control.step("b", groups.filter(name="x").count, atomic=True) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_steps_go_with_their_jobs(clock: engine_clock.Clock) -> None:
+    make("work", result_ttl_ms=0, lease_ms=3_600_000)
+    put(2)
+    gone, stays = one(), one()
+    for job in (gone, stays):
+        JobControl(job, NODE).step("a", Calls(1))
+        JobControl(job, NODE).step("b", Calls(1))
+    engine.run(engine.ack([gone.seq], NODE))
+    clock.advance(seconds=61)
+    with connect("default") as connection:
+        JobSteps()(Turn(connection, "default"))
+    assert set(JobStep.objects.values_list("seq", "name")) == {(stays.seq, "a"), (stays.seq, "b")}
+
+
+def test_the_model_is_read_only() -> None:
+    with pytest.raises(WrittenByEngine, match=r"current\(\)\.step"):
+        JobStep.objects.create(seq=1)
+
+
+@pytest.mark.django_db
+def test_the_page_about_steps(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
+    names = run_page("how-to/steps.md", monkeypatch)
+    leasequeue.drain()
+    names["result"].refresh()
+    assert names["result"].return_value == "payment-7"
+    assert Group.objects.get().name == "reserved for order 7"
+    assert set(JobStep.objects.values_list("name", flat=True)) == {"charge", "reserve"}
