@@ -181,10 +181,7 @@ def test_names_are_quoted() -> None:
 
 
 def test_all_pages_are_listed() -> None:
-    pages = [
-        {"topics": [{"topic": "a"}], "next_cursor": "c1"},
-        {"topics": [{"topic": "b"}]},
-    ]
+    pages = [{"topics": [{"topic": "a"}], "next_cursor": "c1"}, {"topics": [{"topic": "b"}]}]
     network = Network(*map(good, pages))
     assert network.list_topics("x") == ["a", "b"]
     assert network.requests[1].query == {"prefix": "x", "page_size": "1000", "cursor": "c1"}

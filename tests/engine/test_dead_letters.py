@@ -139,14 +139,7 @@ class TestAtTheClaim:
         assert len(letters()) == 1
         assert letters()[0].error_type == "LEASE_EXPIRED"
         assert failures(letters()[0]) == ["LEASE_EXPIRED"] * 2
-        assert kinds(number) == [
-            "enqueued",
-            "claimed",
-            "expired",
-            "claimed",
-            "expired",
-            "dead_lettered",
-        ]
+        assert kinds(number) == ["enqueued", "claimed", "expired", "claimed", "expired", "dead_lettered"]
 
     def test_the_failures_go_with_it(self) -> None:
         put()

@@ -232,12 +232,9 @@ def test_places_of_another_kind_or_queue() -> None:
     Record.objects.filter(seq=record).delete()
     Delayed.objects.create(seq=record, queue_id=log, rank=0, available_at=Queue.objects.get(pk=log).created_at)
     told = {(item.difference, item.seq): item for item in check().differences}
-    assert {
-        ("wrong_type", seqs[0]),
-        ("other_queue", seqs[1]),
-        ("no_queue", seqs[2]),
-        ("wrong_type", record),
-    } <= set(told)
+    assert {("wrong_type", seqs[0]), ("other_queue", seqs[1]), ("no_queue", seqs[2]), ("wrong_type", record)} <= set(
+        told
+    )
     assert told["no_queue", seqs[2]].queue is None
     assert told["wrong_type", record].expected == {"type": "log"}
     assert told["wrong_type", record].found == {"place": "delayed"}

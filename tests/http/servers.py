@@ -45,10 +45,7 @@ class Server:
         command = (
             [sys.executable, "-m", "tests.http.wsgi_server", str(self.port)]
             if wsgi
-            else [
-                *(sys.executable, "-m", "uvicorn", application),
-                *("--port", str(self.port), "--no-use-colors"),
-            ]
+            else [*(sys.executable, "-m", "uvicorn", application), *("--port", str(self.port), "--no-use-colors")]
         )
         self._stream = self.log.open("wb")
         self.process = subprocess.Popen(

@@ -401,9 +401,7 @@ def test_g5_a_hosts_oauth_scopes(key: KeyMaker, settings: Any) -> None:
 
 
 def test_g5_a_hosts_session_and_permissions(key: KeyMaker, settings: Any) -> None:
-    settings.LEASEQUEUE = {
-        "API": {"AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"]},
-    }
+    settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"]}}
     user = User.objects.create_user("ann", password="x")
     api = Api()
     api.client.force_login(user)

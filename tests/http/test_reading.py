@@ -260,12 +260,7 @@ def test_r2_what_a_cap_took_away(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "cap_records": 3})
     written = server.write(topic, *range(8))
     answer = diff(server, topic)
-    assert answer["tombstone"] == {
-        "gap_from": written[0],
-        "gap_to": written[4],
-        "reason": "cap",
-        "missed_estimate": 5,
-    }
+    assert answer["tombstone"] == {"gap_from": written[0], "gap_to": written[4], "reason": "cap", "missed_estimate": 5}
     assert seqs(answer) == written[5:]
     assert diff(server, topic, from_seq=answer["next_from_seq"])["tombstone"] is None
     middle = diff(server, topic, from_seq=written[2])["tombstone"]
@@ -281,12 +276,7 @@ def test_r2_what_expired(server: Server, topic: str) -> None:
     eventually(lambda: not diff(server, topic)["records"], "they expire")
     answer = diff(server, topic)
     assert answer["records"] == []
-    assert answer["tombstone"] == {
-        "gap_from": written[0],
-        "gap_to": written[1],
-        "reason": "ttl",
-        "missed_estimate": 2,
-    }
+    assert answer["tombstone"] == {"gap_from": written[0], "gap_to": written[1], "reason": "ttl", "missed_estimate": 2}
     assert (answer["next_from_seq"], answer["caught_up"]) == (written[1], True)
 
 

@@ -46,12 +46,7 @@ def test_l1_a_bad_name_is_refused_everywhere(api: Api, name: str, method: str, e
 
 def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
     answer = api.put("topics/t", {}, status=201)
-    assert answer.json == {
-        "topic": "t",
-        "created": True,
-        "config": DEFAULTS,
-        "performance": answer["performance"],
-    }
+    assert answer.json == {"topic": "t", "created": True, "config": DEFAULTS, "performance": answer["performance"]}
     assert api.put("topics/u", status=201)["config"] == DEFAULTS  # no body at all
 
 

@@ -388,10 +388,7 @@ def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> No
         assert row[0] <= 2  # at most one for each of the two processes
         assert Claim.objects.filter(connection__isnull=False).exists()
         threads = [
-            threading.Thread(
-                target=server.post,
-                args=(f"topics/{queue}/ack", {"node": f"w{n}", "seqs": [job["$seq"]]}),
-            )
+            threading.Thread(target=server.post, args=(f"topics/{queue}/ack", {"node": f"w{n}", "seqs": [job["$seq"]]}))
             for n, job in enumerate(found[:20])
         ]
         for thread in threads:

@@ -83,10 +83,7 @@ def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int)
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     status, _, body = worker_page(lambda: (True, [], {}))("")
-    assert (status, body) == (
-        501,
-        b"prometheus_client is not installed: pip install 'django-leasequeue[prometheus]'.",
-    )
+    assert (status, body) == (501, b"prometheus_client is not installed: pip install 'django-leasequeue[prometheus]'.")
 
 
 def test_the_view_says_what_to_install(work: str, monkeypatch: pytest.MonkeyPatch, client: Any) -> None:

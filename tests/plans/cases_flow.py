@@ -40,12 +40,7 @@ CASES = [
     Case("limit_keys", {"project": "", "names": NAMES, "keys": arrays.texts(f"new-{n}" for n in range(20))}, 20),
     Case(
         "member_join",
-        {
-            "project": "",
-            "seqs": numbers(HELD, 20),
-            "names": repeated("limit-2"),
-            "keys": repeated("key-1"),
-        },
+        {"project": "", "seqs": numbers(HELD, 20), "names": repeated("limit-2"), "keys": repeated("key-1")},
         20,
     ),
     Case("slots_free", {"queue": IDS["empty"]}, 1),

@@ -127,10 +127,7 @@ class Random:
 
     def table(self) -> pa.Table:
         schema = pa.schema(COLUMNS.items())
-        return pa.Table.from_pylist(
-            [{name: row.get(name) for name in COLUMNS} for row in self.rows],
-            schema,
-        )
+        return pa.Table.from_pylist([{name: row.get(name) for name in COLUMNS} for row in self.rows], schema)
 
 
 #: A view for each table of silver. An end of an attempt: the first one after its claim and before the next claim.

@@ -295,10 +295,7 @@ def test_the_backend_of_a_job_is_remembered_unless_it_is_the_default() -> None:
 
 @pytest.mark.django_db
 def test_projects_are_kept_apart() -> None:
-    tasks = {
-        "default": {"BACKEND": BACKEND},
-        "tenant": {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1"}},
-    }
+    tasks = {"default": {"BACKEND": BACKEND}, "tenant": {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1"}}}
     with override_settings(TASKS=tasks):
         samples.add.using(backend="tenant").enqueue(1)
         queue = Queue.objects.get()

@@ -273,10 +273,7 @@ def test_only_tasks_are_run(name: str | None, says: str) -> None:
 
 
 def test_a_job_of_another_backend_is_not_run() -> None:
-    tasks = {
-        "default": {"BACKEND": BACKEND},
-        "dummy": {"BACKEND": "tests.tasks.test_handler.OtherBackend"},
-    }
+    tasks = {"default": {"BACKEND": BACKEND}, "dummy": {"BACKEND": "tests.tasks.test_handler.OtherBackend"}}
     with override_settings(TASKS=tasks):
         for alias, says in (
             ("dummy", "is not a LeaseQueueBackend"),

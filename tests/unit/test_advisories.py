@@ -23,11 +23,7 @@ UNKNOWN = {"name": "ours", "skip_reason": "Dependency not found on PyPI"}
         ([FINE, FINE], 0, "2 packages, no known holes"),
         ([FINE, ILL, UNKNOWN], 1, "1 known holes"),
         ([FINE, UNKNOWN], 1, "1 packages were not looked up"),
-        (
-            [UNKNOWN, UNKNOWN],
-            75,
-            "The advisory service knows none of 2 packages here: Dependency not found on PyPI",
-        ),
+        ([UNKNOWN, UNKNOWN], 75, "The advisory service knows none of 2 packages here: Dependency not found on PyPI"),
         ([], 75, "The advisory service knows none of 0 packages here: no package was looked at"),
     ],
 )

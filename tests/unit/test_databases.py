@@ -44,12 +44,7 @@ def test_children_use_the_test_database(subprocess_env: dict[str, str]) -> None:
         "import django; django.setup(); from django.db import connection as c; print(c.cursor().connection.info.dbname)"
     )
     child = subprocess.run(
-        [sys.executable, "-c", code],
-        env=subprocess_env,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], env=subprocess_env, cwd="/", capture_output=True, text=True, check=True
     )
     assert child.stdout.strip() == connection.settings_dict["NAME"]
 

@@ -18,15 +18,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from django_leasequeue.devdb import (
-    DATABASE,
-    DevDBError,
-    Server,
-    account,
-    binaries,
-    config,
-    database_from_url,
-)
+from django_leasequeue.devdb import DATABASE, DevDBError, Server, account, binaries, config, database_from_url
 from django_leasequeue.devdb.processes import is_alive
 from testproject import database
 from tests.support.temporary_server import TemporaryServer

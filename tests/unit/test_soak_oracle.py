@@ -1,8 +1,7 @@
 """The soak's oracle sees: made-up evidence with each broken promise is named, and clean evidence passes."""
 
-from __future__ import annotations
-
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from tests.soak import promises
 from tests.soak.evidence import SECOND, Tail, Witness
 from tests.soak.oracle import Oracle
 from tests.soak.plan import CREW, SERVER, plan
-from tests.unit.soak_story import Story
+from tests.unit.soak_story import LEASE, Story
 
 
 @pytest.fixture
@@ -18,9 +17,243 @@ def story() -> Story:
     return Story()
 
 
-def fault(story: Story, name: str, begin: float, end: float, *roles: str, number: int = 1) -> None:
-    story.say("fault", begin, number, name, "begin", list(roles))
-    story.say("fault", end, number, name, "end", list(roles))
+def fault(s: Story, name: str, begin: float, end: float, *roles: str) -> None:
+    s.say("fault", begin, 1, name, "begin", list(roles))
+    s.say("fault", end, 1, name, "end", list(roles))
+
+
+def topic(s: Story, kept: list[int], there: list[int], read: list[int], name: str = "log") -> None:
+    s.say("put", 1, name, kept, who="1.x")
+    s.say("kept", 1.1, name, kept, who="1.x")
+    s.say("read", 2, "r1", name, [[item * 10, item] for item in read], who="3.x")
+    s.say("there", 92, name, [[item * 10, item] for item in there])
+
+
+def extended(s: Story, at: float) -> None:
+    """The lease of the first claim is extended."""
+    s.say("events", at, [[7, 3, 101, round(at * SECOND), round((at + LEASE) * SECOND), [1]]], who="3.x")
+    s.say("there", 91, "events", [[7, 7]])
+
+
+def under(s: Story, *numbers: int, most: int = 1) -> None:
+    """Jobs under a limit, in the order of their key."""
+    s.say("under", 0.9, [[number, "key", most, True] for number in numbers], who="1.x")
+    for number in numbers:
+        s.job(number, mode="limited")
+
+
+def nodes(s: Story, *numbers: int, after: dict[int, list[int]] | None = None, tolerant: bool = False) -> None:
+    """Jobs of a workflow."""
+    for number in numbers:
+        s.job(number, mode="node")
+    for number, parents in (after or {}).items():
+        s.say("after", 0.9, [[number, parents, tolerant]], who="1.x")
+
+
+def raised(s: Story, number: int, at: float, delivery: int = 1) -> None:
+    s.start(number, at, delivery=delivery)
+    s.end(number, at + 0.1, delivery=delivery, how="raised")
+
+
+def two_runs(s: Story, told: float | None = None) -> None:
+    """The second run begins while the first one goes on."""
+    s.job(1)
+    s.start(1, 2)
+    if told is not None:
+        s.told(1, told)
+    s.run(1, 6.5, pid=12, delivery=2)
+    s.end(1, 9)
+
+
+def two_slots(s: Story, *told: object, at: float = 6.5) -> None:
+    """The second job of a key starts while the first one goes on."""
+    under(s, 1, 2)
+    s.start(1, 2)
+    for word in told:
+        s.told(1, word) if isinstance(word, float) else s.say(*word)  # type: ignore[misc]
+    s.run(2, at, pid=12)
+    s.end(1, 9)
+
+
+def stopped(s: Story, until: float = 8) -> None:
+    s.say("stop", 2.001, 11, "worker stopped")
+    s.say("cont", until, 11, "worker stopped")
+
+
+def paced(s: Story, *starts: float) -> None:
+    # The first three wait for each other; from 1.9 on one may start at once, and one more each quarter of a second.
+    s.say("paced", 1.9, [1, 2, 3], SECOND // 4, 1, who="1.x")
+    for number, at in zip((1, 2, 3), starts, strict=True):
+        s.job(number, mode="limited")
+        s.run(number, at)
+
+
+def paced_twice(s: Story) -> None:
+    for number, at in ((1, 2.0), (2, 8.0)):
+        s.say("paced", at - 0.1, [number, number + 10], SECOND, 1, who="1.x")
+        for one, start in ((number, at), (number + 10, at + 0.95)):
+            s.job(one, mode="limited")
+            s.run(one, start)
+
+
+def child(s: Story, how: str, at: float, tolerant: bool = False) -> None:
+    """A child runs beside its parent, or after its first attempt."""
+    nodes(s, 1, 2, after={2: [1]}, tolerant=tolerant)
+    s.start(1, 2)
+    s.end(1, 2.1, how=how)
+    s.run(2, at)
+    if how == "raised":
+        s.run(1, 5, delivery=2)
+
+
+def recalled(s: Story, word: str, claimed: float | None) -> None:
+    """A job is cancelled; it was claimed at that time, or never."""
+    s.job(1, mode="limited")
+    s.say("recall", 2.8, [1], who="1.x")
+    s.say(word, 3, [1], who="1.x")
+    if claimed:
+        s.run(1, 3.3, claimed=claimed)
+
+
+def unique(s: Story, ended: float) -> None:
+    for number, at in ((1, 1.0), (2, 3.0)):
+        s.job(number, at, mode="unique")
+        s.say("unique", at + 0.1, number, "key", who="1.x")
+    s.start(1, 2)
+    s.end(1, ended)
+    s.run(2, 5)
+
+
+def rolled_back_record(s: Story) -> None:
+    topic(s, [1, 2], [1, 2, 3], [1, 2, 3])
+    s.say("dropped", 1.2, "log", [3], who="1.x")
+    # Written before the read is heard, as producers do.
+    s.entries.insert(0, s.entries.pop())
+
+
+def crashed(s: Story, queue: str) -> None:
+    """A crash takes a lease back, and another worker runs the job."""
+    s.job(1)
+    s.start(1, 2, queue=queue)
+    s.say("crash", 2.5)
+    s.run(1, 3, pid=12, queue=queue)
+    s.end(1, 4)
+
+
+#: What happened, the calls that tell it, and the promise that it breaks.
+STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
+    "a committed job that never ran": (lambda s: s.job(1), promises.LOST),
+    "a committed job that never came to its end": (
+        lambda s: (s.job(1), s.start(1, 2), s.say("kill", 2.5, 11, "worker killed")), promises.LOST),
+    "a run after a rollback": (lambda s: (s.job(1, end="undone"), s.run(1, 2)), promises.ROLLED_BACK),
+    "a run after a commit in doubt": (lambda s: (s.job(1, end=""), s.run(1, 2)), None),
+    "a job from nowhere": (lambda s: s.run(1, 2), promises.UNKNOWN),
+    "a start on an expired lease": (lambda s: (s.job(1), s.run(1, 7, claimed=2)), promises.LATE),
+    "a start on an extended lease": (lambda s: (s.job(1), extended(s, 5), s.run(1, 7, claimed=2)), None),
+    "a lease that was extended too late": (lambda s: (s.job(1), extended(s, 8), s.run(1, 7, claimed=2)), promises.LATE),
+    "a start after a later delivery": (
+        lambda s: (s.job(1), s.run(1, 3, pid=12, delivery=2), s.run(1, 3.5, claimed=1.5)), promises.LATE),
+    "a start of a thread that was stopped on the way": (
+        lambda s: (s.job(1), stopped(s), s.run(1, 8.01, claimed=2)), None),
+    "a late start after a stop": (
+        lambda s: (s.job(1), s.job(2), s.start(2, 1.9), stopped(s), s.end(2, 8.001), s.run(1, 8.01, claimed=2)),
+        promises.LATE),
+    "two runs at once": (two_runs, promises.OVERLAP),
+    "two runs at once, told too late": (lambda s: two_runs(s, 5.5), promises.OVERLAP),
+    "two runs at once of a stopped process": (
+        lambda s: (s.job(1), fault(s, "stop", 2.5, 9, "worker1"), s.start(1, 2), s.say("stop", 2.5, 11, "stop"),
+                   s.run(1, 6.5, pid=12, delivery=2), s.say("cont", 9, 11, "stop"), s.end(1, 9.1)), None),
+    "a crash may take a lease back that did not wait for the disk": (lambda s: crashed(s, "swift"), None),
+    "a crash takes no durable lease back": (lambda s: crashed(s, "sure"), promises.OVERLAP),
+    "a dead innocent": (lambda s: (s.job(1), s.start(1, 2), s.say("dead", 95, 1)), promises.INNOCENT),
+    "a dead poison": (
+        lambda s: (s.job(1, mode="poison"), s.start(1, 2), s.say("last", 2.1, 1, 101, "exit", who="11.x"),
+                   s.say("dead", 95, 1)), None),
+    "a poison that is gone": (lambda s: (s.job(1, mode="poison"), s.start(1, 2)), promises.LOST),
+    "two jobs of one key": (
+        lambda s: (s.job(1, mode="keyed"), s.run(1, 2, seq=7), s.run(1, 3, delivery=2, seq=8)), promises.TWICE_QUEUED),
+    "a wrong answer": (lambda s: (s.job(1), s.run(1, 2), s.say("answer", 2.2, 1, False, who="1.x")), promises.WRONG),
+    "every record was read once": (lambda s: topic(s, [1, 2, 3], [1, 2, 3], [1, 2, 3]), None),
+    "a record that was skipped": (lambda s: topic(s, [1, 2, 3], [1, 2, 3], [1, 3]), promises.SKIPPED),
+    "a record that came again": (lambda s: topic(s, [1, 2, 3], [1, 2, 3], [1, 2, 2, 3]), promises.REPEATED),
+    "a record out of order": (lambda s: topic(s, [1, 2, 3], [1, 2, 3], [1, 3, 2]), promises.REPEATED),
+    "a durable record that a crash took": (lambda s: topic(s, [1, 2, 3], [1, 2], [1, 2]), promises.SKIPPED),
+    "a record that a crash may take": (lambda s: topic(s, [1, 2, 3], [1, 2], [1, 2], "fast"), None),
+    "a record that was told and taken back": (
+        lambda s: topic(s, [1, 2, 3], [1, 2], [1, 2, 3], "fast"), promises.TAKEN_BACK),
+    "a record that was rolled back": (rolled_back_record, promises.TAKEN_BACK),
+    "an event that was skipped": (lambda s: s.say("there", 91, "events", [[500, 500]]), promises.SKIPPED),
+    "an event that came again": (
+        lambda s: s.say("events", 89, [[101, 2, 101, 0, 0, [1]]], who="3.x"), promises.REPEATED),
+    "a claim that the stream never told": (lambda s: (s.job(1), s.run(1, 2, delivery=7)), promises.SKIPPED),
+    "a slow return": (
+        lambda s: (s.job(1), fault(s, "restart", 2, 3), s.say("back", 3, "restart", ""), s.run(1, 6.1)), promises.SLOW),
+    "no return at all": (lambda s: s.say("back", 3, "restart", ""), promises.SLOW),
+    "what the last look finds": (lambda s: s.say("differs", 95, "1 job is left in sure"), promises.INCONSISTENT),
+    # Limits, workflows and unique tasks.
+    "one of a key after the other": (
+        lambda s: (under(s, 1, 2, 3), *(s.run(number, number + 1) for number in (1, 2, 3))), None),
+    "as many of a key as its limit allows": (
+        lambda s: (under(s, 1, 2, most=2), s.start(1, 2), s.run(2, 2.1, pid=12), s.end(1, 3)), None),
+    "more of a key than its limit allows": (
+        lambda s: (under(s, 1, 2), s.start(1, 2), s.run(2, 2.1, pid=12), s.end(1, 3)), promises.CROWDED),
+    "a slot whose lease ends, and nobody told it": (two_slots, promises.CROWDED),
+    "a slot that was told, and has its lease still": (lambda s: two_slots(s, 4.9, at=5.5), promises.CROWDED),
+    "a slot that was told, and whose lease has ended": (lambda s: two_slots(s, 4.9), None),
+    "a slot of a worker that ends": (
+        lambda s: (under(s, 1, 2), s.start(1, 2), s.say("told", 3, 1, 101, "stopping", who="11.x"),
+                   s.run(2, 3.5, pid=12), s.end(1, 9)), None),
+    "a slot of a stopped process": (
+        lambda s: (under(s, 1, 2), s.start(1, 2), s.say("stop", 2.5, 11, "stop"), s.run(2, 6.5, pid=12),
+                   s.say("cont", 9, 11, "stop"), s.end(1, 9.1)), None),
+    "a slot of a killed process": (
+        lambda s: (under(s, 1, 2), s.start(1, 2), s.say("kill", 2.5, 11, "worker killed"),
+                   s.run(1, 3, pid=12, delivery=2), s.run(2, 4, pid=12)), None),
+    "another order than that of a key": (lambda s: (under(s, 1, 2), s.run(2, 2), s.run(1, 3)), promises.ORDER),
+    "another order, as a suspect ran alone": (
+        lambda s: (under(s, 1, 2), s.run(2, 2), s.run(1, 3, alone=True)), None),
+    "a rate": (lambda s: paced(s, 2.0, 2.3, 2.6), None),
+    "more starts than a rate allows": (lambda s: paced(s, 2.0, 2.1, 2.2), promises.RATE),
+    "a rate after a pause": (paced_twice, None),
+    "a child after its parents": (
+        lambda s: (nodes(s, 1, 2, 3, after={3: [1, 2]}), s.run(1, 2), s.run(2, 2), s.run(3, 2.2)), None),
+    "a child before its parent": (lambda s: child(s, "done", 2.05), promises.EARLY),
+    "a tolerant child before its parent": (lambda s: child(s, "done", 2.05, tolerant=True), promises.EARLY),
+    "a child after a failure of its parent": (lambda s: child(s, "raised", 2.2), promises.EARLY),
+    "a tolerant child after a failure of its parent": (lambda s: child(s, "raised", 2.2, tolerant=True), None),
+    "what comes after a failure need not run": (
+        lambda s: (s.job(1, mode="forever"), s.job(2, mode="never"), nodes(s, after={2: [1]}), raised(s, 1, 2),
+                   s.say("dead", 95, 1)), None),
+    "a member that is stuck": (lambda s: (nodes(s, 1, 2, after={2: [1]}), s.run(1, 2)), promises.LOST),
+    "a node that was enqueued twice": (
+        lambda s: (nodes(s, 1), raised(s, 1, 2), s.run(1, 3, pid=12, delivery=2, seq=9)), promises.TWICE_QUEUED),
+    "a job of a workflow that completes again": (
+        lambda s: (nodes(s, 1), s.run(1, 2), s.run(1, 6.5, pid=12, delivery=2)), promises.AGAIN),
+    "a job of a workflow that completes again after a fault": (
+        lambda s: (nodes(s, 1), s.run(1, 2), fault(s, "restart", 2.05, 2.5), s.run(1, 6.5, pid=12, delivery=2)), None),
+    "other values than the parents'": (
+        lambda s: (nodes(s, 1), s.run(1, 2), s.say("took", 2.05, 1, False, who="11.x")), promises.INPUT),
+    "a job that was claimed before it was cancelled": (lambda s: recalled(s, "recalled", 2.9), None),
+    "a job that was claimed after it was cancelled": (lambda s: recalled(s, "recalled", 3.2), promises.RECALLED),
+    "what was cancelled need not run": (lambda s: recalled(s, "recalled", None), None),
+    "what could not be cancelled must run": (lambda s: recalled(s, "stays", None), promises.LOST),
+    "a unique key after the end of its job": (lambda s: unique(s, 2.1), None),
+    "two jobs of a unique key": (lambda s: unique(s, 4.0), promises.TWICE_QUEUED),
+    "a job that an operator tried again begins to count anew": (
+        lambda s: (s.job(1, mode="doomed"), raised(s, 1, 2), raised(s, 1, 3, delivery=2), s.run(1, 5)), None),
+    "a doomed job that stays dead": (
+        lambda s: (s.job(1, mode="doomed"), raised(s, 1, 2), s.say("dead", 95, 1)), promises.INNOCENT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STORIES)
+def test_it_names_what_is_broken_and_nothing_else(story: Story, what: str) -> None:
+    tell, promise = STORIES[what]
+    tell(story)
+    if promise is None:
+        story.clean()
+    else:
+        assert story.promise() == promise
 
 
 def test_work_without_trouble_passes(story: Story) -> None:
@@ -32,263 +265,24 @@ def test_work_without_trouble_passes(story: Story) -> None:
     assert story.clean() == {}
 
 
-def test_a_committed_job_that_never_ran(story: Story) -> None:
-    story.job(1)
-    assert story.promise() == promises.LOST
-
-
-def test_a_committed_job_that_never_came_to_its_end(story: Story) -> None:
-    story.job(1)
-    story.start(1, 2)
-    story.say("kill", 2.5, 11, "worker killed")
-    assert story.promise() == promises.LOST
-
-
-def test_a_run_after_a_rollback(story: Story) -> None:
-    story.job(1, end="undone")
-    story.run(1, 2)
-    assert story.promise() == promises.ROLLED_BACK
-
-
-def test_a_run_after_a_commit_in_doubt(story: Story) -> None:
-    story.job(1, end="")
-    story.run(1, 2)
-    story.clean()
-
-
-def test_a_job_from_nowhere(story: Story) -> None:
-    story.run(1, 2)
-    assert story.promise() == promises.UNKNOWN
-
-
-def test_a_start_on_an_expired_lease(story: Story) -> None:
-    story.job(1)
-    story.run(1, 7, claimed=2)
-    assert story.promise() == promises.LATE
-
-
-def test_a_start_on_an_extended_lease(story: Story) -> None:
-    story.job(1)
-    story.say("events", 5, [[7, 3, 101, 5 * SECOND, 9 * SECOND, [1]]], who="3.x")
-    story.say("there", 91, "events", [[7, 7]])
-    story.run(1, 7, claimed=2)
-    story.clean()
-
-
-def test_a_lease_that_was_extended_too_late(story: Story) -> None:
-    story.job(1)
-    story.say("events", 8, [[7, 3, 101, 8 * SECOND, 12 * SECOND, [1]]], who="3.x")
-    story.say("there", 91, "events", [[7, 7]])
-    story.run(1, 7, claimed=2)
-    assert story.promise() == promises.LATE
-
-
-def test_a_start_after_a_later_delivery(story: Story) -> None:
-    story.job(1)
-    story.run(1, 3, pid=12, delivery=2)
-    story.run(1, 3.5, claimed=1.5)
-    assert story.promise() == promises.LATE
-
-
-def test_a_start_of_a_thread_that_was_stopped_on_the_way(story: Story) -> None:
-    story.job(1)
-    story.say("stop", 2.001, 11, "worker stopped")
-    story.say("cont", 8, 11, "worker stopped")
-    story.run(1, 8.01, claimed=2)
-    story.clean()
-
-
-def test_a_late_start_after_a_stop(story: Story) -> None:
-    story.job(1)
-    story.job(2)
-    story.start(2, 1.9)
-    story.say("stop", 2.001, 11, "worker stopped")
-    story.say("cont", 8, 11, "worker stopped")
-    story.end(2, 8.001)
-    story.run(1, 8.01, claimed=2)
-    assert story.promise() == promises.LATE
-
-
-def test_two_runs_at_once(story: Story) -> None:
-    story.job(1)
-    story.start(1, 2)
-    story.run(1, 6.5, pid=12, delivery=2)
-    story.end(1, 9)
-    assert story.promise() == promises.OVERLAP
-
-
-def test_two_runs_at_once_told_too_late(story: Story) -> None:
-    story.job(1)
-    story.start(1, 2)
-    story.told(1, 5.5)
-    story.run(1, 6.5, pid=12, delivery=2)
-    story.end(1, 9)
-    assert story.promise() == promises.OVERLAP
-
-
-def test_two_runs_at_once_told_in_time(story: Story) -> None:
-    story.job(1)
+def test_why_a_job_ran_again(story: Story) -> None:
     fault(story, "hang", 2.2, 6, "worker1")
-    story.start(1, 2)
-    story.told(1, 4.9)
-    story.run(1, 6.5, pid=12, delivery=2)
-    story.end(1, 9)
+    two_runs(story, 4.9)
     assert dict(story.clean()["hang"].again) == {"it was told, and went on": 1}
 
 
-def test_two_runs_at_once_of_a_stopped_process(story: Story) -> None:
+@pytest.mark.parametrize("name", ["worker killed", ""])
+def test_a_second_run_after_a_death_that_was_made_or_only_noticed(story: Story, name: str) -> None:
     story.job(1)
-    fault(story, "stop", 2.5, 9, "worker1")
+    if name:
+        fault(story, name, 2.5, 2.6, "worker1")
     story.start(1, 2)
-    story.say("stop", 2.5, 11, "stop")
-    story.run(1, 6.5, pid=12, delivery=2)
-    story.say("cont", 9, 11, "stop")
-    story.end(1, 9.1)
-    story.clean()
-
-
-def test_a_second_run_after_a_death(story: Story) -> None:
-    story.job(1)
-    fault(story, "worker killed", 2.5, 2.6, "worker1")
-    story.start(1, 2)
-    story.say("kill", 2.5, 11, "worker killed")
+    if name:
+        story.say("kill", 2.5, 11, name)
     story.run(1, 3, pid=12, delivery=2)
-    assert dict(story.clean()["worker killed"].again) == {"its process died": 1}
-
-
-def test_a_second_run_after_a_death_that_was_only_noticed(story: Story) -> None:
-    story.job(1)
-    story.start(1, 2)
-    story.run(1, 3, pid=12, delivery=2)
-    story.say("died", 3.4, 11, "")
-    assert dict(story.clean()[""].again) == {"its process died": 1}
-
-
-def test_a_crash_may_take_a_lease_back_that_did_not_wait_for_the_disk(story: Story) -> None:
-    story.job(1)
-    story.start(1, 2, queue="swift")
-    story.say("crash", 2.5)
-    story.run(1, 3, pid=12, queue="swift")
-    story.end(1, 4)
-    story.clean()
-
-
-def test_a_crash_takes_no_durable_lease_back(story: Story) -> None:
-    story.job(1)
-    story.start(1, 2)
-    story.say("crash", 2.5)
-    story.run(1, 3, pid=12)
-    story.end(1, 4)
-    assert story.promise() == promises.OVERLAP
-
-
-def test_a_dead_innocent(story: Story) -> None:
-    story.job(1)
-    story.start(1, 2)
-    story.say("dead", 95, 1)
-    assert story.promise() == promises.INNOCENT
-
-
-def test_a_dead_poison(story: Story) -> None:
-    story.job(1, mode="poison")
-    story.start(1, 2)
-    story.say("last", 2.1, 1, 101, "exit", who="11.x")
-    story.say("dead", 95, 1)
-    story.clean()
-
-
-def test_a_poison_that_is_gone(story: Story) -> None:
-    story.job(1, mode="poison")
-    story.start(1, 2)
-    assert story.promise() == promises.LOST
-
-
-def test_two_jobs_of_one_key(story: Story) -> None:
-    story.job(1, mode="keyed")
-    story.run(1, 2, seq=7)
-    story.run(1, 3, delivery=2, seq=8)
-    assert story.promise() == promises.TWICE_QUEUED
-
-
-def test_a_wrong_answer(story: Story) -> None:
-    story.job(1)
-    story.run(1, 2)
-    story.say("answer", 2.2, 1, False, who="1.x")
-    assert story.promise() == promises.WRONG
-
-
-def topic(story: Story, kept: list[int], there: list[int], read: list[int], name: str = "log") -> None:
-    story.say("put", 1, name, kept, who="1.x")
-    story.say("kept", 1.1, name, kept, who="1.x")
-    story.say("read", 2, "r1", name, [[item * 10, item] for item in read], who="3.x")
-    story.say("there", 92, name, [[item * 10, item] for item in there])
-
-
-def test_every_record_was_read_once(story: Story) -> None:
-    topic(story, [1, 2, 3], [1, 2, 3], [1, 2, 3])
-    story.clean()
-
-
-def test_a_record_that_was_skipped(story: Story) -> None:
-    topic(story, [1, 2, 3], [1, 2, 3], [1, 3])
-    assert story.promise() == promises.SKIPPED
-
-
-def test_a_record_that_came_again(story: Story) -> None:
-    topic(story, [1, 2, 3], [1, 2, 3], [1, 2, 2, 3])
-    assert story.promise() == promises.REPEATED
-
-
-def test_a_record_out_of_order(story: Story) -> None:
-    topic(story, [1, 2, 3], [1, 2, 3], [1, 3, 2])
-    assert story.promise() == promises.REPEATED
-
-
-def test_a_durable_record_that_a_crash_took(story: Story) -> None:
-    topic(story, [1, 2, 3], [1, 2], [1, 2])
-    assert story.promise() == promises.SKIPPED
-
-
-def test_a_record_that_a_crash_may_take(story: Story) -> None:
-    topic(story, [1, 2, 3], [1, 2], [1, 2], name="fast")
-    story.clean()
-
-
-def test_a_record_that_was_told_and_taken_back(story: Story) -> None:
-    topic(story, [1, 2, 3], [1, 2], [1, 2, 3], name="fast")
-    assert story.promise() == promises.TAKEN_BACK
-
-
-def test_a_record_that_was_rolled_back(story: Story) -> None:
-    topic(story, [1, 2], [1, 2, 3], [1, 2, 3])
-    story.say("dropped", 1.2, "log", [3], who="1.x")
-    # Written before the read is heard, as producers do.
-    story.entries.insert(0, story.entries.pop())
-    assert story.promise() == promises.TAKEN_BACK
-
-
-def test_an_event_that_was_skipped(story: Story) -> None:
-    story.say("there", 91, "events", [[500, 500]])
-    assert story.promise() == promises.SKIPPED
-
-
-def test_an_event_that_came_again(story: Story) -> None:
-    story.say("events", 89, [[101, 2, 101, 0, 0, [1]]], who="3.x")
-    assert story.promise() == promises.REPEATED
-
-
-def test_a_claim_that_the_stream_never_told(story: Story) -> None:
-    story.job(1)
-    story.run(1, 2, delivery=7)
-    assert story.promise() == promises.SKIPPED
-
-
-def test_a_slow_return(story: Story) -> None:
-    story.job(1)
-    fault(story, "restart", 2, 3)
-    story.say("back", 3, "restart", "")
-    story.run(1, 6.1)
-    assert story.promise() == promises.SLOW
+    if not name:
+        story.say("died", 3.4, 11, "")
+    assert dict(story.clean()[name].again) == {"its process died": 1}
 
 
 @pytest.mark.parametrize(("alone", "idle"), [(True, False), (False, False), (True, True)])
@@ -307,11 +301,6 @@ def test_no_job_while_every_worker_runs_a_suspect(story: Story, alone: bool, idl
         assert story.promise() == promises.SLOW
 
 
-def test_no_return_at_all(story: Story) -> None:
-    story.say("back", 3, "restart", "")
-    assert story.promise() == promises.SLOW
-
-
 def test_a_quick_return(story: Story) -> None:
     story.job(1)
     story.say("back", 3, "restart", "")
@@ -320,11 +309,6 @@ def test_a_quick_return(story: Story) -> None:
     rows = story.clean()
     assert [round(took / SECOND, 2) for took in rows["restart"].recoveries] == [0.25]
     assert rows["kill"].recoveries == []
-
-
-def test_what_the_last_look_finds(story: Story) -> None:
-    story.say("differs", 95, "1 job is left in sure")
-    assert story.promise() == promises.INCONSISTENT
 
 
 def test_the_verdict_comes_while_it_goes_on(story: Story) -> None:
@@ -380,7 +364,7 @@ def test_the_plan_comes_from_the_seed_alone() -> None:
     ]
 
 
-def test_evidence_is_read_line_by_line(tmp_path: Any) -> None:
+def test_evidence_is_read_line_by_line(tmp_path: Path) -> None:
     witness = Witness(tmp_path, "test")
     tail = Tail(tmp_path)
     assert [entry[0] for entry in tail.look()] == ["hello"]

@@ -74,8 +74,7 @@ def listeners(connection: psycopg.Connection[Any]) -> list[int]:
 
 def described(connection: psycopg.Connection[Any], pids: list[int]) -> list[tuple[Any, ...]]:
     return connection.execute(
-        "SELECT application_name, state, age(backend_start), query FROM pg_stat_activity WHERE pid = ANY (%s)",
-        [pids],
+        "SELECT application_name, state, age(backend_start), query FROM pg_stat_activity WHERE pid = ANY (%s)", [pids]
     ).fetchall()
 
 

@@ -9,12 +9,7 @@ from zaqarclient.queues.v1 import client as zaqar
 
 
 def main(url: str) -> None:
-    options = {
-        "os_project_id": "tenant-1",
-        "os_auth_token": "none",
-        "os_auth_url": "",
-        "insecure": "",
-    }
+    options = {"os_project_id": "tenant-1", "os_auth_token": "none", "os_auth_url": "", "insecure": ""}
     conf = {"auth_opts": {"backend": "noauth", "options": options}}
     cli = zaqar.Client(url, 1, conf=conf)
     other = zaqar.Client(url, 1, conf=conf)

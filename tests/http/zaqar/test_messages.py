@@ -76,8 +76,7 @@ class TestPost:
         assert zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").status_code == 204
 
     @pytest.mark.parametrize(
-        ("method", "path"),
-        [("POST", "messages"), ("POST", "claims"), ("PATCH", "claims/x"), ("PUT", "metadata")],
+        ("method", "path"), [("POST", "messages"), ("POST", "claims"), ("PATCH", "claims/x"), ("PUT", "metadata")]
     )
     def test_a_form_is_no_document(self, zaqar: Zaqar, queue: str, method: str, path: str) -> None:
         for kind in ("application/x-www-form-urlencoded", "application/X-WWW-form-urlencoded; charset=utf-8"):

@@ -5,12 +5,6 @@ from testproject.settings import *  # noqa: F403  (the whole of the other settin
 QUEUE = "work"
 LEASEQUEUE = {
     "QUEUES": {
-        QUEUE: {
-            "preset": "django",
-            "lease_ms": 4_000,
-            "max_deliveries": 3,
-            "backoff": "fixed",
-            "backoff_base_ms": 200,
-        },
-    },
+        QUEUE: {"preset": "django", "lease_ms": 4_000, "max_deliveries": 3, "backoff": "fixed", "backoff_base_ms": 200}
+    }
 }
