@@ -7,7 +7,7 @@
 --   floor on); probes leasequeue_claim_deadline and leasequeue_delayed_due from the floor on, leasequeue_ready_expires, leasequeue_flowturn_due
 --   and leasequeue_dead_expires where dead_ttl_ms is set. The probes order their one row (EXISTS would drop the order): else a
 --   planner who expects many such rows reads the table from its beginning.
--- Pages: 580
+-- Pages: 680
 -- Returns: for each queue that is there, in order: id, name, type, whether it gives jobs, due (0 unless it does, 1 expired
 --   leases, 2 due delayed jobs, 4 expired messages or dead letters, 8 turns of limits and workflows), whether jobs came back to an old place, whether there are
 --   fresh ones, its ranks in order, the lowest position worth reading of each, what may become the caller's own floor of each;
