@@ -1330,7 +1330,7 @@ class Migration(migrations.Migration):
                 db_constraint=False,
                 db_index=False,
                 on_delete=django.db.models.deletion.DO_NOTHING,
-                related_name="+",
+                related_name="samples",
                 to="leasequeue.queue",
             ),
         ),

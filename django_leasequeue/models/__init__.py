@@ -37,7 +37,7 @@ from .limit import Limit, LimitKey
 from .member import FlowTurn, Member
 from .operation import BulkOperation, OperationKind, OperationState
 from .places import Delayed, Ready, Record
-from .queue import Queue
+from .queue import Queue, QueueQuerySet
 from .recurring import RecurringTask
 from .result import JobResult
 from .savedfilter import SavedFilter
@@ -96,6 +96,7 @@ __all__ = [
     "PriorityOrder",
     "Queue",
     "QueueFloor",
+    "QueueQuerySet",
     "QueueRank",
     "QueueStat",
     "QueueType",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 
 from .queue import Queue
+from .read_only import ReadOnlyManager, ReadOnlyModel
 from .relations import SameNumber
 
 
-class Attempt(models.Model):
+class Attempt(ReadOnlyModel):
     """A delivery that ended in a failure, an expired lease included. The newest 20 of a job are kept."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).nack(job, error)",
+    }
 
     id = models.BigAutoField(primary_key=True)
     seq = models.BigIntegerField()
@@ -23,6 +30,8 @@ class Attempt(models.Model):
     fingerprint = models.TextField(default="")
 
     job = SameNumber("leasequeue.Job", related_name="attempts")
+
+    objects = ReadOnlyManager()
 
     class Meta:
         indexes = [models.Index(fields=["seq", "id"], name="leasequeue_attempt_job")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from .guard import LocalTrigger
 from .queue import Queue
+from .read_only import ReadOnlyManager, ReadOnlyModel
 from .relations import SameNumber
 
 #: Note the jobs that a claim does not hold any more, in the transaction that took them out, and wake a claimer.
@@ -24,12 +27,18 @@ _NOTE_LEFT = """
 """
 
 
-class Claim(models.Model):
+class Claim(ReadOnlyModel):
     """The jobs of one claim call that are not settled yet: a job is leased if and only if its number is in ``seqs``.
 
     ``token`` fences late workers: no two claims have the same, also across a crash of the server. Extending some of a
     claim's jobs to another deadline splits the row: the parts have the same token.
     """
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).claim()",
+        "update": "Queue(name).extend(job)",
+        "delete": "Job.objects.leased().release()",
+    }
 
     pk = models.CompositePrimaryKey("token", "part")
     token = models.BigIntegerField()
@@ -49,6 +58,8 @@ class Claim(models.Model):
     deliveries = ArrayField(models.IntegerField(), null=True)
 
     worker = SameNumber("leasequeue.Worker", here="node", there="node", related_name="leases")
+
+    objects = ReadOnlyManager()
 
     class Meta:
         indexes = [

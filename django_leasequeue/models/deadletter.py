@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 from django.db.models import F, Q
 
 from .queue import Queue
+from .read_only import ReadOnlyManager, ReadOnlyModel
 from .relations import SameNumber
 
 
-class DeadLetter(models.Model):
+class DeadLetter(ReadOnlyModel):
     """A dead letter: dead in its own queue, or moved to a dead-letter topic (where it is a record or a job as well)."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).nack(job, error)",
+        "update": "Job.objects.dead().retry() or .redrive(queue)",
+        "delete": "Job.objects.dead().discard(reason)",
+    }
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -25,6 +34,8 @@ class DeadLetter(models.Model):
     fingerprint = models.TextField(default="", db_collation="C")
 
     job = SameNumber("leasequeue.Job")
+
+    objects = ReadOnlyManager()
 
     class Meta:
         default_permissions = ()

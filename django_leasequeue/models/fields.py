@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import models
+from django.db.models.expressions import Col
 from django.db.models.fields import json as django_json
 from django.db.models.fields.json import KeyTransform, KeyTransformFactory
 
@@ -22,29 +23,47 @@ class PlainJSONField(models.JSONField):
         return "json"
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        # psycopg parses json by itself; Django turns that off for jsonb only.
-        if isinstance(expression, PlainKeyTransform) and expression.as_jsonb and isinstance(value, str):
+        # psycopg parses json by itself, but neither jsonb (Django turns that off) nor text.
+        if isinstance(expression, (PlainCol, PlainKeyTransform)) and expression.compared and isinstance(value, str):
             return json.loads(value)
         return value
+
+    def get_col(self, alias: str, output_field: Any = None) -> Col:
+        return PlainCol(alias, self, output_field)
 
     def get_transform(self, lookup_name: str) -> Any:
         found = super().get_transform(lookup_name)
         return partial(PlainKeyTransform, lookup_name) if isinstance(found, KeyTransformFactory) else found
 
 
+def _compares(query: Any) -> bool:
+    """Return whether a query compares the rows that it selects, which PostgreSQL cannot do with ``json``."""
+    combined = query.combinator or getattr(query, "combined", False)
+    return bool(query.distinct or combined or query.group_by is not None)
+
+
+class PlainCol(Col):
+    """The column. Where rows are compared it is selected as text, as it was written."""
+
+    compared = False
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        self.compared = _compares(compiler.query)
+        return (f"{sql}::text", params) if self.compared else (sql, params)
+
+
 class PlainKeyTransform(KeyTransform):
     """A key of the field: ``data__order_id``. It is selected as it was written, and compared as ``jsonb``."""
 
-    as_jsonb = False
+    compared = False
 
     def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         return self._compile(compiler, "leasequeue_jsonb(%s)")
 
     def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
-        # A json value can be neither grouped nor compared with others. What is ordered by stands in the text as "1".
-        query = compiler.query
-        self.as_jsonb = bool(query.distinct or query.combinator or query.order_by or query.group_by is not None)
-        return (sql, params) if self.as_jsonb else self._compile(compiler, "%s")
+        # What is ordered by stands in the text as "1".
+        self.compared = _compares(compiler.query) or bool(compiler.query.order_by)
+        return (sql, params) if self.compared else self._compile(compiler, "%s")
 
     def _compile(self, compiler: Any, root: str) -> tuple[str, tuple[Any, ...]]:
         lhs, params, keys = self.preprocess_lhs(compiler, compiler.connection)

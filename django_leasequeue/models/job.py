@@ -11,6 +11,8 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
 from .fields import PlainJSONField
+from .limit import LimitKey
+from .member import Member
 from .queue import Queue
 from .read_only import ReadOnlyModel, ReadOnlyQuerySet
 from .relations import SameNumber
@@ -22,6 +24,13 @@ class _HasPath(Protocol):
 
     @property
     def module_path(self) -> str: ...
+
+
+class _Named(Protocol):
+    """A limit."""
+
+    @property
+    def name(self) -> str: ...
 
 
 #: The same rows and columns twice: the one looks at each job where it stands, the other reads the tables of the states.
@@ -84,6 +93,8 @@ class JobQuery(Query):
 
     def get_compiler(self, using: Any = None, connection: Any = None, elide_empty: bool = True) -> Any:
         query: Any = self
+        for part in self.combined_queries:
+            part.combined = True  # its rows are compared, which PlainJSONField asks for
         if _names_states(self.where):
             alias = self.get_initial_alias()
             base = self.alias_map[alias]
@@ -153,6 +164,14 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         if isinstance(workflow, (int, Workflow)):
             return self.filter(workflow=workflow)
         return self.filter(workflow__in=list(Workflow.objects.using(self.db).filter(uid=workflow)[:1]))
+
+    def waiting_for(self, limit: str | _Named, key: str | None = None) -> JobQuerySet:
+        """Return the jobs that wait for a limit: the limit or its name; of all its keys, or of one."""
+        name = limit if isinstance(limit, str) else limit.name
+        keys = LimitKey.objects.using(self.db).filter(limit__name=name)
+        keys = keys if key is None else keys.filter(key=key)
+        held = Member.objects.using(self.db).filter(waits=True, key__in=keys.values("pk"))
+        return self.filter(pk__in=held.values("seq"))
 
     def cancel(self) -> int:
         """Take out the jobs that nobody has started; return how many."""

@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Any, ClassVar
+
 import pgtrigger
-from django.db import models
+from django.db import NotSupportedError, models, router, transaction
 from django.db.models import Q
 
 from ..enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, QueueType, Requeue
 from .guard import Guard
 
 
+class QueueQuerySet(models.QuerySet["Queue"]):
+    """Queues. What writes goes through the engine: with its checks, and nothing of a deleted queue is left behind."""
+
+    #: ``django_leasequeue.engine.queues.instances``: models know nothing of the engine, so the app gives it to them.
+    engine: ClassVar[Any] = None
+
+    def bulk_create(  # type: ignore[override]  # a queryset of queues makes queues
+        self,
+        objs: Iterable[Queue],
+        batch_size: int | None = None,
+        ignore_conflicts: bool = False,
+        update_conflicts: bool = False,
+        update_fields: Collection[str] | None = None,
+        unique_fields: Collection[str] | None = None,
+    ) -> list[Queue]:
+        """Make queues, all or none."""
+        if ignore_conflicts or update_conflicts:
+            raise NotSupportedError("Queues are made one by one: use get_or_create or update_or_create.")
+        made = list(objs)
+        with transaction.atomic(using=self.db):
+            for queue in made:
+                queue.save(force_insert=True, using=self.db)
+        return made
+
+    def update(self, **values: Any) -> int:
+        """Change options of all these queues; raise ``InvalidOption`` for what no queue may have."""
+        return super().update(**self.engine.checked(values))
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Delete the queues with their jobs, claims and results; their events stay."""
+        gone = sum(queue.delete(using=self.db)[0] for queue in self)
+        return gone, {"leasequeue.Queue": gone}
+
+
 class Queue(models.Model):
-    """A topic of type queue or log, owned by a project (tenant). docs/reference/queue-options.md explains them."""
+    """A topic of type queue or log, owned by a project (tenant). docs/reference/queue-options.md explains them.
+
+    ``create``, ``save``, ``update`` and ``delete`` go through the engine.
+    """
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
@@ -54,6 +94,8 @@ class Queue(models.Model):
     paused_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
+
+    objects = models.Manager.from_queryset(QueueQuerySet)()
 
     class Meta:
         permissions = [
@@ -102,3 +144,21 @@ class Queue(models.Model):
 
     def __str__(self) -> str:
         return f"{self.project}/{self.name}" if self.project else self.name
+
+    def _save_table(
+        self,
+        raw: bool = False,
+        cls: Any = None,
+        force_insert: bool = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Iterable[str] | None = None,
+    ) -> bool:
+        """Write through the engine: also what ``loaddata`` writes, which does not call ``save``."""
+        engine = QueueQuerySet.engine
+        return bool(engine.save(self, using, new=force_insert, there=force_update, fields=update_fields, loaded=raw))
+
+    def delete(self, using: str | None = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:
+        """Delete the queue with its jobs, claims and results; its events stay."""
+        gone = int(QueueQuerySet.engine.delete(self, using or router.db_for_write(type(self), instance=self)))
+        return gone, {"leasequeue.Queue": gone}

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 from django.db.models import Q
 
 from ..enums import ResultState
 from .fields import PlainJSONField
 from .queue import Queue
+from .read_only import ReadOnlyManager, ReadOnlyModel
 from .relations import SameNumber
 
 
-class JobResult(models.Model):
+class JobResult(ReadOnlyModel):
     """How a job ended, kept until ``expires_at``; what was enqueued stays in Job until then."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).ack(job, result)",
+        "update": "Queue(name).ack(job, result)",
+        "delete": "the queue's result_ttl_ms, after which it goes",
+    }
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -30,6 +39,8 @@ class JobResult(models.Model):
     fingerprint = models.TextField(null=True)
 
     job = SameNumber("leasequeue.Job")
+
+    objects = ReadOnlyManager()
 
     class Meta:
         indexes = [

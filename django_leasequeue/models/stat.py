@@ -10,7 +10,9 @@ from .queue import Queue
 class QueueStat(models.Model):
     """One sample of a queue. The newest is what capped counts fall back to; older ones draw the charts."""
 
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="samples"
+    )
     sampled_at = models.DateTimeField()
     ready = models.BigIntegerField()
     delayed = models.BigIntegerField()

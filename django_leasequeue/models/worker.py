@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from .read_only import ReadOnlyManager, ReadOnlyModel
 
-class Worker(models.Model):
+
+class Worker(ReadOnlyModel):
     """A worker process. A row whose ``seen_at`` is old belongs to one that died; the reaper removes it."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "manage.py runworker",
+        "update": "the workers page of the admin",
+        "delete": "the reaper, which removes those that died",
+    }
 
     node = models.TextField(unique=True)
     host = models.TextField()
@@ -25,6 +35,8 @@ class Worker(models.Model):
     running = models.JSONField(default=list)
     info = models.JSONField(default=dict)
     stop_requested_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ReadOnlyManager()
 
     class Meta:
         permissions = [("stop_worker", "Can ask workers to stop")]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 from django.db.models import Q
 
 from ..enums import WorkflowState
+from .read_only import ReadOnlyManager, ReadOnlyModel
 
 
-class Workflow(models.Model):
+class Workflow(ReadOnlyModel):
     """A graph of jobs. Its row is the lock under which its members change; only workers and the reaper take it."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "chain(...).enqueue()",
+        "update": "the calls of WorkflowResult",
+        "delete": "WorkflowResult.cancel()",
+    }
 
     uid = models.UUIDField(unique=True)
     project = models.CharField(max_length=256, default="", blank=True)
@@ -26,6 +35,8 @@ class Workflow(models.Model):
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     expires_at = models.DateTimeField(null=True)
+
+    objects = ReadOnlyManager()
 
     class Meta:
         indexes = [

@@ -10,7 +10,7 @@ from typing import Any
 import pgtrigger
 import psycopg
 from django.conf import settings as django_settings
-from django.db.models import Manager, Model, QuerySet
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from django_leasequeue.engine import arrays
@@ -142,5 +142,5 @@ class Sandbox:
 
 
 def _manager(model: type[Model], using: str) -> QuerySet[Any]:
-    manager: Manager[Any] = model._default_manager
-    return manager.using(using)
+    """Return a queryset that may delete: these models' own do not."""
+    return QuerySet(model, using=using)

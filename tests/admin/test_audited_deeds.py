@@ -22,6 +22,7 @@ from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqC
 from django_leasequeue.models import ApiKey, BulkOperation, Limit, LiveJob, OperatorAction, Queue, Worker
 from tests.admin.letters import bury, graves, start
 from tests.engine.helpers import NODE, claim, one, put
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -43,7 +44,7 @@ class Place:
         assert job.seq == self.leased
         self.claim = job.token
         at = clock.now()
-        self.worker = Worker.objects.create(
+        self.worker = rows(Worker).create(
             node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=at, seen_at=at
         )
         self.key, _ = create_key("before", ["read"])
@@ -163,7 +164,7 @@ DEEDS = [
     Deed("resume", lambda p: command("leasequeue_queues", "resume", "work"), "command",
          before=lambda p: engine.run(engine.pause("work"))),
     Deed("create_queue", lambda p: command("leasequeue_queues", "sync"), "command",
-         before=lambda p: Queue.objects.exclude(pk=p.queue).delete()),
+         before=lambda p: rows(Queue).exclude(pk=p.queue).delete()),
 ]  # fmt: skip
 every_deed = pytest.mark.parametrize(
     "deed", DEEDS, ids=[f"{number}-{deed.source}-{deed.action}" for number, deed in enumerate(DEEDS)]

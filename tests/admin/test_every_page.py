@@ -15,6 +15,7 @@ from django_leasequeue.models import BulkOperation, Limit, Worker
 from tests.admin.letters import bury, graves
 from tests.admin.pages import Page
 from tests.engine.helpers import one, put
+from tests.support.rows import rows
 
 _NASTY = "<script>alert(1)</script><b onclick=alert(1) style='color:red'>\"'"
 
@@ -28,7 +29,7 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
     put(2, project=_NASTY)
     leased = one(project=_NASTY, node=_NASTY)
     at = engine.clock.now()
-    Worker.objects.create(
+    rows(Worker).create(
         node=_NASTY, host=_NASTY, pid=1, queues=[_NASTY], concurrency=1, started_at=at, seen_at=at,
         running=[{"seq": leased.seq, "queue": _NASTY, "name": _NASTY, "seconds": 1}],
     )  # fmt: skip

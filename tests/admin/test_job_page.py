@@ -14,6 +14,7 @@ from django_leasequeue.models import StoredJob, Worker
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
 from tests.engine.helpers import enqueue, make, one, put, state
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 _EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>"
@@ -53,7 +54,7 @@ class TestWhatItSays:
         make(max_deliveries=3, dead_letter="self", exhaust_at="release")
         (seq,) = put(name="shop.pay")
         at = engine_clock.now()
-        Worker.objects.create(node="worker-1", host="alpha", pid=1, concurrency=1, started_at=at, seen_at=at)
+        rows(Worker).create(node="worker-1", host="alpha", pid=1, concurrency=1, started_at=at, seen_at=at)
         fail("shop.Declined", "card 1")
         clock.advance(seconds=60)
         fail("shop.Declined", "card 1")

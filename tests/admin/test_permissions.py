@@ -13,6 +13,7 @@ from django_leasequeue.engine import clock
 from django_leasequeue.models import OperatorAction, Queue, StoredJob, Worker
 from tests.admin.people import VIEWS, signed_in
 from tests.engine.helpers import make, put, state
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +34,7 @@ def place() -> Place:
     leased, ready = put(2)
     (job,) = engine.run(engine.claim("work", "worker-1", 1))
     assert job.seq == leased
-    worker = Worker.objects.create(
+    worker = rows(Worker).create(
         node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=clock.now(), seen_at=clock.now()
     )
     return Place(queue, ready, leased, job.token, worker.pk)

@@ -21,6 +21,7 @@ from django_leasequeue.worker.statements import Presence, say_presence
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, one, put
+from tests.support.rows import rows
 from tests.support.sampling import sample
 
 pytestmark = pytest.mark.django_db
@@ -52,7 +53,7 @@ def warned(queue: int) -> list[str]:
 
 def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values: Any) -> Worker:
     at = engine_clock.now()
-    return Worker.objects.create(
+    return rows(Worker).create(
         node=node,
         queues=list(queues),
         **{"host": "h", "pid": 1, "concurrency": 2, "started_at": at, "seen_at": at, **values},
@@ -133,7 +134,7 @@ class TestWarnings:
         worker("worker-2")
         assert warned(queue) == []
         clock.advance(seconds=20)
-        Worker.objects.update(seen_at=engine_clock.now())
+        rows(Worker).update(seen_at=engine_clock.now())
         assert "nobody swept it" in warned(queue)[0]
 
     def test_a_lease_that_is_old(self, clock: engine_clock.Clock) -> None:
@@ -153,7 +154,7 @@ class TestWarnings:
             QueueFloor.objects.create(queue_id=queue, kind=kind, value=5, made_at=engine_clock.now())
         assert warned(queue) == []
         clock.advance(seconds=330)
-        Worker.objects.update(seen_at=engine_clock.now())
+        rows(Worker).update(seen_at=engine_clock.now())
         assert "could not move since 5 min 30 s" in warned(queue)[0]
 
     def test_a_long_transaction_with_its_pid_and_age(self) -> None:

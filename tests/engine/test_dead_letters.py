@@ -24,6 +24,7 @@ from django_leasequeue.models import (
     Queue,
     Ready,
 )
+from tests.support.rows import rows
 
 from .helpers import (
     NODE,
@@ -478,7 +479,7 @@ class TestWhatStaysInTheClaim:
         """The sweep has said that a job is used up; before it is moved its holder extends the lease."""
         job = self.leased()[2]
         clock.advance(seconds=31)
-        Claim.objects.update(deadline=clock.now + timedelta(seconds=5))
+        rows(Claim).update(deadline=clock.now + timedelta(seconds=5))
         queue = Queue.objects.get(name="work")
         assert retire(queue.pk, [job.seq]) == []
         assert (state(job.seq), letters()) == ("leased", [])

@@ -16,6 +16,7 @@ from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Delayed, FlowTurn, Member, Queue, StoredJob, Workflow
 from tests.engine.graphs import fail, finish, names, node, run_all, start, states, status
 from tests.engine.helpers import NODE, claim, make, own_connection
+from tests.support.rows import rows
 from tests.support.waiting import eventually
 
 
@@ -136,14 +137,14 @@ class TestAdding:
         uid = start(node("a"))
         claim(1)
         extend(uid, node("x", 0), node("y"), after=("a",))
-        Workflow.objects.update(state=WorkflowState.CANCELLED)
+        rows(Workflow).update(state=WorkflowState.CANCELLED)
         assert claim(10) == []
         claim(10)
         assert status(uid) == ("cancelled", 1, 0, 0, 2)
         uid = start(node("c"))
         claim(1)
         extend(uid, node("p", 0), node("q"), after=("c",))
-        Workflow.objects.all().delete()
+        rows(Workflow).all().delete()
         assert claim(10) == []
         assert not Member.objects.filter(label__in=["p", "q"]).exists()
         assert not Delayed.objects.exists()

@@ -26,6 +26,7 @@ from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeS
 from django_leasequeue.models import JobResult, LargeObject, StoredJob
 from tests.large import BIG, FailingStorage, away, files, large_settings, reap
 from tests.queue.processes import python
+from tests.support.rows import rows
 
 from .helpers import NODE, claim, counts, enqueue, make, one, outcomes, put, read_job, read_result, state
 
@@ -287,7 +288,7 @@ class TestNothingIsLeftBehind:
             if keep:
                 reap()
                 assert len(files(storage)) == 3
-                JobResult.objects.update(expires_at=engine_clock.now())
+                rows(JobResult).update(expires_at=engine_clock.now())
                 engine.run(engine.expire_results())
         elif end == "ttl":
             with held_clock(hours=1):
@@ -365,7 +366,7 @@ class TestDeadLetters:
         edited = engine.run(edit_and_retry("work", seq, data={"new": 1}, dead_at=row.dead_at))
         assert edited.seq is not None
         assert len(files(storage)) == 3
-        JobResult.objects.update(expires_at=engine_clock.now())
+        rows(JobResult).update(expires_at=engine_clock.now())
         engine.run(engine.expire_results())
         reap()
         job = one()

@@ -14,6 +14,7 @@ from django_leasequeue.engine.jobs import read
 from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, QueueNotFound
 from django_leasequeue.models import Claim, FloorKind, QueueFloor, Ready
+from tests.support.rows import rows
 
 from .helpers import NODE, OTHER, claim, enqueue, make, one, put, read_job
 
@@ -103,9 +104,9 @@ def test_pages_of_leased_jobs_end_within_claims(clock, size: int) -> None:
         claim(number, node=node)
     # Two parts of one claim, as after an extension of some of its jobs that gave them the same end again.
     whole = Claim.objects.get(seqs__contains=[seqs[-1]])
-    Claim.objects.filter(token=whole.token).update(seqs=whole.seqs[::2])
+    rows(Claim).filter(token=whole.token).update(seqs=whole.seqs[::2])
     values = {field.attname: getattr(whole, field.attname) for field in Claim._meta.concrete_fields}
-    Claim.objects.create(**{**values, "part": 1, "seqs": whole.seqs[1::2]})
+    rows(Claim).create(**{**values, "part": 1, "seqs": whole.seqs[1::2]})
     found = list(pages("leased", size=size))
     assert sorted(seq for page in found for seq in page) == seqs
     assert {len(page) for page in found[:-2]} <= {size}

@@ -22,6 +22,7 @@ from django_leasequeue.models import (
     QueueFloor,
     StoredJob,
 )
+from tests.support.rows import rows
 
 from .helpers import (
     NODE,
@@ -281,7 +282,7 @@ class TestFromATopic:
         assert state(record) == "record"
 
     def test_letters_in_a_queue(self) -> None:
-        Queue.objects.filter(name="graveyard").delete()
+        rows(Queue).filter(name="graveyard").delete()
         make("graveyard")
         put(2)
         kill()

@@ -29,6 +29,7 @@ from django_leasequeue.models import (
     Record,
     StoredJob,
 )
+from tests.support.rows import rows
 
 from .helpers import NODE, OTHER, claim, make, one, open_transaction, put
 
@@ -51,8 +52,8 @@ def found() -> list[tuple[str, int]]:
 def vanish(*seqs: int) -> None:
     """Remove jobs and their places behind the engine's back."""
     for model in (Ready, Delayed, DeadLetter, Record, StoredJob):
-        model.objects.filter(seq__in=seqs).delete()
-    Claim.objects.filter(seqs__overlap=list(seqs)).delete()
+        rows(model).filter(seq__in=seqs).delete()
+    rows(Claim).filter(seqs__overlap=list(seqs)).delete()
 
 
 def everything_that_happens_to_jobs(clock) -> None:
@@ -96,7 +97,7 @@ def test_a_lease_that_the_log_does_not_know() -> None:
     seqs = put(2)
     one()
     Ready.objects.filter(seq=seqs[1]).delete()
-    Claim.objects.update(seqs=seqs)
+    rows(Claim).update(seqs=seqs)
     (first,) = check().differences
     assert (first.difference, first.seq, first.queue, first.project) == ("other_place", seqs[1], "work", "")
     assert (first.expected["place"], first.found["place"]) == ("waiting", "leased")
@@ -145,17 +146,17 @@ def test_a_job_that_came_back_from_the_dead() -> None:
 def test_another_holder_than_the_log_says(fields) -> None:
     (seq,) = put(1)
     one()
-    Claim.objects.update(**fields)
+    rows(Claim).update(**fields)
     assert found() == [("other_holder", seq)]
 
 
 def test_claims_that_cannot_be() -> None:
     seqs = put(6)
     jobs = [*claim(1), *claim(1), *claim(2), *claim(1), *claim(1)]
-    Claim.objects.filter(token=jobs[0].token).update(seqs=[])
-    Claim.objects.filter(token=jobs[1].token).update(deliveries=[1, 1])
-    Claim.objects.filter(token=jobs[2].token).update(seqs=[seqs[2], seqs[3], seqs[2]])
-    Claim.objects.filter(token=jobs[4].token).update(name="app.other")
+    rows(Claim).filter(token=jobs[0].token).update(seqs=[])
+    rows(Claim).filter(token=jobs[1].token).update(deliveries=[1, 1])
+    rows(Claim).filter(token=jobs[2].token).update(seqs=[seqs[2], seqs[3], seqs[2]])
+    rows(Claim).filter(token=jobs[4].token).update(name="app.other")
     outcome = check()
     assert {(item.difference, item.seq) for item in outcome.differences} == {
         ("lease_without_job", seqs[0]),
@@ -205,7 +206,7 @@ def test_jobs_that_stand_nowhere_or_twice() -> None:
     (delayed,) = put(1, delay_ms=1_000)
     leased = one()
     Ready.objects.filter(seq=seqs[1]).delete()
-    Claim.objects.update(seqs=[leased.seq, seqs[2]])
+    rows(Claim).update(seqs=[leased.seq, seqs[2]])
     queue = Queue.objects.get()
     Ready.objects.create(queue=queue, rank=0, lane=2, position=delayed, seq=delayed, ready_at=queue.created_at)
     StoredJob.objects.filter(pk=seqs[3]).delete()
@@ -270,9 +271,9 @@ def test_letters_without_a_row_and_rows_without_a_letter() -> None:
     engine.run(engine.release([Release(job.seq) for job in claim(2, queue="moving")], NODE))
     first, second = StoredJob.objects.filter(queue__name="letters").order_by("seq")
     assert found() == []
-    DeadLetter.objects.filter(seq=first.seq).delete()
+    rows(DeadLetter).filter(seq=first.seq).delete()
     Ready.objects.filter(seq=second.seq).delete()
-    Attempt.objects.filter(seq=second.seq).delete()
+    rows(Attempt).filter(seq=second.seq).delete()
     StoredJob.objects.filter(pk=second.seq).delete()
     assert found() == [("other_copy", first.seq), ("place_without_job", second.seq)]
 

@@ -25,6 +25,7 @@ from django_leasequeue.models import (
     StoredJob,
 )
 from tests.engine.helpers import make, put
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -72,13 +73,13 @@ def refused(constraint: str, act: Callable[[], Any]) -> None:
 )
 def test_options_of_a_queue(constraint: str, values: dict[str, Any]) -> None:
     make("work")
-    refused(constraint, lambda: Queue.objects.update(**values))
+    refused(constraint, lambda: rows(Queue).update(**values))
 
 
 def test_a_name_once_a_project() -> None:
     make("work")
     make("work", project="acme")
-    refused("leasequeue_queue_name", lambda: Queue.objects.create(name="work"))
+    refused("leasequeue_queue_name", lambda: rows(Queue).create(name="work"))
 
 
 def test_a_key_once_a_queue() -> None:
@@ -104,9 +105,9 @@ def test_a_place_once_a_job() -> None:
     Record.objects.create(queue_id=queue, seq=1)
     refused("leasequeue_record_pkey", lambda: Record.objects.create(queue_id=queue, seq=1))
     claim = {"queue_id": queue, "token": 1, "deadline": NOW, "created_at": NOW, "ttl_ms": 1, "node": "n", "seqs": [1]}
-    Claim.objects.create(**claim)
-    Claim.objects.create(**claim, part=1)
-    refused("leasequeue_claim_pkey", lambda: Claim.objects.create(**claim))
+    rows(Claim).create(**claim)
+    rows(Claim).create(**claim, part=1)
+    refused("leasequeue_claim_pkey", lambda: rows(Claim).create(**claim))
 
 
 def test_floors_and_ranks_need_not_be_unique() -> None:

@@ -17,6 +17,7 @@ from django_leasequeue.models import Claim, Job, JobResult, JobStatus, Queue, St
 from django_leasequeue.tasks import chain
 from django_leasequeue.tasks.api import TaskResultStatus
 from tests.engine.helpers import NODE, claim, make, one
+from tests.support.rows import rows
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
 
@@ -147,7 +148,7 @@ def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
         jobs = list(Job.objects.in_queue("work").prefetch_related("events", "attempts", "result"))
         assert all(len(job.events.all()) >= 1 for job in jobs)
     assert len(queries) == 5
-    worker = Worker.objects.create(node=NODE, host="h", pid=1, concurrency=1, started_at=clock.now, seen_at=clock.now)
+    worker = rows(Worker).create(node=NODE, host="h", pid=1, concurrency=1, started_at=clock.now, seen_at=clock.now)
     assert [lease.seqs for lease in worker.leases.all()] == [[life["leased"]]]
     assert Claim.objects.get().worker == worker
 

@@ -77,6 +77,18 @@ def test_order_groups_and_what_is_distinct(numbers: list[int]) -> None:
     assert list(counted) == [{"data__s": "x", "jobs": 1}, {"data__s": "y", "jobs": 1}]
 
 
+def test_whole_rows_are_compared(numbers: list[int]) -> None:
+    """As filters across relations do, and counts of what is related."""
+    jobs = Job.objects.filter(data__has_key="z")
+    (once,) = jobs.distinct()
+    (counted,) = jobs.annotate(of=Count("attempts"))
+    assert once.data == counted.data == jobs.get().data == {"n": None, "z": 1e300}
+    assert counted.of == 0
+    assert list(jobs.values_list("data", flat=True).distinct()) == [{"n": None, "z": 1e300}]
+    assert list(Job.objects.filter(data="text").distinct().values_list("data", flat=True)) == ["text"]
+    assert Job.objects.filter(data__isnull=True).union(jobs).count() == 2
+
+
 def test_an_index_on_the_expression_serves_the_lookup(numbers: list[int]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("CREATE INDEX shop_job_n ON leasequeue_job ((leasequeue_jsonb(data) -> 'n'))")

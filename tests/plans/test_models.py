@@ -20,6 +20,9 @@ pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 #: Of a job by its number: where it is leased, the live claims of its queue are looked through.
 CLAIMS = 1_000
 
+#: Of each limit: all of them are looked at, whether jobs wait for them.
+KEYS = 200
+
 #: What is asked, and how many rows are looked at to answer it.
 QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "pk": (lambda: Job.objects.filter(pk=FRESH + 7), 1),
@@ -38,6 +41,9 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "finished": (lambda: Job.objects.finished()[:20], 20),
     "failed of a queue": (lambda: Job.objects.filter(state="failed", queue_id=IDS["other"])[:20], 20),
     "of a workflow": (lambda: Job.objects.filter(workflow=987_654), 1),
+    "waiting for a limit": (lambda: Job.objects.waiting_for("limit-7")[:20], 20 + KEYS),
+    "waiting for a key": (lambda: Job.objects.waiting_for("limit-7", "key-6")[:20], 20),
+    "samples of a queue": (lambda: Queue(pk=IDS["busy"]).samples.order_by("-sampled_at")[:20], 20),
     "jobs of a queue": (lambda: Queue(pk=IDS["busy"]).jobs.filter(state="ready")[:20], 20),
     "jobs of a workflow": (Workflow(pk=987_654).jobs.all, 1),
     "result of a job": (lambda: Job.objects.select_related("result", "queue").filter(pk=DONE + 7), 1),

@@ -29,12 +29,13 @@ from django_leasequeue.models import (
 )
 from django_leasequeue.reaper import Reaper, duty
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
 def worker(node: str, **fields: Any) -> Worker:
-    return Worker.objects.create(node=node, host="h", pid=1, concurrency=1, **fields)
+    return rows(Worker).create(node=node, host="h", pid=1, concurrency=1, **fields)
 
 
 def short_turns(monkeypatch: pytest.MonkeyPatch, statements: int) -> None:
@@ -248,7 +249,7 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     put(2, queue="log")
     reaper.tick()
     # As if each deletion had been interrupted after its first statement.
-    Queue.objects.filter(pk__in=lost).delete()
+    rows(Queue).filter(pk__in=lost).delete()
     assert StoredJob.objects.filter(queue_id__in=lost).count() == 14
     assert JobResult.objects.count() == 3
     clock.advance(hours=1)
@@ -266,7 +267,7 @@ def test_leased_jobs_of_a_queue_that_is_gone_go(reaper, clock) -> None:
     put(1, queue="lost")
     one("lost", lease_ms=7_200_000)
     reaper.tick()
-    Queue.objects.filter(pk=lost).delete()
+    rows(Queue).filter(pk=lost).delete()
     clock.advance(hours=1)
     reaper.tick()
     assert StoredJob.objects.count() == Claim.objects.count() == 0

@@ -13,6 +13,7 @@ from django_leasequeue.models import LeaseEvent, RecurringTask, Worker
 from django_leasequeue.reaper import Reaper, status
 from django_leasequeue.reaper.concerns import BOUNDS
 from tests.engine.helpers import claim, make, open_transaction, put
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
@@ -25,7 +26,7 @@ def command(*arguments: str) -> str:
 
 def worker(clock: Any, node: str = "w1", seen: int = 0, **fields: Any) -> Worker:
     now = clock.now
-    return Worker.objects.create(
+    return rows(Worker).create(
         node=node,
         host="h",
         pid=1,
@@ -108,12 +109,12 @@ def test_a_queue_that_no_worker_serves_or_that_waits_too_long(reaper: Reaper, cl
     put(2, queue="slow")
     reaper.tick()
     worker(clock, seen=0)
-    Worker.objects.update(queues=["slow"])
+    rows(Worker).update(queues=["slow"])
     assert status.look("default", size=1).problems == [
         "No worker listens to shop/orphaned, and jobs are ready. Start 'manage.py runworker --queues orphaned'."
     ]
     clock.advance(minutes=31)
-    Worker.objects.update(seen_at=clock.now)
+    rows(Worker).update(seen_at=clock.now)
     found = "\n".join(status.look("default", size=1).problems)
     assert "Jobs of slow have been ready for 31 min: its workers do not keep up." in found
     assert "of slow" not in command("--waiting", "3600")

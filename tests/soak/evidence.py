@@ -13,7 +13,7 @@ committed   a producer, after COMMIT was answered                [job, ...]
 undone      a producer, after a rollback for sure                [job, ...]
 under       a producer, before a transaction                     [[job, key, how many at once, whether this
                                                                  producer has all of the key], ...]
-paced       the same                                             [job, ...], ns between two starts, how many at once
+paced       the same                                             [job, ...], how many starts in how many ns
 after       the same                                             [[job, [job before, ...], however these end], ...]
 workflow    a producer, after COMMIT was answered                [job, ...]
 unique      the same                                             job, key that it holds until its end

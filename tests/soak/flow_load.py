@@ -146,7 +146,7 @@ class FlowProducer(Producer):
         """Some jobs under a rate, at once."""
         numbers = self._numbers_of(1, 8)
         bound = tasks.step.using(queue_name="sure", limit=tasks.PACE)
-        witness().say("paced", numbers, round(tasks.EACH * SECOND), 1)
+        witness().say("paced", numbers, tasks.RATE, tasks.PER * SECOND)
         self._commit([[n, "sure", "limited"] for n in numbers], lambda: bound.enqueue_many([(n,) for n in numbers]))
 
     def recalls(self) -> None:

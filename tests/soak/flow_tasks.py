@@ -22,8 +22,6 @@ TWO = Limit("two:{key}", concurrency=2)
 #: Starts, and the seconds in which so many are allowed; too few for the small part of them that may come at once.
 RATE, PER = 12, 3
 PACE = Limit("pace", rate=RATE, per=PER)
-#: Seconds between two starts of it that wait.
-EACH = PER / RATE
 
 
 class Doomed(Exception):

@@ -44,8 +44,8 @@ class Flows:
         for number, key, most, ordered in jobs:
             self._limits.under(number, key, most, ordered)
 
-    def paced(self, at: int, who: str, numbers: list[int], each: int, ahead: int) -> None:
-        self._limits.paced(at, numbers, each, ahead)
+    def paced(self, at: int, who: str, numbers: list[int], rate: int, per: int) -> None:
+        self._limits.paced(at, numbers, rate, per)
 
     def after(self, at: int, who: str, edges: list[tuple[int, list[int], bool]]) -> None:
         for number, parents, tolerant in edges:

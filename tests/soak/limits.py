@@ -27,12 +27,17 @@ class Key:
     last: tuple[int, int, int] = (-1, 0, 0)
 
 
+#: How long after its claim a worker may start a job under a rate.
+LATE = SECOND // 25
+
+
 @dataclass(slots=True)
 class Pace:
     """A rate: when its jobs were tried, and first started."""
 
-    each: int
-    ahead: int
+    #: Starts, and the nanoseconds in which so many are allowed.
+    rate: int
+    per: int
     tries: dict[int, int] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
 
@@ -67,9 +72,9 @@ class Limits:
         if ordered:
             key.places[number] = len(key.places)
 
-    def paced(self, at: int, numbers: list[int], each: int, ahead: int) -> None:
-        """Note that jobs are tried under the rate: one start in ``each`` ns, ``ahead`` at once after a pause."""
-        self._pace = self._pace or Pace(each, ahead)
+    def paced(self, at: int, numbers: list[int], rate: int, per: int) -> None:
+        """Note that jobs are tried under the rate: so many starts in so many nanoseconds."""
+        self._pace = self._pace or Pace(rate, per)
         self._pace.tries.update(dict.fromkeys(numbers, at))
 
     def started(self, number: int, run: Run) -> Iterator[Broken]:
@@ -129,12 +134,24 @@ class Limits:
         text = f"job {number} of {key.name}, {said(run)}, {seconds(at, run.start)} after job {other},"
         yield Broken(ORDER, run.start, fault, f"{text} which was enqueued after it")
 
+    def _windows(self, pace: Pace) -> Iterator[Broken]:
+        """No time of the limit's length has more starts than it says, whatever happened before."""
+        starts = sorted(pace.starts.values())
+        for first, at in zip(starts, starts[pace.rate :], strict=False):
+            if at - first < pace.per - CLOCKS:
+                fault = self._incidents.explain(first, at)
+                text = f"{pace.rate + 1} jobs under the rate started in {(at - first) / SECOND:.3f} s"
+                yield Broken(RATE, at, fault, text)
+                return
+
     def finish(self) -> Iterator[Broken]:
         """Judge the rate, when all starts are known."""
         if self._pace is None:
             return
         pace = self._pace
-        # From a moment at which none waits, so many may start: those that come at once, and one more each time.
+        yield from self._windows(pace)
+        # From a moment at which none waits so many may start: one at once, half of one that is caught up, and one more
+        # each time; each as late as a worker may be.
         moments = [(pace.tries[number], 0, number) for number in pace.starts]
         moments += [(at, 1, number) for number, at in pace.starts.items()]
         begin, waiting, started = 0, 0, 0
@@ -146,7 +163,7 @@ class Limits:
                 continue
             waiting -= 1
             started += 1
-            allowed = pace.ahead + (at - begin + CLOCKS) / pace.each
+            allowed = 1.5 + (at - begin + LATE + CLOCKS) * pace.rate / pace.per
             if started > allowed:
                 fault = self._incidents.explain(begin, at)
                 text = f"{started} jobs under the rate started in {(at - begin) / SECOND:.3f} s; {allowed:.1f} may"

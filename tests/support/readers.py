@@ -13,6 +13,7 @@ from collections.abc import Callable
 import yaml
 from django.conf import settings
 from django.core.management import CommandError, get_commands, load_command_class
+from django.template import Template
 
 _DOCKERFILE = {
     "ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "RUN", "SHELL",
@@ -117,6 +118,7 @@ def read_nginx(text: str) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
+    "html": Template,
     "python": read_python,
     "sh": read_shell,
     "shell": read_shell,

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
-def again(result: TaskResult[Any]) -> TaskResult[Any]:
+def again(result: "TaskResult[Any]") -> "TaskResult[Any]":
     return task_backends["default"].get_result(result.id)
 
 

@@ -34,6 +34,7 @@ from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
 from django_leasequeue.worker import ExitCode
 from tests.support.pages import run_page
+from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.tasks import flow_samples as flow
 from tests.tasks import samples
@@ -312,7 +313,7 @@ class TestReferences:
         result = chord([flow.double.s(1)], flow.given.s(), allow_failures=tolerant).enqueue()
         run_one()
         engine.run(engine.advance([Member.objects.all()[0].queue_id]))
-        JobResult.objects.all().delete()
+        rows(JobResult).all().delete()
         assert run_all() == ["failed"]
         with pytest.raises(JobFailed, match="is not there any more: it has expired"):
             result.results()
@@ -320,7 +321,7 @@ class TestReferences:
     def test_a_result_of_the_workflow_that_has_expired(self) -> None:
         result = group([flow.double.s(1)]).enqueue()
         run_all()
-        JobResult.objects.all().delete()
+        rows(JobResult).all().delete()
         with pytest.raises(JobCancelled, match="has expired"):
             result.results()
 

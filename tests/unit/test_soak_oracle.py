@@ -82,15 +82,16 @@ def stopped(s: Story, until: float = 8) -> None:
 
 def paced(s: Story, *starts: float) -> None:
     # The first three wait for each other; from 1.9 on one may start at once, and one more each quarter of a second.
-    s.say("paced", 1.9, [1, 2, 3], SECOND // 4, 1, who="1.x")
+    s.say("paced", 1.9, [1, 2, 3], 4, SECOND, who="1.x")
     for number, at in zip((1, 2, 3), starts, strict=True):
         s.job(number, mode="limited")
         s.run(number, at)
 
 
-def paced_twice(s: Story) -> None:
-    for number, at in ((1, 2.0), (2, 8.0)):
-        s.say("paced", at - 0.1, [number, number + 10], SECOND, 1, who="1.x")
+def paced_twice(s: Story, again: float = 8.0) -> None:
+    """Two in two seconds, and two again."""
+    for number, at in ((1, 2.0), (2, again)):
+        s.say("paced", at - 0.1, [number, number + 10], 2, 2 * SECOND, who="1.x")
         for one, start in ((number, at), (number + 10, at + 0.95)):
             s.job(one, mode="limited")
             s.run(one, start)
@@ -215,6 +216,7 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a rate": (lambda s: paced(s, 2.0, 2.3, 2.6), None),
     "more starts than a rate allows": (lambda s: paced(s, 2.0, 2.1, 2.2), promises.RATE),
     "a rate after a pause": (paced_twice, None),
+    "a rate after too short a pause": (lambda s: paced_twice(s, 3.5), promises.RATE),
     "a child after its parents": (
         lambda s: (nodes(s, 1, 2, 3, after={3: [1, 2]}), s.run(1, 2), s.run(2, 2), s.run(3, 2.2)), None),
     "a child before its parent": (lambda s: child(s, "done", 2.05), promises.EARLY),

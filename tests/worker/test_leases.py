@@ -13,6 +13,7 @@ from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, LiveJob, Queue, QueueFloor
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.leases import Lease
+from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import Threaded, a_job, burst, enqueue, errors_of, ready, results, working
@@ -80,7 +81,7 @@ def take_away(seq: int) -> engine.LeasedJob:
         # A part of the claim of its own.
         engine.run(engine.extend([seq], job.node, tokens=[job.claim]))
         past = F("deadline") - timedelta(seconds=20)
-        assert Claim.objects.filter(token=job.claim, seqs=[seq]).update(deadline=past) == 1
+        assert rows(Claim).filter(token=job.claim, seqs=[seq]).update(deadline=past) == 1
         engine.run(engine.sweep([job.queue_id]))
         (taken,) = engine.run(engine.claim("work", "another"))
     return taken

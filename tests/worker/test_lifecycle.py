@@ -9,6 +9,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.worker import ExitCode, JobControl, threads
+from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import Threaded, burst, enqueue, results, working
@@ -113,7 +114,7 @@ def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest
         assert row.started_at <= row.seen_at
         assert [job["queue"] for job in row.running] == ["work"]
         assert row.info["held"] == 1
-        Worker.objects.update(stop_requested_at="2020-01-01T00:00:00Z")
+        rows(Worker).update(stop_requested_at="2020-01-01T00:00:00Z")
         eventually(lambda: threaded.state.stop_asked, "the worker sees that it is to stop")
         for control, _ in threaded.worker.running():
             control.abort("stopping")

@@ -88,6 +88,11 @@ class Limit:
         if concurrency is None and rate is None:
             raise InvalidOption(f"the limit {name!r} limits nothing: give it concurrency=, or rate= and per=.")
 
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self.values.name
+
     def __repr__(self) -> str:
         given = {name: getattr(self.values, name) for name in ("concurrency", "rate", "per_ms", "burst", "fair")}
         said = "".join(f", {name}={value}" for name, value in given.items() if value)

@@ -1,0 +1,260 @@
+"""Forty queries as projects write them, each against a recomputation in Python, on random jobs."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Prefetch, Q
+
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, LeasedJob, Limited, LimitValues, NewJob, Release
+from django_leasequeue.engine.clock import Clock
+from django_leasequeue.models import Attempt, DeadLetter, EventKind, Job, JobEvent, JobResult, Queue
+from tests.engine.helpers import claim, make
+
+pytestmark = pytest.mark.django_db
+
+SEEDS = range(20)
+TASKS = ("shop.tasks.charge", "shop.tasks.mail", "shop.tasks.pack")
+ERRORS = ("KeyError", "ValueError")
+#: In this order: what was made ready before would be claimed.
+FATES = ("completed", "failed", "dead", "leased", "retried", "waiting", "delayed", "ready", "gone")
+ONE = LimitValues("customer", concurrency=1)
+#: Longer than the test's clock goes, shorter than leases are.
+DELAY_MS = 60_000_000
+
+
+class Row(NamedTuple):
+    """What a job must look like."""
+
+    pk: int
+    queue: str
+    state: str
+    task: str
+    order: int
+    arg: bool
+    ok: bool | None
+    priority: int
+    key: str | None
+    tag: str
+    worker: str | None
+    error: str | None
+    attempts: int
+    enqueued_at: datetime
+
+
+class World:
+    """Random jobs of two queues, and what they must look like."""
+
+    def __init__(self, seed: int, clock: Clock) -> None:
+        self.random, self.clock = Random(seed), clock
+        self.rows: list[Row] = []
+        for name in ("mail", "post"):
+            make(name, result_ttl_ms=3_600_000, exhaust_at="release", dead_letter="self")
+        for fate in FATES:
+            for queue in ("mail", "post"):
+                self._enqueue(queue, fate, self.random.randint(1, 3))
+                clock.advance(seconds=self.random.randint(1, 90))
+
+    def _enqueue(self, queue: str, fate: str, count: int) -> None:
+        random, made = self.random, {}
+        # The first of a key takes its slot, and is made to end.
+        for number in range(count + (fate == "waiting")):
+            order, ok, key = random.randint(1, 4), random.random() < 0.5, f"{queue}-{fate}-{number}"
+            new = NewJob(
+                data={"args": [ok], "kwargs": {"order_id": order, "lines": [{"n": order}, 1.5]}},
+                name=random.choice(TASKS),
+                priority=random.randint(0, 9) if fate != "waiting" else 5,
+                key=key if random.random() < 0.5 else None,
+                tag=random.choice("ab"),
+                max_deliveries=1 if fate == "dead" else 5,
+                delay_ms=DELAY_MS if fate == "delayed" else 0,
+                limit=Limited(key.rpartition("-")[0], ONE) if fate == "waiting" else None,
+                meta={"by": queue},
+            )
+            ((answer,)) = engine.run(engine.enqueue(queue, [new]))
+            made[answer.seq] = (new, order, ok)
+        node, error = random.choice(["web-1:1", "web-2:7"]), random.choice(ERRORS)
+        jobs: list[LeasedJob] = []
+        state = {"retried": "delayed"}.get(fate, fate)
+        if fate not in ("ready", "delayed", "gone"):
+            jobs = claim(len(made), queue=queue, node=node, lease_ms=86_400_000)
+        if fate == "gone":
+            engine.run(engine.cancel(queue, seqs=list(made)))
+            return
+        for job in jobs:
+            _, _, ok = made[job.seq]
+            failure = Failure(error, f"no {job.seq}")
+            if fate == "completed":
+                engine.run(engine.finish([Ending(job.seq, result={"ok": ok, "seq": job.seq})], node))
+            elif fate == "failed":
+                engine.run(engine.finish([Ending(job.seq, failure=failure)], node))
+            elif fate in ("dead", "retried"):
+                engine.run(engine.release([Release(job.seq, failure=failure, delay_ms=DELAY_MS)], node))
+        for seq, (new, order, ok) in made.items():
+            held = fate == "waiting" and any(job.seq == seq for job in jobs)
+            broken = fate in ("failed", "dead", "retried")
+            self.rows.append(
+                Row(
+                    seq, queue, "leased" if held else state, str(new.name), order, ok,
+                    ok if fate == "completed" else None, new.priority or 0, new.key, str(new.tag),
+                    node if held or fate in ("completed", "failed", "leased") else None, error if broken else None,
+                    int(fate in ("dead", "retried", "failed")), self.clock.now,
+                )
+            )  # fmt: skip
+
+    def pks(self, wanted: Callable[[Row], object]) -> list[int]:
+        return sorted(row.pk for row in self.rows if wanted(row))
+
+
+Query = tuple[Callable[[World], Any], Callable[[World], Any]]
+
+
+def jobs(ask: Callable[[World], Any], wanted: Callable[..., object]) -> Query:
+    """A query whose rows are those that a predicate of the row, or of the row and the world, picks."""
+    all_of = wanted.__code__.co_argcount == 2
+    return (
+        lambda w: sorted(ask(w).values_list("pk", flat=True)),
+        lambda w: w.pks(lambda row: wanted(row, w) if all_of else wanted(row)),
+    )
+
+
+ENDED = ("completed", "failed", "cancelled")
+
+QUERIES: dict[str, Query] = {
+    "all": jobs(lambda w: Job.objects.all(), lambda r: True),
+    "by number": jobs(lambda w: Job.objects.filter(pk=w.rows[0].pk), lambda r, w: r is w.rows[0]),
+    "ready": jobs(lambda w: Job.objects.ready(), lambda r: r.state == "ready"),
+    "leased": jobs(lambda w: Job.objects.leased(), lambda r: r.state == "leased"),
+    "delayed": jobs(lambda w: Job.objects.delayed(), lambda r: r.state == "delayed"),
+    "waiting": jobs(lambda w: Job.objects.waiting(), lambda r: r.state == "waiting"),
+    "dead": jobs(lambda w: Job.objects.dead(), lambda r: r.state == "dead"),
+    "finished": jobs(lambda w: Job.objects.finished(), lambda r: r.state in ENDED),
+    "not finished": jobs(lambda w: Job.objects.exclude(state__in=ENDED), lambda r: r.state not in ENDED),
+    "states": jobs(lambda w: Job.objects.filter(state__in=["ready", "dead"]), lambda r: r.state in ("ready", "dead")),
+    "two queries": jobs(
+        lambda w: Job.objects.ready() | Job.objects.delayed(), lambda r: r.state in ("ready", "delayed")
+    ),
+    "in a queue": jobs(lambda w: Job.objects.in_queue("mail"), lambda r: r.queue == "mail"),
+    "by the name of a queue": jobs(lambda w: Job.objects.filter(queue__name="post"), lambda r: r.queue == "post"),
+    "dead of a queue": jobs(
+        lambda w: Queue.objects.get(name="mail").jobs.dead(), lambda r: (r.queue, r.state) == ("mail", "dead")
+    ),
+    "of a task": jobs(lambda w: Job.objects.for_task(TASKS[0]), lambda r: r.task == TASKS[0]),
+    "of some tasks": jobs(lambda w: Job.objects.filter(task__endswith="mail"), lambda r: r.task == TASKS[1]),
+    "by key": jobs(lambda w: Job.objects.filter(key="mail-ready-0"), lambda r: r.key == "mail-ready-0"),
+    "by keys": jobs(
+        lambda w: Job.objects.filter(key__in=["mail-ready-0", "post-dead-0"]),
+        lambda r: r.key in ("mail-ready-0", "post-dead-0"),
+    ),
+    "by the beginning of a key": jobs(
+        lambda w: Job.objects.filter(key__startswith="post-"), lambda r: (r.key or "").startswith("post-")
+    ),
+    "without a key": jobs(lambda w: Job.objects.filter(key=None), lambda r: r.key is None),
+    "by tag": jobs(
+        lambda w: Job.objects.filter(tag="a").exclude(state="ready"),
+        lambda r: r.tag == "a" and r.state != "ready",
+    ),
+    "priorities": jobs(lambda w: Job.objects.filter(priority__range=(3, 6)), lambda r: 3 <= r.priority <= 6),
+    "of a worker": jobs(
+        lambda w: Job.objects.leased().filter(worker="web-1:1"), lambda r: (r.state, r.worker) == ("leased", "web-1:1")
+    ),
+    "of the last minutes": jobs(
+        lambda w: Job.objects.filter(enqueued_at__gt=w.clock.now - timedelta(minutes=5)),
+        lambda r, w: r.enqueued_at > w.clock.now - timedelta(minutes=5),
+    ),
+    "by an error": jobs(lambda w: Job.objects.filter(error_type="KeyError"), lambda r: r.error == "KeyError"),
+    "by the text of an error": jobs(lambda w: Job.objects.filter(error__contains="no "), lambda r: r.error),
+    "by an argument": jobs(lambda w: Job.objects.filter(kwargs__order_id=2), lambda r: r.order == 2),
+    "by arguments": jobs(
+        lambda w: Job.objects.filter(kwargs__order_id__gte=2, args__0=True), lambda r: r.order >= 2 and r.arg
+    ),
+    "deep in an argument": jobs(lambda w: Job.objects.filter(kwargs__lines__0__n=3), lambda r: r.order == 3),
+    "what contains": jobs(lambda w: Job.objects.filter(kwargs__contains={"order_id": 1}), lambda r: r.order == 1),
+    "by meta": jobs(lambda w: Job.objects.filter(meta__by="post"), lambda r: r.queue == "post"),
+    "by a result": jobs(lambda w: Job.objects.filter(result__result__ok=True), lambda r: r.ok),
+    "results": (
+        lambda w: sorted(JobResult.objects.filter(result__ok=False).values_list("job__pk", flat=True)),
+        lambda w: w.pks(lambda r: r.ok is False),
+    ),
+    "dead letters by their job": (
+        lambda w: sorted(DeadLetter.objects.filter(job__task=TASKS[1]).values_list("pk", flat=True)),
+        lambda w: w.pks(lambda r: r.state == "dead" and r.task == TASKS[1]),
+    ),
+    "attempts by their job": (
+        lambda w: sorted(Attempt.objects.filter(job__queue__name="mail").values_list("seq", flat=True)),
+        lambda w: w.pks(lambda r: r.attempts and r.queue == "mail"),
+    ),
+    "those that failed before": jobs(
+        lambda w: Job.objects.filter(Exists(Attempt.objects.filter(seq=OuterRef("pk"))), state="delayed"),
+        lambda r: r.attempts and r.state == "delayed",
+    ),
+    "queues with dead letters": (
+        lambda w: sorted(Queue.objects.filter(jobs__state="dead").distinct().values_list("name", flat=True)),
+        lambda w: sorted({row.queue for row in w.rows if row.state == "dead"}),
+    ),
+    "jobs of each state": (
+        lambda w: dict(Job.objects.values_list("state").annotate(Count("pk"))),
+        lambda w: dict(Counter(row.state for row in w.rows)),
+    ),
+    "jobs of each task in each queue": (
+        lambda w: {
+            (found["queue__name"], found["task"]): (found["n"], found["least"])
+            for found in Job.objects.values("queue__name", "task").annotate(n=Count("pk"), least=Min("priority"))
+        },
+        lambda w: {
+            place: (len(priorities), min(priorities))
+            for place in {(row.queue, row.task) for row in w.rows}
+            for priorities in [[row.priority for row in w.rows if (row.queue, row.task) == place]]
+        },
+    ),
+    "jobs of each order": (
+        lambda w: dict(Job.objects.values_list("kwargs__order_id").annotate(Count("pk"))),
+        lambda w: dict(Counter(row.order for row in w.rows)),
+    ),
+    "a page": (
+        lambda w: list(Job.objects.order_by("-pk").values_list("pk", flat=True)[2:7]),
+        lambda w: w.pks(lambda r: True)[::-1][2:7],
+    ),
+    "by priority": (
+        lambda w: list(Job.objects.order_by(F("priority").desc(), "pk").values_list("pk", flat=True)),
+        lambda w: [row.pk for row in sorted(w.rows, key=lambda r: (-r.priority, r.pk))],
+    ),
+    "figures": (
+        lambda w: Job.objects.aggregate(Max("enqueued_at"), Min("pk"), Avg("priority")),
+        lambda w: {
+            "enqueued_at__max": max(row.enqueued_at for row in w.rows),
+            "pk__min": min(row.pk for row in w.rows),
+            "priority__avg": pytest.approx(sum(row.priority for row in w.rows) / len(w.rows)),
+        },
+    ),
+    "either": jobs(
+        lambda w: Job.objects.filter(Q(state="dead") | Q(priority=9), queue__name="mail"),
+        lambda r: (r.state == "dead" or r.priority == 9) and r.queue == "mail",
+    ),
+    "with what belongs to them": (
+        lambda w: sorted(
+            (job.pk, job.queue.name, len(job.events.all()) > 0, job.result is not None, job.dead_letter is not None)
+            for job in Job.objects.select_related("queue", "result", "dead_letter").prefetch_related(
+                Prefetch("events", JobEvent.objects.filter(kind=EventKind.ENQUEUED))
+            )
+        ),
+        lambda w: sorted((r.pk, r.queue, True, r.state in ("completed", "failed"), r.state == "dead") for r in w.rows),
+    ),
+    "those that a limit holds": jobs(lambda w: Job.objects.waiting_for("customer"), lambda r: r.state == "waiting"),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows(seed: int, clock: Clock) -> None:
+    world = World(seed, clock)
+    wrong = {}
+    for name, (ask, expected) in QUERIES.items():
+        found, right = ask(world), expected(world)
+        if found != right:
+            wrong[name] = (found, right)
+    assert wrong == {}
+    assert len(QUERIES) >= 40
