@@ -178,3 +178,11 @@ class OperationActive(LeaseQueueError):
         super().__init__(
             f"Operation {operation} ({kind}) is active on the same dead letters: let it end, or cancel it first."
         )
+
+
+class EventTimeout(LeaseQueueError, TimeoutError):
+    """The event that a task waited for did not come in time; a later delivery of the task hears the same."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"The event {name!r} did not come in the time that the task waits for it.")

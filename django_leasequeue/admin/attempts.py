@@ -99,7 +99,11 @@ def _note(attempt: AttemptLine, event: LoggedEvent) -> None:
         return
     detail = event.detail
     attempt.ended_at = event.occurred_at
-    attempt.outcome = "given back unstarted" if detail.get("unstarted") else event.what
+    attempt.outcome = event.what
+    if detail.get("unstarted"):
+        attempt.outcome = "given back unstarted"
+    elif detail.get("suspended"):
+        attempt.outcome = "suspended"
     attempt.ran = _span(event.ran)
     attempt.retry_at = detail.get("available_at")
     attempt.failing = event.kind_number in {EventKind.EXPIRED, EventKind.FAILED} or bool(detail.get("error_type"))

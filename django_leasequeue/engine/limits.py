@@ -195,3 +195,8 @@ def clamp_grace(grace_ms: int | None) -> int | None:
 def clamp_delay(delay_ms: int | None) -> int | None:
     """Return a delay within 0..86,400,000 ms, ``None`` for the queue's backoff."""
     return _clamp(delay_ms, "delay_ms", 0, MAX_DELAY_MS)
+
+
+def clamp_span(delay_ms: int | None) -> int | None:
+    """Return a delay within 0 and 100 years."""
+    return _clamp(delay_ms, "delay_ms", 0, MAX_SPAN_MS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OTHER = ("", "(other)")
 #: Events of the lease log that are counted.
 EVENTS = (
-    *("enqueued", "claimed", "completed", "failed", "retried", "returned"),
+    *("enqueued", "claimed", "completed", "failed", "retried", "returned", "suspended"),
     *("expired", "dead_lettered", "redriven", "cancelled"),
 )
 #: States of the rows of workers.

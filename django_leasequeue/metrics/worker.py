@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 #: Counts of a worker, as its report names them.
-OUTCOMES = ("claimed", "completed", "failed", "retried", "returned", "lost")
+OUTCOMES = ("claimed", "completed", "failed", "retried", "returned", "suspended", "lost")
 
 _TEXT = "text/plain; charset=utf-8"
 #: (status, content type, body), for the header ``Accept`` of a request.

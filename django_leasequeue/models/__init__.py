@@ -26,6 +26,7 @@ from .attempt import Attempt
 from .audit import OperatorAction
 from .claim import Claim
 from .deadletter import DeadLetter
+from .emittedevent import EmittedEvent
 from .event import JobEvent, LeaseEvent
 from .floor import QueueFloor, QueueRank
 from .idempotency import IdempotencyKey
@@ -63,6 +64,7 @@ __all__ = [
     "Delayed",
     "Discard",
     "Durability",
+    "EmittedEvent",
     "EventKind",
     "ExhaustAt",
     "FloorKind",

@@ -14,7 +14,7 @@ from .relations import SameNumber
 class JobStep(ReadOnlyModel):
     """A step that a job has done (``current().step``): a later delivery gets its value and does not run it again.
 
-    It goes with its job.
+    A sleep and a wait for an event are steps too, without a value as long as they last. Steps go with their job.
     """
 
     instead: ClassVar[dict[str, str]] = {"create": "current().step() in a task"}
@@ -26,10 +26,25 @@ class JobStep(ReadOnlyModel):
     done_at = models.DateTimeField()
     #: The delivery that did it.
     delivery = models.IntegerField()
+    #: Of a sleep or a wait: when it ends at the latest.
+    until = models.DateTimeField(null=True)
+    #: What it waits for, and the project of that; null when it is over.
+    project = models.TextField(db_collation="C", null=True)
+    event = models.TextField(db_collation="C", null=True)
 
     job = SameNumber("leasequeue.Job", related_name="steps")
 
     objects = ReadOnlyManager["JobStep"]()
+
+    class Meta:
+        indexes = (
+            models.Index(
+                fields=["event", "project", "seq"],
+                name="leasequeue_jobstep_event",
+                condition=models.Q(event__isnull=False),
+            ),
+            models.Index(fields=["seq"], name="leasequeue_jobstep_waiting", condition=models.Q(event__isnull=False)),
+        )
 
     def __str__(self) -> str:
         return f"step {self.name} of job {self.seq}"

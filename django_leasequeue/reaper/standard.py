@@ -6,7 +6,7 @@ from .duty import Duty
 from .janitor import Census, expire_samples, expire_workers, keep_partitions, note_heads, summarize, tidy
 from .large import LargeObjects
 from .recurring.duty import RecurringDuty
-from .steps import JobSteps
+from .steps import JobSteps, MissedEvents, awaited_results, forget_events
 from .triage import operations
 from .unique import UniqueKeys
 from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, mend_floors, promote, sweep
@@ -36,5 +36,8 @@ def standard_duties() -> list[Duty]:
         Duty("large", LargeObjects(), 10.0),
         Duty("unique_keys", UniqueKeys(), 30.0),
         Duty("job_steps", JobSteps(), 30.0),
+        Duty("missed_events", MissedEvents(), 5.0),
+        Duty("awaited_results", awaited_results, 1.0),
+        Duty("events", forget_events, 60.0),
         Duty("orphans", census.clear_up, 3_600.0),
     ]

@@ -9,6 +9,7 @@ from .backoff import Backoff
 from .canvas import chain, chord, group
 from .context import LeaseQueueContext, current
 from .current_workflow import CurrentWorkflow, acurrent_workflow, current_workflow
+from .events import aemit, emit
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .signature import Signature
 from .task import LeaseQueueTask, task
@@ -30,11 +31,13 @@ __all__ = [
     "Workflow",
     "WorkflowResult",
     "acurrent_workflow",
+    "aemit",
     "aget_workflow_result",
     "chain",
     "chord",
     "current",
     "current_workflow",
+    "emit",
     "get_workflow_result",
     "group",
     "task",

@@ -31,7 +31,7 @@ def backend_class(alias: str) -> type[BaseTaskBackend]:
 class TaskEntry:
     """A task with what the worker needs for each run, looked up once."""
 
-    __slots__ = ("alias", "func", "is_async", "path", "sender", "takes_context", "task", "timeout")
+    __slots__ = ("alias", "atomic", "func", "is_async", "path", "sender", "takes_context", "task", "timeout")
 
     def __init__(self, task: Task[..., Any], alias: str, sender: type[BaseTaskBackend]) -> None:
         self.task = task
@@ -44,6 +44,7 @@ class TaskEntry:
         self.takes_context = task.takes_context
         #: In seconds, ``None`` for none; Django's own tasks have none.
         self.timeout: float | None = getattr(task, "timeout", None)
+        self.atomic: bool = getattr(task, "atomic", False)
 
 
 def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:

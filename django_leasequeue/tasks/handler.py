@@ -13,8 +13,9 @@ from ..engine import Failure, LeasedJob, codec
 from ..engine.dead.fingerprint import fingerprint
 from ..engine.large.writing import result_limit
 from ..engine.limits import seconds_of
-from ..exceptions import InvalidOption
+from ..exceptions import InvalidOption, LeaseLost
 from ..worker.handler import EndingName, GiveUp, JobControl, Retry
+from ..worker.steps import atomic_run
 from . import backoff as backoffs
 from . import inputs
 from .announcing import Announcer
@@ -44,6 +45,7 @@ class TaskHandler:
         #: Those of jobs without metadata, by their name alone.
         self._plain: dict[str | None, TaskEntry] = {}
         self._announcer = Announcer(project)
+        self._project = project
 
     def is_async(self, job: LeasedJob) -> bool:
         """Return whether the task is a coroutine function. A task that cannot be found fails in a thread."""
@@ -80,10 +82,34 @@ class TaskHandler:
             args, kwargs, marked = self._arguments(entry, job, control)
             if marked is not None:
                 args = twins.run(_with_inputs(entry, job, args, marked))
+            if entry.atomic:
+                return self._in_transaction(entry, job, control, args, kwargs)
             value = entry.func(*args, **kwargs)
+            control.raise_if_suspended()
         finally:
             running.reset(token)
         return None if value is None else result_json(entry.path, value)
+
+    def _in_transaction(
+        self, entry: TaskEntry, job: LeasedJob, control: JobControl, args: Any, kwargs: Any
+    ) -> str | None:
+        """Run a task and end its job in one transaction.
+
+        Raises:
+            LeaseLost: somebody else has the job, and nothing of this run is kept.
+        """
+        with atomic_run(control, f"the atomic task {entry.path}") as using:
+            value = entry.func(*args, **kwargs)
+            control.raise_if_suspended()
+            text = None if value is None else result_json(entry.path, value)
+            ending = engine.Ending(
+                job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
+            )
+            settled = engine.run(engine.finish([ending], control.node, project=self._project), using)
+            if settled.outcomes[job.seq] is not engine.Outcome.OK:
+                raise LeaseLost(job.key or job.seq)
+        control.settled = True
+        return text
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run an async task; see ``run``."""
@@ -96,6 +122,7 @@ class TaskHandler:
             if marked is not None:
                 args = await twins.arun(_with_inputs(entry, job, args, marked))
             value = await entry.func(*args, **kwargs)
+            control.raise_if_suspended()
         finally:
             running.reset(token)
         return None if value is None else result_json(entry.path, value)

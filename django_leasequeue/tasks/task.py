@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, cast, overload, runtime_checkable
 
 from ..engine.flow.declared import Limit
@@ -87,6 +88,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     limit: Limit | None = None
     """How many calls of a key may run at once, and how many may start in a time."""
 
+    atomic: bool = False
+    """Whether an attempt and its end are one transaction of the jobs' database."""
+
     changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs."""
 
@@ -95,6 +99,8 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "unique_for", unique.checked(self))
         limits.check(self)
+        if self.atomic and iscoroutinefunction(self.func):
+            raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
             try:
                 object.__setattr__(self, "run_after", after(self.run_after))
@@ -295,6 +301,7 @@ def task(
     unique_until: UniqueUntil | None = ...,
     on_conflict: OnConflict | None = ...,
     limit: Limit | None = ...,
+    atomic: bool = ...,
 ) -> _Makes: ...
 
 
@@ -313,6 +320,7 @@ def task(
     unique_until: UniqueUntil | None = ...,
     on_conflict: OnConflict | None = ...,
     limit: Limit | None = ...,
+    atomic: bool = ...,
 ) -> _MakesWithContext: ...
 
 
@@ -332,6 +340,7 @@ def task(
     unique_until: UniqueUntil | None = None,
     on_conflict: OnConflict | None = None,
     limit: Limit | None = None,
+    atomic: bool = False,
 ) -> Any:
     """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
@@ -357,6 +366,8 @@ def task(
         on_conflict: what another call does to a task with its key that waits and was never started: ``"ignore"`` (so
             if it is not given) nothing, ``"replace"`` takes its place, ``"reschedule"`` gives it the time of this call.
         limit: how many of its calls may run at once or start in a time, see ``Limit``.
+        atomic: an attempt runs in ``transaction.atomic()`` of the database of its job, and its end is part of that: its
+            rows, the jobs that it enqueues, its result are there once, or nothing is. Plain functions only.
 
     Raises:
         InvalidTask: a value is not allowed.
@@ -378,6 +389,7 @@ def task(
             unique_until=unique_until,
             on_conflict=on_conflict,
             limit=limit,
+            atomic=atomic,
         )
 
     return make if function is None else make(function)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from .. import engine
+from ..engine.jobs.events import result_event
 from ..engine.jobs.replies import join_key
 from ..engine.limits import check_timeout
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
@@ -14,6 +15,7 @@ from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
 from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from .ids import number_of
 
 if TYPE_CHECKING:
     from ..models import Job
@@ -127,6 +129,18 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
             return (yield from answer(ticket, deadline, self._look, WaitTimeout(self.id, timeout)))
         finally:
             ticket.close()
+
+    def ended_event(self) -> str:
+        """Return the name of the event that the task's end is: for a task that waits for it."""
+        return result_event(number_of(self.id))
+
+    def outcome(self) -> tuple[T] | None:
+        """Refresh, and return what the task returned, in a tuple; ``None`` if it goes on.
+
+        Raises:
+            JobFailed, JobCancelled: as ``wait``.
+        """
+        return run(self._look())
 
     def _lease_backend(self) -> LeaseQueueBackend:
         return cast("LeaseQueueBackend", task_backends[self.backend])

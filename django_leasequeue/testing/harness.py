@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from asgiref.sync import sync_to_async
+from django.db.models import Min
 from django.test import SimpleTestCase
 
 from ..conf import process
@@ -21,6 +22,8 @@ from ..queue.queue import Queue
 from ..tasks.api import Task
 from .running import JobRunner, Ran
 
+#: A job that waits for its limit or its workflow stands at such a time.
+HELD = datetime(9000, 1, 1, tzinfo=UTC)
 #: Jobs that one ``drain`` runs at most: more are a loop that enqueues itself.
 MAX_JOBS = 10_000
 
@@ -198,7 +201,7 @@ class Harness:
         """
         self._runner.handle(queue, function)
 
-    def drain(self, *queues: Queue | str, raise_errors: bool = False) -> list[Ran]:
+    def drain(self, *queues: Queue | str, raise_errors: bool = False, advance: bool = False) -> list[Ran]:
         """Run every job that is ready, and those that they enqueue, until there is none; return what became of each.
 
         One queue after the other, each in its order.
@@ -209,24 +212,45 @@ class Harness:
         Args:
             queues: only these; by default all.
             raise_errors: whether what a job raises ends the draining. Else it is logged, and in the answer.
+            advance: when nothing is ready, move the clock to the time of the next delayed job, and go on: sleeps and
+                retries take no time. Waits for an event that does not come end by their timeout.
 
         Raises:
             AssertionError: nothing is known that could run a job; or more than 10,000 jobs ran.
         """
         places = [_place(queue) for queue in queues]
         ran: list[Ran] = []
-        while (found := self._runner.next(places)) is not None:
+        while (found := self._runner.next(places)) is not None or (advance and self._skip(places)):
+            if found is None:
+                continue
             ran.append(self._runner.run(found, raise_errors=raise_errors))
             if len(ran) >= MAX_JOBS:
                 raise AssertionError(f"{MAX_JOBS} jobs ran and there are more: one that enqueues itself?")
         return ran
 
-    async def adrain(self, *queues: Queue | str, raise_errors: bool = False) -> list[Ran]:
+    def _skip(self, places: Sequence[tuple[str, str]]) -> bool:
+        """Move the clock to when the next delayed job is due; return whether there is one."""
+        due = [time for alias in self._runner.aliases() for time in _due_times(alias, places)]
+        if due:
+            self.clock.now = max(self.clock.now, min(due))
+        return bool(due)
+
+    async def adrain(self, *queues: Queue | str, raise_errors: bool = False, advance: bool = False) -> list[Ran]:
         """Async twin of ``drain``."""
-        return await sync_to_async(self.drain)(*queues, raise_errors=raise_errors)
+        return await sync_to_async(self.drain)(*queues, raise_errors=raise_errors, advance=advance)
 
 
 _NOTHING = Seen("", "", 0, None, None, None, None, False)
+
+
+def _due_times(alias: str, places: Sequence[tuple[str, str]]) -> list[datetime]:
+    """Return when the next delayed job of a database is due, unless it waits for another."""
+    delayed = LiveJob.objects.using(alias).filter(state=JobState.DELAYED, available_at__lt=HELD)
+    if places:
+        ids = [row.pk for row in QueueRow.objects.using(alias) if (row.project, row.name) in places]
+        delayed = delayed.filter(queue_id__in=ids)
+    first: datetime | None = delayed.aggregate(first=Min("available_at"))["first"]
+    return [] if first is None else [first]
 
 
 def _place(queue: Queue | str) -> tuple[str, str]:

@@ -16,13 +16,14 @@ from psycopg.pq import TransactionStatus
 from .. import engine
 from ..engine import LeasedJob, codec
 from ..engine.jobs.progress import Progress, progress
+from ..engine.jobs.steps import wake_waiting
 from ..engine.queues import routing
 from ..models import Queue as QueueRow
 from ..queue.base import Handle, find_serializer
 from ..queue.functions import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
-from ..worker.handler import GiveUp, Handler, JobControl
+from ..worker.handler import GiveUp, Handler, JobControl, Suspended
 
 logger = logging.getLogger("django_leasequeue.testing")
 
@@ -34,7 +35,8 @@ class Ran(NamedTuple):
     """The outcome of a job that ``drain`` ran.
 
     ``state`` is ``completed``, ``failed`` (for good), ``failing`` (to be tried again), ``dead`` (its deliveries are
-    used up), or ``lost`` (its lease was over before it ended: the clock was moved meanwhile, or it was given away).
+    used up), ``suspended`` (it sleeps, or waits for an event), or ``lost`` (its lease was over before it ended: the
+    clock was moved meanwhile, or it was given away).
     """
 
     queue: str
@@ -138,7 +140,12 @@ class JobRunner:
                 job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
             )
             _keep_progress(found, control)
-            settled = engine.run(engine.finish([ending], NODE, project=project), alias)
+            if not control.settled:
+                settled = engine.run(engine.finish([ending], NODE, project=project), alias)
+                if settled.outcomes[job.seq] is not engine.Outcome.OK:
+                    return ran
+        except Suspended:
+            return ran._replace(state=_suspend(found, control))
         except Exception as error:
             _keep_progress(found, control)
             state = _fail(found, handler, control, error)
@@ -146,8 +153,6 @@ class JobRunner:
                 raise
             logger.exception("A job failed: %s %s", job.queue, job.name or job.key or job.seq)
             return ran._replace(state=state, error=error)
-        if settled.outcomes[job.seq] is not engine.Outcome.OK:
-            return ran
         handler.settled(job, "completed", result_json=text)
         value = None if text is None else codec.loads(text)
         return ran._replace(
@@ -191,6 +196,16 @@ def _keep_progress(found: PlacedJob, control: JobControl) -> None:
     if said is not None:
         job = found.job
         engine.run(progress([Progress(job.seq, job.token, said[0])], NODE, project=found.project), found.alias)
+
+
+def _suspend(found: PlacedJob, control: JobControl) -> str:
+    alias, project, job = found
+    assert control.suspension is not None
+    back = engine.Release(job.seq, job.token, control.suspension.delay_ms)
+    settled = engine.run(engine.release([back], NODE, project=project, suspended=True), alias)
+    if control.suspension.waits:
+        engine.run(wake_waiting([job.seq]), alias)
+    return "suspended" if settled.outcomes[job.seq] is engine.Outcome.OK else "lost"
 
 
 def _fail(found: PlacedJob, handler: Handler, control: JobControl, error: BaseException) -> str:

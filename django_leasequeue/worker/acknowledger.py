@@ -13,12 +13,13 @@ from django.db import close_old_connections, connections
 
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.progress import Progress, progress
+from ..engine.jobs.steps import wake_waiting
 from ..exceptions import LeaseQueueError
 from .buffer import JobBuffer, take_from
 from .handler import EndingName, JobControl
 from .link import DatabaseLink, LinkClosed
 from .logs import JOBS
-from .run import COMPLETED, FAILED, RETRY, STOPPED, UNSTARTED, Entry, plain_failure, trace_of
+from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
 from .wakeup import WakeUp
 
@@ -150,7 +151,7 @@ class Acknowledger:
                 entry = self.done.popleft()
             except IndexError:  # the other one was quicker
                 break
-            if take_from(entry[1], held):
+            if take_from(entry[1], held) or (entry[2] is not None and entry[2].settled):
                 entries.append(entry)
             elif entry[0] != UNSTARTED:  # of those the keeper has said it
                 self._state.figures.add(lost=1)
@@ -179,6 +180,7 @@ class Acknowledger:
         if len(ended) < len(entries):
             self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release, link)
             self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return, link)
+            self._isolate([entry for entry in entries if entry[0] == SUSPENDED], self._suspend, link)
 
     @property
     def _wants_end(self) -> bool:
@@ -216,6 +218,8 @@ class Acknowledger:
     def _finish(self, entries: list[Entry], link: DatabaseLink) -> None:
         endings = []
         for kind, job, control, value, _ in entries:
+            if control is not None and control.settled:
+                continue
             body = None if control is None else control.result_body
             ran, ttl = _said(control)
             if kind == COMPLETED:
@@ -229,7 +233,7 @@ class Acknowledger:
         tell = self._tell
         outcomes = settled.outcomes
         for kind, job, control, value, _ in entries:
-            outcome = outcomes[job.seq]
+            outcome = outcomes.get(job.seq, Outcome.OK)
             # With the connection the answer was lost, not the commit: the job is finished, and not there any more.
             if outcome is not Outcome.OK and not (again and outcome is Outcome.NOT_FOUND):
                 lost += 1
@@ -308,6 +312,23 @@ class Acknowledger:
             if not self._lost(job, settled):
                 self._state.figures.add(returned=1)
 
+    def _suspend(self, entries: list[Entry], link: DatabaseLink) -> None:
+        settled = link.run(
+            release(
+                [Release(job.seq, job.token, delay, ran_ms=_said(control)[0]) for _, job, control, _, delay in entries],
+                self._state.node,
+                project=self._state.options.project,
+                suspended=True,
+            )
+        )
+        self._state.due_changed = True
+        self._buffer.fetcher.wake()
+        if waiting := [job.seq for _, job, control, *_ in entries if _waits(control)]:
+            link.run(wake_waiting(waiting))
+        for _, job, *_ in entries:
+            if not self._lost(job, settled):
+                self._state.figures.add(suspended=1)
+
     def _lost(self, job: LeasedJob, settled: Settled) -> bool:
         outcome = settled.outcomes[job.seq]
         if outcome is Outcome.OK:
@@ -338,6 +359,10 @@ class Acknowledger:
 def _said(control: JobControl | None) -> tuple[int | None, int | None]:
     """Return how long the handler ran, and how long the end is to be kept."""
     return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
+
+
+def _waits(control: JobControl | None) -> bool:
+    return control is not None and control.suspension is not None and control.suspension.waits
 
 
 def _log_lost(job: LeasedJob, why: str) -> None:

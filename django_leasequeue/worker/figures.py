@@ -22,6 +22,8 @@ class WorkerFigures:
     retried: int = 0
     #: Given back: not started, or stopped with the worker.
     returned: int = 0
+    #: Sleeping, or waiting for an event.
+    suspended: int = 0
     #: Leases that were gone before the job was settled.
     lost: int = 0
 

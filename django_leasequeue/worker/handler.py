@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeVar
+
+from asgiref.sync import sync_to_async
 
 from ..engine import Failure, LeasedJob, codec
 from ..engine.jobs.progress import MAX_PROGRESS_BYTES
-from ..exceptions import LeaseQueueError, PayloadTooLarge
+from ..exceptions import InvalidOption, LeaseQueueError, PayloadTooLarge
 from .steps import JobSteps
 
 #: Why a running job is to stop; "" while it is not.
@@ -40,7 +42,44 @@ class JobTimeout(JobAborted):
             self.args = (f"The job ran longer than its timeout of {seconds:g} s.",)
 
 
+class Suspended(BaseException):
+    """The job gives its place up until its time or its event comes. Raised in the handler; it is no failure."""
+
+
+class Suspension(NamedTuple):
+    """How a suspended job goes on: after ``delay_ms``, or before if it ``waits`` for an event that comes."""
+
+    delay_ms: int
+    waits: bool
+
+
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Result(Protocol[T_co]):
+    """The result of another task, as a task waits for it."""
+
+    @property
+    def id(self) -> str: ...
+
+    def ended_event(self) -> str: ...
+
+    def outcome(self) -> tuple[T_co] | None: ...
+
+
+class Call(Protocol):
+    """A signature of another task."""
+
+    @property
+    def task(self) -> Any: ...
+
+    @property
+    def args(self) -> Sequence[Any]: ...
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]: ...
+
 
 _guard = threading.Lock()
 
@@ -70,6 +109,10 @@ class JobControl:
     #: The alias of the job's database, where it is not that of the settings.
     using: str | None = None
     _steps: JobSteps | None = None
+    #: Set when the job gives its place up; for the worker.
+    suspension: Suspension | None = None
+    #: Whether the handler has ended the job itself, in a transaction of its own; for the worker.
+    settled = False
 
     def __init__(self, job: LeasedJob, node: str, using: str | None = None) -> None:
         self.job = job
@@ -180,6 +223,116 @@ class JobControl:
         """
         return self._done.key(name)
 
+    def sleep(self, name: str, **units: float) -> None:
+        """Give the thread up and go on later: the task is called again, and what its steps returned is there.
+
+        It is neither a failure nor a delivery that counts. The time is kept first: who is called again before it has
+        come waits for the rest only.
+
+        Args:
+            name: 1 to 200 characters, as of a step: the same name again in one run is another sleep.
+            **units: of ``timedelta``: ``hours=24``; at most 100 years.
+
+        Raises:
+            InvalidOption: an argument is not allowed, or a transaction is open, which nobody would commit.
+            LeaseLost: the lease is over.
+        """
+        self._done.wait(name, delay=_span(units))
+
+    async def asleep(self, name: str, **units: float) -> None:
+        """See ``sleep``."""
+        await sync_to_async(self._done.wait)(name, delay=_span(units))
+
+    def sleep_until(self, name: str, when: datetime) -> None:
+        """Go on at a time: see ``sleep``.
+
+        Args:
+            name: as of a step.
+            when: with a time zone.
+        """
+        self._done.wait(name, until=when)
+
+    async def asleep_until(self, name: str, when: datetime) -> None:
+        """See ``sleep_until``."""
+        await sync_to_async(self._done.wait)(name, until=when)
+
+    def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:
+        """Give the thread up until somebody emits an event: see ``sleep``, and ``django_leasequeue.tasks.emit``.
+
+        Args:
+            event: its name, 1 to 512 bytes; one that was emitted before, and is kept still, counts.
+            timeout: seconds; ``None`` for 100 years.
+
+        Returns:
+            Its payload.
+
+        Raises:
+            EventTimeout: it did not come in time; in each later delivery too.
+            InvalidOption, LeaseLost: as ``sleep``.
+        """
+        return self._done.wait_for(event, timeout)
+
+    async def await_for(self, event: str, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109
+        """See ``wait_for``."""
+        return await sync_to_async(self._done.wait_for)(event, timeout)
+
+    def suspend(self, delay_ms: int, *, waits: bool) -> NoReturn:
+        """Give the job's place up. For its steps."""
+        self.suspension = Suspension(delay_ms, waits)
+        raise Suspended
+
+    def wait_for_result(self, result: Result[T], timeout: timedelta | float | None = None) -> T:
+        """Give the thread up until another task has ended: see ``sleep``.
+
+        Args:
+            result: of the other task.
+            timeout: seconds; ``None`` for 100 years.
+
+        Returns:
+            What it returned.
+
+        Raises:
+            JobFailed: it has failed. JobCancelled: it is gone, without a result. EventTimeout: it goes on.
+            InvalidOption, LeaseLost: as ``sleep``.
+        """
+        value: T = self._done.wait_for_result(result, timeout)
+        return value
+
+    async def await_for_result(
+        self,
+        result: Result[T],
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109
+    ) -> T:
+        """See ``wait_for_result``."""
+        value: T = await sync_to_async(self._done.wait_for_result)(result, timeout)
+        return value
+
+    def start(self, call: Call, name: str | None = None) -> Any:
+        """Enqueue a task once over all deliveries of this one: an atomic step.
+
+        Args:
+            call: a signature, ``other.s(1)``.
+            name: of the step; ``None``: that of the task.
+
+        Returns:
+            The other task's result, the same in each delivery.
+
+        Raises:
+            LeaseLost, InvalidOption: as ``step``.
+        """
+        task = call.task
+        id = self.step(name or f"start {task.name}", lambda: task.enqueue(*call.args, **call.kwargs).id, atomic=True)
+        return task.get_result(id)
+
+    async def astart(self, call: Call, name: str | None = None) -> Any:
+        """See ``start``."""
+        return await sync_to_async(self.start)(call, name)
+
+    def raise_if_suspended(self) -> None:
+        """Raise ``Suspended`` again if the handler has caught it. For handlers."""
+        if self.suspension is not None:
+            raise Suspended
+
     def set_progress(self, value: Any) -> None:
         """Say how far the job is: any JSON.
 
@@ -220,6 +373,13 @@ class JobControl:
         for call in calls:
             with suppress(RuntimeError):  # its loop is closed
                 call()
+
+
+def _span(units: dict[str, float]) -> timedelta:
+    try:
+        return timedelta(**units)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise InvalidOption(f"a sleep takes the units of timedelta, such as hours=24: {error}.") from error
 
 
 class Retry(NamedTuple):

@@ -28,7 +28,7 @@ _FRAMES = ("django_leasequeue", "asyncio", "asgiref", "contextlib", "opentelemet
 #: Reasons to stop for which the job can do nothing.
 _TOLD = ("stopping", "lease_lost")
 #: How runs end, for the acknowledger.
-COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED = range(5)
+COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED, SUSPENDED = range(6)
 #: (how it ended, the job, its control, the result as JSON or the failure, the delay of a retry in ms)
 Entry = tuple[int, LeasedJob, JobControl | None, Any, int | None]
 
@@ -160,8 +160,10 @@ def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: 
     """Ask the handler what an error means; an error of the handler itself is kept as the failure.
 
     A job that ended because the worker stops or its lease does has not failed: it is given back. So is one whose
-    payload stands in a storage that is away: it has not begun.
+    payload stands in a storage that is away: it has not begun. One that sleeps or waits for an event goes on later.
     """
+    if control is not None and control.suspension is not None:
+        return (SUSPENDED, job, control, None, control.suspension.delay_ms)
     if control is not None and (
         (control.reason in _TOLD and isinstance(error, JobAborted))
         or (control.reason == "lease_lost" and isinstance(error, asyncio.CancelledError))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -15,14 +17,15 @@ from django.db import connections, transaction
 
 from .. import conf, engine
 from ..engine import codec
-from ..engine.jobs.steps import MAX_STEP_NAME, MAX_STEPS, keep_step, read_steps
+from ..engine.jobs.events import check_event_name
+from ..engine.jobs.steps import MAX_STEP_NAME, MAX_STEPS, keep_step, read_steps, wait_step
 from ..engine.large.writing import result_limit
-from ..engine.limits import check_integer, check_text, seconds_of
+from ..engine.limits import MAX_SPAN_MS, check_integer, check_text, seconds_of
 from ..enums import JobFlag
-from ..exceptions import InvalidOption, LeaseLost, PayloadTooLarge
+from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
 
 if TYPE_CHECKING:
-    from .handler import JobControl
+    from .handler import JobControl, Result
 
 #: Times that a step may be tried in place.
 MAX_RETRIES = 100
@@ -84,12 +87,74 @@ class JobSteps:
                 await asyncio.sleep(backoff)
         raise AssertionError
 
+    def wait(
+        self,
+        name: str,
+        *,
+        event: str | None = None,
+        delay: timedelta | float | None = None,
+        until: datetime | None = None,
+    ) -> Any:
+        """Give the job's place up until its time or its event has come; return what is kept when it has."""
+        milliseconds = None
+        if until is None:
+            milliseconds = check_integer(
+                int(seconds_of(delay or 0, "the time") * 1_000), "the time in ms", 0, MAX_SPAN_MS
+            )
+        elif not isinstance(until, datetime) or until.tzinfo is None:
+            raise InvalidOption(f"a task sleeps until a datetime with a time zone; it is {until!r}.")
+        place = self._place(name)
+        known = self._read() if self._known is None else self._known
+        if place not in known:
+            _refuse_in_transaction(self._using, place)
+            job = self._job
+            asked = wait_step(
+                job.seq, job.token, self._node, place, job.deliveries, event=event, delay_ms=milliseconds, until=until
+            )
+            waited = engine.run(asked, self._using)
+            if waited is None:
+                raise LeaseLost(job.key or job.seq)
+            if waited.value is None:
+                self._control.suspend(waited.left_ms, waits=event is not None)
+            known[place] = waited.value
+        return codec.loads(known[place])
+
+    def wait_for(self, event: str, timeout: timedelta | float | None) -> Any:
+        """See ``JobControl.wait_for``."""
+        check_event_name(event)
+        found = self.wait(
+            _event_place(event),
+            event=event,
+            delay=MAX_SPAN_MS / 1_000 if timeout is None else timeout,
+        )
+        if "payload" not in found:
+            raise EventTimeout(event)
+        return found["payload"]
+
+    def wait_for_result(self, result: Result[Any], timeout: timedelta | float | None) -> Any:
+        """See ``JobControl.wait_for_result``. What has become of it is kept: a result is forgotten one day."""
+        place = self._place(f"result {result.id}")
+        known = self._read() if self._known is None else self._known
+        if place not in known:
+            if (ended := _ended(result)) is None:
+                delay = MAX_SPAN_MS / 1_000 if timeout is None else timeout
+                self.wait(f"wait {result.id}", event=result.ended_event(), delay=delay)
+                if (ended := _ended(result)) is None:
+                    raise EventTimeout(result.ended_event())
+            known[place] = _json(place, ended)
+            self._plainly(place, ended)
+        ended = codec.loads(known[place])
+        if "value" not in ended:
+            raise JobFailed(result.id, *ended["failed"]) if "failed" in ended else JobCancelled(result.id)
+        return ended["value"]
+
     def key(self, name: str) -> str:
         """See ``JobControl.step_key``."""
         return f"{self._job.key or self._job.seq}:{name}"
 
-    def _place(self, name: str, retries: int, backoff: float) -> str:
+    def _place(self, name: str, retries: int = 0, backoff: float = 0.0) -> str:
         """Return the name under which the next step of this name is kept: ``name``, ``name#2``, ``name#3``."""
+        self._control.raise_if_suspended()
         check_text(name, "the name of a step", 4 * MAX_STEP_NAME)
         if len(name) > MAX_STEP_NAME or "#" in name:
             raise InvalidOption(
@@ -134,7 +199,7 @@ class JobSteps:
     def _in_transaction(self, place: str, call: Callable[[], Any]) -> Any:
         """Run the step and keep what it returned in one transaction: both, or neither."""
         try:
-            with transaction.atomic(using=self._using), _nowhere_else(self._using, place):
+            with atomic_run(self._control, f"the atomic step {place!r}"):
                 value = call()
                 if inspect.isawaitable(value):
                     value.close()  # type: ignore[attr-defined]
@@ -144,8 +209,42 @@ class JobSteps:
             return self._theirs(place)
 
 
+def _ended(result: Result[Any]) -> dict[str, Any] | None:
+    """Return what has become of another task, as it is kept; ``None`` while it goes on."""
+    try:
+        found = result.outcome()
+    except JobFailed as error:
+        return {"failed": [error.error_type, error.error, error.deliveries]}
+    except JobCancelled:
+        return {"cancelled": True}
+    return None if found is None else {"value": found[0]}
+
+
+def _event_place(event: str) -> str:
+    """Return the name of the step that waits for an event."""
+    shown = f"event {event}".replace("#", "%23")
+    return shown if len(shown) <= MAX_STEP_NAME else f"event {hashlib.sha256(event.encode()).hexdigest()}"
+
+
+def _refuse_in_transaction(using: str, place: str) -> None:
+    """Refuse to sleep where what was kept for it would be rolled back. The transaction around a test is no such one."""
+    blocks: list[Any] = connections[using].atomic_blocks
+    if any(not block._from_testcase for block in blocks):
+        raise InvalidOption(
+            f"{place!r} is inside of a transaction, which nobody would commit: sleep and wait outside of it."
+        )
+
+
 @contextmanager
-def _nowhere_else(using: str, place: str) -> Iterator[None]:
+def atomic_run(control: JobControl, what: str) -> Iterator[str]:
+    """Run what is inside in one transaction of the job's database, whose alias it yields; refuse writes elsewhere."""
+    using = control.using or conf.settings.DATABASE
+    with transaction.atomic(using=using), _nowhere_else(using, what):
+        yield using
+
+
+@contextmanager
+def _nowhere_else(using: str, what: str) -> Iterator[None]:
     """Refuse writes to other databases, which would not be part of the transaction."""
 
     def refuse(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
@@ -153,8 +252,8 @@ def _nowhere_else(using: str, place: str) -> Iterator[None]:
             return execute(sql, params, many, context)
         alias = context["connection"].alias
         raise InvalidOption(
-            f"the atomic step {place!r} writes to the database {alias!r}, and its job is in {using!r}: that is not one"
-            " transaction. Make it a plain step that may run again, or keep the jobs beside that data (ROUTER)."
+            f"{what} writes to the database {alias!r}, and its job is in {using!r}: that is not one transaction. Make"
+            " it a plain one that may run again, or keep the jobs beside that data (ROUTER)."
         )
 
     with ExitStack() as stack:

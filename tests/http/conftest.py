@@ -55,8 +55,6 @@ def topic(servers: list[Server]) -> str:
 def emptied(servers: list[Server], django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Empties the tables when the tests of a module, which commit, are done."""
     yield
-    for server in servers:  # what they are in the middle of would come after it
-        server.stop()
     tables = ", ".join(
         connection.ops.quote_name(model._meta.db_table)
         for model in apps.get_app_config("leasequeue").get_models()

@@ -109,6 +109,8 @@ CLAIM = {
 }
 ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
 
+STEP = {"seq": LEASED, "token": LEASED, "node": "n0", "name": "new", "delivery": 1}
+
 CASES = [
     Case("enqueue_one", {**ONE, "key": "new"}, 1),
     Case("enqueue_one", {**ONE, "key": f"busy-{FRESH}"}, 1),
@@ -126,9 +128,16 @@ CASES = [
     Case("unique_take", {"project": "", "queue": "busy", "keys": keys("new", FRESH, 50)}, 50),
     Case(
         "step_put",
-        {"seq": LEASED, "token": LEASED, "node": "n0", "name": "new", "value": "1", "delivery": 1},
+        {**STEP, "value": "1"},
         1,
     ),
+    Case("step_wait", {**STEP, "event": None, "until": None, "delay": 1_000}, 1),
+    Case("step_wait", {**STEP, "event": "event 7", "until": None, "delay": 1_000}, 1),
+    Case("step_wake", {"seqs": numbers(LEASED, 100)}, 100),
+    Case("step_waiting", {"event": "event 1", "project": "", "seq": 0, "size": 1_000}, 1_000),
+    Case("step_results", {"event": "", "project": "", "size": 100}, 100),
+    Case("event_emit", {"project": "", "name": "event new", "payload": "1", "keep": 60_000, "size": 10_000}, 1),
+    Case("event_forget", {"size": 1_000}, 1_000),
     Case("step_list", {"seq": LEASED, "size": 10_000}, 200),
     Case("step_forget", {"after": 0, "size": 1_000}, 1_000),
     Case(
@@ -213,7 +222,9 @@ CASES = [
     Case("finish_one", {**settle([BATCHED], None, "holder-0"), "token": BATCHED, "seq": BATCHED}, 1),
     *settled_three_ways("extend", lease_ms=5_000),
     *settled_three_ways("progress", "values"),
-    *settled_three_ways("release", **FAILURE, delays="{}", tracebacks="{}", ttls="{}", unstarted=False),
+    *settled_three_ways(
+        "release", **FAILURE, delays="{}", tracebacks="{}", ttls="{}", unstarted=False, suspended=False
+    ),
     Case("settle_outcomes", {"project": "", "queue": None, "seqs": arrays.integers([*PART, DONE, FRESH, 7])}, 30),
     Case("sweep", {"queues": EVERY, "size": 10, "jobs": 1_000}, 200),
     Case("sweep", {"queues": arrays.integers([BUSY]), "size": 10, "jobs": 1_000}),

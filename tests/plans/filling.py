@@ -184,6 +184,12 @@ REST = (
     # Every tenth of no job that is there.
     f"""INSERT INTO leasequeue_jobstep (seq, name, value, done_at, delivery)
     SELECT {LEASED} + g / 100, 'step ' || g % 100, '1', now(), 1 FROM generate_series(1, 50000) g""",
+    f"""INSERT INTO leasequeue_jobstep (seq, name, done_at, delivery, until, project, event)
+    SELECT {LEASED} + g, 'wait', now(), 1, now() + interval '1 day', '',
+        CASE WHEN g % 100 = 0 THEN '$result:' || g ELSE 'event ' || g % 10000 END FROM generate_series(1, 50000) g""",
+    """INSERT INTO leasequeue_emittedevent (project, name, payload, emitted_at, expires_at)
+    SELECT '', 'old ' || n, '1', %(now)s, %(now)s::timestamptz + n * interval '1 s' - interval '1 h'
+    FROM generate_series(1, 20000) AS n""",
     """INSERT INTO leasequeue_uniquekey (queue_id, key, seq, until_start)
     SELECT queue_id, key, CASE WHEN seq % 10 = 0 THEN 90000000 + seq ELSE seq END, false FROM leasequeue_job
     WHERE key IS NOT NULL AND NOT generated""",

@@ -368,7 +368,15 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
         clock.advance(seconds=0.3)
         assert set(made.tick()) == {"promote", "advance", "floors", "operations"}
         clock.advance(seconds=0.5)
-        assert set(made.tick()) == {"promote", "advance", "floors", "operations", "expire", "recurring"}
+        assert set(made.tick()) == {
+            "promote",
+            "advance",
+            "floors",
+            "operations",
+            "expire",
+            "recurring",
+            "awaited_results",
+        }
         clock.advance(seconds=9)
         assert "sweep" in made.tick()
     finally:

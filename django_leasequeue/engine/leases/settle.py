@@ -20,6 +20,7 @@ from ..limits import (
     check_token,
     clamp_delay,
     clamp_lease,
+    clamp_span,
 )
 from ..operation import Rows, Steps, operation
 from ..rows import Ending, Failure, Release, Released, Settled
@@ -235,6 +236,7 @@ def release(
     project: str = "",
     queue: str | None = None,
     unstarted: bool = False,
+    suspended: bool = False,
 ) -> Steps[Settled]:
     """Give leased jobs back: ready at once, or after a delay (the queue's backoff if none is named).
 
@@ -246,6 +248,7 @@ def release(
         project: the tenant.
         queue: only jobs of this queue.
         unstarted: the handlers never ran: these deliveries do not count.
+        suspended: the handlers sleep or wait for an event, for any time: these deliveries do not count either.
 
     Returns:
         An outcome per job, and where each went in ``released``.
@@ -259,7 +262,8 @@ def release(
     if not unique:
         return Settled({})
     asked = {seq: item.token for seq, item in unique.items()}
-    delays = {seq: clamp_delay(item.delay_ms) for seq, item in unique.items()}
+    bound = clamp_span if suspended else clamp_delay
+    delays = {seq: bound(item.delay_ms) for seq, item in unique.items()}
     rans = {seq: _ran(item.ran_ms) for seq, item in unique.items()}
     ttls = {seq: None if item.dead_ttl_ms is None else _ttl(item.dead_ttl_ms) for seq, item in unique.items()}
     tokens = yield from token_steps(asked, scope)
@@ -271,7 +275,8 @@ def release(
             "release",
             {
                 **scope_parameters(tokens, scope, seqs),
-                "unstarted": unstarted,
+                "unstarted": unstarted or suspended,
+                "suspended": suspended,
                 "delays": _optional([delays[seq] for seq in seqs]),
                 "rans": _optional([rans[seq] for seq in seqs]),
                 "ttls": _optional([ttls[seq] for seq in seqs]),

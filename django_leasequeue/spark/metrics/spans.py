@@ -40,7 +40,7 @@ NEEDED = (
 #: What an expired lease is said to have failed of, as in the errors that the job keeps.
 EXPIRED = ("LEASE_EXPIRED", "lease_expired")
 #: Outcomes that the worker told: only of these is it known how long the job ran.
-TOLD = ("completed", "failed", "released")
+TOLD = ("completed", "failed", "released", "suspended")
 #: Words are numbers (places in this list, from 1) while events are sorted and walked over: that is most of the work.
 #: ``moved`` is a redrive after which the job goes on under another number: elsewhere, or replayed by the lake's sink.
 _KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended", "moved", "linked")
@@ -170,11 +170,11 @@ def attempts(events: DataFrame) -> DataFrame:
 
     Returns:
         project, queue, task, seq, attempt (1, 2, ...), node, enqueued_at, ready_at (when it could be claimed),
-        claimed_at, deadline (the last one granted), ended_at, outcome (completed, failed, released, expired, cancelled,
-        running), dead (whether the job was dead-lettered by it), error_type, fingerprint (of an expired lease
-        ``LEASE_EXPIRED`` and ``lease_expired``), waited, held (seconds from the claim to the end), ran (seconds that
-        the handler ran, or ``held`` where the worker did not say; null where no worker told of an end), lease (seconds
-        granted by the claim), extensions, unstarted.
+        claimed_at, deadline (the last one granted), ended_at, outcome (completed, failed, released, suspended,
+        expired, cancelled, running), dead (whether the job was dead-lettered by it), error_type, fingerprint (of an
+        expired lease ``LEASE_EXPIRED`` and ``lease_expired``), waited, held (seconds from the claim to the end), ran
+        (seconds that the handler ran, or ``held`` where the worker did not say; null where no worker told of an end),
+        lease (seconds granted by the claim), extensions, unstarted.
     """
     return attempts_of(fold(events))
 
@@ -185,7 +185,8 @@ def attempts_of(folded: DataFrame) -> DataFrame:
     dead = f.coalesce(f.col("death.attempt") == f.col("attempt"), f.lit(False))
     ended_at = f.when(ended, f.col("end.occurred_at"))
     detail = f.coalesce(f.when(ended, f.col("end.detail")), f.when(dead, f.col("death.detail")))
-    outcome = f.coalesce(f.when(ended, _word(f.col("end.kind"), OUTCOMES)), f.lit("running"))
+    suspended = f.when(f.get_json_object(detail, "$.suspended") == "true", "suspended")
+    outcome = f.coalesce(suspended, f.when(ended, _word(f.col("end.kind"), OUTCOMES)), f.lit("running"))
     error_type, fingerprint = (
         f.coalesce(f.get_json_object(detail, f"$.{name}"), f.when(outcome == "expired", word))
         for name, word in zip(("error_type", "fingerprint"), EXPIRED, strict=True)

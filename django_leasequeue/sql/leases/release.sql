@@ -2,10 +2,11 @@
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their tokens),
 --   delays (ms; null: the queue's backoff), error_types, errors, tracebacks, fingerprints, rans (ms that the handler ran), ttls (ms
 --   for which it is kept if it is dead now; null: as the job or the queue says);
---   unstarted (the handler never ran: the delivery does not count); now, autocommit.
+--   unstarted (the handler never ran: the delivery does not count), suspended (nor does it here: it ran, and goes on later; any delay);
+--   now, autocommit.
 --   A failure waits for 10 ms at least from the fifth delivery on, doubled by each, at most for 1 s: whatever the delay, a job that
 --   fails at once does not keep a worker busy.
--- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey; of members leasequeue_member_pkey,
+-- Index: leasequeue_claim_pkey, leasequeue_job_pkey, leasequeue_attempt_job, leasequeue_jobstep_pkey, leasequeue_deadletter_pkey; of members leasequeue_member_pkey,
 --   leasequeue_limitkey_pkey, leasequeue_limit_pkey. Tells the stream that
 --   the job was leased to.
 -- Pages: 210 + 32 a row
@@ -39,15 +40,16 @@ WITH t AS MATERIALIZED (
             + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
                 + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = x.seq AND NOT d.in_place OFFSET 0))::int
-            + 8 * (x.error_type IS NOT NULL OR k.flags & 8 <> 0 AND EXISTS (
-            SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq OFFSET 0))::int
-            + CASE WHEN %(unstarted)s::bool THEN k.flags & 32 ELSE 0 END
+            + 8 * (x.error_type IS NOT NULL OR %(suspended)s::bool OR k.flags & 8 <> 0 AND (EXISTS (
+            SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq OFFSET 0) OR EXISTS (
+            SELECT FROM leasequeue_jobstep p WHERE p.seq = x.seq OFFSET 0)))::int
+            + CASE WHEN %(unstarted)s::bool AND NOT %(suspended)s::bool THEN k.flags & 32 ELSE 0 END
             + 128 * (k.flags & 128 <> 0 AND EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0))::int AS flags,
         CASE WHEN s.spent AND COALESCE(k.dead_letter, 'self') <> 'self' THEN 2 WHEN s.spent THEN 3 WHEN w.wait > 0 OR p.pays THEN 1 ELSE 0 END AS state
     FROM t, x JOIN k ON k.token = x.token AND k.part = x.part
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = x.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT LEAST(k.base * 2.0 ^ LEAST(x.delivery, 40), k.most)::bigint AS cap) e
-    CROSS JOIN LATERAL (SELECT LEAST(86400000, GREATEST(COALESCE(x.delay, CASE k.backoff
+    CROSS JOIN LATERAL (SELECT LEAST(CASE WHEN %(suspended)s::bool THEN 3162240000000 ELSE 86400000 END, GREATEST(COALESCE(x.delay, CASE k.backoff
         WHEN 'fixed' THEN LEAST(k.base, k.most)
         WHEN 'linear' THEN LEAST(k.base::bigint * x.delivery, k.most)
         WHEN 'exponential' THEN e.cap
@@ -127,7 +129,7 @@ WITH t AS MATERIALIZED (
         SELECT h.*, k.kind, jsonb_strip_nulls(jsonb_build_object('error_type', COALESCE(h.error_type, l.error_type),
             'fingerprint', COALESCE(h.fingerprint, l.fingerprint),
             'available_at', CASE WHEN h.state = 1 THEN h.now + h.wait * interval '1 ms' END,
-            'unstarted', CASE WHEN %(unstarted)s::bool THEN true END)) AS detail
+            CASE WHEN %(suspended)s::bool THEN 'suspended' ELSE 'unstarted' END, CASE WHEN %(unstarted)s::bool THEN true END)) AS detail
         FROM h LEFT JOIN last l ON l.seq = h.seq, LATERAL (SELECT 4 AS kind UNION ALL SELECT 8 WHERE h.state = 3) k
         WHERE h.state <> 2) e
     GROUP BY e.txid, e.now, e.queue_id, e.token, e.kind, e.name, e.detail

@@ -13,7 +13,7 @@ WITH t AS MATERIALIZED (
     SELECT t.since, t.snapshot, CASE WHEN t.since = %(since)s::timestamptz THEN %(snapshot)s::text::pg_snapshot END AS before
     FROM t
 ), v AS MATERIALIZED (
-    SELECT v.txid, v.queue_id, v.claim, v.kind, v.seqs, v.waited, v.ran, v.detail ? 'error_type' AS error
+    SELECT v.txid, v.queue_id, v.claim, v.kind, v.seqs, v.waited, v.ran, v.detail ? 'error_type' AS error, v.detail ? 'suspended' AS suspended
     FROM leasequeue_leaseevent v
     WHERE v.occurred_at >= (SELECT since FROM b) AND v.kind NOT IN (3, 11)
         AND v.txid >= COALESCE((SELECT pg_snapshot_xmin(before)::text::bigint FROM b), 0)
@@ -25,7 +25,8 @@ WITH t AS MATERIALIZED (
     SELECT v.queue_id, w.word, NULL::int AS place, w.sign * cardinality(v.seqs) AS n, 0::bigint AS ms
     FROM v LEFT JOIN d ON v.kind = 8 AND d.txid = v.txid AND d.claim = v.claim
     CROSS JOIN LATERAL (
-        SELECT CASE v.kind WHEN 1 THEN 'enqueued' WHEN 2 THEN 'claimed' WHEN 4 THEN CASE WHEN v.error THEN 'retried' ELSE 'returned' END
+        SELECT CASE v.kind WHEN 1 THEN 'enqueued' WHEN 2 THEN 'claimed' WHEN 4 THEN CASE WHEN v.error THEN 'retried'
+            WHEN v.suspended THEN 'suspended' ELSE 'returned' END
             WHEN 5 THEN 'completed' WHEN 6 THEN 'failed' WHEN 7 THEN 'expired' WHEN 8 THEN 'dead_lettered' WHEN 9 THEN 'redriven'
             WHEN 10 THEN 'cancelled' ELSE 'other' END AS word, 1 AS sign
         UNION ALL SELECT 'retried', -1 WHERE d.claim IS NOT NULL) w

@@ -1,0 +1,12 @@
+-- Purpose: remove events whose time is over.
+-- Parameters: size, now.
+-- Index: leasequeue_emittedevent_expiry.
+-- Pages: 40 + 6 a row
+-- Returns: how many.
+WITH gone AS (
+    DELETE FROM leasequeue_emittedevent WHERE ctid = ANY (ARRAY(SELECT e.ctid FROM leasequeue_emittedevent e
+        WHERE e.expires_at <= (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp())) ORDER BY e.expires_at LIMIT %(size)s::int
+        FOR UPDATE SKIP LOCKED))
+    RETURNING 1
+)
+SELECT count(*) FROM gone

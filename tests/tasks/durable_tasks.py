@@ -1,0 +1,94 @@
+"""Tasks that sleep, wait for events, and write in transactions."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from django_leasequeue.tasks import Limit, current, task
+from django_leasequeue.worker import JobControl
+
+
+def meanwhile() -> None:
+    """What a test lets happen while an atomic task runs."""
+
+
+def control() -> JobControl:
+    found = current()
+    assert found is not None
+    return found
+
+
+def note(name: str) -> str:
+    """Write a row."""
+    return Group.objects.create(name=name).name
+
+
+def note_again(name: str) -> None:
+    """Write another row in each call."""
+    note(f"{name} {Group.objects.count()}")
+
+
+@task
+def sleeper(name: str = "before") -> str:
+    before = control().step("before", note, name)
+    control().sleep("cool off", hours=30)
+    control().sleep("cool off", minutes=1)
+    return before
+
+
+@task(limit=Limit("one", concurrency=1))
+def limited_sleeper(name: str) -> str:
+    note_again(name)
+    control().sleep("a moment", minutes=1)
+    return name
+
+
+@task
+def waiter(event: str, seconds: float | None = None) -> Any:
+    return control().wait_for(event, timeout=None if seconds is None else timedelta(seconds=seconds))
+
+
+@task
+async def async_sleeper(event: str, seconds: float) -> Any:
+    await control().asleep("a moment", seconds=seconds)
+    return await control().await_for(event, timeout=60)
+
+
+@task
+def swallower() -> None:
+    try:
+        control().sleep("deep", hours=1)
+    except BaseException:  # noqa: BLE001  (what hosts write)
+        note_again("swallowed")
+
+
+@task
+def sleeper_in_a_transaction() -> None:
+    with transaction.atomic():
+        control().sleep("deep", hours=1)
+
+
+@task(atomic=True)
+def booker(name: str, how: str = "") -> str:
+    note(name)
+    doubler.enqueue(1)
+    if how == "fails":
+        raise RuntimeError("no")
+    if how == "late":
+        meanwhile()
+    return name
+
+
+@task
+def parent(number: int) -> Any:
+    child = control().start(doubler.using(max_attempts=1).s(number))
+    return control().wait_for_result(child, timeout=60)
+
+
+@task
+def doubler(number: int) -> int:
+    if number < 0:
+        raise ValueError("negative")
+    return 2 * number

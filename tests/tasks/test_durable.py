@@ -1,0 +1,424 @@
+"""Tasks that sleep, wait for events and other tasks, and that end in their own transaction."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from django_leasequeue import engine
+from django_leasequeue.engine import LeasedJob, Release
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.jobs.steps import wake_waiting
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.upkeep.verify import snapshot, verify
+from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
+from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep
+from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.steps import MissedEvents, awaited_results, forget_events
+from django_leasequeue.tasks import aemit, chain, emit, task
+from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
+from django_leasequeue.tasks.handler import TaskHandler
+from django_leasequeue.testing import Harness
+from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.handler import Suspended
+from tests.engine.helpers import NODE, make, one, put
+from tests.support.pages import run_page
+from tests.support.threads import ThreadResult
+from tests.support.waiting import eventually
+from tests.tasks import durable_tasks as tasks
+from tests.worker.support import working
+
+
+def states(leasequeue: Harness, **options: Any) -> list[str]:
+    return [ran.state for ran in leasequeue.drain(**options)]
+
+
+def suspend(job: LeasedJob, control: JobControl) -> None:
+    """Give a job back as its worker does."""
+    assert control.suspension is not None
+    back = Release(job.seq, job.token, control.suspension.delay_ms)
+    engine.run(engine.release([back], NODE, suspended=True))
+
+
+def duty(work: Any) -> None:
+    with connect("default") as connection:
+        work(Turn(connection, "default"))
+
+
+@pytest.fixture
+def job(clock: engine_clock.Clock) -> LeasedJob:
+    make("work")
+    put(1)
+    return one()
+
+
+@pytest.mark.django_db
+class TestSleep:
+    def test_it_goes_on_at_its_time_behind_what_is_done(self, leasequeue: Harness) -> None:
+        clock = leasequeue.freeze(datetime(2030, 1, 1, tzinfo=UTC))
+        result = tasks.sleeper.enqueue()
+        assert states(leasequeue) == ["suspended"]
+        job = Job.objects.get()
+        assert (job.state, job.available_at) == ("delayed", datetime(2030, 1, 2, 6, tzinfo=UTC))
+        clock.advance(hours=29)
+        assert states(leasequeue) == []
+        clock.advance(hours=1)
+        assert states(leasequeue) == ["suspended"]
+        assert states(leasequeue, advance=True) == ["completed"]
+        assert clock.now == datetime(2030, 1, 2, 6, 1, tzinfo=UTC)
+        result.refresh()
+        assert (result.return_value, result.attempts) == ("before", 1)
+        assert Group.objects.count() == 1
+        assert not Attempt.objects.exists()
+
+    def test_who_died_before_it_was_given_back_sleeps_for_the_rest(
+        self, job: LeasedJob, clock: engine_clock.Clock
+    ) -> None:
+        with pytest.raises(Suspended):
+            JobControl(job, NODE).sleep("deep", hours=1)
+        clock.advance(minutes=20)
+        job = one()
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.sleep("deep", hours=1)
+        assert control.suspension is not None
+        assert control.suspension.delay_ms == 40 * 60_000
+        suspend(job, control)
+        clock.advance(minutes=40)
+        JobControl(one(), NODE).sleep("deep", hours=1)
+
+    def test_until_a_time(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        JobControl(job, NODE).sleep_until("past", clock.now)
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.sleep_until("future", clock.now + timedelta(days=400))
+        assert control.suspension is not None
+        assert control.suspension.delay_ms == 400 * 86_400_000
+
+    def test_a_returned_delivery_knows_that_steps_are_done(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        control = JobControl(job, NODE)
+        assert control.step("a", lambda: 1) == 1
+        with pytest.raises(Suspended):
+            control.sleep("deep", seconds=1)
+        suspend(job, control)
+        clock.advance(seconds=1)
+        job = one()
+        engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
+        job = one()
+        assert job.deliveries == 1
+        assert JobControl(job, NODE).step("a", lambda: 2) == 1
+
+    def test_it_is_no_suspect_afterwards(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        clock.advance(hours=1)
+        job = one()
+        assert job.flags & 32
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.sleep("deep", seconds=1)
+        suspend(job, control)
+        clock.advance(seconds=1)
+        assert not one().flags & 32
+
+    def test_one_that_sleeps_is_cancelled_like_a_delayed_one(self, leasequeue: Harness) -> None:
+        tasks.sleeper.enqueue()
+        states(leasequeue)
+        assert Job.objects.all().cancel() == 1
+        assert states(leasequeue, advance=True) == []
+
+    def test_one_that_sleeps_may_be_woken(self, leasequeue: Harness) -> None:
+        tasks.swallower.enqueue()
+        assert states(leasequeue) == ["suspended"]
+        assert Job.objects.all().run_now() == 1
+        assert states(leasequeue) == ["suspended"]  # its time has not come
+        assert states(leasequeue, advance=True) == ["completed"]
+        assert Group.objects.count() == 2
+
+    def test_it_holds_no_slot(self, leasequeue: Harness) -> None:
+        for name in ("a", "b"):
+            tasks.limited_sleeper.enqueue(name)
+        assert states(leasequeue) == ["suspended"] * 2
+        assert states(leasequeue, advance=True) == ["completed"] * 2
+        assert Group.objects.count() == 4
+
+    def test_in_a_workflow_it_is_a_step_that_runs(self, leasequeue: Harness) -> None:
+        leasequeue.freeze()
+        workflow = chain(tasks.sleeper.si("x"), tasks.doubler.si(2)).enqueue()
+        assert states(leasequeue) == ["suspended"]
+        assert states(leasequeue, advance=True) == ["suspended", "completed", "completed"]
+        assert (workflow.status.completed, workflow.status.total) == (2, 2)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "units", "text"),
+    [
+        ("", {"hours": 1}, "name of a step"),
+        ("a", {"weeks": "one"}, "units of timedelta"),
+        ("a", {"moons": 1}, "units of timedelta"),
+        ("a", {"days": -1}, "number of seconds"),
+        ("a", {"days": 40_000}, "the time in ms"),
+    ],
+)
+def test_sleeps_that_make_no_sense(job: LeasedJob, name: str, units: Any, text: str) -> None:
+    with pytest.raises(InvalidOption, match=text):
+        JobControl(job, NODE).sleep(name, **units)
+    assert not JobStep.objects.exists()
+
+
+@pytest.mark.django_db
+def test_until_what_is_no_time(job: LeasedJob) -> None:
+    with pytest.raises(InvalidOption, match="with a time zone"):
+        JobControl(job, NODE).sleep_until("a", datetime(2030, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.django_db
+def test_nobody_sleeps_in_a_transaction(leasequeue: Harness) -> None:
+    tasks.sleeper_in_a_transaction.enqueue()
+    (ran,) = leasequeue.drain()
+    assert ran.state == "failing"
+    assert "inside of a transaction" in str(ran.error)
+
+
+@pytest.mark.django_db
+class TestEvents:
+    def test_an_event_wakes_all_that_wait_for_it(self, leasequeue: Harness) -> None:
+        results = [tasks.waiter.enqueue("packed:42"), tasks.waiter.enqueue("packed:42")]
+        other = tasks.waiter.enqueue("packed:43")
+        assert states(leasequeue) == ["suspended"] * 3
+        assert states(leasequeue) == []
+        assert emit("packed:42", {"parcel": 7})
+        assert states(leasequeue) == ["completed"] * 2
+        for result in results:
+            result.refresh()
+            assert result.return_value == {"parcel": 7}
+        other.refresh()
+        assert not other.is_finished
+
+    def test_one_that_came_before_is_found(self, leasequeue: Harness) -> None:
+        assert emit("packed", [1])
+        assert not emit("packed", [2])
+        result = tasks.waiter.enqueue("packed")
+        assert states(leasequeue) == ["completed"]
+        result.refresh()
+        assert result.return_value == [1]
+
+    def test_a_project_has_its_own(self, leasequeue: Harness) -> None:
+        tasks.waiter.enqueue("packed")
+        assert emit("packed", project="other")
+        assert states(leasequeue) == ["suspended"]
+        assert emit("packed")
+        assert states(leasequeue) == ["completed"]
+
+    def test_it_ends_with_its_timeout(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.wait_for("packed", timeout=5)
+        suspend(job, control)
+        clock.advance(seconds=5)
+        job = one()
+        with pytest.raises(EventTimeout, match="'packed' did not come"):
+            JobControl(job, NODE).wait_for("packed", timeout=5)
+        emit("packed")
+        with pytest.raises(EventTimeout):
+            JobControl(job, NODE).wait_for("packed", timeout=5)
+
+    def test_it_is_kept_for_its_time(self, clock: engine_clock.Clock) -> None:
+        assert emit("packed", 1, retention=timedelta(hours=1))
+        clock.advance(hours=1)
+        assert emit("packed", 2, retention=10)
+        assert EmittedEvent.objects.get().payload == 2
+
+    def test_one_that_is_emitted_while_the_job_goes_to_wait(self, job: LeasedJob) -> None:
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.wait_for("packed")
+        emit("packed", "now")
+        suspend(job, control)
+        engine.run(wake_waiting([job.seq]))
+        assert JobControl(one(), NODE).wait_for("packed") == "now"
+
+    @pytest.mark.parametrize("name", ["", "x" * 513, "$mine", "a\x00"])
+    def test_names_that_are_refused(self, name: str) -> None:
+        with pytest.raises(InvalidOption):
+            emit(name)
+
+    def test_payloads_that_are_refused(self, settings: Any) -> None:
+        settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 100}
+        with pytest.raises(PayloadTooLarge):
+            emit("packed", "x" * 101)
+        with pytest.raises(InvalidOption):
+            emit("packed", {1})
+        with pytest.raises(InvalidOption):
+            emit("packed", retention=-1)
+        assert not EmittedEvent.objects.exists()
+
+    def test_names_that_are_long_or_odd(self, job: LeasedJob) -> None:
+        for name in ("x" * 512, "a#b", "ü" * 150):
+            emit(name, name)
+            assert JobControl(job, NODE).wait_for(name) == name
+
+
+@pytest.mark.django_db(transaction=True)
+class TestMeetings:
+    def test_an_emit_that_goes_on_is_looked_for_again(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.wait_for("packed")
+        with transaction.atomic():
+            emit("packed", 1)
+
+            def goes_to_wait() -> None:
+                suspend(job, control)
+                engine.run(wake_waiting([job.seq]))
+
+            with ThreadResult(goes_to_wait) as waits:
+                waits.value()
+        assert Job.objects.get().available_at == clock.now + timedelta(seconds=1)
+        clock.advance(seconds=1)
+        assert JobControl(one(), NODE).wait_for("packed") == 1
+
+    def test_who_waits_for_another_event_is_not_held_up(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.wait_for("mine")
+        suspend(job, control)
+        with transaction.atomic():
+            emit("other")
+            with ThreadResult(lambda: emit("mine")) as emits:
+                assert emits.value()
+        assert JobControl(one(), NODE).wait_for("mine") is None
+
+    def test_rolled_back_it_has_not_happened(self) -> None:
+        with pytest.raises(RuntimeError), transaction.atomic():
+            emit("packed")
+            raise RuntimeError
+        assert emit("packed")
+
+    def test_the_reaper_wakes_what_has_missed_its_event(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        control = JobControl(job, NODE)
+        with pytest.raises(Suspended):
+            control.wait_for("packed")
+        emit("packed", 3)  # before the job is given back, and nobody looks then
+        suspend(job, control)
+        duty(MissedEvents())
+        assert JobControl(one(), NODE).wait_for("packed") == 3
+
+    def test_the_reaper_forgets_events(self, clock: engine_clock.Clock) -> None:
+        emit("a", retention=10)
+        emit("b", retention=20)
+        clock.advance(seconds=15)
+        duty(forget_events)
+        assert EmittedEvent.objects.get().name == "b"
+
+    async def test_emit_in_a_coroutine(self) -> None:
+        assert await aemit("packed", 1)
+        assert not await aemit("packed", 2)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestOthers:
+    @pytest.fixture(autouse=True)
+    def _harness(self, leasequeue: Harness) -> None:
+        leasequeue.freeze()
+
+    def test_another_task_is_started_once_and_waited_for(self, leasequeue: Harness) -> None:
+        result = tasks.parent.enqueue(4)
+        assert states(leasequeue) == ["suspended", "completed"]
+        duty(awaited_results)
+        assert states(leasequeue) == ["completed"]
+        result.refresh()
+        assert result.return_value == 8
+        assert tasks.doubler.jobs.count() == 1
+
+    def test_its_failure_is_raised_in_each_delivery(self, leasequeue: Harness) -> None:
+        result = tasks.parent.using(max_attempts=2).enqueue(-1)
+        states(leasequeue)
+        for _ in range(12):
+            states(leasequeue, advance=True)
+            duty(awaited_results)
+        result.refresh()
+        assert result.status == TaskResultStatus.FAILED
+        assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]
+
+    def test_what_is_kept_passes_the_check(self, leasequeue: Harness) -> None:
+        tasks.sleeper.enqueue()
+        tasks.waiter.enqueue("e")
+        assert states(leasequeue) == ["suspended"] * 2
+        with connect("default") as connection, snapshot(connection) as executor:
+            assert executor.run(verify()).total == 0
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAtomicTasks:
+    @pytest.fixture(autouse=True)
+    def _frozen(self, leasequeue: Harness) -> None:
+        leasequeue.freeze()
+
+    def test_its_rows_its_jobs_and_its_end_are_one(self, leasequeue: Harness) -> None:
+        result = tasks.booker.enqueue("kept")
+        assert states(leasequeue) == ["completed", "completed"]
+        result.refresh()
+        assert (result.return_value, result.attempts) == ("kept", 1)
+        assert Group.objects.get().name == "kept"
+
+    def test_nothing_is_left_of_one_that_fails(self, leasequeue: Harness) -> None:
+        result = tasks.booker.using(max_attempts=1).enqueue("lost", "fails")
+        assert states(leasequeue) == ["dead"]
+        result.refresh()
+        assert result.status == TaskResultStatus.FAILED
+        assert not Group.objects.exists()
+        assert not tasks.doubler.jobs.exists()
+
+    def test_who_has_lost_the_lease_keeps_nothing(self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tasks, "meanwhile", lambda: leasequeue.advance(hours=1))
+        tasks.booker.enqueue("late", "late")
+        (ran,) = leasequeue.drain()[:1]
+        assert ran.state == "lost"
+        assert not Group.objects.exists()
+
+    def test_a_coroutine_cannot_be(self) -> None:
+        async def coroutine() -> None:
+            pass
+
+        with pytest.raises(InvalidTask, match="plain functions"):
+            task(atomic=True)(coroutine)
+
+
+@pytest.mark.slow
+@pytest.mark.sample
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_runs_them_all() -> None:
+    """Two workers in threads: whatever goes on may do so in the other one."""
+    results = [
+        tasks.async_sleeper.enqueue("go", 0.3),
+        tasks.waiter.enqueue("go"),
+        tasks.parent.enqueue(21),
+        tasks.booker.enqueue("booked"),
+    ]
+    options: dict[str, Any] = {"queues": ["default"], "concurrency": 2}
+    with working(TaskHandler(), reaper=True, **options), working(TaskHandler(), **options) as worker:
+        eventually(lambda: JobStep.objects.filter(event="go").count() == 1)
+        emit("go", "gone")
+
+        def ended() -> bool:
+            for result in results:
+                result.refresh()
+            return all(result.is_finished for result in results)
+
+        eventually(ended)
+        assert [result.return_value for result in results] == ["gone", "gone", 42, "booked"]
+        assert all(result.attempts == 1 for result in results)
+        assert worker.state.figures.lost == 0
+    assert Group.objects.get().name == "booked"
+    assert not Attempt.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_page_about_tasks_that_take_days(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
+    run_page("how-to/durable-tasks.md", monkeypatch)
+    page = sys.modules["shop.test_orders"]
+    page.test_an_order_that_is_packed(leasequeue)
+    page.test_one_that_nobody_packs(leasequeue)
