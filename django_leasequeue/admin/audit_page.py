@@ -92,6 +92,7 @@ class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
     def _line(self, request: HttpRequest, row: OperatorAction) -> dict[str, Any]:
         return {
             "of": row,
+            "filter": filters.shown(request, row.filters),
             "counts": ", ".join(f"{name} {value}" for name, value in row.counts.items()),
             "operation_url": pages.url(self.admin_site, "leasequeue_operation", row.operation_id)
             if row.operation_id
@@ -118,6 +119,7 @@ class OperatorActionAdmin(ReadOnlyAdmin[OperatorAction]):
                 for row in page:
                     if not values:
                         row["detail"].pop("difference", None)
+                        row["filters"] = filters.shown(request, row["filters"])
                     yield row
                 found = wanted.filter(pk__lt=page[-1]["id"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
@@ -14,6 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from .. import engine
 from ..engine.dead.filter import EMPTY, MAX_TESTS, DeadFilter, from_query
+from ..engine.dead.redaction import HIDDEN
 from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
 from ..models import SavedFilter
@@ -43,6 +44,14 @@ class ReadFilter(NamedTuple):
 
     wanted: DeadFilter
     error: str
+
+
+def shown(request: HttpRequest, query: str) -> str:
+    """Return a stored filter as this person may see it: what it tests in payloads tells about their values."""
+    if "payload" not in query or pages.allowed(request, "view_payload"):
+        return query
+    pairs = parse_qsl(query, keep_blank_values=True)
+    return urlencode([(name, HIDDEN if name == "payload" else value) for name, value in pairs])
 
 
 def read(request: HttpRequest, query: str | None = None) -> ReadFilter:

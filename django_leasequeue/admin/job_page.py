@@ -74,6 +74,8 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
             "capped": len(events) == reading.MAX_EVENTS,
             "parts": _parts(job, values) if job else [],
             "values": values,
+            "steps": [_step(job, step, values) for step in reading.read(reading.read_steps(seq))] if job else [],
+            "most_steps": reading.MAX_STEPS,
             "links": _links(request, site, job, events, workers),
             **_buttons(request, site, job),
             "every": 5 if running else 0,
@@ -105,6 +107,26 @@ def _parts(job: reading.JobFacts, values: bool) -> list[PayloadPart]:
         if size is not None:
             parts.append(PayloadPart(label, None, f"binary, {size:,} bytes"))
     return parts
+
+
+class StepLine(NamedTuple):
+    """A step on the page: what it is, and its value as far as it is shown."""
+
+    of: reading.StepFacts
+    what: str
+    tree: SafeString | None
+    note: str
+
+
+def _step(job: reading.JobFacts, step: reading.StepFacts, values: bool) -> StepLine:
+    what = "" if step.until is None else ("sleeps" if step.event is None else f"waits for {step.event}")
+    if step.over and step.until is not None:
+        what = "is over"
+    if step.value_json is not None:
+        shown = redact(readable(step.value_json), kind="result", queue=job.queue or "", task=job.name, values=values)
+        return StepLine(step, what, tree(shown), "")
+    note = "" if step.value_bytes is None else f"{filesizeformat(step.value_bytes)} of JSON: too long to be shown here."
+    return StepLine(step, what, None, note)
 
 
 def _links(

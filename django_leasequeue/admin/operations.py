@@ -14,6 +14,7 @@ from ..engine import DjangoExecutor
 from ..engine.dead.action import CONFLICTS
 from ..engine.dead.bulkoperation import change_operation
 from ..engine.dead.filter import from_query
+from ..engine.dead.redaction import HIDDEN
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..reaper.leader import LOCK
@@ -89,7 +90,7 @@ class BulkOperationAdmin(ReadOnlyAdmin[BulkOperation]):
             "every": 1 if made.is_active else 0,
             **_progress(made),
             "no_reaper": not leaders,
-            "words": [] if not made.filters else from_query(made.filters).words(),
+            "words": _words(request, made),
             "whys": [
                 (CONFLICTS.get(why, why), count)
                 for why, count in sorted(made.conflict_counts.items(), key=lambda i: -i[1])
@@ -135,6 +136,13 @@ class BulkOperationAdmin(ReadOnlyAdmin[BulkOperation]):
             words = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
             messages.success(request, f"Operation {made.pk} is {words[change]}.")
         return HttpResponseRedirect(request.get_full_path())
+
+
+def _words(request: HttpRequest, made: BulkOperation) -> list[str]:
+    words = from_query(made.filters).words() if made.filters else []
+    if pages.allowed(request, "view_payload"):
+        return words
+    return [f"payload {HIDDEN}" if word.startswith("payload ") else word for word in words]
 
 
 def _progress(made: BulkOperation) -> dict[str, Any]:

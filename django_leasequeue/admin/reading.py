@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 #: Bytes of a JSON value that a page shows; of larger ones it tells the size.
 MAX_JSON = 262_144
+#: Steps on the page of a job, and bytes of a value that is shown.
+MAX_STEPS, MAX_STEP_BYTES = 200, 4_096
 #: Events of a job that its page shows: the newest.
 MAX_EVENTS = 1_000
 #: Workers of the page.
@@ -284,6 +286,26 @@ def read_workers(nodes: Sequence[str] | None = None) -> Steps[list[WorkerFacts]]
     return [
         WorkerFacts._make([*told, codec.loads(running), codec.loads(info), stop]) for *told, running, info, stop in rows
     ]
+
+
+class StepFacts(NamedTuple):
+    """A step: a sleep or a wait has a time, and its event while it waits; ``value_json`` is left out if it is long."""
+
+    name: str
+    done_at: datetime
+    delivery: int
+    until: datetime | None
+    event: str | None
+    over: bool
+    value_json: str | None
+    value_bytes: int | None
+
+
+@operation
+def read_steps(seq: int) -> Steps[list[StepFacts]]:
+    """Read the first ``MAX_STEPS`` steps of a job, in their order."""
+    rows = yield "admin/job_steps", {"seq": seq, "size": MAX_STEPS, "bytes": MAX_STEP_BYTES}
+    return [StepFacts._make(row) for row in rows]
 
 
 @operation

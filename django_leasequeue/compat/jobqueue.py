@@ -34,7 +34,7 @@ from ..queue.base import find_serializer
 from ..queue.calls import arun, run
 from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop
-from ..worker.handler import JobAborted as AbortError
+from ..worker.control import JobAborted as AbortError
 from .jobqueue_events import Events
 from .jobqueue_execution import after, check_handler, runner
 from .jobqueue_producer import Producer, runs

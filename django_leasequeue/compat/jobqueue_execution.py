@@ -12,7 +12,7 @@ from ..exceptions import InvalidOption
 from ..queue import job as leases
 from ..queue.functions import Execution, is_async
 from ..tasks.exceptions import FailForGood
-from ..worker.handler import JobAborted, JobControl
+from ..worker.control import JobAborted, JobControl
 from .jobqueue_events import takes
 from .jobqueue_values import AbortSignal, AfterExecutionContext, Job
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from ..worker.handler import JobControl
+from ..worker.control import JobControl
 
 
 class Serde(Protocol):

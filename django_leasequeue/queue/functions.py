@@ -20,7 +20,8 @@ from ..engine.jobs.results import STALLED
 from ..engine.limits import MAX_SPAN_MS, check_integer
 from ..exceptions import JobFailed
 from ..tasks.exceptions import FailForGood, RetryLater
-from ..worker.handler import EndingName, GiveUp, JobControl, Retry
+from ..worker.control import JobControl
+from ..worker.handler import EndingName, GiveUp, Retry
 from .job import ClaimedJob
 from .queue import Queue
 from .serializers import JSON, Serializer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import engine
-from ..engine.dead.fingerprint import fingerprint, fingerprint_of
+from ..engine.dead.fingerprint import fingerprint, fingerprint_of, text_of
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.operation import Steps
 from ..enums import ResultState
@@ -29,7 +29,7 @@ def failure_from(error: Error | None) -> engine.Failure | None:
         kind = type(error)
         return engine.Failure(
             type=f"{kind.__module__}.{kind.__qualname__}",
-            message=str(error),
+            message=text_of(error),
             traceback="".join(traceback.format_exception(error)),
             fingerprint=fingerprint(error),
         )

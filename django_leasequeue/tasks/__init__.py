@@ -12,6 +12,7 @@ from .current_workflow import CurrentWorkflow, acurrent_workflow, current_workfl
 from .events import aemit, emit
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .signature import Signature
+from .step import step
 from .task import LeaseQueueTask, task
 from .workflow import Workflow
 from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_result
@@ -40,5 +41,6 @@ __all__ = [
     "emit",
     "get_workflow_result",
     "group",
+    "step",
     "task",
 ]

@@ -13,7 +13,8 @@ from typing import Any
 from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Steps, either
-from ..worker.handler import EndingName, JobControl
+from ..worker.control import JobControl
+from ..worker.handler import EndingName
 from . import signals
 from .api import Task, TaskResult, TaskResultStatus
 from .entry import TaskEntry

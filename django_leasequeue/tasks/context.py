@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .api import TaskContext
 
 if TYPE_CHECKING:
-    from ..worker.handler import JobControl
+    from ..worker.control import JobControl
 
 #: The control of the job that runs here: in this thread, or in this asyncio task.
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)

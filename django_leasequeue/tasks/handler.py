@@ -10,11 +10,12 @@ from typing import Any
 
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec
-from ..engine.dead.fingerprint import fingerprint
+from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.large.writing import result_limit
 from ..engine.limits import seconds_of
 from ..exceptions import InvalidOption, LeaseLost
-from ..worker.handler import EndingName, GiveUp, JobControl, Retry
+from ..worker.control import JobControl
+from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
 from . import inputs
@@ -132,7 +133,7 @@ class TaskHandler:
         kind = type(error)
         failure = Failure(
             type=f"{kind.__module__}.{kind.__qualname__}",
-            message=_message(error),
+            message=text_of(error),
             traceback=_traceback(error),
             fingerprint=fingerprint(error, job.name or ""),
         )
@@ -267,13 +268,6 @@ def result_json(path: str, value: Any) -> str:
             " LEASEQUEUE['MAX_RESULT_BYTES'] (with LEASEQUEUE['LARGE']: its MAX_BYTES)."
         )
     return text
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as again:  # noqa: BLE001  (the host's own __str__ failed: the failure itself must still be kept)
-        return f"(its text cannot be had: {type(again).__name__})"
 
 
 def _traceback(error: BaseException) -> str:

@@ -228,6 +228,14 @@ class Harness:
                 raise AssertionError(f"{MAX_JOBS} jobs ran and there are more: one that enqueues itself?")
         return ran
 
+    def crash_after(self, step: str) -> None:
+        """Have the next run that does a step die behind its record: its job is delivered again.
+
+        Args:
+            step: its name, ``page#2`` for the second one of a name; or that of a sleep.
+        """
+        self._runner.crash_after = step
+
     def _skip(self, places: Sequence[tuple[str, str]]) -> bool:
         """Move the clock to when the next delayed job is due; return whether there is one."""
         due = [time for alias in self._runner.aliases() for time in _due_times(alias, places)]

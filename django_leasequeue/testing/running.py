@@ -23,7 +23,8 @@ from ..queue.base import Handle, find_serializer
 from ..queue.functions import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
-from ..worker.handler import GiveUp, Handler, JobControl, Suspended
+from ..worker.control import Crashed, JobControl, Suspended
+from ..worker.handler import GiveUp, Handler
 
 logger = logging.getLogger("django_leasequeue.testing")
 
@@ -35,8 +36,8 @@ class Ran(NamedTuple):
     """The outcome of a job that ``drain`` ran.
 
     ``state`` is ``completed``, ``failed`` (for good), ``failing`` (to be tried again), ``dead`` (its deliveries are
-    used up), ``suspended`` (it sleeps, or waits for an event), or ``lost`` (its lease was over before it ended: the
-    clock was moved meanwhile, or it was given away).
+    used up), ``suspended`` (it sleeps, or waits for an event), ``crashed`` (as ``crash_after`` wants), or ``lost``
+    (its lease was over before it ended: the clock was moved meanwhile, or it was given away).
     """
 
     queue: str
@@ -71,6 +72,8 @@ class JobRunner:
         self._tasks: dict[str, TaskHandler] = {}
         #: What was run: project, job and payload of each delivery.
         self.ran: list[tuple[str, LeasedJob, Any]] = []
+        #: The step behind which the next run that does it breaks off.
+        self.crash_after: str | None = None
 
     def handle(self, queue: Queue | str, function: Callable[..., Any]) -> None:
         """Have the jobs of a queue run by a function."""
@@ -130,6 +133,7 @@ class JobRunner:
         alias, project, job = found
         handler = self._handler(found)
         control = JobControl(job, NODE, alias)
+        control.crash_after = self.crash_after
         payload = self.payload(alias, project, job.queue, job.data, job.body)
         self.ran.append((project, job, payload))
         ran = Ran(job.queue, job.seq, job.key, job.name, payload, "lost")
@@ -144,6 +148,11 @@ class JobRunner:
                 settled = engine.run(engine.finish([ending], NODE, project=project), alias)
                 if settled.outcomes[job.seq] is not engine.Outcome.OK:
                     return ran
+        except Crashed:
+            self.crash_after = None
+            back = engine.Release(job.seq, job.token, 0)
+            engine.run(engine.release([back], NODE, project=project), alias)
+            return ran._replace(state="crashed")
         except Suspended:
             return ran._replace(state=_suspend(found, control))
         except Exception as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..conf.options import WorkerOptions
+from .control import JobAborted, JobControl, JobTimeout
 from .exits import ExitCode
-from .handler import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
+from .handler import GiveUp, Handler, Retry
 from .options import load_options
 from .worker import Worker
 

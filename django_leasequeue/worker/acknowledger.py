@@ -16,7 +16,8 @@ from ..engine.jobs.progress import Progress, progress
 from ..engine.jobs.steps import wake_waiting
 from ..exceptions import LeaseQueueError
 from .buffer import JobBuffer, take_from
-from .handler import EndingName, JobControl
+from .control import JobControl
+from .handler import EndingName
 from .link import DatabaseLink, LinkClosed
 from .logs import JOBS
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of

@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
-from .handler import JobControl, JobTimeout
+from .control import JobControl, JobTimeout
 from .journal import Journal
 from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, ends, failed
 from .state import WorkerState

@@ -23,7 +23,7 @@ from ..engine.limits import MAX_BATCH
 from ..engine.outage import FIRST_RETRY, LAST_RETRY
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
-from .handler import JobControl
+from .control import JobControl
 from .journal import Heir
 from .link import DatabaseLink, Unreached
 from .state import WorkerState

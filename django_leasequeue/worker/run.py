@@ -12,9 +12,11 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ..engine import Failure, LeasedJob
+from ..engine.dead.fingerprint import text_of
 from ..engine.leases.claim import AWAY_MS
 from ..exceptions import PayloadAway
-from .handler import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
+from .control import JobAborted, JobControl, JobTimeout
+from .handler import GiveUp, Handler, Retry
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -199,4 +201,4 @@ def plain_failure(error: BaseException) -> Failure:
     """Return a failure with an error's type and message, without the handler's help."""
     kind = type(error)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    return Failure(type=name, message=str(error), fingerprint=name)
+    return Failure(type=name, message=text_of(error), fingerprint=name)

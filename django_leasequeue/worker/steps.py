@@ -25,7 +25,7 @@ from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
 
 if TYPE_CHECKING:
-    from .handler import JobControl, Result
+    from .control import JobControl, Result
 
 #: Times that a step may be tried in place.
 MAX_RETRIES = 100
@@ -57,7 +57,7 @@ class JobSteps:
             return codec.loads(known[place])
         for left in reversed(range(retries + 1)):
             try:
-                return self._in_transaction(place, call) if atomic else self._plainly(place, call())
+                return self._kept(place, self._in_transaction(place, call) if atomic else self._plainly(place, call()))
             except (LeaseLost, InvalidOption, PayloadTooLarge):
                 raise
             except Exception:
@@ -75,10 +75,10 @@ class JobSteps:
         for left in reversed(range(retries + 1)):
             try:
                 if atomic:
-                    return await sync_to_async(self._in_transaction)(place, call)
+                    return self._kept(place, await sync_to_async(self._in_transaction)(place, call))
                 value = call()
                 value = await value if inspect.isawaitable(value) else value
-                return await sync_to_async(self._plainly)(place, value)
+                return self._kept(place, await sync_to_async(self._plainly)(place, value))
             except (LeaseLost, InvalidOption, PayloadTooLarge):
                 raise
             except Exception:
@@ -115,6 +115,7 @@ class JobSteps:
             if waited is None:
                 raise LeaseLost(job.key or job.seq)
             if waited.value is None:
+                self._control.passed(place)
                 self._control.suspend(waited.left_ms, waits=event is not None)
             known[place] = waited.value
         return codec.loads(known[place])
@@ -185,6 +186,10 @@ class JobSteps:
         if self._known is not None:
             self._known[place] = text
         return codec.loads(text)
+
+    def _kept(self, place: str, value: Any) -> Any:
+        self._control.passed(place)
+        return value
 
     def _plainly(self, place: str, value: Any) -> Any:
         try:

@@ -15,7 +15,7 @@ from django.db.backends.signals import connection_created
 from ..engine import Failure, LeasedJob
 from ..engine.jobs.results import STALLED
 from .buffer import JobBuffer
-from .handler import JobControl, JobTimeout
+from .control import JobControl, JobTimeout
 from .journal import Journal
 from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-from .handler import JobControl
+from .control import JobControl
 from .run import RunAlarm
 from .state import WorkerState
 

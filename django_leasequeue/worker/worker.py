@@ -18,10 +18,11 @@ from ..engine.limits import MAX_BATCH
 from .acknowledger import Acknowledger
 from .apart import Apart
 from .buffer import JobBuffer
+from .control import JobControl
 from .coroutines import CoroutinePool
 from .exits import ExitCode
 from .fetcher import Fetcher
-from .handler import Handler, JobControl
+from .handler import Handler
 from .health import Report
 from .journal import Journal
 from .keeper import Keeper

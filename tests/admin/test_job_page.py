@@ -11,9 +11,11 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import StoredJob, Worker
+from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.control import Suspended
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
-from tests.engine.helpers import enqueue, make, one, put, state
+from tests.engine.helpers import NODE, enqueue, make, one, put, state
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +47,37 @@ def act(client: Client, seq: int, **data: Any) -> str:
 def fail(kind: str, message: str, traceback: str = "File a.py, line 1", node: str = "worker-1") -> None:
     job = one(node=node)
     engine.run(engine.release([Release(job.seq, job.token, 0, Failure(kind, message, traceback, "print"))], node))
+
+
+class TestSteps:
+    @pytest.fixture
+    def seq(self, clock: engine_clock.Clock) -> int:
+        make()
+        (seq,) = put(name="shop.pay")
+        control = JobControl(one(), NODE)
+        control.step("charge", lambda: {"card": "4711", "amount": 7})
+        clock.advance(seconds=1)
+        control.step("draw", lambda: "x" * 5_000)
+        clock.advance(seconds=1)
+        with pytest.raises(Suspended):
+            control.wait_for("packed:<7>", timeout=3_600)
+        return seq
+
+    def test_what_it_has_done_and_what_it_waits_for(self, client: Client, seq: int) -> None:
+        page = look(client, seq)
+        steps = page.text.partition("What the task has done")[2]
+        assert steps.index("charge") < steps.index("4711") < steps.index("draw") < steps.index("event packed:<7>")
+        assert "4.9 KB of JSON: too long to be shown here." in steps
+        assert "waits for packed:<7> until" in steps
+
+    def test_values_need_their_permission(self, seq: int) -> None:
+        page = look(signed_in("view_job"), seq)
+        assert "4711" not in page.text
+        assert "charge" in page.text
+
+    def test_without_steps_there_is_no_table(self, client: Client) -> None:
+        make()
+        assert "job-steps" not in look(client, put()[0]).ids()
 
 
 class TestWhatItSays:

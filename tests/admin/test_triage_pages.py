@@ -18,6 +18,7 @@ from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
 from tests.admin.letters import bury, failure, graves, start, states
 from tests.engine.helpers import make
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -560,3 +561,22 @@ def test_times_of_the_page_are_of_the_database(boss: Client) -> None:
     bury(1)
     page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": ""})
     assert abs((datetime.fromisoformat(page.context_data["at"]) - datetime.now(UTC)).total_seconds()) < 600
+
+
+def test_what_a_filter_tests_in_payloads_is_for_those_who_may_see_them(boss: Client) -> None:
+    graves()
+    made = start("discard", 'payload=data.card%3D"4711"&queue=work', reason="r")
+    rows(OperatorAction).create(
+        at=datetime.now(UTC), source="admin", action="discard", queue="work", filters=made.filters, counts={}, seqs=[]
+    )
+    stranger = client("view_operatoraction", "view_bulkoperation")
+    pages = [
+        reverse("admin:leasequeue_audit"),
+        f"{reverse('admin:leasequeue_audit_export')}?format=csv",
+        reverse("admin:leasequeue_operation", args=[made.pk]),
+    ]
+    for page in pages:
+        seen, hidden = (b"".join(who.get(page)) for who in (boss, stranger))
+        assert b"4711" in seen
+        assert b"4711" not in hidden
+        assert b"work" in hidden

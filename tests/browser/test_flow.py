@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release
 from django_leasequeue.models import Limit, Workflow
+from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.control import Suspended
 from tests.engine.helpers import make
 
 if TYPE_CHECKING:
@@ -68,3 +72,20 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     person.choose("#limit-reset")
     person.wait_for("The limit partner-api is given back")
     assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (2, False)
+
+
+@pytest.mark.slow
+def test_the_steps_of_a_task_that_waits(person: Person) -> None:
+    make("shop")
+    engine.run(engine.enqueue("shop", [NewJob({}, name="shop.tasks.fulfil")]))
+    (leased,) = engine.run(engine.claim("shop", "worker-1", 1))
+    control = JobControl(leased, "worker-1")
+    control.step("charge", lambda: {"payment": "pay-7", "amount": 42})
+    with suppress(Suspended):
+        control.wait_for("packed:" + "42" * 60, timeout=86_400)
+    engine.run(engine.release([Release(leased.seq, leased.token, 86_400_000)], "worker-1", suspended=True))
+    User.objects.create_superuser("oncall", password="evening")
+    person.sign_in("oncall", "evening")
+    person.open(reverse("admin:leasequeue_job_change", args=[leased.seq]))
+    person.wait_for("waits for packed:42")
+    person.check("steps")

@@ -154,6 +154,7 @@ CASES = [
         ),
         100,
     ),
+    Case("admin/job_steps", {"seq": LEASED, "size": 200, "bytes": 4_096}, 200),
     Case("admin/job", {"seq": FRESH + 7, "bytes": 1_000}, 1),
     Case("admin/job", {"seq": DEAD + 7, "bytes": 1_000}, 1),
     Case("admin/ended", {"seq": DONE + 7, "bytes": 1_000}, 1),

@@ -14,7 +14,7 @@ from django_leasequeue import Consumer, Queue, signals
 from django_leasequeue.exceptions import InvalidOption, MaxRetries
 from django_leasequeue.queue.functions import Execution
 from django_leasequeue.tasks import FailForGood, RetryLater
-from django_leasequeue.worker.handler import JobControl
+from django_leasequeue.worker.control import JobControl
 from tests.queue.support import jobqueue, states
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
@@ -299,6 +299,22 @@ class TestTheHandler:
         assert said.wait(60)
         eventually(lambda: queue.get_status("id").progress == {"percent": 50})  # type: ignore[union-attr]  # it is there
         go_on.set()
+
+    def test_an_error_whose_text_cannot_be_had_fails_for_good_all_the_same(self, consume: Any) -> None:
+        class Unprintable(FailForGood):
+            def __str__(self) -> str:
+                raise RuntimeError("no text")
+
+        def handler(job: Any) -> None:
+            raise Unprintable
+
+        queue = jobqueue()
+        consume(queue, handler)
+        queue.enqueue(1, key="id")
+        eventually(lambda: states(queue) == "failed")
+        status = queue.get_status("id")
+        assert status is not None
+        assert status.error == "(its text cannot be had: RuntimeError)"
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_progress_of_a_short_job_is_kept(self, consume: Any, fails: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import Group
 from django.db import transaction
 
-from django_leasequeue.tasks import Limit, current, task
+from django_leasequeue.tasks import Limit, current, step, task
 from django_leasequeue.worker import JobControl
 
 
@@ -79,6 +79,27 @@ def booker(name: str, how: str = "") -> str:
     if how == "late":
         meanwhile()
     return name
+
+
+@step
+def fetched(number: int) -> str:
+    note_again(f"fetched {number}")
+    return f"page {number}"
+
+
+@step(name="fetch", retries=1)
+async def afetched(number: int) -> str:
+    return f"page {number}"
+
+
+@task
+def reader(count: int) -> list[str]:
+    return [fetched(number) for number in range(count)]
+
+
+@task
+async def async_reader(count: int) -> list[str]:
+    return [await afetched(number) for number in range(count)]
 
 
 @task

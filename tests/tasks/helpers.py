@@ -6,7 +6,8 @@ from typing import Any
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LeasedJob, Release
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker.handler import GiveUp, JobControl
+from django_leasequeue.worker.control import JobControl
+from django_leasequeue.worker.handler import GiveUp
 
 NODE = "worker-1"
 

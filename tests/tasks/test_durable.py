@@ -23,7 +23,7 @@ from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.handler import Suspended
+from django_leasequeue.worker.control import Suspended
 from tests.engine.helpers import NODE, make, one, put
 from tests.support.pages import run_page
 from tests.support.threads import ThreadResult
@@ -385,6 +385,36 @@ class TestAtomicTasks:
 
         with pytest.raises(InvalidTask, match="plain functions"):
             task(atomic=True)(coroutine)
+
+
+@pytest.mark.django_db
+class TestTheDecorator:
+    def test_each_call_is_a_step(self, leasequeue: Harness) -> None:
+        results = [tasks.reader.enqueue(3), tasks.async_reader.enqueue(2)]
+        leasequeue.crash_after("fetched#2")
+        assert states(leasequeue) == ["crashed", "completed", "completed"]
+        for result in results:
+            result.refresh()
+        assert [result.return_value for result in results] == [["page 0", "page 1", "page 2"], ["page 0", "page 1"]]
+        assert Group.objects.count() == 3
+        assert JobStep.objects.filter(name__startswith="fetch#").count() == 1
+
+    async def test_outside_of_a_task_it_is_a_function(self) -> None:
+        assert await tasks.afetched(7) == "page 7"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["before", "cool off", "cool off#2"])
+def test_a_crash_behind_each_step(leasequeue: Harness, name: str) -> None:
+    """The time is kept before the place is given up: who dies in between does not sleep twice."""
+    clock = leasequeue.freeze()
+    begin = clock.now
+    tasks.sleeper.enqueue()
+    leasequeue.crash_after(name)
+    went = states(leasequeue, advance=True)
+    assert (went.count("crashed"), went.count("suspended"), went[-1]) == (1, 2, "completed")
+    assert clock.now - begin == timedelta(hours=30, minutes=1)
+    assert Group.objects.count() == 1
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from django_leasequeue.models import JobResult, LiveJob, StoredJob
 from django_leasequeue.tasks import RetryLater, current
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker.handler import GiveUp, JobControl, Retry
+from django_leasequeue.worker.control import JobControl
+from django_leasequeue.worker.handler import GiveUp, Retry
 from tests.tasks import samples
 from tests.tasks.helpers import NODE, claim, run_one
 

@@ -24,7 +24,7 @@ from django_leasequeue.queue.enqueue import JobOptions
 from django_leasequeue.queue.functions import Execution
 from django_leasequeue.queue.outcomes import Finished, JobStatus, Receipt
 from django_leasequeue.testing import Harness, Ran, Seen
-from django_leasequeue.worker.handler import JobControl
+from django_leasequeue.worker.control import JobControl
 from tests.support.documents import DOCS
 
 TEXT = (DOCS / "reference/python-api.md").read_text(encoding="utf-8")

@@ -196,7 +196,7 @@ def test_a_soft_timeout_breaks_the_job_off(in_loop: bool) -> None:
     with working():
         eventually(lambda: results() == {"0": FAILED}, "the job failed")
     result = JobResult.objects.get()
-    assert result.error_type == "django_leasequeue.worker.handler.JobTimeout"
+    assert result.error_type == "django_leasequeue.worker.control.JobTimeout"
     assert result.error == "The job ran longer than its timeout of 0.05 s."
 
 

@@ -48,7 +48,7 @@ def fingerprint(error: BaseException, fallback: str = "") -> str:
     """
     kind = type(error)
     # A SyntaxError's text holds the name and line of the file that was read: what differs from case to case.
-    message = error.msg if isinstance(error, SyntaxError) else _text(error)
+    message = error.msg if isinstance(error, SyntaxError) else text_of(error, "")
     return fingerprint_of(f"{kind.__module__}.{kind.__qualname__}", message or "", place_of(error) or fallback)
 
 
@@ -58,11 +58,12 @@ def fingerprint_of(kind: str, message: str, place: str = "") -> str:
     return blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException, otherwise: str | None = None) -> str:
+    """Return an error's text; of one whose ``__str__`` fails, which must not hide the failure, what stands for it."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  (an exception of the host whose __str__ fails must not hide the failure itself)
-        return ""
+    except Exception as again:  # noqa: BLE001  (it is the host's)
+        return f"(its text cannot be had: {type(again).__name__})" if otherwise is None else otherwise
 
 
 def place_of(error: BaseException) -> str:

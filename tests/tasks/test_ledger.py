@@ -1,0 +1,122 @@
+"""Exactly once, counted: workers killed, hung past their lease, PostgreSQL crashed; ``LEDGER_KILLS=200`` for more."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from django.db import connections
+from pytest_django import DjangoDbBlocker
+
+from django_leasequeue import engine
+from django_leasequeue.engine.jobs.events import emit
+from tests.support.environment import child_environment
+from tests.support.faults import alias, faulty
+from tests.support.temporary_server import TemporaryServer
+
+KILLS, CRASHES, STOPS = (int(os.environ.get(f"LEDGER_{name}", "3")) for name in ("KILLS", "CRASHES", "STOPS"))
+#: Milliseconds: who hangs for longer has lost it.
+LEASE = 1_500
+ORDERS = 40
+
+
+class Crew:
+    """Two worker processes; one that has died is replaced."""
+
+    def __init__(self, url: str) -> None:
+        self._environment = {**child_environment(url), "PYTHONWARNINGS": "ignore"}
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self.fill()
+
+    def fill(self) -> None:
+        self._workers = [worker for worker in self._workers if worker.poll() is None]
+        command = [sys.executable, "-m", "django", "runworker", "--queues", "default", "--concurrency", "4"]
+        while len(self._workers) < 2:
+            self._workers.append(
+                subprocess.Popen(command, env=self._environment, stderr=subprocess.DEVNULL, start_new_session=True)
+            )
+
+    def send(self, number: signal.Signals) -> subprocess.Popen[bytes]:
+        worker = random.choice(self._workers)
+        os.killpg(worker.pid, number)
+        return worker
+
+    def close(self) -> None:
+        for worker in self._workers:
+            for number in (signal.SIGCONT, signal.SIGKILL):
+                os.killpg(worker.pid, number)
+            worker.wait()
+
+
+@pytest.fixture
+def jobs(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> Iterator[TemporaryServer]:
+    with faulty(migrated_server) as server, alias(server, "jobs", direct=True), django_db_blocker.unblock():
+        server.execute("CREATE TABLE ledger (kind text, number int)")
+        engine.run(engine.create("default", preset="django", lease_ms=LEASE, max_deliveries=10_000), "jobs")
+        yield migrated_server
+
+
+def order(first: int) -> None:
+    new = [
+        engine.NewJob(data={"args": [number]}, name="tests.tasks.ledger_tasks.ordered")
+        for number in range(first, first + ORDERS)
+    ]
+    engine.run(engine.enqueue("default", new), "jobs")
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.timeout(3_600)
+def test_what_is_atomic_is_there_once(jobs: TemporaryServer) -> None:
+    faults = ["kill"] * KILLS + ["crash"] * CRASHES + ["stop"] * STOPS
+    random.shuffle(faults)
+    crew = Crew(jobs.url())
+    ordered = 0
+    try:
+        for fault in faults:
+            order(ordered)
+            time.sleep(random.uniform(0.1, 0.8))
+            for number in range(ordered, ordered + ORDERS):
+                engine.run(emit(f"go:{number}", number), "jobs")
+            ordered += ORDERS
+            if fault == "kill":
+                crew.send(signal.SIGKILL).wait()
+            elif fault == "stop":
+                hung = crew.send(signal.SIGSTOP)
+                time.sleep(2 * LEASE / 1_000)
+                os.killpg(hung.pid, signal.SIGCONT)
+            else:
+                jobs.stop("immediate")
+                jobs.start()
+                connections["jobs"].close()
+            crew.fill()
+        _wait_for_the_end(jobs, ordered)
+    finally:
+        crew.close()
+    with psycopg.connect(jobs.conninfo()) as connection:
+        rows = connection.execute("SELECT kind, number, count(*) FROM ledger GROUP BY kind, number").fetchall()
+    times: dict[str, Counter[int]] = {"task": Counter(), "atomic": Counter(), "last": Counter(), "plain": Counter()}
+    for kind, number, count in rows:
+        times[kind][number] = count
+    for kind in ("task", "atomic", "last"):
+        assert times[kind] == Counter(range(ordered)), kind
+    assert set(times["plain"]) == set(range(ordered))
+    print(f"{ordered} orders, {dict(Counter(faults))}: plain steps done again: {times['plain'].total() - ordered}")
+
+
+def _wait_for_the_end(server: TemporaryServer, orders: int) -> None:
+    end = time.monotonic() + 300
+    left = -1
+    while left and time.monotonic() < end:
+        time.sleep(0.5)
+        with psycopg.connect(server.conninfo()) as connection:
+            ((left,),) = connection.execute(
+                "SELECT count(*) FROM leasequeue_job WHERE seq NOT IN (SELECT seq FROM leasequeue_jobresult)"
+            ).fetchall()
+    assert left == 0, f"{left} of {2 * orders} jobs have not ended"
