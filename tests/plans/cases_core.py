@@ -131,6 +131,7 @@ CASES = [
         {**STEP, "value": "1"},
         1,
     ),
+    Case("step_held", {"seq": LEASED, "token": LEASED, "node": "n0"}, 1),
     Case("step_wait", {**STEP, "event": None, "until": None, "delay": 1_000}, 1),
     Case("step_wait", {**STEP, "event": "event 7", "until": None, "delay": 1_000}, 1),
     Case("step_wake", {"seqs": numbers(LEASED, 100)}, 100),

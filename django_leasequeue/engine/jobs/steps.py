@@ -38,11 +38,10 @@ def keep_step(seq: int, token: int, node: str, name: str, value: str, delivery: 
     Returns:
         Whether the lease is held, and whether this call kept it; if not, somebody has before.
     """
-    ((held, kept, *_),) = yield (
-        "step_put",
-        {"seq": seq, "token": token, "node": node, "name": name, "value": value, "delivery": delivery},
-    )
-    return held, kept
+    place = {"seq": seq, "token": token, "node": node}
+    if (yield "step_put", {**place, "name": name, "value": value, "delivery": delivery}):
+        return True, True
+    return bool((yield "step_held", place)), False
 
 
 class Waited(NamedTuple):
