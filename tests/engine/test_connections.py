@@ -12,6 +12,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import pool
 from django_leasequeue.engine.operation import APART, Steps, operation
 from django_leasequeue.spark.database import resolve
+from tests.support.databases import database_alias
 from tests.support.temporary_server import TemporaryServer
 
 #: What libpq asks the server for where nothing else names a zone, and so what a server's own default looks like.
@@ -47,13 +48,8 @@ def role(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -
         connection.execute('CREATE ROLE "Shop owner" SUPERUSER; CREATE ROLE app LOGIN; GRANT "Shop owner" TO app')
     database = migrated_server.django_database()
     database = {**database, "USER": "app", "OPTIONS": {**database.get("OPTIONS", {}), "assume_role": "Shop owner"}}
-    connections.settings["role"] = connections.configure_settings({"role": database, "default": {}})["role"]
-    try:
-        with django_db_blocker.unblock():
-            yield "role"
-            connections["role"].close()
-    finally:
-        del connections["role"], connections.settings["role"]
+    with database_alias("role", database), django_db_blocker.unblock():
+        yield "role"
 
 
 async def test_our_connections_take_the_role_that_django_takes(role: str) -> None:

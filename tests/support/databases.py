@@ -1,8 +1,9 @@
 """A test database of one's own on a server that others use as well."""
 
+import contextlib
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Self
 
@@ -57,6 +58,20 @@ class OwnDatabase:
                     sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
                 )
                 self._connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [name])
+
+
+@contextlib.contextmanager
+def database_alias(name: str, database: Mapping[str, Any]) -> Iterator[str]:
+    """One more entry of ``DATABASES`` for a while. Its connection goes with it: the next user of the name opens one."""
+    connections.settings[name] = connections.configure_settings({name: dict(database), "default": {}})[name]
+    try:
+        yield name
+    finally:
+        if hasattr(connections._connections, name):
+            with contextlib.suppress(psycopg.Error):
+                connections[name].close()
+            del connections[name]
+        del connections.settings[name]
 
 
 #: What ``migrate`` writes, and no test changes.

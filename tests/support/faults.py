@@ -1,13 +1,12 @@
 """A PostgreSQL server of a test's own whose faults the test brings about, behind a proxy."""
 
-import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from django.db import connections
 
 from django_leasequeue.devdb import url_from_database
+from tests.support.databases import database_alias
 from tests.support.proxy import Proxy
 from tests.support.temporary_server import TemporaryServer
 
@@ -57,11 +56,5 @@ def faulty(server: TemporaryServer) -> Iterator[Faulty]:
 def alias(found: Faulty, name: str = "faulty", *, direct: bool = False) -> Iterator[str]:
     """The server, through its proxy or directly, as a database alias of this process."""
     database = found.server.django_database() if direct else found.database
-    connections.settings[name] = connections.configure_settings({name: database, "default": {}})[name]
-    try:
+    with database_alias(name, database):
         yield name
-    finally:
-        with contextlib.suppress(psycopg.Error):
-            connections[name].close()
-        del connections[name]
-        del connections.settings[name]

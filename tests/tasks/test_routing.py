@@ -18,6 +18,7 @@ from django_leasequeue.models import Queue as Model
 from django_leasequeue.models import StoredJob
 from django_leasequeue.tasks import LeaseQueueBackend
 from tests.http.client import Api
+from tests.support.databases import database_alias
 from tests.tasks import samples
 
 ROUTER = f"{__name__}.route"
@@ -73,10 +74,10 @@ def test_results_are_looked_for_where_the_queues_are() -> None:
 
 
 @pytest.fixture
-def two_databases(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def two_databases() -> Iterator[None]:
     """Queues whose names begin with ``far`` are in another database."""
-    monkeypatch.setitem(django_settings.DATABASES, "far", django_settings.DATABASES["default"])
-    with override_settings(LEASEQUEUE={"ROUTER": f"{__name__}.by_name", "API": {"ACCESS": "open"}}):
+    router = {"ROUTER": f"{__name__}.by_name", "API": {"ACCESS": "open"}}
+    with database_alias("far", django_settings.DATABASES["default"]), override_settings(LEASEQUEUE=router):
         yield
 
 

@@ -18,6 +18,7 @@ from django_leasequeue.checks import database
 from django_leasequeue.checks import settings as checks
 from django_leasequeue.models import LeaseEvent, RecurringTask
 from django_leasequeue.reaper.recurring.schedule import parse
+from tests.support.databases import database_alias
 
 REPORT = "tests.reaper.recurring.tasks.report"
 
@@ -83,18 +84,14 @@ def test_a_database_that_is_not_there() -> None:
 
 @pytest.fixture
 def sqlite() -> Iterator[None]:
-    connections.settings["lite"] = {
+    lite = {
         **connections.settings["default"],
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": ":memory:",
         "OPTIONS": {},
     }
-    try:
+    with database_alias("lite", lite):
         yield
-    finally:
-        del connections.settings["lite"]
-        if hasattr(connections._connections, "lite"):
-            del connections["lite"]
 
 
 def test_a_database_that_is_not_postgresql(sqlite) -> None:
@@ -123,20 +120,20 @@ def test_pgtrigger_is_missing() -> None:
     )
 
 
-def test_jobs_in_another_database_than_the_data(monkeypatch) -> None:
-    monkeypatch.setitem(django_settings.DATABASES, "jobs", django_settings.DATABASES["default"])
-    routed = {"DATABASE_ROUTERS": ["tests.unit.test_checks.ToJobs"]}
-    with override_settings(**routed):
-        message = only(found(DATABASE="jobs"))
-        assert message.id == "leasequeue.W022"
-        assert message.msg.startswith("Jobs are in 'jobs', your data in 'default': tasks wait for the commit of")
-        assert "are rolled back" not in message.msg
-        assert "even if the transaction" in only(found(DATABASE="jobs", ENQUEUE_AFTER_COMMIT_OF=None)).msg
-        assert found(DATABASE="jobs", ENQUEUE_AFTER_COMMIT_OF="jobs") == []
-    backend = "django_leasequeue.tasks.LeaseQueueBackend"
-    with override_settings(TASKS={"default": {"BACKEND": backend, "OPTIONS": {"database": "jobs"}}}):
-        assert ids(found()) == ["leasequeue.W022"]
-    assert ids(found(ENQUEUE_AFTER_COMMIT_OF="gone")) == ["leasequeue.E003"]
+def test_jobs_in_another_database_than_the_data() -> None:
+    with database_alias("jobs", django_settings.DATABASES["default"]):
+        routed = {"DATABASE_ROUTERS": ["tests.unit.test_checks.ToJobs"]}
+        with override_settings(**routed):
+            message = only(found(DATABASE="jobs"))
+            assert message.id == "leasequeue.W022"
+            assert message.msg.startswith("Jobs are in 'jobs', your data in 'default': tasks wait for the commit of")
+            assert "are rolled back" not in message.msg
+            assert "even if the transaction" in only(found(DATABASE="jobs", ENQUEUE_AFTER_COMMIT_OF=None)).msg
+            assert found(DATABASE="jobs", ENQUEUE_AFTER_COMMIT_OF="jobs") == []
+        backend = "django_leasequeue.tasks.LeaseQueueBackend"
+        with override_settings(TASKS={"default": {"BACKEND": backend, "OPTIONS": {"database": "jobs"}}}):
+            assert ids(found()) == ["leasequeue.W022"]
+        assert ids(found(ENQUEUE_AFTER_COMMIT_OF="gone")) == ["leasequeue.E003"]
 
 
 class ToJobs:
