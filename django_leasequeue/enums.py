@@ -97,6 +97,14 @@ class WorkflowState(IntegerChoices):
     CANCELLED = 3, "cancelled"
 
 
+class WorkflowShape(IntegerChoices):
+    """The form of a workflow's value."""
+
+    VALUE = 0, "value of the last job"
+    LIST = 1, "list of the values of the last jobs"
+    MAPPING = 2, "mapping of the names of the last jobs to their values"
+
+
 class TurnKind(IntegerChoices):
     """What a claimer has to do for a turn."""
 

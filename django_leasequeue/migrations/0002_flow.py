@@ -151,6 +151,18 @@ class Migration(migrations.Migration):
                         choices=[(0, "running"), (1, "completed"), (2, "failed"), (3, "cancelled")], default=0
                     ),
                 ),
+                (
+                    "shape",
+                    models.SmallIntegerField(
+                        choices=[
+                            (0, "value of the last job"),
+                            (1, "list of the values of the last jobs"),
+                            (2, "mapping of the names of the last jobs to their values"),
+                        ],
+                        db_default=2,
+                        default=2,
+                    ),
+                ),
                 ("total", models.IntegerField()),
                 ("edges", models.IntegerField(default=0, db_default=0)),
                 ("completed", models.IntegerField(default=0)),

@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from ..enums import WorkflowState
+from ..enums import WorkflowShape, WorkflowState
 from .read_only import ReadOnlyManager, ReadOnlyModel
 
 
@@ -24,6 +24,10 @@ class Workflow(ReadOnlyModel):
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255, default="", blank=True)
     state = models.SmallIntegerField(choices=WorkflowState.choices, default=WorkflowState.RUNNING)
+    #: The form of its value: what ``wait()`` of its result returns.
+    shape = models.SmallIntegerField(
+        choices=WorkflowShape.choices, default=WorkflowShape.MAPPING, db_default=WorkflowShape.MAPPING
+    )
     total = models.IntegerField()
     #: Parents of all its nodes together.
     edges = models.IntegerField(default=0, db_default=0)

@@ -11,6 +11,7 @@ from .context import LeaseQueueContext, current
 from .current_workflow import CurrentWorkflow, acurrent_workflow, current_workflow
 from .events import aemit, emit
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .inputs import Outcome
 from .signature import Signature
 from .step import step
 from .task import LeaseQueueTask, task
@@ -25,6 +26,7 @@ __all__ = [
     "LeaseQueueContext",
     "LeaseQueueTask",
     "Limit",
+    "Outcome",
     "ResultNotSerializable",
     "RetryLater",
     "Signature",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar, overload
 
+from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import arun, run
 from .api import T
@@ -45,8 +46,9 @@ class Canvas(Step[T_co]):
 
     def _plan(self) -> Plan:
         graph = Graph()
-        self._place(graph, Ends())
-        return Plan(graph, self._on_failure, self._name)
+        ends = self._place(graph, Ends())
+        shape = WorkflowShape.LIST if ends.many else WorkflowShape.VALUE
+        return Plan(graph, self._on_failure, self._name, shape)
 
     def _place(self, graph: Graph, after: Ends) -> Ends:
         raise NotImplementedError
@@ -69,7 +71,7 @@ class Chain(Canvas[T_co]):
         return after
 
 
-class Group(Canvas[T_co]):
+class Group(Canvas[list[T]]):
     """Steps side by side, made by ``group``."""
 
     __slots__ = ("_members",)
@@ -79,17 +81,11 @@ class Group(Canvas[T_co]):
         if isinstance(members, Step) or not isinstance(members, Iterable):
             raise InvalidOption(f"a group, and a chord, takes a list of steps; it is {members!r:.200}.")
         self._members = [check_step(member, "group") for member in members]
-        if not self._members:
-            raise InvalidOption("a group has at least one member.")
 
     def _place(self, graph: Graph, after: Ends) -> Ends:
-        places: list[int] = []
-        for member in self._members:
-            ends = member.place(graph, after)
-            if ends.many:
-                raise InvalidOption("a group in a group: put the members of both into one list.")
-            places += ends.places
-        return Ends(tuple(places), many=True)
+        ends = [member.place(graph, after) for member in self._members]
+        places = tuple(place for end in ends if not end.empty for place in end.places)
+        return Ends(places, many=True) if places else Ends(after.places, many=True, empty=True)
 
 
 class Chord(Canvas[T_co]):
@@ -150,7 +146,8 @@ def chain(*steps: Step[Any], on_failure: Signature[Any] | None = None, name: str
     """Make a workflow of steps one after the other: ``chain(fetch.s(url), parse.s(), store.s())``.
 
     Each gets the return value of the one before it as its first argument, unless its signature is immutable (``si``);
-    what comes after a group gets the list of its members' values. If one fails for good the rest is cancelled.
+    what comes after a group gets the list of its members' values. If one fails for good the rest is cancelled. The
+    value of a chain is that of its last step. ``a.s() | b.s()`` is the same.
 
     Args:
         steps: signatures, groups, chords and chains.
@@ -163,18 +160,30 @@ def chain(*steps: Step[Any], on_failure: Signature[Any] | None = None, name: str
     return Chain(steps, on_failure, name)
 
 
-def group(members: Iterable[Step[T]], *, on_failure: Signature[Any] | None = None, name: str = "") -> Group[T]:
+@overload
+def group(members: Iterable[Step[T]], /, *, on_failure: Signature[Any] | None = ..., name: str = ...) -> Group[T]: ...
+
+
+@overload
+def group(*members: Step[T], on_failure: Signature[Any] | None = ..., name: str = ...) -> Group[T]: ...
+
+
+def group(*members: Any, on_failure: Signature[Any] | None = None, name: str = "") -> Group[Any]:
     """Make a workflow of steps side by side: ``group(resize.s(photo.pk) for photo in photos)``.
 
+    Its value is the list of its members' values, in their order. The members of a group in a group are members of the
+    outer one. Without members it is done at once, and its value is ``[]``.
+
     Args:
-        members: at most 10,000 signatures, or chains and chords.
+        members: at most 10,000 signatures, chains, groups and chords; one list of them, or one after the other.
         on_failure: see ``chain``.
         name: see ``chain``.
 
     Raises:
-        InvalidOption: a member is none of them, or there is none.
+        InvalidOption: a member is none of them.
     """
-    return Group(members, on_failure, name)
+    listed = len(members) == 1 and not isinstance(members[0], Step)
+    return Group(members[0] if listed else members, on_failure, name)
 
 
 def chord(
@@ -187,17 +196,18 @@ def chord(
 ) -> Chord[R]:
     """Make a workflow whose callback runs once after all members: ``chord(group(...), tell.s())``.
 
-    The callback gets the list of the members' return values, in their order, unless its signature is immutable.
+    The callback gets the list of the members' return values, in their order, unless its signature is immutable; of no
+    members ``[]``. Its value is the callback's.
 
     Args:
         members: a group, or what ``group`` takes.
         callback: the step after them.
-        allow_failures: whether it starts however the members ended, with ``None`` for those that failed or were
-            cancelled; else it starts only if all succeeded.
+        allow_failures: whether it starts however the members ended, with the list of their ``Outcome``; else it starts
+            only if all succeeded, with their values.
         on_failure: see ``chain``.
         name: see ``chain``.
 
     Raises:
-        InvalidOption: a step is none, or there is no member.
+        InvalidOption: a step is none of them.
     """
     return Chord(members if isinstance(members, Group) else Group(members), callback, allow_failures, on_failure, name)

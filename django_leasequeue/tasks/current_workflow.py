@@ -77,7 +77,7 @@ class CurrentWorkflow(Adding):
     def _plan(self) -> Plan:
         if self._enqueued:
             raise InvalidOption("what was added is enqueued already. Call current_workflow() again to add more.")
-        return Plan(self._graph, None, self.name, self._existing)
+        return Plan(self._graph, None, self.name, existing=self._existing)
 
     def _once(self, result: WorkflowResult[Any]) -> WorkflowResult[Any]:
         self._enqueued = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import engine
 from ..engine import Input, codec
@@ -15,6 +15,20 @@ from .exceptions import FailForGood
 from .signature import Ends
 
 _RESULT = reading.Columns("result_json", None)
+
+
+class Outcome(NamedTuple):
+    """How a job of a workflow ended: what a step with ``allow_failures`` takes of each that it comes after.
+
+    ``ok``: whether it succeeded, and ``value`` is what it returned. Else ``error_type`` is the path of the exception's
+    class and ``error`` its text; both are ``None`` if it was cancelled. ``task_id`` is that of its task's result.
+    """
+
+    ok: bool
+    value: Any
+    error_type: str | None
+    error: str | None
+    task_id: str | None
 
 
 def database_of(backend: Any, queue: str) -> str:
@@ -63,9 +77,10 @@ def first_argument(rows: list[Input], marked: Any) -> Any:
 
 def _value(row: Input, *, allow_failures: bool) -> Any:
     if row.completed:
-        return None if row.result_json is None else codec.loads(row.result_json)
+        value = None if row.result_json is None else codec.loads(row.result_json)
+        return Outcome(True, value, None, None, row.key) if allow_failures else value
     if allow_failures and row.member != MemberState.COMPLETED:
-        return None
+        return Outcome(False, None, row.error_type, row.error, row.key)
     raise FailForGood(
         f"The result of job {row.seq}, which this one takes, is not there any more: it has expired (result_ttl_ms), or"
         " the job was removed."

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
 from ..exceptions import InvalidOption
-from .api import Task
+from .api import InvalidTask, T, Task, TaskResult
+
+if TYPE_CHECKING:
+    from .canvas import Chain
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -17,19 +20,22 @@ T_co = TypeVar("T_co", covariant=True)
 class Ends(NamedTuple):
     """Where a part of a graph ends: places of calls, and how what comes after them takes their return values.
 
-    ``many``: as a list; else as one value. ``tolerant``: it starts however they ended, with ``None`` for each failure.
+    ``many``: as a list; else as one value. ``tolerant``: it starts however they ended, and takes their ``Outcome``.
+    ``empty``: the part has no call of its own, so that an empty list is taken; ``places`` are those before it.
     """
 
     places: tuple[int, ...] = ()
     many: bool = False
     tolerant: bool = False
+    empty: bool = False
 
 
 class Placed(NamedTuple):
-    """A call in a graph, and what it comes after."""
+    """A call in a graph, what it comes after, and its name in the workflow."""
 
     signature: Signature[Any]
     after: Ends
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -68,13 +74,19 @@ class Graph:
 
 
 class Step(ABC, Generic[T_co]):
-    """A part of a workflow: a signature, a chain, a group or a chord. Jobs at its end return ``T_co``."""
+    """A part of a workflow: a signature, a chain, a group or a chord. Its value is a ``T_co``."""
 
     __slots__ = ()
 
     @abstractmethod
     def place(self, graph: Graph, after: Ends) -> Ends:
         """Add the calls of this part to a graph; return where it ends."""
+
+    def __or__(self, after: Step[T]) -> Chain[T]:
+        """Return the chain of this step and another one: ``fetch.s(url) | parse.s() | store.s()``."""
+        from .canvas import Chain  # a chain is a step
+
+        return Chain((self, after)) if isinstance(after, Step) else NotImplemented
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,28 @@ class Signature(Step[T_co]):
 
     def place(self, graph: Graph, after: Ends) -> Ends:
         return graph.add(self, after)
+
+    def enqueue(self) -> TaskResult[T_co]:
+        """Enqueue this call as a job of its own: ``task.enqueue`` with these arguments."""
+        return self.task.enqueue(*self.args, **self.kwargs)
+
+    async def aenqueue(self) -> TaskResult[T_co]:
+        """Async twin of ``enqueue``."""
+        return await self.task.aenqueue(*self.args, **self.kwargs)
+
+    def using(self, **options: Any) -> Signature[T_co]:
+        """Return the same call of the task with other options.
+
+        Args:
+            options: those of ``task.using()``, such as ``queue_name`` and ``priority``.
+
+        Raises:
+            InvalidTask: an option is not allowed.
+        """
+        try:
+            return replace(self, task=self.task.using(**options))
+        except TypeError as error:
+            raise InvalidTask(f"using() of a signature takes the options of task.using(): {error}.") from error
 
 
 def check_step(step: Any, where: str) -> Step[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID, uuid4
@@ -17,10 +18,11 @@ from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import find, make_declared
+from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Steps, either, run
 from . import after_commit, arguments, inputs, jobs, limit
-from .api import InvalidTask, T, Task, TaskResult
+from .api import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, T, Task, TaskResult, task_backends
 from .backend import LeaseQueueBackend
 from .calls import TaskCalls
 from .ids import new_ends
@@ -46,6 +48,7 @@ class Plan(NamedTuple):
     graph: Graph
     on_failure: Signature[Any] | None
     name: str
+    shape: WorkflowShape = WorkflowShape.MAPPING
     existing: Existing | None = None
 
 
@@ -115,14 +118,15 @@ def _start(plan: Plan, ready: _Ready, uid: UUID, options: BackendOptions) -> Sta
         return (yield from engine.extend_workflow(ready.nodes, uid, known=known, project=options.project).steps())
     return (
         yield from engine.start_workflow(
-            ready.nodes, uid, project=options.project, name=plan.name, on_failure=ready.on_failure
+            ready.nodes, uid, project=options.project, name=plan.name, on_failure=ready.on_failure, shape=plan.shape
         ).steps()
     )
 
 
 def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
     """Refuse what would be refused for what it is, without asking the database."""
-    check_nodes(ready.nodes, len(plan.graph.known))
+    if ready.nodes:
+        check_nodes(ready.nodes, len(plan.graph.known))
     queues: dict[str, list[NewJob]] = {}
     for node in ready.nodes:
         queues.setdefault(node.queue, []).append(node.job)
@@ -130,18 +134,18 @@ def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
 
 
 def _backend(plan: Plan) -> LeaseQueueBackend:
-    """Return the backend of all tasks of a workflow."""
+    """Return the backend of all tasks of a workflow; an empty one has that of the tasks that name none."""
     check_text(plan.name, "the name of a workflow", MAX_LABEL_BYTES, 0)
     if plan.on_failure is not None and not isinstance(plan.on_failure, Signature):
         raise InvalidOption(f"on_failure takes a signature, such as task.s(); it is {plan.on_failure!r}.")
-    if not plan.graph.calls:
+    if not plan.graph.calls and plan.shape != WorkflowShape.LIST:
         raise InvalidOption("a workflow has at least one job." if plan.existing is None else "nothing was added.")
     aliases = {placed.signature.task.backend for placed in _every(plan)}
     if plan.existing is not None:
         aliases.add(plan.existing.backend)
     if len(aliases) > 1:
         raise InvalidTask(f"The tasks of a workflow have one backend; these have {', '.join(sorted(aliases))}.")
-    backend = plan.graph.calls[0].signature.task.get_backend()
+    backend = task_backends[next(iter(aliases), DEFAULT_TASK_BACKEND_ALIAS)]
     if not isinstance(backend, LeaseQueueBackend):
         raise InvalidTask(
             f"The backend {backend.alias!r} is a {type(backend).__name__}, which has no workflows: they need a"
@@ -151,7 +155,8 @@ def _backend(plan: Plan) -> LeaseQueueBackend:
 
 
 def _every(plan: Plan) -> list[Placed]:
-    return [*plan.graph.calls, *([] if plan.on_failure is None else [Placed(plan.on_failure, Ends())])]
+    on_failure = [] if plan.on_failure is None or not plan.graph.calls else [Placed(plan.on_failure, Ends())]
+    return [*plan.graph.calls, *on_failure]
 
 
 def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
@@ -162,7 +167,7 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
     known = len(plan.graph.known)
     nodes: list[Node] = []
     results: list[TaskResult[Any]] = []
-    for number, (signature, after) in enumerate(_every(plan)):
+    for number, (signature, after, name) in enumerate(_every(plan)):
         task = signature.task
         alike = made.get(id(task))
         if alike is None:
@@ -172,14 +177,18 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))
         parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
+        if after.empty and not signature.immutable:
+            args.insert(0, [])
         node, result = _node(alike, args, signature, after._replace(places=parents), next(ends))
-        nodes.append(node)
+        nodes.append(replace(node, label=name) if name else node)
         results.append(result)
+    if not nodes:
+        databases.add(backend.databases()[0])
     if len(databases) > 1:
         raise InvalidTask(
             f"The jobs of a workflow are in one database; the queues of these are in {', '.join(sorted(databases))}."
         )
-    on_failure = None if plan.on_failure is None else nodes.pop()
+    on_failure = nodes.pop() if len(nodes) > len(plan.graph.calls) else None
     return _Ready(nodes, on_failure, results, next(iter(databases)))
 
 
@@ -195,7 +204,7 @@ def _node(
     calls: TaskCalls, args: Sequence[Any], signature: Signature[Any], after: Ends, id_end: str
 ) -> tuple[Node, TaskResult[Any]]:
     task = signature.task
-    takes = bool(after.places) and not signature.immutable
+    takes = bool(after.places) and not (signature.immutable or after.empty)
     arguments.check(task, [None, *args] if takes else args, signature.kwargs)
     result = new_result(task, args, signature.kwargs, calls.backend)
     known = result.args

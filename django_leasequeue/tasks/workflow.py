@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.flow.workflows import MAX_LABEL_BYTES
+from ..engine.limits import check_text
 from ..exceptions import InvalidOption
 from ..twins import arun, run
 from .signature import Ends, Graph, Signature, Step, check_step
@@ -26,9 +28,15 @@ class Adding:
 
     def __init__(self) -> None:
         self._graph = Graph()
+        self._names: set[str] = set()
 
     def add(
-        self, step: Step[Any], *, after: AddedStep | Sequence[AddedStep] = (), allow_failures: bool = False
+        self,
+        step: Step[Any],
+        *,
+        after: AddedStep | Sequence[AddedStep] = (),
+        allow_failures: bool = False,
+        name: str = "",
     ) -> AddedStep:
         """Add a step.
 
@@ -36,14 +44,16 @@ class Adding:
             step: a signature, a chain, a group or a chord.
             after: what it comes after. Of one step it gets the return value as its first argument, of a list of steps
                 or of a group the list of values; nothing if its signature is immutable (``si``).
-            allow_failures: whether it starts however those ended, with ``None`` for those that failed or were
-                cancelled; else it starts only if all succeeded, and is cancelled if not.
+            allow_failures: whether it starts however those ended, with an ``Outcome`` in place of each value; else it
+                starts only if all succeeded, and is cancelled if not.
+            name: what the result calls it, at most 249 bytes: ``result["resize"]``. Where several jobs are at the end
+                of the step, as with a group, the second one is ``resize#2``. Without one: the name of its function.
 
         Returns:
             What ``after`` of other steps takes.
 
         Raises:
-            InvalidOption: ``after`` is not of this workflow, or the workflow is too large.
+            InvalidOption: ``after`` is not of this workflow, the name is taken, or the workflow is too large.
         """
         parents = [after] if isinstance(after, AddedStep) else list(after)
         for parent in parents:
@@ -53,8 +63,21 @@ class Adding:
             tuple(dict.fromkeys(place for parent in parents for place in parent.ends.places)),
             many=any(parent.ends.many for parent in parents) if isinstance(after, AddedStep) else bool(parents),
             tolerant=allow_failures,
+            empty=bool(parents) and all(parent.ends.empty for parent in parents),
         )
-        return AddedStep(self, check_step(step, "Workflow.add").place(self._graph, ends))
+        check_text(name, "the name of a step", MAX_LABEL_BYTES - 6, 0)
+        ends = check_step(step, "Workflow.add").place(self._graph, ends)
+        if name and not ends.empty:
+            self._call(ends.places, name)
+        return AddedStep(self, ends)
+
+    def _call(self, places: Sequence[int], name: str) -> None:
+        names = [name, *(f"{name}#{number}" for number in range(2, len(places) + 1))]
+        if taken := self._names.intersection(names):
+            raise InvalidOption(f"the workflow has a step named {min(taken)!r} already.")
+        self._names.update(names)
+        for place, each in zip(places, names, strict=True):
+            self._graph.calls[place] = self._graph.calls[place]._replace(name=each)
 
 
 class Workflow(Adding):
@@ -67,7 +90,8 @@ class Workflow(Adding):
         workflow.add(compare.s(), after=[sales, costs])
         result = workflow.enqueue()
 
-    It has at most 10,000 jobs. What a step comes after must be there before it, so there are no cycles.
+    It has at most 10,000 jobs. What a step comes after must be there before it, so there are no cycles. ``wait()`` of
+    its result returns a mapping: what the jobs at its end returned, by their names.
 
     Args:
         name: to find it by, at most 255 bytes.
@@ -79,7 +103,7 @@ class Workflow(Adding):
         self._name = name
         self._on_failure = on_failure
 
-    def enqueue(self) -> WorkflowResult[Any]:
+    def enqueue(self) -> WorkflowResult[dict[str, Any]]:
         """Enqueue all of it, in the caller's transaction if there is one.
 
         Raises:
@@ -89,7 +113,7 @@ class Workflow(Adding):
         """
         return run(start(self._plan(), waits=True))
 
-    async def aenqueue(self) -> WorkflowResult[Any]:
+    async def aenqueue(self) -> WorkflowResult[dict[str, Any]]:
         """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
         return await arun(start(self._plan(), waits=False))
 

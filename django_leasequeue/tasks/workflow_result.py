@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
 from uuid import UUID
@@ -15,11 +16,11 @@ from ..engine.limits import check_timeout
 from ..engine.operation import Steps as Statements
 from ..engine.operation import operation
 from ..engine.outage import away
-from ..enums import MemberState, WorkflowState
+from ..enums import MemberState, WorkflowShape, WorkflowState
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..notify.replies import work_in_place
 from ..twins import Steps, Twins, arun, either, run, sleep, sync, twin
-from .api import DEFAULT_TASK_BACKEND_ALIAS, T, TaskResultDoesNotExist, task_backends
+from .api import DEFAULT_TASK_BACKEND_ALIAS, T, TaskResultDoesNotExist, TaskResultStatus, task_backends
 
 #: Seconds between two looks at a workflow that is waited for, at first and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.05, 1.0
@@ -31,7 +32,8 @@ class Member(NamedTuple):
     """A job of a workflow.
 
     ``id`` is that of its task's result, ``task`` its path. ``state``: ``waiting``, ``ready``, ``delayed`` (until its
-    next attempt), ``running``, ``completed``, ``failed`` or ``cancelled``.
+    next attempt), ``running``, ``completed``, ``failed`` or ``cancelled``. ``name``: as it was given, else that of its
+    function; the second of a name ends in ``#2``.
     """
 
     id: str | None
@@ -40,6 +42,27 @@ class Member(NamedTuple):
     state: str
     error_type: str | None
     error: str | None
+    name: str
+
+
+class StepResult(NamedTuple):
+    """A step of a workflow, found by its name. ``value``: what it returned, ``None`` unless it is ``SUCCESSFUL``."""
+
+    name: str
+    id: str | None
+    status: TaskResultStatus
+    value: Any
+    error_type: str | None
+    error: str | None
+
+
+#: Statuses of jobs as those of tasks; what has no entry is ready.
+_STATUSES = {
+    "running": TaskResultStatus.RUNNING,
+    "completed": TaskResultStatus.SUCCESSFUL,
+    "failed": TaskResultStatus.FAILED,
+    "cancelled": TaskResultStatus.FAILED,
+}
 
 
 class WorkflowResult(Twins, Generic[T]):
@@ -82,13 +105,47 @@ class WorkflowResult(Twins, Generic[T]):
             TaskResultDoesNotExist: see ``status``.
         """
         status = yield from self._status()
-        rows: list[NodeRow] = yield self._ask(_nodes(status.id))
-        return [Member(row.key, row.task, row.queue, row.state, row.error_type, row.error) for row in rows]
+        rows: list[NodeRow] = yield self._ask(_nodes(status.id, results=False))
+        return [
+            Member(row.key, row.task, row.queue, row.state, row.error_type, row.error, name)
+            for row, name in zip(rows, _names(rows), strict=True)
+        ]
 
     amembers = twin(members)
 
     @sync
-    def results(self) -> Steps[list[T]]:
+    def step(self, name: str) -> Steps[StepResult]:
+        """Return one of its steps, by its name; ``result["resize"]`` is the same.
+
+        Args:
+            name: as ``Workflow.add`` was given it, else that of the function; the second of a name ends in ``#2``.
+
+        Raises:
+            KeyError: it has no step of that name.
+            TaskResultDoesNotExist: see ``status``.
+        """
+        status = yield from self._status()
+        rows: list[NodeRow] = yield self._ask(_nodes(status.id, results=False))
+        names = _names(rows)
+        if name not in names:
+            raise KeyError(name)
+        seq = rows[names.index(name)].seq
+        (row,) = yield self._ask(engine.workflow_nodes(status.id, after=seq - 1, size=1))
+        value = None
+        if row.member == MemberState.COMPLETED:
+            if not row.ended:
+                raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
+            ((_, value),) = yield from self._values([(name, row)])
+        found = _STATUSES.get(row.state, TaskResultStatus.READY)
+        return StepResult(name, row.key, found, value, row.error_type, row.error)
+
+    astep = twin(step)
+
+    def __getitem__(self, name: str) -> StepResult:
+        return self.step(name)
+
+    @sync
+    def results(self) -> Steps[list[Any]]:
         """Return what the jobs at its end returned, those that no other comes after, in order.
 
         Of a group these are all members, of a chain the last step, of a chord the callback.
@@ -102,13 +159,17 @@ class WorkflowResult(Twins, Generic[T]):
         status = yield from self._status()
         if not _has_ended(status):
             raise InvalidOption(f"The workflow {self.id} goes on: {status.open} jobs have not ended. Wait for it.")
-        return (yield from self._ended(status))
+        return [value for _, value in (yield from self._ended(status))]
 
     aresults = twin(results)
 
     @sync
-    def wait(self, timeout: float = 30.0) -> Steps[list[T]]:
-        """Wait until all its jobs have ended and return ``results()``.
+    def wait(self, timeout: float = 30.0) -> Steps[T]:
+        """Wait until all its jobs have ended and return its value.
+
+        That of a chain is what its last step returned, of a chord what its callback did, of a group the list of what
+        its members did, and of a ``Workflow`` a mapping: what the jobs at its end returned, by name. Where running
+        tasks have added steps, so that several jobs are at the end of a chain, it is the list of theirs.
 
         Not inside ``transaction.atomic()`` of the jobs' database, where no worker sees them; tests with
         ``django_leasequeue.testing`` run them there themselves.
@@ -134,7 +195,7 @@ class WorkflowResult(Twins, Generic[T]):
         while True:
             found = yield from self._look()
             if found is not None:
-                return found
+                return found[0]
             left = deadline - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(self.id, timeout)
@@ -169,27 +230,38 @@ class WorkflowResult(Twins, Generic[T]):
             raise _missing(self.id)
         return found
 
-    def _ended(self, status: WorkflowStatus) -> Steps[list[T]]:
+    def _ended(self, status: WorkflowStatus) -> Steps[list[tuple[str, Any]]]:
+        """Return the names of the jobs at its end, and what they returned."""
         rows: list[NodeRow] = yield self._ask(_nodes(status.id))
         parents = {seq for row in rows for seq in row.parents or ()}
-        ends = [row for row in rows if row.seq not in parents]
-        broken = [row for row in ends if row.member != MemberState.COMPLETED]
+        ends = [(name, row) for name, row in zip(_names(rows), rows, strict=True) if row.seq not in parents]
+        broken = [row for _, row in ends if row.member != MemberState.COMPLETED]
         if broken:
             failed = next((row for row in [*broken, *rows] if row.member == MemberState.FAILED), None)
             if failed is None:
                 raise JobCancelled(self.id, f"Workflow {self.id} was cancelled.")
             raise JobFailed(failed.key or failed.seq, failed.error_type, failed.error)
-        for row in ends:
+        return (yield from self._values(ends))
+
+    def _values(self, named: list[tuple[str, NodeRow]]) -> Steps[list[tuple[str, Any]]]:
+        for _, row in named:
             if not row.ended:
                 raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
-        loaded: list[NodeRow] = yield self._ask(_load(ends))
-        return [None if row.result_json is None else codec.loads(row.result_json) for row in loaded]  # type: ignore[misc]
+        loaded: list[NodeRow] = yield self._ask(_load([row for _, row in named]))
+        values = [None if row.result_json is None else codec.loads(row.result_json) for row in loaded]
+        return [(name, value) for (name, _), value in zip(named, values, strict=True)]
 
-    def _look(self) -> Steps[list[T] | None]:
-        """Return the results, ``None`` if it goes on or the database is away."""
+    def _look(self) -> Steps[tuple[T] | None]:
+        """Return the value, ``None`` if it goes on or the database is away."""
         try:
             status = yield from self._status()
-            return (yield from self._ended(status)) if _has_ended(status) else None
+            if not _has_ended(status):
+                return None
+            named = yield from self._ended(status)
+            if status.shape == WorkflowShape.MAPPING:
+                return (dict(named),)  # type: ignore[return-value]  # T is what the shape says
+            values = [value for _, value in named]
+            return (values[0] if status.shape == WorkflowShape.VALUE and len(values) == 1 else values,)  # type: ignore[return-value]
         except TaskResultDoesNotExist as error:
             raise JobCancelled(self.id, f"Workflow {self.id} is gone: it was removed, or has expired.") from error
         except Exception as error:
@@ -242,15 +314,27 @@ def _missing(workflow_id: str) -> TaskResultDoesNotExist:
     )
 
 
+def _names(rows: Sequence[NodeRow]) -> list[str]:
+    """Return what the steps of a workflow are called: names that were given go first, then those of functions."""
+    names = [""] * len(rows)
+    counts: Counter[str] = Counter()
+    for place in sorted(range(len(rows)), key=lambda place: not rows[place].label):
+        base = rows[place].label or (rows[place].task or "job").rpartition(".")[2]
+        counts[base] += 1
+        names[place] = base if counts[base] == 1 else f"{base}#{counts[base]}"
+    return names
+
+
 def _has_ended(status: WorkflowStatus) -> bool:
     return status.ended_at is not None or status.state == WorkflowState.CANCELLED
 
 
 @operation
-def _nodes(workflow: int) -> Statements[list[NodeRow]]:
+def _nodes(workflow: int, *, results: bool = True) -> Statements[list[NodeRow]]:
     rows: list[NodeRow] = []
     while True:
-        page = yield from engine.workflow_nodes(workflow, after=rows[-1].seq if rows else 0, size=MAX_PAGE).steps()
+        after = rows[-1].seq if rows else 0
+        page = yield from engine.workflow_nodes(workflow, after=after, size=MAX_PAGE, results=results).steps()
         rows += page
         if len(page) < MAX_PAGE:
             return sorted(rows, key=lambda row: row.place)

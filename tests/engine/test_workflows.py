@@ -236,7 +236,6 @@ def test_an_ended_workflow_is_forgotten_with_what_never_started(clock: engine_cl
 @pytest.mark.parametrize(
     ("nodes", "text"),
     [
-        ([], "1 to 10000 jobs"),
         ([node("a", 0)], "stand before it"),
         ([node("a"), node("b", 0, 0)], "each once"),
         ([Node("work", NewJob(1, key="k"))], "no key"),

@@ -71,7 +71,16 @@ CASES = [
     Case("flow_broken", {"seqs": numbers(HELD + 10_000, 20)}, 100),
     Case(
         "workflow_add",
-        {"uid": UID.format(9_999_999), "project": "", "name": "", "total": 20, "edges": 0, "on_failure": None},
+        {
+            "uid": UID.format(9_999_999),
+            "project": "",
+            "name": "",
+            "shape": 0,
+            "total": 20,
+            "edges": 0,
+            "on_failure": None,
+            "keep_ms": 86_400_000,
+        },
         1,
     ),
     Case(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django_leasequeue.tasks import (
     FailForGood,
     Limit,
+    Outcome,
     acurrent_workflow,
     chord,
     current_workflow,
@@ -108,6 +109,11 @@ def total(values: list[int | None]) -> int:
 @task
 def given(*values: Any) -> list[Any]:
     return list(values)
+
+
+@task
+def outcomes(found: list[Outcome]) -> list[list[Any]]:
+    return [list(outcome) for outcome in found]
 
 
 @task(takes_context=True)

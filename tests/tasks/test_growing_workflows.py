@@ -63,7 +63,7 @@ class TestGrowing:
 class InTests(LeaseQueueTestMixin, TestCase):
     async def test_async_tasks_add_steps(self) -> None:
         result = await chain(flow.double.s(4), flow.aspread.s()).aenqueue()
-        assert await result.await_all() == [[[[8, "first"], 9], "second"]]
+        assert await result.await_all() == [[[8, "first"], 9], "second"]
 
 
 class TestWorkers:

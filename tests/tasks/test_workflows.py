@@ -69,6 +69,19 @@ class TestChain:
         assert result.results() == [20]
         assert result.status.label == "completed"
 
+    def test_the_operator_makes_chains(self, leasequeue: Harness) -> None:
+        result = (flow.double.s(3) | group(flow.double.s(), flow.double.s()) | flow.given.s()).enqueue()
+        leasequeue.drain()
+        assert result.wait() == [[12, 12]]
+        with pytest.raises(TypeError):
+            flow.double.s(3) | 5  # type: ignore[operator]
+
+    def test_a_signature_is_enqueued_and_takes_other_options(self) -> None:
+        result = flow.double.si(3).using(priority=7, queue_name="other").enqueue()
+        assert (result.task.priority, result.task.queue_name) == (7, "other")
+        with pytest.raises(InvalidTask, match=r"options of task\.using"):
+            flow.double.s(3).using(countdown=5)
+
     def test_an_immutable_signature_takes_nothing(self) -> None:
         result = chain(flow.double.s(3), flow.double.si(5), flow.given.s("more")).enqueue()
         run_all()
@@ -182,29 +195,54 @@ class TestChord:
             result.results()
 
     @pytest.mark.parametrize("step", [flow.fail_for_good.s(), samples.fail.using(max_attempts=1).s()])
-    def test_with_allow_failures_none_stands_for_each(self, step: Any) -> None:
-        result = chord([flow.double.s(1), step, flow.double.s(2)], flow.given.s(), allow_failures=True).enqueue()
-        run_all()
-        assert result.results() == [[[2, None, 4]]]
+    def test_with_allow_failures_the_callback_takes_outcomes(self, step: Any, leasequeue: Harness) -> None:
+        result = chord([flow.double.s(1), step, flow.double.s(2)], flow.outcomes.s(), allow_failures=True).enqueue()
+        leasequeue.drain()
+        one, failed, two = result.wait()
+        ids = [member.id for member in result.members()]
+        assert (one, two) == ([True, 2, None, None, ids[0]], [True, 4, None, None, ids[2]])
+        assert failed == [False, None, result.members()[1].error_type, result.members()[1].error, ids[1]]
+        assert failed[2].rpartition(".")[2] in ("FailForGood", "ValueError")
         assert (result.status.completed, result.status.failed) == (3, 1)
 
-    def test_with_allow_failures_none_stands_for_what_was_cancelled_for_a_failure(self) -> None:
+    def test_what_was_cancelled_for_a_failure_is_an_outcome_without_an_error(self, leasequeue: Harness) -> None:
         broken = chain(flow.fail_for_good.s(), flow.double.s())
-        result = chord([broken, flow.double.s(2)], flow.given.s(), allow_failures=True).enqueue()
-        run_all()
-        assert result.results() == [[[None, 4]]]
+        result = chord([broken, flow.double.s(2)], flow.outcomes.s(), allow_failures=True).enqueue()
+        leasequeue.drain()
+        assert [outcome[:4] for outcome in result.wait()] == [[False, None, None, None], [True, 4, None, None]]
         assert (result.status.open, result.status.label) == (0, "failed")
 
-    def test_chains_in_groups_in_chains(self) -> None:
+    def test_chains_in_groups_in_chains(self, leasequeue: Harness) -> None:
         pair = group([chain(flow.double.s(), flow.double.s()), flow.double.s()])
         result = chain(flow.double.s(1), pair, flow.given.s("x")).enqueue()
-        run_all()
-        assert result.results() == [[[8, 4], "x"]]
+        leasequeue.drain()
+        assert result.wait() == [[8, 4], "x"]
+
+    def test_groups_in_groups_are_one_group(self, leasequeue: Harness) -> None:
+        inner = group(flow.double.s(2), chain(flow.double.s(3), group(flow.double.s(), flow.double.s())))
+        result = group(flow.double.s(1), inner, group([])).enqueue()
+        leasequeue.drain()
+        assert result.wait() == [2, 4, 12, 12]
+
+    def test_an_empty_group_is_done_at_once(self, leasequeue: Harness) -> None:
+        result = group([], on_failure=flow.sorry.s(), name="nothing").enqueue()
+        assert (result.wait(), result.results(), result.members()) == ([], [], [])
+        assert (result.status.label, result.status.total) == ("completed", 0)
+        assert get_workflow_result(result.id).wait() == []
+        assert WorkflowRow.objects.get().expires_at is not None
+        assert not StoredJob.objects.exists()
+
+    def test_what_comes_after_an_empty_group_waits_for_what_is_before_it(self, leasequeue: Harness) -> None:
+        assert chord([], flow.total.s()).enqueue().status.total == 1
+        result = chain(flow.double.s(1), group([]), flow.given.s("x"), flow.given.s()).enqueue()
+        assert states(result) == ["ready", "waiting", "waiting"]
+        leasequeue.drain()
+        assert result.wait() == [[[], "x"]]
 
 
 @pytest.mark.django_db
 class TestWorkflow:
-    def test_a_graph_of_any_form(self) -> None:
+    def test_a_graph_of_any_form(self, leasequeue: Harness) -> None:
         workflow = Workflow(name="report")
         one, two = workflow.add(flow.double.s(1)), workflow.add(flow.double.s(2))
         alone = workflow.add(flow.given.s("one"), after=one)
@@ -214,9 +252,49 @@ class TestWorkflow:
         )
         workflow.add(flow.given.s(), after=[alone, both, after_group])
         result = workflow.enqueue()
-        run_all()
-        assert result.results() == [[[[2, "one"], [[2, 4], "both"], [[8, 8]]]]]
+        leasequeue.drain()
+        assert result.wait() == {"given#4": [[[2, "one"], [[2, 4], "both"], [[8, 8]]]]}
         assert WorkflowRow.objects.get().name == "report"
+
+    def test_steps_by_name(self) -> None:
+        workflow = Workflow()
+        first = workflow.add(flow.double.s(1))
+        workflow.add(group(flow.double.s(), flow.double.s()), after=first, name="pair")
+        workflow.add(flow.double.s(), after=first, name="double")
+        workflow.add(flow.fail_for_good.s("no"), name="bad")
+        for name, says in (
+            ("pair#2", "named 'pair#2' already"),
+            ("x" * 250, "249 bytes"),
+            (5, "the name of a"),
+        ):
+            with pytest.raises(InvalidOption, match=says):
+                workflow.add(flow.double.s(1), name=name)
+        result = workflow.enqueue()
+        assert [member.name for member in result.members()] == [
+            "double#2",
+            "pair",
+            "pair#2",
+            "double",
+            "bad",
+            "double#3",
+        ]
+        assert (result["pair"].status, result["pair"].value) == (TaskResultStatus.READY, None)
+        run_all()
+        found = result["pair#2"]
+        assert (found.status, found.value, found.id) == (TaskResultStatus.SUCCESSFUL, 4, result.members()[2].id)
+        assert result["bad"].status == TaskResultStatus.FAILED
+        assert result["bad"].error == "no"
+        with pytest.raises(KeyError, match="gone"):
+            result["gone"]
+
+    def test_the_value_is_a_mapping_of_names(self, leasequeue: Harness) -> None:
+        workflow = Workflow()
+        first = workflow.add(flow.double.s(1))
+        workflow.add(flow.double.s(), after=first, name="last")
+        workflow.add(flow.given.s(), after=first)
+        result = workflow.enqueue()
+        leasequeue.drain()
+        assert get_workflow_result(result.id).wait() == {"last": 4, "given": [2]}
 
     def test_there_are_no_cycles(self) -> None:
         workflow, other = Workflow(), Workflow()
@@ -254,7 +332,7 @@ class TestWorkflow:
             group([last.using(limit=limit).s(), last.using(limit=limit).s()]),
             flow.total.using(queue_name="b_queue").si([1, 2]),
         )
-        assert result.enqueue().wait() == [3]
+        assert result.enqueue().wait() == 3
 
 
 @pytest.mark.django_db
@@ -332,15 +410,11 @@ class TestRefused:
         ("make", "error", "says"),
         [
             (chain, InvalidOption, "at least one step"),
-            (lambda: group([]), InvalidOption, "at least one member"),
-            (lambda: chord([], flow.total.s()), InvalidOption, "at least one member"),
             (Workflow, InvalidOption, "at least one job"),
             (lambda: group(5), InvalidOption, "takes a list of steps"),
-            (lambda: group(flow.double.s(1)), InvalidOption, "takes a list of steps"),
             (lambda: chord(chain(flow.double.s(1)), flow.total.s()), InvalidOption, "takes a list of steps"),
             (lambda: chain(flow.double), InvalidOption, "takes signatures"),
             (lambda: group([flow.double.s(1), 5]), InvalidOption, "takes signatures"),
-            (lambda: group([group([flow.double.s(1)])]), InvalidOption, "a group in a group"),
             (lambda: chain(chain(flow.double.s(1), name="x")), InvalidOption, "outermost part"),
             (lambda: chain(flow.double.s(1), on_failure=chain(flow.double.s())), InvalidOption, "on_failure takes"),
             (lambda: chain(flow.double.s(1), name="x" * 256), InvalidOption, "name of a workflow"),
@@ -411,7 +485,7 @@ class InTests(LeaseQueueTestMixin, TestCase):
 
     def test_async_tasks_and_those_with_a_context(self) -> None:
         result = chain(flow.adouble.s(3), flow.adouble.s(), flow.given_with_context.s(9)).enqueue()
-        assert result.wait() == [[1, 12, 9]]
+        assert result.wait() == [1, 12, 9]
 
     def test_and_m3_limits_hold(self) -> None:
         self.leasequeue.freeze()
@@ -424,6 +498,7 @@ class InTests(LeaseQueueTestMixin, TestCase):
         assert len(self.leasequeue.drain()) == 1
 
     async def test_the_async_twins(self) -> None:
+        assert (await flow.adouble.s(3).using(priority=7).aenqueue()).args == [3]
         result = await group([flow.adouble.s(1), flow.double.s(2)]).aenqueue()
         assert (await result.astatus()).open == 2
         assert await result.await_all() == [2, 4]
@@ -458,7 +533,7 @@ class TestWorkers:
         settings.LEASEQUEUE = {"ASYNC": "native"}
         results = [chain(flow.double.s(number), flow.adouble.s(), flow.adouble.s()).enqueue() for number in range(10)]
         with working(TaskHandler(), queues=["default"], concurrency=2) as threaded:
-            assert [result.wait(timeout=90) for result in results] == [[8 * number] for number in range(10)]
+            assert [result.wait(timeout=90) for result in results] == [8 * number for number in range(10)]
         assert threaded.code in (ExitCode.OK, ExitCode.GIVEN_BACK), "its event loop did not break"
 
     def test_the_callback_runs_once_whoever_ends_last(self, oracle: flow.Oracle) -> None:
@@ -468,7 +543,7 @@ class TestWorkers:
         ]
         with working(TaskHandler(), queues=["default"], concurrency=4):
             with working(TaskHandler(), queues=["default"], concurrency=4):
-                assert [result.wait(timeout=90) for result in results] == [[6]] * 40
+                assert [result.wait(timeout=90) for result in results] == [6] * 40
         runs = oracle.runs()
         assert sum(run.key == "total" for run in runs) == 40
         assert len(runs) == 200
@@ -517,7 +592,7 @@ class TestWorkers:
                 os.killpg(worker.pid, signal.SIGKILL)
                 worker.wait()
         with working(TaskHandler(), queues=["default"], concurrency=4):
-            assert result.wait(timeout=120) == [sum(range(40))]
+            assert result.wait(timeout=120) == sum(range(40))
         runs = oracle.runs()
         assert {run.value for run in runs if run.key == "k"} == set(range(40))
         assert sum(run.key == "total" for run in runs) == 1
@@ -528,5 +603,6 @@ def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: H
     names = run_page("how-to/workflows.md", monkeypatch, lambda text: text.replace("range(5_000)", "range(50)"))
     assert names["said"] == "a@example.org: 50 pictures, 245000 bytes"
     assert names["pair"].wait() == [200, 400]
-    assert names["report"].wait() == ["a@example.org: 2 pictures, 2200 bytes", 2_000]
+    assert names["report"].wait() == {"tell": "a@example.org: 2 pictures, 2200 bytes", "resize#2": 2_000}
+    assert (names["report"]["large"].value, names["outcome"]) == (2_000, "a@example.org: 1 of 2")
     assert names["album"].wait() == ["a@example.org: 3 pictures, 1200 bytes", 1_200]

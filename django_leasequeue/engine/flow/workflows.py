@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ... import conf
-from ...enums import JobState, MemberState, ResultState, WorkflowState
+from ...enums import JobState, MemberState, ResultState, WorkflowShape, WorkflowState
 from ...exceptions import InvalidOption
 from .. import arrays
 from ..jobs.enqueue import enqueue
@@ -45,7 +45,7 @@ class Node:
 
 
 class WorkflowStatus(NamedTuple):
-    """What is known of a workflow. ``state`` is a ``WorkflowState``."""
+    """What is known of a workflow. ``state`` is a ``WorkflowState``, ``shape`` a ``WorkflowShape``."""
 
     id: int
     name: str
@@ -56,6 +56,7 @@ class WorkflowStatus(NamedTuple):
     cancelled: int
     created_at: datetime
     ended_at: datetime | None
+    shape: int
 
     @property
     def label(self) -> str:
@@ -107,6 +108,9 @@ class Input(NamedTuple):
     state: int | None
     result_json: str | None
     member: int | None
+    error_type: str | None
+    error: str | None
+    key: str | None
 
     @property
     def completed(self) -> bool:
@@ -116,16 +120,23 @@ class Input(NamedTuple):
 
 @operation
 def start_workflow(
-    nodes: Sequence[Node], uid: UUID, *, project: str = "", name: str = "", on_failure: Node | None = None
+    nodes: Sequence[Node],
+    uid: UUID,
+    *,
+    project: str = "",
+    name: str = "",
+    on_failure: Node | None = None,
+    shape: int = WorkflowShape.MAPPING,
 ) -> Steps[list[Enqueued]]:
     """Enqueue the jobs of a workflow: all or none, in the caller's transaction if there is one.
 
     Args:
-        nodes: at most 10,000; a node's parents stand before it.
+        nodes: at most 10,000; a node's parents stand before it. Without any the workflow has ended.
         uid: a new id of the workflow.
         project: the tenant.
         name: to find it by.
         on_failure: the job that starts when one has failed; it is not one of ``nodes``.
+        shape: the form of its value, a ``WorkflowShape``.
 
     Returns:
         The answer for each node, in order, and that of ``on_failure`` at the end.
@@ -136,24 +147,28 @@ def start_workflow(
     """
     check_place(project)
     check_text(name, "the name of a workflow", MAX_LABEL_BYTES, 0)
-    check_nodes(nodes)
-    every = [*nodes] if on_failure is None else [*nodes, on_failure]
+    if nodes:
+        check_nodes(nodes)
+    every = [*nodes] if on_failure is None or not nodes else [*nodes, on_failure]
     yield BEGIN, {}
     answers = yield from enqueue_nodes(every, len(nodes), project)
     seqs = [answer.seq for answer in answers]
-    failure = None if on_failure is None else seqs[-1]
+    failure = seqs[-1] if len(every) > len(nodes) else None
     ((workflow,),) = yield (
         "workflow_add",
         {
             "uid": str(uid),
             "project": project,
             "name": name,
+            "shape": shape,
+            "keep_ms": KEEP_MS,
             "total": len(nodes),
             "edges": count_edges(nodes),
             "on_failure": failure,
         },
     )
-    yield from member_steps(workflow, every, seqs, project, failure=failure)
+    if nodes:
+        yield from member_steps(workflow, every, seqs, project, failure=failure)
     return answers
 
 
