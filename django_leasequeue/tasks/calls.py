@@ -37,6 +37,7 @@ class TaskCalls:
             meta=_meta(task, backend) or None,
             run_at=None if task.run_after is None else aware(task.run_after),
             max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
+            ttl_ms=_ttl_ms(task),
         )
         # Of a tuple's parts another one is made faster than by names.
         self._before, self._after = common[1:_ID_END], common[_ID_END + 1 :]
@@ -89,6 +90,11 @@ class TaskCalls:
         if self._is_keyed:
             return job._replace(**unique.options(cast("Any", self._task), result.args, result.kwargs))
         return job
+
+
+def _ttl_ms(task: Task[..., Any]) -> int | None:
+    expires = getattr(task, "expires", None)
+    return None if expires is None else round(expires * 1000)
 
 
 def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:

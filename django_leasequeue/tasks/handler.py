@@ -205,6 +205,10 @@ class TaskHandler:
             return Retry()
         if not isinstance(entry.task, LeaseQueueTask):
             return Retry()
+        wanted = entry.task.autoretry_for
+        unwanted = isinstance(error, entry.task.dont_retry_for) or not (wanted is None or isinstance(error, wanted))
+        if unwanted and not isinstance(error, RetryLater):
+            return GiveUp()
         policy = entry.task.backoff
         if job.meta_json is not None:
             meta = self._meta(job)

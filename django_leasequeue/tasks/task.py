@@ -9,7 +9,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, cast, overload, runtime_checkable
 
 from ..engine.flow.declared import Limit
-from ..engine.limits import seconds_of
+from ..engine.limits import MAX_SPAN_MS, seconds_of
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
 from . import limit as limits
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 #: One set of arguments: positional ones, or keyword ones.
 Arguments = Sequence[Any] | Mapping[str, Any]
+
+#: Classes of exceptions, one or several.
+Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 
 #: One call of a task: the task, its positional and its keyword arguments.
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
@@ -91,11 +94,20 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     atomic: bool = False
     """Whether an attempt and its end are one transaction of the jobs' database."""
 
+    expires: float | None = None
+    """Seconds from the enqueueing on, after which a call that was not started is removed."""
+
+    autoretry_for: tuple[type[BaseException], ...] | None = None
+    """The only exceptions after which an attempt is followed by another one; ``None``: all of them."""
+
+    dont_retry_for: tuple[type[BaseException], ...] = ()
+    """Exceptions after which there is no other attempt."""
+
     changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs."""
 
     def __post_init__(self) -> None:
-        for name, value in _checked(self.max_attempts, self.backoff, self.timeout).items():
+        for name, value in _checked(self).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "unique_for", unique.checked(self))
         limits.check(self)
@@ -131,6 +143,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         unique_until: UniqueUntil | None = None,
         on_conflict: OnConflict | None = None,
         limit: Limit | None = None,
+        expires: float | timedelta | None = None,
     ) -> Self:
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
@@ -147,12 +160,13 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             unique_until: ``"start"`` or ``"end"``: how far the task has got when its key is free.
             on_conflict: as ``@task`` takes it.
             limit: as ``@task`` takes it.
+            expires: seconds from the enqueueing on, after which a call that was not started is removed.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
         """
         standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
-        own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit}
+        own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit, "expires": expires}
         keyed = {"key": key, "unique_for": unique_for, "unique_until": unique_until, "on_conflict": on_conflict}
         given = {name: value for name, value in {**standard, **own, **keyed}.items() if value is not None}
         changes = unique.merged(given)
@@ -227,18 +241,35 @@ def _enqueue_many(
     return made
 
 
-def _checked(max_attempts: Any, backoff: Any, timeout: Any) -> dict[str, Any]:
-    if max_attempts is not None and (
-        isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts < 2**31
+def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
+    attempts = task.max_attempts
+    if attempts is not None and (
+        isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
-        raise InvalidTask(f"max_attempts must be a whole number from 1; it is {max_attempts!r}.")
+        raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
+    found: dict[str, Any] = {}
     try:
-        seconds = None if timeout is None else float(seconds_of(timeout, "timeout"))
-        if seconds == 0:
-            raise ValueError("timeout must be more than 0 seconds; leave it out for no limit.")
-        return {"backoff": None if backoff is None else backoffs.parse(backoff), "timeout": seconds}
+        for name in ("timeout", "expires"):
+            seconds = getattr(task, name)
+            found[name] = None if seconds is None else float(seconds_of(seconds, name))
+            if found[name] == 0:
+                raise ValueError(f"{name} must be more than 0 seconds; leave it out for no limit.")
+        found["backoff"] = None if task.backoff is None else backoffs.parse(task.backoff)
     except ValueError as error:
         raise InvalidTask(f"{error}") from error
+    if found["expires"] is not None and not 0.001 <= found["expires"] <= MAX_SPAN_MS / 1000:
+        raise InvalidTask(f"expires must be 0.001 to {MAX_SPAN_MS // 1000} seconds; it is {task.expires!r}.")
+    for name in ("autoretry_for", "dont_retry_for"):
+        classes = getattr(task, name)
+        if isinstance(classes, type):
+            classes = (classes,)
+        if classes is not None:
+            if not isinstance(classes, Iterable):
+                classes = (classes,)
+            found[name] = tuple(classes)
+            if not all(isinstance(each, type) and issubclass(each, BaseException) for each in found[name]):
+                raise InvalidTask(f"{name} takes exception classes, such as (ConnectionError,); it is {classes!r}.")
+    return found
 
 
 def _calls(
@@ -302,6 +333,9 @@ def task(
     on_conflict: OnConflict | None = ...,
     limit: Limit | None = ...,
     atomic: bool = ...,
+    expires: float | timedelta | None = ...,
+    autoretry_for: Exceptions | None = ...,
+    dont_retry_for: Exceptions = ...,
 ) -> _Makes: ...
 
 
@@ -321,6 +355,9 @@ def task(
     on_conflict: OnConflict | None = ...,
     limit: Limit | None = ...,
     atomic: bool = ...,
+    expires: float | timedelta | None = ...,
+    autoretry_for: Exceptions | None = ...,
+    dont_retry_for: Exceptions = ...,
 ) -> _MakesWithContext: ...
 
 
@@ -341,6 +378,9 @@ def task(
     on_conflict: OnConflict | None = None,
     limit: Limit | None = None,
     atomic: bool = False,
+    expires: float | timedelta | None = None,
+    autoretry_for: Exceptions | None = None,
+    dont_retry_for: Exceptions = (),
 ) -> Any:
     """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
@@ -368,6 +408,11 @@ def task(
         limit: how many of its calls may run at once or start in a time, see ``Limit``.
         atomic: an attempt runs in ``transaction.atomic()`` of the database of its job, and its end is part of that: its
             rows, the jobs that it enqueues, its result are there once, or nothing is. Plain functions only.
+        expires: seconds from the enqueueing on, after which a call that was not started is removed: its result does not
+            exist any more, ``wait()`` raises ``JobCancelled``. A lease protects a call that was started.
+        autoretry_for: exception classes: an attempt that raises another one is the last. Left out: all are tried again.
+        dont_retry_for: exception classes: an attempt that raises one of them is the last. ``RetryLater`` is always
+            followed by another attempt.
 
     Raises:
         InvalidTask: a value is not allowed.
@@ -390,6 +435,9 @@ def task(
             on_conflict=on_conflict,
             limit=limit,
             atomic=atomic,
+            expires=cast("float | None", expires),
+            autoretry_for=cast("Any", autoretry_for),
+            dont_retry_for=cast("Any", dont_retry_for),
         )
 
     return make if function is None else make(function)

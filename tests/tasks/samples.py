@@ -42,6 +42,15 @@ async def awith_context(context: LeaseQueueContext, word: str) -> list[Any]:
     return [context.attempt, word, current() is context.control]
 
 
+@task(backoff=0, autoretry_for=(OSError, ValueError), dont_retry_for=UnicodeError)
+def fail_with(name: str) -> None:
+    if name == "UnicodeError":
+        raise UnicodeError
+    if name == "RetryLater":
+        raise RetryLater
+    raise {"KeyError": KeyError, "ValueError": ValueError, "ConnectionError": ConnectionError}[name]
+
+
 @task
 def fail(message: str = "it broke") -> None:
     raise ValueError(message)

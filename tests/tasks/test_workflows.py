@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.test import TestCase, override_settings
 
 from django_leasequeue import engine
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.enums import WorkflowState
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from django_leasequeue.models import Delayed, FlowTurn, JobResult, Member, StoredJob
@@ -606,3 +607,11 @@ def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: H
     assert names["report"].wait() == {"tell": "a@example.org: 2 pictures, 2200 bytes", "resize#2": 2_000}
     assert (names["report"]["large"].value, names["outcome"]) == (2_000, "a@example.org: 1 of 2")
     assert names["album"].wait() == ["a@example.org: 3 pictures, 1200 bytes", 1_200]
+
+
+@pytest.mark.django_db
+def test_a_member_that_is_not_started_in_time_cancels_the_rest(clock: Clock) -> None:
+    result = chain(flow.double.using(expires=60).s(1), flow.double.s()).enqueue()
+    clock.advance(seconds=61)
+    assert run_all() == []
+    assert (states(result), result.status.label) == (["cancelled", "cancelled"], "cancelled")
