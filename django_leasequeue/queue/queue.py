@@ -97,7 +97,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
 
     @sync
     def pause(self, paused: bool = True) -> Steps[None]:
-        """Pause the queue (claims get nothing; all else goes on), or resume it with ``pause(False)``.
+        """Pause the queue until ``resume()``: claims get nothing, all else goes on. ``pause(False)`` is ``resume()``.
 
         Raises:
             QueueNotFound: there is no such queue.
@@ -105,6 +105,17 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
         yield from engine.pause(self.name, project=self.project, paused=paused).steps()
 
     apause = twin(pause)
+
+    @sync
+    def resume(self) -> Steps[None]:
+        """End a pause.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        yield from engine.pause(self.name, project=self.project, paused=False).steps()
+
+    aresume = twin(resume)
 
     @sync
     def purge(self, *states: str) -> Steps[int]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .. import engine
 from ..engine import ConnectionExecutor, clock
+from ..engine.flow.figures import MAX_LIMITS, allows, list_limits
 from ..engine.limits import WORKER_LEASE
 from ..engine.pool import connect
 from ..engine.queues.stats import counts_by_id
@@ -59,6 +60,17 @@ class RecurringLine:
     late: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class LimitLine:
+    """A limit that jobs wait for, counted up to 1,000; ``taken``: slots of ready and running jobs."""
+
+    name: str
+    allows: str
+    keys: int
+    waiting: int
+    taken: int
+
+
 class _Server(NamedTuple):
     """A row of ``server_status``: the server, its oldest transaction (seconds, process id, application), the jobs."""
 
@@ -95,6 +107,7 @@ class ReaperStatus:
     queues: list[engine.Counts]
     workers: list[WorkerLine]
     recurring: list[RecurringLine]
+    limits: list[LimitLine]
     log: LogStatus
     problems: list[str]
 
@@ -124,6 +137,7 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         counts = executor.run(engine.counts_of([line.name for line in lines], project=project))
         workers = [WorkerLine(*row) for row in executor.fetch("worker_list", {"size": size, "lease": WORKER_LEASE})]
         recurring = [RecurringLine(*row) for row in executor.fetch("recurring_status", {"size": size})]
+        limits = executor.run(list_limits(project=project, size=min(size, MAX_LIMITS)))
         log = _log(connection)
         totals = executor.run(engine.totals(size=size))
         problems = [
@@ -145,6 +159,11 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         [counts[line.name] for line in lines if line.name in counts],
         workers,
         recurring,
+        [
+            LimitLine(each.name, allows(each.values), each.keys, each.waiting, each.taken)
+            for each in limits
+            if each.waiting
+        ],
         log,
         [problem.text for problem in sorted(problems, key=lambda problem: problem.level != "error")],
     )

@@ -216,7 +216,7 @@ class TestTheHandle:
         queue.enqueue_many(range(3))
         queue.pause()
         assert queue.claim() == []
-        queue.pause(False)
+        queue.resume()
         assert queue.purge() == 3
         assert queue.counts().ready == 0
 

@@ -9,10 +9,12 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_leasequeue import engine
+from django_leasequeue.engine import LimitValues, NewJob
+from django_leasequeue.engine.flow.declared import Limited
 from django_leasequeue.models import LeaseEvent, RecurringTask, Worker
 from django_leasequeue.reaper import Reaper, status
 from django_leasequeue.reaper.concerns import BOUNDS
-from tests.engine.helpers import claim, make, open_transaction, put
+from tests.engine.helpers import claim, enqueue, make, open_transaction, put
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -141,3 +143,13 @@ def test_bounds() -> None:
     for number in range(3):
         make(f"q{number}")
     assert len(status.look("default", size=2).queues) == 2
+
+
+def test_limits_that_jobs_wait_for(clock) -> None:
+    make("work")
+    free = NewJob(limit=Limited("b", LimitValues("free", concurrency=9)))
+    enqueue(*[NewJob(limit=Limited("a", LimitValues("one", concurrency=1))) for _ in range(3)], free)
+    assert len(claim(9)) == 2
+    (line,) = status.look("default").limits
+    assert line == status.LimitLine("one", "1 at a time", keys=1, waiting=2, taken=1)
+    assert "Limits that jobs wait for" in command()

@@ -121,6 +121,10 @@ class Command(LeaseQueueCommand):
                 for row in found.recurring
             ],
         )
+        if found.limits:
+            head = ("name", "allows", "keys", "waiting", "slots taken")
+            lines = [(row.name, row.allows, row.keys, row.waiting, row.taken) for row in found.limits]
+            self._list("Limits that jobs wait for", head, lines)
         if found.problems:
             out.write("\nTo look at:")
             for problem in found.problems:
