@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 from .. import reaper as reapers
 from ..engine.limits import MAX_LEASE_MS, MIN_LEASE_MS, check_integer
 from ..engine.queues.queues import QueueInfo
-from ..exceptions import InvalidOption, QueueNotFound, StorageError
+from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound, StorageError
 from ..exceptions import JobCancelled as JobCancelledError
 from ..exceptions import JobFailed as JobFailedError
 from ..exceptions import JobNotFound as JobNotFoundError
@@ -44,10 +44,12 @@ from .jobqueue_values import (
     CancelResult,
     EnqueueResult,
     Job,
+    JsonSerde,
     MessageStatus,
     Serde,
     SerializedError,
     UpdateResultTTLResult,
+    create_json_serde,
 )
 
 __all__ = [
@@ -60,6 +62,8 @@ __all__ = [
     "JobCancelledError",
     "JobFailedError",
     "JobNotFoundError",
+    "JobQueueError",
+    "JsonSerde",
     "MaxRetriesError",
     "MessageStatus",
     "Queue",
@@ -69,7 +73,11 @@ __all__ = [
     "StorageError",
     "TimeoutError",
     "UpdateResultTTLResult",
+    "create_json_serde",
 ]
+
+#: The base of all errors: everything that this app raises on purpose.
+JobQueueError = LeaseQueueError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

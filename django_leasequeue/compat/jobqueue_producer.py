@@ -21,6 +21,8 @@ from ..twins import steps_of, sync, twin
 from .jobqueue_execution import TTL
 from .jobqueue_values import CancelResult, EnqueueResult, MessageStatus, Serde, SerializedError, UpdateResultTTLResult
 
+#: How often other callers may add and fail a job of the same id while one call adds it.
+TRIES = 5
 #: The most runs of a job.
 MAX_RUNS = 2**31 - 1
 
@@ -72,10 +74,10 @@ class Producer(OnDatabase):
     def enqueue(
         self, id: str, payload: Any = None, *, max_attempts: int | None = None, result_ttl: int | None = None
     ) -> Steps[EnqueueResult]:
-        """Add a job unless its id is taken.
+        """Add a job unless its id is taken. One that has failed is forgotten, and its id queued again.
 
         Args:
-            id: names the job: the same id is not run twice at once, nor again while its end is remembered.
+            id: names the job: the same id is not run twice at once, nor again while its result is remembered.
             payload: any JSON, or what the serde takes.
             max_attempts: how often it is run in all; 0 and 1 are one run.
             result_ttl: milliseconds for which its end is remembered; fixed by the first accepted enqueue.
@@ -89,11 +91,25 @@ class Producer(OnDatabase):
         job = engine.NewJob(self._written(payload), **self._options(id, max_attempts, result_ttl))
         serializer = yield from serializer_of(self.queue)
         receipt = (yield from add_jobs(self.queue, [job], serializer, results=True))[0]
+        for _ in range(TRIES):
+            if receipt.status != "duplicate" or receipt.state not in ("failed", "dead"):
+                break
+            yield from self._freed(id)
+            receipt = (yield from add_jobs(self.queue, [job], serializer, results=True))[0]
         if receipt.status == "completed":
             return EnqueueResult("completed", None, self._result(receipt.result))
         return EnqueueResult(receipt.status, receipt.state if receipt.status == "duplicate" else None)
 
     aenqueue = twin(enqueue)
+
+    def _freed(self, id: str) -> Steps[None]:
+        """Free an id whose job has failed for good."""
+        row = yield from status_of(self.queue, id)
+        if row is not None and row.state == "failed":
+            yield from results.forget(self.queue.name, row, project=self.queue.project).steps()
+
+    _free = sync(_freed)
+    _afree = twin(_free)
 
     def enqueue_and_wait(
         self,
@@ -104,7 +120,7 @@ class Producer(OnDatabase):
         max_attempts: int | None = None,
         result_ttl: int | None = None,
     ) -> Any:
-        """Add a job, or join the one with its id, and wait for its result.
+        """Add a job, or join the one with its id, and wait for its result. One that has failed is run again.
 
         Args:
             id: as for ``enqueue``.
@@ -119,6 +135,7 @@ class Producer(OnDatabase):
             JobCancelledError: it was cancelled.
         """
         options = self._options(id, max_attempts, result_ttl)
+        self._free(id)
         return self._result(self.queue.enqueue_and_wait(self._written(payload), timeout=timeout, **options))
 
     async def aenqueue_and_wait(
@@ -132,6 +149,7 @@ class Producer(OnDatabase):
     ) -> Any:
         """Async twin of ``enqueue_and_wait``."""
         options = self._options(id, max_attempts, result_ttl)
+        await self._afree(id)
         return self._result(await self.queue.aenqueue_and_wait(self._written(payload), timeout=timeout, **options))
 
     @sync

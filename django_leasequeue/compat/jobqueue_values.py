@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from ..engine import codec
 from ..worker.control import JobControl
 
 
@@ -15,6 +16,21 @@ class Serde(Protocol):
     def serialize(self, value: Any, /) -> bytes: ...
 
     def deserialize(self, buffer: bytes, /) -> Any: ...
+
+
+class JsonSerde:
+    """JSON as bytes: what a queue without a serde writes by itself, as an object."""
+
+    def serialize(self, value: Any, /) -> bytes:
+        return codec.dumps(value).encode()
+
+    def deserialize(self, buffer: bytes, /) -> Any:
+        return codec.loads(buffer.decode())
+
+
+def create_json_serde() -> JsonSerde:
+    """Return a ``JsonSerde``."""
+    return JsonSerde()
 
 
 class EnqueueResult(NamedTuple):

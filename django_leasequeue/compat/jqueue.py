@@ -17,8 +17,8 @@ a process that never had it, for whoever holds it.
 
 from __future__ import annotations
 
+from ..exceptions import InvalidOption, LeaseQueueError, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
-from ..exceptions import LeaseQueueError, StorageError
 from .jqueue_broker import BrokerQueue
 from .jqueue_direct import DirectQueue
 from .jqueue_heartbeat import HeartbeatManager
@@ -29,10 +29,12 @@ __all__ = [
     "CASConflictError",
     "DirectQueue",
     "HeartbeatManager",
+    "InMemoryStorage",
     "JQueueError",
     "Job",
     "JobNotFoundError",
     "JobStatus",
+    "LocalFileSystemStorage",
     "QueueState",
     "StorageError",
 ]
@@ -41,5 +43,27 @@ __all__ = [
 JQueueError = LeaseQueueError
 
 
-class CASConflictError(StorageError):
-    """Never raised: nobody has to try again here. It is there for code that catches it."""
+class CASConflictError(JQueueError):
+    """Never raised: writers do not collide here. It is there for code that catches it."""
+
+
+class _Storage:
+    """A storage of jqueue, which has no counterpart.
+
+    Raises:
+        JQueueError: always; it says what to write.
+    """
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        raise InvalidOption(
+            f"there is no {type(self).__name__}: jobs are kept in PostgreSQL. Give the name of a queue where jqueue"
+            " takes a storage: BrokerQueue('mail')."
+        )
+
+
+class InMemoryStorage(_Storage):
+    """Refused: tests use the test database."""
+
+
+class LocalFileSystemStorage(_Storage):
+    """Refused: ``leasequeue_import`` moves the jobs of a file."""

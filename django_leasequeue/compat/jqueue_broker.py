@@ -30,7 +30,7 @@ class BrokerQueue(DirectQueue):
         JQueueError: an argument is not allowed.
     """
 
-    def __init__(self, storage: Queue | str, *, stale_timeout: timedelta = timedelta(minutes=5)) -> None:
+    def __init__(self, storage: Queue | str, stale_timeout: timedelta = timedelta(minutes=5)) -> None:
         super().__init__(storage, stale_timeout=stale_timeout)
         self._stale = timedelta(milliseconds=milliseconds(stale_timeout, "stale_timeout"))
         self._swept: datetime | None = None

@@ -7,9 +7,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
+from uuid import uuid4
 
 from .. import conf
 from ..engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
@@ -54,6 +55,11 @@ class Job:
     #: When its lease was taken or renewed last, ``None`` while it is queued.
     heartbeat_at: datetime | None = None
 
+    @classmethod
+    def new(cls, entrypoint: str, payload: bytes, priority: int = 0) -> Self:
+        """Return a queued job with a new id, as of now. It is in no queue: ``enqueue`` makes those."""
+        return cls(str(uuid4()), entrypoint, payload, JobStatus.QUEUED, priority, datetime.now(UTC))
+
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
         """Return the fields as a dict, the payload as base64 text.
 
@@ -80,9 +86,9 @@ class Job:
 class QueueState:
     """A snapshot of a queue: the queued jobs in the order of their processing, then those in progress."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[Job, ...] = ()
     #: Grows with every write.
-    version: int
+    version: int = 0
     #: Whether all jobs are in it; ``False`` says that there are more, queued or in progress, than were asked for.
     complete: bool = True
 

@@ -16,12 +16,14 @@ from django_leasequeue.compat.jobqueue import (
     EnqueueResult,
     Job,
     JobFailedError,
+    JsonSerde,
     MaxRetriesError,
     Queue,
     Reaper,
     StorageError,
     TimeoutError,
     UpdateResultTTLResult,
+    create_json_serde,
 )
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
@@ -112,6 +114,7 @@ class TestExamples:
             def deserialize(self, buffer: bytes) -> Any:
                 return msgpack.unpackb(buffer)
 
+        assert JsonSerde().deserialize(create_json_serde().serialize({"a": ["é", None]})) == {"a": ["é", None]}
         queue = Queue("video-processor", payload_serde=MsgpackSerde(), result_serde=MsgpackSerde())
         done: list[Any] = []
         queue.on("completed", lambda id, result: done.append((id, result)))
@@ -154,7 +157,11 @@ class TestExamples:
             assert original == ("no disk", 3)
             # Duplicates are handled via return value, not exceptions
             result = queue.enqueue("job-1", {"a": 1})
-            assert (result.status, result.existing_state) == ("duplicate", "failed")
+            assert (result.status, result.existing_state) == ("queued", None)  # a failed id is free
+            with pytest.raises(MaxRetriesError, match="no disk"):
+                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
+            with pytest.raises(MaxRetriesError, match="no disk"):
+                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
             eventually(lambda: dead_letter_queue.get_status("job-1"))
         [moved] = dead_letter_queue.queue.claim()
         assert moved.payload == {"a": 1}

@@ -13,10 +13,13 @@ from django_leasequeue.compat.jqueue import (
     CASConflictError,
     DirectQueue,
     HeartbeatManager,
+    InMemoryStorage,
     Job,
     JobNotFoundError,
     JobStatus,
     JQueueError,
+    LocalFileSystemStorage,
+    QueueState,
     StorageError,
 )
 from django_leasequeue.engine import clock as engine_clock
@@ -302,3 +305,15 @@ class TestHeartbeatManager:
     def test_the_interval_is_a_positive_time(self) -> None:
         with pytest.raises(InvalidOption, match="interval"):
             HeartbeatManager(Double(), "id", interval=timedelta(0))
+
+
+def test_names_of_jqueue_by_themselves() -> None:
+    assert QueueState() == QueueState((), 0)
+    job = Job.new("mail", b"x", 3)
+    assert (job.entrypoint, job.payload, job.status, job.priority) == ("mail", b"x", JobStatus.QUEUED, 3)
+    assert job.id != Job.new("mail", b"x").id
+    assert BrokerQueue("jobs", timedelta(minutes=1)).lease_ms == 60_000
+    assert not issubclass(CASConflictError, StorageError)
+    for storage in (InMemoryStorage, LocalFileSystemStorage):
+        with pytest.raises(JQueueError, match=f"no {storage.__name__}: jobs are kept in PostgreSQL"):
+            BrokerQueue(storage("queue.json"))  # type: ignore[arg-type]
