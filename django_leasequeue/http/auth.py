@@ -34,10 +34,16 @@ def unauthorized(why: str) -> ApiError:
 
 
 def bearer(request: Request, *, in_query: bool = False) -> str | None:
-    """Return the token that a request carries: in its header, or (event streams only) in its query."""
+    """Return the token that a request carries: in its header, or (event streams only) in its query.
+
+    ``X-Auth-Token``, the header of OpenStack's clients, counts with a key of ours only: other services use it as well.
+    """
     scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return str(token.strip())
+    token = request.META.get("HTTP_X_AUTH_TOKEN", "").strip()
+    if split_token(token) is not None:
+        return str(token)
     if in_query and request.method == "GET":
         return request.GET.get("token") or None
     return None

@@ -26,11 +26,15 @@ class HomeRenderer(BaseRenderer):
         return payload.dumps(data)
 
 
-def _resource(path: str, variables: list[str], allow: list[str], *, posts: bool = False) -> dict[str, Any]:
+def _resource(
+    path: str, variables: list[str], allow: list[str], *, posts: bool = False, limit: str = "limit"
+) -> dict[str, Any]:
+    """Describe a resource; ``limit`` is the full name of its variable ``limit``, whose bounds differ."""
     hints: dict[str, Any] = {"allow": allow, "formats": {"application/json": {}}}
     if posts:
         hints["accept-post"] = ["application/json"]
-    return {"href-template": path, "href-vars": {name: f"param/{name}" for name in variables}, "hints": hints}
+    names = {name: f"param/{limit if name == 'limit' else name}" for name in variables}
+    return {"href-template": path, "href-vars": names, "hints": hints}
 
 
 def document(root: str) -> dict[str, Any]:
@@ -39,7 +43,10 @@ def document(root: str) -> dict[str, Any]:
     return {
         "resources": {
             "rel/queues": _resource(
-                f"{root}/queues{{?marker,limit,detailed}}", ["marker", "limit", "detailed"], ["GET"]
+                f"{root}/queues{{?marker,limit,detailed}}",
+                ["marker", "limit", "detailed"],
+                ["GET"],
+                limit="queue_limit",
             ),
             "rel/queue": _resource(queue, ["queue_name"], ["GET", "HEAD", "PUT", "DELETE"]),
             "rel/queue-metadata": _resource(f"{queue}/metadata", ["queue_name"], ["GET", "PUT"]),
@@ -48,6 +55,7 @@ def document(root: str) -> dict[str, Any]:
                 f"{queue}/messages{{?marker,limit,echo,include_claimed}}",
                 ["queue_name", "marker", "limit", "echo", "include_claimed"],
                 ["GET"],
+                limit="messages_limit",
             ),
             "rel/post-messages": _resource(f"{queue}/messages", ["queue_name"], ["POST"], posts=True),
             "rel/messages-by-id": _resource(f"{queue}/messages{{?ids}}", ["queue_name", "ids"], ["GET", "DELETE"]),
@@ -56,7 +64,9 @@ def document(root: str) -> dict[str, Any]:
                 ["queue_name", "message_id", "claim_id"],
                 ["GET", "DELETE"],
             ),
-            "rel/claim": _resource(f"{queue}/claims{{?limit}}", ["queue_name", "limit"], ["POST"], posts=True),
+            "rel/claim": _resource(
+                f"{queue}/claims{{?limit}}", ["queue_name", "limit"], ["POST"], posts=True, limit="claim_limit"
+            ),
             "rel/claim-item": _resource(
                 f"{queue}/claims/{{claim_id}}", ["queue_name", "claim_id"], ["GET", "PATCH", "DELETE"]
             ),

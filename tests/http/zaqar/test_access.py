@@ -1,5 +1,6 @@
 """Who may do what at this door: keys and projects."""
 
+import json
 from typing import Any
 
 import pytest
@@ -164,3 +165,19 @@ def test_too_many_requests_are_429() -> None:
     refused = [answer for answer in answers if answer.status_code == 429]
     assert refused
     assert refused[0]["Retry-After"]
+
+
+def test_the_header_of_openstack_s_clients_carries_a_key() -> None:
+    client = holder("read")
+    key = client.headers.pop("Authorization").removeprefix("Bearer ")
+    for token, status in ((key, 204), (key[:-1] + "~", 401), ("a token of Keystone", 401)):
+        client.headers["X-Auth-Token"] = token
+        assert client("GET", "/v1/queues").status_code == status, token
+    with override_settings(LEASEQUEUE={"API": {"ACCESS": "open"}}):
+        assert client("GET", "/v1/queues").status_code == 204, "what is no key of ours is not ours to judge"
+
+
+def test_the_home_document_tells_limits_apart() -> None:
+    resources = json.loads(Zaqar()("GET", "/v1/").content)["resources"]
+    names = {name: resources[name]["href-vars"]["limit"] for name in ("rel/queues", "rel/messages", "rel/claim")}
+    assert list(names.values()) == ["param/queue_limit", "param/messages_limit", "param/claim_limit"]
