@@ -75,7 +75,8 @@ class JobFlag(IntFlag):
     LARGE = 64
     #: It is under a limit or in a workflow: what happens to it may set others free.
     FLOW = 128
-    #: Its limit has a rate, which it has paid for: a worker starts it at once or gives it back.
+    #: Its limit has a rate, which it has paid for: a worker starts it at once or gives it back. Of a claim: its
+    #: queue has a limit of concurrency.
     RATED = 256
 
 

@@ -9,6 +9,82 @@ from django.db import migrations, models
 # django-pgtrigger removes its triggers with their tables, but leaves their functions.
 DROP_TRIGGER_FUNCTIONS = "DROP FUNCTION IF EXISTS pgtrigger_flow_97f85()"
 
+# Jobs have left a claim. Where the statement that took them out is the whole transaction, the slots of jobs that have ended go to the
+# next ones of their keys: the lock of a key is held for no longer, and nobody waits for one. All else becomes a turn, for a claimer.
+LEFT = """
+CREATE FUNCTION leasequeue_left(in_queue bigint, in_flags int, in_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    rest bigint[] := in_seqs;
+    free bigint[];
+    ended bigint[];
+    woken bigint[] := '{}';
+BEGIN
+    IF cardinality(in_seqs) = 0 THEN
+        RETURN;
+    ELSIF in_flags & 128 = 0 THEN
+        rest := NULL;
+    -- An old snapshot would count wrong.
+    ELSIF current_setting('leasequeue.alone', true) = 'on' AND current_setting('transaction_isolation') = 'read committed' THEN
+        free := ARRAY(
+            SELECT k.id FROM leasequeue_limitkey k WHERE k.id = ANY (ARRAY(
+                    SELECT m.key FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL))
+                AND EXISTS (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.concurrency IS NOT NULL AND l.rate IS NULL
+                    AND NOT l.fair OFFSET 0)
+            FOR UPDATE OF k SKIP LOCKED);
+        WITH gone AS (
+            DELETE FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL AND m.key = ANY (free) AND (
+                EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0)
+                OR NOT EXISTS (SELECT FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0))
+            RETURNING m.key
+        )
+        SELECT array_agg(DISTINCT gone.key) INTO ended FROM gone;
+        IF ended IS NOT NULL THEN
+            WITH k AS MATERIALIZED (
+                SELECT k.id, l.concurrency - (SELECT count(*) FROM (
+                    SELECT FROM leasequeue_member m WHERE m.key = k.id AND m.taken LIMIT 10000) s) AS slots
+                FROM leasequeue_limitkey k CROSS JOIN LATERAL (
+                    SELECT l.concurrency FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l
+                WHERE k.id = ANY (ended)
+            ), m AS MATERIALIZED (
+                SELECT m.seq, m.queue_id FROM k CROSS JOIN LATERAL (
+                    SELECT m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits ORDER BY m.rank, m.seq
+                    LIMIT LEAST(GREATEST(k.slots, 0), 1000)) m
+            ), p AS MATERIALIZED (
+                SELECT d.seq FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT m.seq FROM m)) FOR UPDATE SKIP LOCKED
+            ), gone AS (
+                DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT p.seq FROM p)) RETURNING d.*
+            ), taken AS (
+                UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT gone.seq FROM gone))
+            ), ready AS (
+                INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
+                    expires_at, tag)
+                SELECT g.queue_id, g.rank, 1, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq), g.seq,
+                    g.deliveries, g.flags & 255, clock_timestamp(), g.max_deliveries, g.expires_at, g.tag
+                FROM gone g
+            ), missing AS (
+                -- Cancelled before they were members, or in this moment: a claimer looks.
+                INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+                SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))
+                GROUP BY m.queue_id
+            )
+            SELECT COALESCE(array_agg(DISTINCT m.queue_id), '{}') INTO woken FROM m;
+        END IF;
+        rest := ARRAY(SELECT m.seq FROM leasequeue_member m WHERE m.seq = ANY (in_seqs));
+    END IF;
+    IF cardinality(rest) > 0 THEN
+        INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs) VALUES (in_queue, 'epoch', 2, rest);
+    END IF;
+    IF cardinality(rest) > 0 OR in_flags & 256 <> 0 THEN
+        woken := woken || in_queue;
+    END IF;
+    -- One expression: who is cancelled in the middle would keep the lock.
+    PERFORM CASE WHEN pg_try_advisory_lock(1280657731, u.id::int) THEN pg_advisory_unlock(1280657731, u.id::int)::text
+        ELSE pg_notify('leasequeue', 'q' || u.id)::text END
+    FROM (SELECT DISTINCT w.id FROM unnest(woken) AS w(id)) u;
+END $$
+"""
+DROP_LEFT = "DROP FUNCTION leasequeue_left(bigint, int, bigint[])"
+
 # Rows that change where they stand: room on the page for the next version, and vacuum by count.
 STORAGE = """
 ALTER TABLE leasequeue_member SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
@@ -45,6 +121,7 @@ class Migration(migrations.Migration):
     operations = [
         # First forward is last backward.
         migrations.RunSQL(migrations.RunSQL.noop, DROP_TRIGGER_FUNCTIONS),
+        migrations.RunSQL(LEFT, DROP_LEFT),
         migrations.CreateModel(
             name="FlowTurn",
             fields=[
@@ -179,9 +256,9 @@ class Migration(migrations.Migration):
             trigger=pgtrigger.compiler.Trigger(
                 name="flow",
                 sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (OLD.flags & 128 <> 0)",
-                    func="\n    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)\n    SELECT OLD.queue_id, 'epoch', 2, array_agg(u.seq) FROM unnest(OLD.seqs) AS u(seq)\n    WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs) HAVING count(*) > 0;\n    IF FOUND THEN  -- one expression: who is cancelled in the middle would keep the lock\n        PERFORM CASE WHEN pg_try_advisory_lock(1280657731, OLD.queue_id::int)\n            THEN pg_advisory_unlock(1280657731, OLD.queue_id::int)::text\n            ELSE pg_notify('leasequeue', 'q' || OLD.queue_id)::text END;\n    END IF;\n    RETURN NULL;\n",
-                    hash="0fced3810ea69d608d1b09215ac07dc84d7649c1",
+                    condition="WHEN (OLD.flags & 384 <> 0)",
+                    func="\n    PERFORM leasequeue_left(OLD.queue_id, OLD.flags, ARRAY(SELECT u.seq FROM unnest(OLD.seqs) AS u(seq)\n        WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs)));\n    RETURN NULL;\n",
+                    hash="dc23e9426ca8fa05bd4157a69c48c5496f7ad280",
                     ignore_func_name="_pgtrigger_should_ignore",
                     operation='UPDATE OF "seqs" OR DELETE',
                     pgid="pgtrigger_flow_97f85",

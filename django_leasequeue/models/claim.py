@@ -13,16 +13,11 @@ from .queue import Queue
 from .read_only import ReadOnlyManager, ReadOnlyModel
 from .relations import SameNumber
 
-#: Note the jobs that a claim does not hold any more, in the transaction that took them out, and wake a claimer.
+#: What jobs held that a claim does not hold any more is handed over in the transaction that took them out, and a
+#: claimer is woken.
 _NOTE_LEFT = """
-    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-    SELECT OLD.queue_id, 'epoch', 2, array_agg(u.seq) FROM unnest(OLD.seqs) AS u(seq)
-    WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs) HAVING count(*) > 0;
-    IF FOUND THEN  -- one expression: who is cancelled in the middle would keep the lock
-        PERFORM CASE WHEN pg_try_advisory_lock(1280657731, OLD.queue_id::int)
-            THEN pg_advisory_unlock(1280657731, OLD.queue_id::int)::text
-            ELSE pg_notify('leasequeue', 'q' || OLD.queue_id)::text END;
-    END IF;
+    PERFORM leasequeue_left(OLD.queue_id, OLD.flags, ARRAY(SELECT u.seq FROM unnest(OLD.seqs) AS u(seq)
+        WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs)));
     RETURN NULL;
 """
 
@@ -74,7 +69,7 @@ class Claim(ReadOnlyModel):
                 name="flow",
                 when=pgtrigger.After,
                 operation=pgtrigger.UpdateOf("seqs") | pgtrigger.Delete,
-                condition=pgtrigger.Condition("OLD.flags & 128 <> 0"),
+                condition=pgtrigger.Condition("OLD.flags & 384 <> 0"),
                 func=_NOTE_LEFT,
             ),
         ]

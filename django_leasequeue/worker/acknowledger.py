@@ -14,6 +14,7 @@ from django.db import close_old_connections, connections
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.progress import Progress, progress
 from ..engine.jobs.steps import wake_waiting
+from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
 from .buffer import JobBuffer, take_from
 from .control import JobControl
@@ -25,6 +26,9 @@ from .state import WorkerState
 from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
+
+#: As a plain number: see the fetcher.
+_FLOW = int(JobFlag.FLOW)
 
 
 #: Connections that settle at once when there is much: while one waits for the disk, the other is computing.
@@ -140,7 +144,9 @@ class Acknowledger:
             # Receivers of signals may have used Django's connection: as after a request.
             close_old_connections()
         fetcher = self._buffer.fetcher
-        if fetcher.sleeping or (self._wants_end and self._state.empty):
+        # The end of a job under a limit makes the next one ready: nobody fills its slot sooner than who knows it first.
+        limited = any(entry[1].flags & _FLOW for entry in entries)
+        if limited or fetcher.sleeping or (self._wants_end and self._state.empty):
             fetcher.wake()
 
     def _take(self, count: int) -> list[Entry]:

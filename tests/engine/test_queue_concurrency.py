@@ -1,17 +1,12 @@
 """A limit of a queue: so many of its jobs are leased at once, whoever claims."""
 
-import threading
-
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import FlowTurn
 from tests.engine.helpers import NODE, claim, make, put
-from tests.support.threads import ThreadResult
 
 
 @pytest.mark.django_db
@@ -63,48 +58,6 @@ class TestSlots:
         put(3, queue="other")
         assert [job.queue for job in claim(10, queue=["work", "other"])] == ["work", *["other"] * 3]
 
-    def test_the_end_of_a_lease_wakes_a_claimer(self, clock: engine_clock.Clock) -> None:
-        make(concurrency=1)
-        put(1)
-        (job,) = claim(1)
-        assert not FlowTurn.objects.exists()
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
-        assert FlowTurn.objects.count() == 1
-        assert claim(1) == []
-        assert not FlowTurn.objects.exists()
-
     def test_not_together_with_shared_claims(self) -> None:
         with pytest.raises(InvalidOption, match="not both"):
             make(concurrency=1, claim_jitter_ms=100)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_claimers_at_the_same_moment_do_not_overdraw_it() -> None:
-    make(concurrency=3)
-    put(120)
-    lock, done = threading.Lock(), []
-    running: set[int] = set()
-    most = 0
-
-    def work() -> None:
-        nonlocal most
-        node = threading.current_thread().name
-        while len(done) < 120:
-            jobs = claim(2, node=node)
-            with lock:
-                running.update(job.seq for job in jobs)
-                most = max(most, len(running))
-            for job in jobs:
-                with lock:
-                    running.discard(job.seq)
-                engine.run(engine.finish([Ending(job.seq, job.token)], node))
-                done.append(job.seq)
-        connection.close()
-
-    threads = [ThreadResult(work) for _ in range(6)]
-    for thread in threads:
-        thread.__enter__()
-    for thread in threads:
-        thread.value(300)
-    assert len(done) == len(set(done)) == 120
-    assert most <= 3

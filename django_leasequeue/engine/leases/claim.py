@@ -237,6 +237,7 @@ def _claim(
         yield from _take(trail.hint(names), params, size, found)
         if found.jobs:
             trail.cut = True
+            trail.took(found.jobs)
             return found.jobs, looks
     yield from _take(looks, params, size, found)
     short = len(found.jobs) < size and not found.cut
@@ -266,9 +267,9 @@ def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, f
         missing = size - len(found.jobs)
         if not missing or found.cut:
             return
-        if not look.gives or not (look.fresh or look.again):
+        if not look.promises:
             continue
-        if look.concurrency:
+        if look.slots is not None:
             found.shared = len(looks) > 1
             missing = min(missing, (yield from _slots(look.queue_id)))
             if missing <= 0:
@@ -278,7 +279,7 @@ def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, f
             "ranks": arrays.integers(look.ranks),
             "lows": arrays.integers(look.lows),
             "size": missing,
-            "slots": look.concurrency > 0,
+            "slots": look.slots is not None,
             **({"autocommit": False} if found.shared else {}),
         }
         mixed = look.again or params["tags"] is not None

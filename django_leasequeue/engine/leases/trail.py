@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ...enums import JobFlag
 from ..rows import LeasedJob
 from .floor import OwnFloors
 
@@ -37,8 +38,16 @@ class QueueLook(NamedTuple):
     head: int
     pid: int
     started: datetime
-    concurrency: int
+    #: Jobs that may be leased beside those that are; ``None``: the queue has no limit.
+    slots: int | None
 
+    @property
+    def promises(self) -> bool:
+        """Whether a claim may give something."""
+        return self.gives and (self.fresh or self.again) and (self.slots is None or self.slots > 0)
+
+
+_FLOW = int(JobFlag.FLOW)
 
 #: Queues that a claim tries without a look, at most: each is a statement.
 HINTS = 2
@@ -65,6 +74,8 @@ class Trail:
         self._floors = OwnFloors()
         self._eager = eager
         self._hint: list[QueueLook] = []
+        #: Whether the last jobs were under limits, whose next ones stand at their old places.
+        self._old_places = False
         self._clock = clock
         self._since = clock()
         self._names: tuple[str, ...] = ()
@@ -98,7 +109,13 @@ class Trail:
     def hint(self, names: Sequence[str]) -> list[QueueLook]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
         hint, self._hint = self._hint, []
-        return [look._replace(fresh=True, again=False) for look in hint] if tuple(names) == self._names else []
+        again = self._old_places
+        return [look._replace(fresh=True, again=again) for look in hint] if tuple(names) == self._names else []
+
+    def took(self, jobs: Sequence[LeasedJob]) -> None:
+        """Note what a claim gave."""
+        if jobs:
+            self._old_places = jobs[-1].flags & _FLOW > 0
 
     def note(
         self, names: Sequence[str], looks: Sequence[QueueLook], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
@@ -115,9 +132,12 @@ class Trail:
         if fresh:
             self._since = self._clock()
             self._names = tuple(names)
+        self.took(jobs)
         if not full:
             self._looks = []
-            self._hint = list(looks) if self._eager and fresh and len(looks) <= HINTS else []
+            # Of a queue with slots the look says first whether one is free.
+            hints = self._eager and fresh and len(looks) <= HINTS and all(look.slots is None for look in looks)
+            self._hint = list(looks) if hints else []
             return
         past: dict[tuple[int, int], int] = {}
         for job in jobs:

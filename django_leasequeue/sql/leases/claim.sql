@@ -34,7 +34,7 @@ WITH q AS MATERIALIZED (
     SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags & 127 <> 0)::int AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline
     FROM q, (SELECT (bit_or(l.flags) & 143)::int
-                + CASE WHEN min(l.name) IS NOT DISTINCT FROM max(l.name) AND count(l.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 128 ELSE 0 END AS flags,
+                + CASE WHEN min(l.name) IS NOT DISTINCT FROM max(l.name) AND count(l.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 256 ELSE 0 END AS flags,
             min(l.name) AS name, array_agg(l.seq) AS seqs, CASE WHEN max(l.deliveries) > 1 THEN array_agg(l.deliveries) END AS deliveries
         FROM l) x
     WHERE x.seqs IS NOT NULL
@@ -57,5 +57,5 @@ WITH q AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM p WHERE odd), l.seq, q.id, q.name, c.token, date_part('epoch', c.deadline), date_part('epoch', l.created_at), date_part('epoch', q.now), l.deliveries,
     COALESCE(l.max_deliveries, q.max_deliveries), l.rank, l.key, l.name, l.tag, l.data::text, l.meta::text, l.body, l.reply_to,
     CASE WHEN l.flags & 8 <> 0 THEN leasequeue_errors(l.seq)::text END, date_part('epoch', COALESCE(l.first_claimed_at, q.now)), l.progress::text,
-    l.position, l.flags::int
+    l.position, l.flags | CASE WHEN %(slots)s::bool THEN 128 ELSE 0 END
 FROM q LEFT JOIN (c CROSS JOIN l) ON true ORDER BY l.rank, l.position

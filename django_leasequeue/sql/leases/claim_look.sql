@@ -12,7 +12,7 @@
 --   leases, 2 due delayed jobs, 4 expired messages or dead letters, 8 turns of limits and workflows), whether jobs came back to an old place, whether there are
 --   fresh ones, its ranks in order, the lowest position worth reading of each, what may become the caller's own floor of each;
 --   oldest running transaction, mark (as in floor.sql; null when a floor would rise by less than 100 positions, or in a
---   transaction that had an id before), head for the next call, pid, started, concurrency.
+--   transaction that had an id before), head for the next call, pid, started, the jobs that may be leased beside those that are (null: no limit).
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_current_xact_id_if_assigned() IS NULL AS marks,
@@ -44,7 +44,8 @@ SELECT q.id, q.name, q.type, q.gives, CASE WHEN NOT q.gives THEN 0 ELSE
         ORDER BY f.at LIMIT 1))::int END,
     COALESCE(x.again, false), COALESCE(x.fresh, false), COALESCE(x.ranks, '{}'), COALESCE(x.lows, '{}'),
     COALESCE(x.proposed, '{}'), t.xmin, CASE WHEN t.marks AND x.gain > 100 THEN pg_current_xact_id()::text::bigint END, t.head,
-    pg_backend_pid(), pg_postmaster_start_time(), q.concurrency
+    pg_backend_pid(), pg_postmaster_start_time(), CASE WHEN q.concurrency > 0 THEN q.concurrency - (
+        SELECT COALESCE(sum(cardinality(c.seqs)), 0) FROM leasequeue_claim c WHERE c.queue_id = q.id) END
 FROM t, q CROSS JOIN LATERAL (
     SELECT array_agg(k.rank) AS ranks, array_agg(COALESCE(w.first, v.low)) AS lows,
         array_agg(COALESCE(w.first, %(head)s::bigint)) AS proposed, max(COALESCE(w.first, %(head)s::bigint) - v.low) AS gain, bool_or(w.first IS NOT NULL) AS fresh,

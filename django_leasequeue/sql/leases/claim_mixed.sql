@@ -58,7 +58,7 @@ WITH q AS MATERIALIZED (
     SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags & 127 <> 0)::int AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline
     FROM q, (SELECT (bit_or(g.flags) & 175)::int
-                + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 128 ELSE 0 END AS flags,
+                + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 256 ELSE 0 END AS flags,
             min(g.name) AS name, array_agg(g.seq) AS seqs, CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries
         FROM g) x
     WHERE x.seqs IS NOT NULL
@@ -82,5 +82,5 @@ SELECT (SELECT count(*) FROM p WHERE spent), (SELECT count(*) FROM p WHERE NOT s
     g.seq, q.id, q.name, c.token, date_part('epoch', c.deadline), date_part('epoch', g.created_at), date_part('epoch', q.now), g.delivery, COALESCE(g.max_deliveries, q.max_deliveries), g.rank,
     g.key, g.name, g.tag, g.data, g.meta, g.body, g.reply_to,
     CASE WHEN g.flags & 8 <> 0 THEN leasequeue_errors(g.seq)::text END, date_part('epoch', COALESCE(g.first_claimed_at, q.now)), g.progress, g.position,
-    g.flags::int
+    g.flags | CASE WHEN %(slots)s::bool THEN 128 ELSE 0 END
 FROM q LEFT JOIN (c CROSS JOIN g) ON true ORDER BY g.n

@@ -89,6 +89,7 @@ SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(durability <> 'fsync')
         THEN set_config('synchronous_commit', 'off', true)
             WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k),
     (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
         FROM k WHERE k.connection IS NOT NULL)
 FROM d

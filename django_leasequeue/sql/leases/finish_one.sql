@@ -6,6 +6,7 @@
 -- Returns: the seq if it was ended; no row: finish.sql knows more.
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now,
+        CASE WHEN %(autocommit)s::bool AND c.flags & 128 <> 0 THEN set_config('leasequeue.alone', 'on', true) END,
         q.result_ttl_ms AS keep, array_position(c.seqs, %(seq)s::bigint) AS at,
         CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true)
             WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END

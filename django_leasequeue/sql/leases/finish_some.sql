@@ -5,7 +5,7 @@
 -- Pages: 180 + 10 a row
 -- Returns: one row: the seqs that were ended, null for none; about those that are missing finish.sql knows more.
 WITH k AS MATERIALIZED (
-    SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.name, c.seqs, c.deliveries, n.now, q.result_ttl_ms AS keep,
+    SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.flags, c.name, c.seqs, c.deliveries, n.now, q.result_ttl_ms AS keep,
         n.now + q.result_ttl_ms * interval '1 ms' AS expires, q.durability
     FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n, leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
@@ -57,4 +57,5 @@ SELECT (SELECT array_agg(x.seq) FROM x), (SELECT count(pg_notify(split_part(k.co
         FROM k WHERE k.connection IS NOT NULL),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(k.durability <> 'fsync')
         THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k)
+            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k)

@@ -1,0 +1,162 @@
+"""A slot that comes free: the statement that ends the job gives it to the next one."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from django_leasequeue import engine
+from django_leasequeue.engine import ConnectionExecutor, Ending, LeasedJob, LimitValues, NewJob
+from django_leasequeue.models import FlowTurn, Member, Queue, Ready
+from tests.engine.flow import ONE, ack, differences, limited
+from tests.engine.helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, seqs
+from tests.support.threads import ThreadResult
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def listening() -> Iterator[ConnectionExecutor]:
+    with own_connection() as own:
+        own.connection.execute("LISTEN leasequeue")
+        yield own
+
+
+def heard(own: ConnectionExecutor) -> set[str]:
+    """Of which queues a listener of all was told since it was asked last."""
+    told = {note.payload for note in own.connection.notifies(timeout=0.3)}
+    for (queue_id,) in Queue.objects.values_list("pk"):
+        own.connection.execute("SELECT pg_advisory_lock_shared(1280657731, %s::int)", [queue_id])
+    return {queue.name for queue in Queue.objects.all() if f"q{queue.pk}" in told}
+
+
+def waiting_jobs() -> tuple[LeasedJob, int, int]:
+    """A job that runs, and the two that wait for its slot, in this queue and in another one."""
+    make()
+    make("other")
+    (first, second) = limited(["x", "x"])
+    (running,) = claim(10)
+    assert running.seq == first
+    (answer,) = enqueue(NewJob({}, limit=engine.Limited("x", ONE)), queue="other")
+    assert claim(10, queue="other") == []
+    return running, second, answer.seq
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("result_ttl_ms", [0, 1000])
+def test_the_next_one_is_ready_with_the_ack(listening: ConnectionExecutor, size: int, result_ttl_ms: int) -> None:
+    first, second, third = waiting_jobs()
+    engine.run(engine.configure("work", result_ttl_ms=result_ttl_ms))
+    plain = [] if size == 1 else [*put(1), *seqs(claim(1, queue="other"))]
+    held = [first, *(claim(1) if plain else [])]
+    heard(listening)
+    ack(*held)
+    assert [row.seq for row in Ready.objects.all()] == [second]
+    assert not FlowTurn.objects.exists()
+    assert heard(listening) == {"work"}
+    (job,) = claim(10)
+    ack(job)
+    assert [row.seq for row in Ready.objects.all()] == [third]
+    (other,) = claim(10, queue="other")
+    assert heard(listening) == {"other"}
+    assert differences() == []
+    ack(other)
+    assert not Member.objects.exists()
+
+
+def test_an_ack_waits_for_nobody_and_keeps_nobody_waiting() -> None:
+    first, second, _ = waiting_jobs()
+    with open_transaction() as other:
+        other.connection.execute("SELECT FROM leasequeue_limitkey FOR UPDATE")
+        ack(first)
+        assert not Ready.objects.exists()
+    (job,) = claim(10)  # a turn was left for it
+    assert job.seq == second
+    with open_transaction() as other:
+        other.run(engine.finish([Ending(job.seq, job.token)], NODE))
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT FROM leasequeue_limitkey FOR UPDATE NOWAIT")
+        other.connection.commit()
+    assert len(claim(10, queue=["work", "other"])) == 1
+
+
+def test_one_that_is_being_cancelled_is_looked_at_by_a_claimer() -> None:
+    first, second, third = waiting_jobs()
+    with open_transaction() as other:
+        other.run(engine.cancel("work", seqs=[second]))
+        ack(first)
+        assert not Ready.objects.exists()
+        other.connection.commit()
+    assert seqs([*claim(10), *claim(10, queue="other")]) == [third]
+
+
+def test_rates_and_old_snapshots_are_left_to_claimers() -> None:
+    first, second, _ = waiting_jobs()
+    with own_connection() as own:
+        own.connection.execute("SET default_transaction_isolation = 'repeatable read'")
+        own.run(engine.finish([Ending(first.seq, first.token)], NODE))
+    assert not Ready.objects.exists()
+    assert seqs(claim(10)) == [second]
+    make("rated")
+    (answer, *_) = enqueue(
+        *(NewJob({}, limit=engine.Limited("r", LimitValues("r", concurrency=1, rate=1, per_ms=60_000))) for _ in "ab"),
+        queue="rated",
+    )
+    (job,) = claim(10, queue="rated")
+    assert job.seq == answer.seq
+    ack(job)
+    assert not Ready.objects.exists()
+    assert claim(10, queue="rated") == []
+
+
+def test_a_queue_s_slot_wakes_a_claimer_and_who_finds_none_takes_no_lock(listening: ConnectionExecutor) -> None:
+    make(concurrency=1)
+    put(3)
+    (job,) = claim(1)
+    heard(listening)
+    with open_transaction() as other:
+        other.connection.execute(f"SELECT pg_advisory_xact_lock(1280657737, {job.queue_id})")
+        assert claim(1) == []
+    ack(job)
+    assert heard(listening) == {"work"}
+    assert not FlowTurn.objects.exists()
+    assert len(claim(3)) == 1
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_claimers_at_the_same_moment_do_not_overdraw_it(by_key: bool) -> None:
+    count = 120
+    make("work", concurrency=0 if by_key else 3)
+    make("other", concurrency=0 if by_key else 3)
+    three = LimitValues("three", concurrency=3)
+    for name in ["work", "other"]:
+        jobs = [NewJob({}, limit=engine.Limited("x", three) if by_key else None) for _ in range(count // 2)]
+        enqueue(*jobs, queue=name)
+    lock, done = threading.Lock(), []
+    running: dict[int, str] = {}
+    most = 0
+
+    def work() -> None:
+        nonlocal most
+        node = threading.current_thread().name
+        with own_connection() as own:
+            while len(done) < count:
+                jobs = own.run(engine.claim(["work", "other"], node, 2))
+                with lock:
+                    running.update({job.seq: "x" if by_key else job.queue for job in jobs})
+                    most = max([most, *(list(running.values()).count(key) for key in set(running.values()))])
+                for job in jobs:
+                    with lock:
+                        running.pop(job.seq)
+                    own.run(engine.finish([Ending(job.seq, job.token)], node))
+                    done.append(job.seq)
+
+    threads = [ThreadResult(work) for _ in range(6)]
+    for thread in threads:
+        thread.__enter__()
+    for thread in threads:
+        thread.value(300)
+    assert len(done) == len(set(done)) == count
+    assert most <= 3
+    assert differences() == []
