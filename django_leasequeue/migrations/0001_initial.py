@@ -50,6 +50,7 @@ DROP FUNCTION IF EXISTS pgtrigger_append_only_8f605();
 DROP FUNCTION IF EXISTS pgtrigger_append_only_c48af();
 DROP FUNCTION IF EXISTS pgtrigger_type_immutable_283c9();
 DROP FUNCTION IF EXISTS pgtrigger_written_once_bd27b();
+DROP FUNCTION IF EXISTS pgtrigger_removed_by_engine_27246();
 """
 
 # Half of a fencing token; the other half is random, because a crash of the server may hand out a number twice.
@@ -1437,6 +1438,23 @@ class Migration(migrations.Migration):
                     pgid="pgtrigger_written_once_bd27b",
                     table="leasequeue_job",
                     when="BEFORE",
+                ),
+            ),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name="storedjob",
+            trigger=pgtrigger.compiler.Trigger(
+                name="removed_by_engine",
+                sql=pgtrigger.compiler.UpsertTriggerSql(
+                    condition="WHEN (current_setting('leasequeue.removes', true) IS DISTINCT FROM statement_timestamp()::text)",
+                    func="RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = 'leasequeue_job_removed_by_engine', MESSAGE = 'a job whose row is deleted is lost: Job.objects.filter(...) has cancel() and discard(), a queue purge()';",
+                    hash="e046640fb3b9730d61c4c58ea6be6492d75332d5",
+                    ignore_func_name="_pgtrigger_should_ignore",
+                    level="STATEMENT",
+                    operation="DELETE",
+                    pgid="pgtrigger_removed_by_engine_27246",
+                    table="leasequeue_job",
+                    when="AFTER",
                 ),
             ),
         ),

@@ -103,6 +103,7 @@ BEGIN
         RAISE EXCEPTION 'Workflows are running: the release before this migration would never start what waits in them.'
             USING HINT = 'Let them end, or cancel them, and migrate again.';
     END IF;
+    PERFORM set_config('leasequeue.removes', statement_timestamp()::text, true);
     DELETE FROM leasequeue_job j USING leasequeue_delayed d, leasequeue_member m
         WHERE d.seq = j.seq AND m.seq = j.seq AND m.workflow IS NOT NULL AND d.available_at >= '9000-01-01 00:00+00';
     DELETE FROM leasequeue_delayed d USING leasequeue_member m

@@ -13,6 +13,10 @@ from .queue import Queue
 #: What enqueue wrote stays: another payload is another job (the edit of a dead letter makes one).
 FROZEN = ("seq", "queue_id", "rank", "name", "tag", "data", "meta", "body", "origin", "created_at")
 
+#: Each statement of ours that deletes jobs marks itself; the mark is worth nothing to a later one of the same
+#: transaction. One look for a statement, none for a row.
+_BY_HAND = "current_setting('leasequeue.removes', true) IS DISTINCT FROM statement_timestamp()::text"
+
 
 def _changed() -> str:
     cast = {"data": "::text", "meta": "::text"}
@@ -71,6 +75,18 @@ class StoredJob(models.Model):
                 condition=pgtrigger.Condition(_changed()),
                 constraint="leasequeue_job_written_once",
                 message="what was enqueued is not changed: cancel the job and enqueue another, or edit its dead letter",
+            ),
+            Guard(
+                name="removed_by_engine",
+                level=pgtrigger.Statement,
+                when=pgtrigger.After,
+                operation=pgtrigger.Delete,
+                condition=pgtrigger.Condition(_BY_HAND),
+                constraint="leasequeue_job_removed_by_engine",
+                message=(
+                    "a job whose row is deleted is lost: Job.objects.filter(...) has cancel() and discard(),"
+                    " a queue purge()"
+                ),
             ),
         ]
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_leasequeue import engine
 from django_leasequeue.models import LeaseEvent, Queue, StoredJob
 from django_leasequeue.models.storedjob import FROZEN
+from tests.engine.flow import ack
 from tests.engine.helpers import NODE, claim, make, one, put
 
 pytestmark = pytest.mark.django_db
@@ -149,6 +150,28 @@ class TestWhatWasEnqueued:
     def test_maintenance_passes(self) -> None:
         with pgtrigger.ignore("leasequeue.StoredJob:written_once"):
             assert StoredJob.objects.update(name="app.renamed") == 3
+
+    @pytest.mark.parametrize(
+        "delete",
+        [
+            lambda: StoredJob.objects.filter(seq__gt=0).delete(),
+            lambda: StoredJob.objects.all()._raw_delete("default"),
+            lambda: connection.cursor().execute(
+                "WITH gone AS (DELETE FROM leasequeue_job RETURNING seq) SELECT FROM gone"
+            ),
+        ],
+    )
+    def test_is_not_deleted_by_others(self, delete: Callable[[], Any]) -> None:
+        assert "cancel()" in refused("leasequeue_job_removed_by_engine", delete)
+        # Also behind a statement of the engine in the same transaction.
+        assert engine.run(engine.cancel("work", seqs=[StoredJob.objects.earliest("seq").seq]))
+        (job,) = claim(1)
+        ack(job)
+        refused("leasequeue_job_removed_by_engine", delete)
+        assert StoredJob.objects.count() == 1
+        with pgtrigger.ignore("leasequeue.StoredJob:removed_by_engine"):
+            delete()
+        assert not StoredJob.objects.exists()
 
     def test_the_engine_changes_nothing_of_it(self) -> None:
         make("fragile", max_deliveries=1, exhaust_at="release", dead_letter="self")

@@ -64,8 +64,10 @@ def drained(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterat
         report.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         report.autocommit = False
         report.execute("SELECT count(*) FROM leasequeue_job")
+        connection.execute("SET session_replication_role = replica")
         for table in ("job", "ready", "delayed", "claim"):
             connection.execute(f"DELETE FROM leasequeue_{table}")
+        connection.execute("RESET session_replication_role")
         for text in (JOBS, READY):
             cursor.execute(text, {**given, "first": DEAD + 1, "count": 500})
         connection.execute("ANALYZE")

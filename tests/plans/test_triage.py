@@ -99,6 +99,7 @@ def dead(django_db_setup: None, django_db_blocker) -> Iterator[Dead]:
         finally:
             ids = list(made.ids.values())
             connection.execute("SET enable_seqscan = on")
+            connection.execute("SET session_replication_role = replica")
             for table in (*TABLES, "topicstate", "queuefloor", "queuerank"):
                 connection.execute(f"DELETE FROM leasequeue_{table} WHERE queue_id = ANY (%s)", [ids])
             connection.execute("DELETE FROM leasequeue_queue WHERE id = ANY (%s)", [ids])

@@ -41,6 +41,7 @@ WITH t AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), gone AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM g WHERE keep = 0))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM g WHERE keep = 0))
 ), head AS (

@@ -112,6 +112,7 @@ WITH q AS MATERIALIZED (
     SELECT %(queue)s::bigint, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.told HAVING count(*) > 0
 ), gone AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT of_workflow))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
 ), keyless AS (
     UPDATE leasequeue_job SET key = NULL
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE of_workflow))

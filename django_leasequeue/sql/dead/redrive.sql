@@ -98,6 +98,7 @@ WITH q AS MATERIALIZED (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND workflow IS NULL
 ), gone AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
 ), followed AS (
     UPDATE leasequeue_attempt SET queue_id = (SELECT id FROM target),
         seq = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]

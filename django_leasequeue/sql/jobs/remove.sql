@@ -80,6 +80,7 @@ WITH t AS MATERIALIZED (
     HAVING count(*) > 0
 ), jobs AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM g))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
     RETURNING seq, key, name, reply_to, created_at, COALESCE(octet_length(data::text), 0) + COALESCE(octet_length(meta::text), 0)
         + COALESCE(octet_length(body), 0) AS bytes
 ), gone AS MATERIALIZED (

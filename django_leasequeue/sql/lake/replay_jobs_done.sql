@@ -35,6 +35,7 @@ WITH t AS MATERIALIZED (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM d))
 ), jobs AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
 ), attempts AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM d))
 ), head AS (

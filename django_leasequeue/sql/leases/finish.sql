@@ -64,6 +64,7 @@ WITH t AS MATERIALIZED (
     FROM d WHERE d.keep > 0 AND d.error_type IS NOT NULL
 ), dropped AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0 AND flags & 8 <> 0))
 ), dead_letters AS (

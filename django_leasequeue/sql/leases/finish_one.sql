@@ -30,6 +30,7 @@ WITH k AS MATERIALIZED (
     FROM k WHERE k.keep > 0
 ), dropped AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM k WHERE k.keep = 0))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT k.queue_id, 3, 0, %(seq)s::bigint, k.now FROM k WHERE k.keep = 0 AND %(seq)s::bigint > COALESCE((

@@ -40,6 +40,7 @@ WITH k AS MATERIALIZED (
     FROM x WHERE x.keep > 0
 ), dropped AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT x.seq FROM x WHERE x.keep = 0))
+        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT h.queue_id, 3, 0, h.high, h.now
