@@ -226,6 +226,8 @@ class Outcome(StrEnum):
     NOT_HELD = "not_held"
     STALE_TOKEN = "stale_token"  # nosec  # B105: a word of answers
     EXPIRED = "expired"
+    #: Its workflow is being cancelled: it is to stop. The lease was extended, so its end still counts.
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

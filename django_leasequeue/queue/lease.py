@@ -190,7 +190,8 @@ class LeaseMethods(Handle):
         Nothing is raised for those that are lost.
 
         Returns:
-            An outcome per number: ``ok``, ``not_found``, ``not_held``, ``stale_token``, ``expired``.
+            An outcome per number: ``ok``, ``not_found``, ``not_held``, ``stale_token``, ``expired``;
+            ``cancelled`` (of an extension: the job's workflow is, its end still counts).
         """
         node = self._one_node(jobs)
         endings = [engine.Ending(job.seq, job.token) for job in jobs]

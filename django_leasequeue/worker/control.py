@@ -18,7 +18,7 @@ from ..exceptions import InvalidOption, LeaseQueueError, PayloadTooLarge
 from .steps import JobSteps
 
 #: Why a running job is to stop; "" while it is not.
-Reason = Literal["", "lease_lost", "timeout", "stopping"]
+Reason = Literal["", "lease_lost", "cancelled", "timeout", "stopping"]
 
 
 class JobAborted(LeaseQueueError):
@@ -131,7 +131,7 @@ class JobControl:
 
     @property
     def reason(self) -> Reason:
-        """The reason to stop: ``lease_lost``, ``timeout``, ``stopping``; empty while there is none."""
+        """The reason to stop: ``lease_lost``, ``cancelled``, ``timeout``, ``stopping``; empty while there is none."""
         return self._reason
 
     @property
@@ -377,7 +377,7 @@ class JobControl:
         calls: list[Callable[[], object]] = [
             partial(loop.call_soon_threadsafe, waiting.set) for loop, waiting in waiters
         ]
-        if reason == "lease_lost" and self.on_lost is not None:
+        if reason in ("lease_lost", "cancelled") and self.on_lost is not None:
             calls.append(self.on_lost)
         for call in calls:
             with suppress(RuntimeError):  # its loop is closed

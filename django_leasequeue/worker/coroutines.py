@@ -191,7 +191,7 @@ class CoroutinePool:
         assert task is not None
         control.on_lost = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         # After that: from then on the run is broken off when its lease ends.
-        if control.reason == "lease_lost" or self._state.leases.over(job):
+        if control.reason in ("lease_lost", "cancelled") or self._state.leases.over(job):
             control.on_lost = None
             self._done.append((UNSTARTED, job, None, None, 0))
             return

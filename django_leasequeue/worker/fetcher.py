@@ -165,6 +165,9 @@ class Fetcher:
         # A new queue is announced on the jobs' channel: nobody has to wait for the next reading of the list. What was
         # cancelled is not started by a worker that claimed it ahead.
         def hear(payload: str | None) -> None:
+            if payload is None:  # it may have missed something
+                self._state.taken.update({job.queue_id for job in list(self._state.held.values())})
+                self._state.keeper.wake()
             if payload == "n" or payload is None:
                 self._queues.outdated()
                 self.wakeup.wake()
@@ -172,7 +175,8 @@ class Fetcher:
                 self._state.taken[int(payload[1:])] += 1
                 self._state.keeper.wake()
 
-        self._news = get_listener(self._state.options.database).subscribe(JOBS, hear)
+        news = self._news = get_listener(self._state.options.database).subscribe(JOBS, hear)
+        self._state.hears = lambda: news.live
 
     def _step(self) -> None:
         if self._apart.step():

@@ -16,11 +16,12 @@ import django
 import psycopg
 
 from .. import __version__, conf
-from ..engine import LeasedJob, Outcome, advance_floors, extend
+from ..engine import LeasedJob, Outcome, Release, advance_floors, extend, release
 from ..engine.jobs.progress import Progress, progress
 from ..engine.leases.floor import Proposals
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import FIRST_RETRY, LAST_RETRY
+from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .control import JobControl
@@ -46,6 +47,9 @@ FEW, MOST_DRAINED = 20, 200
 LEAST_PATIENCE = 1.0
 #: Seconds between looks for killed workers.
 INHERIT = 1.0
+#: Seconds from the word of a cancel to another look; and between looks for cancels while nobody hears of them.
+LOOK = 0.4
+_FLOW = int(JobFlag.FLOW)
 
 Running = Callable[[], list[tuple[JobControl, float]]]
 
@@ -76,6 +80,8 @@ class Keeper:
         self._looked_at = float("-inf")
         #: What had been heard of taken leases when those that are held were looked at last.
         self._taken: dict[int, int] = {}
+        #: When to look once more (monotonic), by queue: a claim's answer may come after the word of a cancel.
+        self._looks: dict[int, float] = {}
         self.link = DatabaseLink(state.options.database, "keep", state.node, state.outage, waits=False)
         self._heir = Heir(state.options, self.link)
         self._closing = False
@@ -128,7 +134,8 @@ class Keeper:
         began = time.monotonic()
         woken = False
         while not (self._closing or woken):
-            left = began + min(PRESENCE, self._state.shortest_lease / 6) - time.monotonic()
+            end = began + min(PRESENCE if self._state.hears() else LOOK, self._state.shortest_lease / 6)
+            left = min([end, *self._looks.values()]) - time.monotonic()
             if left <= 0:
                 return
             busy = bool(self._state.drained)
@@ -203,8 +210,12 @@ class Keeper:
 
     def _renew(self) -> None:
         state = self._state
-        heard = dict(state.taken)
-        for jobs in self._due([queue_id for queue_id, times in heard.items() if self._taken.get(queue_id) != times]):
+        heard, now = dict(state.taken), time.monotonic()
+        told = {queue_id for queue_id, times in heard.items() if self._taken.get(queue_id) != times}
+        again = {queue_id for queue_id, at in self._looks.items() if at <= now}
+        if not state.hears():
+            again.update(job.queue_id for job in list(state.held.values()) if job.flags & _FLOW)
+        for jobs in self._due(told | again):
             settled = self.link.run(
                 extend(
                     [job.seq for job in jobs],
@@ -213,14 +224,39 @@ class Keeper:
                     project=state.options.project,
                 )
             )
+            cancelled = []
             for job in jobs:
-                if settled.outcomes[job.seq] is not Outcome.OK and take_from(job, state.held):
-                    self._lose(job, settled.outcomes[job.seq])
+                outcome = settled.outcomes[job.seq]
+                if outcome is Outcome.CANCELLED:
+                    cancelled.append(job)
+                elif outcome is not Outcome.OK and take_from(job, state.held):
+                    self._lose(job, outcome)
+            if cancelled:
+                self._cancel(cancelled)
             for job in {job.token: job for job in jobs if job.seq in settled.seconds}.values():
                 seconds = settled.seconds[job.seq]
                 state.leases.renewed(job, self.link.asked_at, seconds)
                 state.shortest_lease = min(state.shortest_lease, seconds)
         self._taken = heard
+        self._looks = {queue_id: at for queue_id, at in self._looks.items() if queue_id not in again}
+        self._looks.update(dict.fromkeys(told, now + LOOK))
+
+    def _cancel(self, jobs: list[LeasedJob]) -> None:
+        """Tell running jobs that their workflows are cancelled; the others go back, and are taken out there."""
+        held = self._state.held
+        running = {id(control.job) for control, _ in self._running()}
+        back = {job.seq: job for job in jobs if id(job) not in running and take_from(job, held)}
+        told = {id(job) for job in jobs}
+        for control, _ in self._running():
+            if id(control.job) in told:
+                job = back.pop(control.job.seq, None)
+                if job is not None:  # it has just begun
+                    held[job.seq] = job
+                control.abort("cancelled")
+        if back:
+            releases = [Release(job.seq, job.token, 0) for job in back.values()]
+            self.link.run(release(releases, self._state.node, project=self._state.options.project, unstarted=True))
+            self._state.figures.add(returned=len(back))
 
     def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
         """Tell a running job that its lease is gone; one that has not started is not started any more."""

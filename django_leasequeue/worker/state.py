@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
@@ -55,6 +56,8 @@ class WorkerState:
         self.due_changed = False
         #: How often the listener heard that leases of a queue were taken from their workers, by queue id.
         self.taken: Counter[int] = Counter()
+        #: Whether the listener hears at all.
+        self.hears: Callable[[], bool] = bool
         #: Wakes the main thread.
         self.main = WakeUp()
         #: No more claims.

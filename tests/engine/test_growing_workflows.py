@@ -125,11 +125,12 @@ class TestAdding:
 
     def test_a_cancelled_workflow_takes_new_nodes_with_it(self) -> None:
         uid = start(node("a"), node("b"))
-        claim(1)
+        running = claim(1)
         extend(uid, node("x", 0), node("y"), after=("a",))
-        assert engine.run(engine.cancel_workflow(uid)) == 4
+        assert engine.run(engine.cancel_workflow(uid)) == 3
+        finish(running)
         assert claim(10) == []
-        assert status(uid) == ("cancelled", 0, 0, 0, 4)
+        assert status(uid) == ("cancelled", 0, 1, 0, 3)
         with pytest.raises(InvalidOption, match="has ended: cancelled"):
             extend(uid, node("z"))
 

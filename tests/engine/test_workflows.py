@@ -4,12 +4,12 @@ import pytest
 from django.db import transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, LimitValues, NewJob, Node
+from django_leasequeue.engine import Ending, LimitValues, NewJob, Node, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.dead.action import act
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import Delayed, FlowTurn, Member, StoredJob, Workflow
-from tests.engine.graphs import fail, finish, names, node, run_all, start, states, status
+from django_leasequeue.models import Delayed, FlowTurn, LiveJob, Member, StoredJob, Workflow
+from tests.engine.graphs import NO, fail, finish, names, node, run_all, start, states, status
 from tests.engine.helpers import NODE, claim, make, put
 
 pytestmark = pytest.mark.django_db
@@ -199,16 +199,31 @@ class TestFailure:
         assert claim(10) == []
         assert status(uid) == ("cancelled", 0, 0, 0, 2)
 
-    def test_cancel_takes_out_what_has_not_ended(self) -> None:
-        uid = start(node("a"), node("b"), node("c", 0, 1))
-        a, b = claim(10)
+    def test_cancel_takes_out_what_nobody_has_and_counts_how_the_rest_ends(self, clock: engine_clock.Clock) -> None:
+        uid = start(*(node(name) for name in "abcdefg"), node("h", 0, 1))
+        engine.run(engine.configure("work", max_deliveries=9, result_ttl_ms=86_400_000))
+        jobs = claim(6)
+        a, b, c, d, e, _ = jobs
         finish([a])
         assert engine.run(engine.cancel_workflow(uid)) == 2
-        settled = engine.run(engine.finish([Ending(b.seq, b.token)], NODE))
-        assert [str(outcome) for outcome in settled.outcomes.values()] == ["not_found"]
+        held = [job.seq for job in jobs[1:]]
+        settled = engine.run(engine.extend(held, NODE, tokens=[job.token for job in jobs[1:]]))
+        assert {str(outcome) for outcome in settled.outcomes.values()} == {"cancelled"}
+        assert list(settled.deadlines) == held
+        finish([b])
+        engine.run(engine.finish([Ending(c.seq, c.token, failure=NO)], NODE))
+        engine.run(engine.release([Release(d.seq, d.token, 0)], NODE, unstarted=True))
+        engine.run(engine.release([Release(e.seq, e.token, 60_000, NO)], NODE))
         assert claim(10) == []
-        assert status(uid) == ("cancelled", 0, 1, 0, 2)
+        assert claim(10) == []
+        assert status(uid) == ("cancelled", 1, 2, 1, 4)
+        assert engine.run(engine.cancel_workflow(uid)) == 0
+        clock.advance(seconds=31)  # the last one's lease is over
+        assert claim(10) == []
+        assert claim(10) == []
+        assert status(uid) == ("cancelled", 0, 2, 1, 5)
         assert engine.run(engine.cancel_workflow(uid)) is None
+        assert not LiveJob.objects.exists()
 
     def test_an_expired_lease_runs_again_and_goes_on(self, clock: engine_clock.Clock) -> None:
         engine.run(engine.configure("work", max_deliveries=3))

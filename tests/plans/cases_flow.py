@@ -112,7 +112,6 @@ CASES = [
     Case("admin/workflows", {"below": 1_500, "size": 1_000, "enough": 51, "state": 0, "text": None}, 1_000),
     Case("member_get", {"seq": HELD}, 1),
     Case("member_inputs", {"seq": HELD + 10_000}, 5),
-    Case("workflow_claims", {"queues": EVERY, "seqs": numbers(LEASED, 20)}, 20),
     Case("workflow_cancel", {"uid": UID.format(7), "project": ""}, 6),
     Case("workflow_expire", {"size": 5}, 30),
 ]

@@ -43,6 +43,8 @@ class _Looked(NamedTuple):
     state: int
     free: bool
     ended: bool
+    #: Its queue if it is of a workflow that is being cancelled and was given back: it does not start again.
+    back: int | None
 
 
 class _Freed(NamedTuple):
@@ -210,7 +212,10 @@ def _look(seqs: Sequence[int], freed: _Freed) -> Steps[None]:
     """Note where members stand, and what that means for their workflows; note what may start."""
     rows = yield "flow_look", {"seqs": arrays.integers(seqs)}
     looked = [_Looked._make(row) for row in rows]
-    freed.ready.extend(one.seq for one in looked if one.free)
+    for queue_id in sorted({one.back for one in looked if one.back is not None}):
+        back = [one.seq for one in looked if one.back == queue_id]
+        yield from remove_steps(queue_id, back, [JobState.READY, JobState.DELAYED], reason="workflow_cancelled")
+    freed.ready.extend(one.seq for one in looked if one.free and one.back is None)
     nodes = [one for one in looked if one.workflow is not None and one.before != one.state]
     if nodes:
         yield from _nodes(nodes, freed)

@@ -337,24 +337,20 @@ def inputs(seq: int) -> Steps[list[Input]]:
 
 @operation
 def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
-    """Cancel a workflow: what has not started is taken out, what runs loses its lease.
+    """Cancel a workflow: what no worker has is taken out; workers stop what runs, and start nothing of what they hold.
+
+    What has started is counted as what it becomes; the workflow ends with the last of it.
 
     Returns:
-        How many jobs were taken out; ``None`` if it has ended, or there is none.
+        How many jobs were taken out at once; ``None`` if it has ended, or there is none.
     """
     yield BEGIN, {}
     rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
     if not rows:
         return None
-    if len(rows) > 1:
-        every = [seq for _, seqs in rows for seq in seqs]
-        yield (
-            "workflow_claims",
-            {"queues": arrays.integers(queue_id for queue_id, _ in rows), "seqs": arrays.integers(every)},
-        )
     gone = 0
     for queue_id, seqs in rows:
-        places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
+        places = [JobState.READY, JobState.DELAYED]
         gone += len((yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")))
     yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
     return gone

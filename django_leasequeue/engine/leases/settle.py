@@ -23,7 +23,7 @@ from ..limits import (
     clamp_span,
 )
 from ..operation import Rows, Steps, operation
-from ..rows import Ending, Failure, Release, Released, Settled
+from ..rows import Ending, Failure, Outcome, Release, Released, Settled
 from .holders import Scope, check_scope, outcome_steps, scope_parameters, token_steps
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.
@@ -341,7 +341,8 @@ def extend(
         rows = yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}
     deadlines = {seq: deadline for seq, deadline, *_ in rows}
     outcomes = yield from outcome_steps(asked, set(deadlines), scope)
-    return Settled(outcomes, deadlines=deadlines, seconds={seq: seconds for seq, _, _, seconds in rows})
+    outcomes.update({seq: Outcome.CANCELLED for seq, *_, cancelled in rows if cancelled})
+    return Settled(outcomes, deadlines=deadlines, seconds={seq: seconds for seq, _, _, seconds, _ in rows})
 
 
 def _tokens(seqs: Sequence[int], tokens: Sequence[int] | None) -> dict[int, int | None]:

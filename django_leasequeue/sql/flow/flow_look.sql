@@ -2,10 +2,10 @@
 --   or that run again. The caller holds the locks (flow_lock.sql).
 -- Parameters: seqs (each once).
 -- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_delayed_pkey,
---   leasequeue_ready_pkey.
+--   leasequeue_ready_pkey, leasequeue_workflow_pkey.
 -- Pages: 20 + 45 a row
 -- Returns: seq, workflow, its state before and now, whether it waits for nothing but its place in ready, whether its outcome is
---   known (false: it is ready, leased or delayed).
+--   known (false: it is ready, leased or delayed), its queue if it is of a workflow that is being cancelled and came back.
 WITH x AS MATERIALIZED (
     SELECT m.seq, m.workflow, m.key, m.taken, m.waits, m.pending, m.state AS before,
         CASE WHEN r.state IS NOT NULL THEN r.state WHEN d.dead THEN 2
@@ -14,7 +14,8 @@ WITH x AS MATERIALIZED (
             -- What was cancelled for a parent's sake stays so until that parent runs again.
             WHEN m.state = 3 AND w.waits THEN 3 ELSE 0 END AS state,
         COALESCE(w.waits, false) AS held, w.waits IS NULL AND j.seq IS NOT NULL AND r.state IS NULL AND d.dead IS NULL AS live,
-        (r.state IS NOT NULL OR j.seq IS NULL) AND m.workflow IS NULL AS over
+        (r.state IS NOT NULL OR j.seq IS NULL) AND m.workflow IS NULL AS over,
+        CASE WHEN f.cancelled AND j.seq IS NOT NULL AND d.dead IS NULL THEN m.queue_id END AS back
     FROM leasequeue_member m
     LEFT JOIN LATERAL (SELECT r.state FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0) r ON true
     -- A job with a result stands nowhere else.
@@ -23,6 +24,8 @@ WITH x AS MATERIALIZED (
         WHERE d.seq = m.seq AND d.in_place AND r.state IS NULL OFFSET 0) d ON true
     LEFT JOIN LATERAL (SELECT w.available_at >= '9000-01-01 00:00+00' AS waits FROM leasequeue_delayed w
         WHERE w.seq = m.seq AND r.state IS NULL OFFSET 0) w ON true
+    LEFT JOIN LATERAL (SELECT true AS cancelled FROM leasequeue_workflow f
+        WHERE f.id = m.workflow AND f.state = 3 AND f.ended_at IS NULL OFFSET 0) f ON true
     WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), kept AS (
     UPDATE leasequeue_member m SET state = x.state, taken = m.taken AND x.live,
@@ -32,5 +35,5 @@ WITH x AS MATERIALIZED (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE over))
 )
 SELECT x.seq, x.workflow, x.before::int, x.state::int, x.held AND x.key IS NULL AND x.pending = 0 AND x.state = 0,
-    x.state <> 0
+    x.state <> 0, x.back
 FROM x ORDER BY x.seq

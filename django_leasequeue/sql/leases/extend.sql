@@ -2,9 +2,9 @@
 --   claim is split: the others keep their deadline.
 -- Parameters: project, queue (null: any), node, tokens (each once); seqs, claims (their tokens); lease_ms (null: each queue's
 --   own); now, autocommit.
--- Index: leasequeue_claim_pkey, leasequeue_queue_pkey.
+-- Index: leasequeue_claim_pkey, leasequeue_queue_pkey; of jobs of workflows leasequeue_member_pkey and leasequeue_workflow_pkey.
 -- Pages: 310 + 0.3 a row
--- Returns: seq, deadline, null, seconds until the deadline.
+-- Returns: seq, deadline, null, seconds until the deadline, whether its workflow is being cancelled.
 WITH t AS MATERIALIZED (
     SELECT pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), k AS MATERIALIZED (
@@ -50,5 +50,8 @@ WITH t AS MATERIALIZED (
 )
 SELECT x.seq, k.until, (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
     THEN set_config('synchronous_commit', 'off', true)
-        WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k), extract(epoch FROM k.until - k.now)::float8
+        WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k), extract(epoch FROM k.until - k.now)::float8,
+    k.flags & 128 <> 0 AND EXISTS (
+        SELECT FROM (SELECT m.workflow FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m CROSS JOIN LATERAL (
+            SELECT FROM leasequeue_workflow w WHERE w.id = m.workflow AND w.state = 3 AND w.ended_at IS NULL OFFSET 0) w)
 FROM x JOIN k ON k.token = x.token AND k.part = x.part WHERE x.wanted

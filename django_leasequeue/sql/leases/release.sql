@@ -59,11 +59,14 @@ WITH t AS MATERIALIZED (
             THEN LEAST(10 * 2 ^ LEAST(x.delivery - 5, 10), 1000)::bigint ELSE 0 END)) AS wait OFFSET 0) w
     CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN k.dead_letter IS NULL THEN 0 ELSE k.queue_max END) BETWEEN 1 AND x.delivery AS spent) s
-    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones.
+    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones. So does one of a workflow that
+    -- is being cancelled: it is taken out there.
     CROSS JOIN LATERAL (SELECT k.flags & 128 <> 0 AND EXISTS (
         SELECT FROM (SELECT m.key FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m
         CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
-        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l) AS pays OFFSET 0) p
+        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l
+        UNION ALL SELECT FROM (SELECT m.workflow FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m CROSS JOIN LATERAL (
+            SELECT FROM leasequeue_workflow w WHERE w.id = m.workflow AND w.state = 3 AND w.ended_at IS NULL OFFSET 0) w) AS pays OFFSET 0) p
     WHERE x.i_seq IS NOT NULL
 ), b AS MATERIALIZED (
     SELECT h.seq, nextval('leasequeue_job_seq_seq') AS position FROM h WHERE h.state = 0 AND h.requeue = 'back' ORDER BY h.seq

@@ -36,11 +36,14 @@ WITH t AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT q.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END) BETWEEN 1 AND COALESCE(u.deliveries, 1) AS spent) s
-    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones.
+    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones. So does one of a workflow that
+    -- is being cancelled: it is taken out there.
     CROSS JOIN LATERAL (SELECT k.flags & 128 <> 0 AND EXISTS (
         SELECT FROM (SELECT m.key FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m
         CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
-        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l) AS pays OFFSET 0) p
+        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l
+        UNION ALL SELECT FROM (SELECT m.workflow FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m CROSS JOIN LATERAL (
+            SELECT FROM leasequeue_workflow w WHERE w.id = m.workflow AND w.state = 3 AND w.ended_at IS NULL OFFSET 0) w) AS pays OFFSET 0) p
 ), r AS MATERIALIZED (
     SELECT * FROM x WHERE state >= 0
 ), b AS MATERIALIZED (
