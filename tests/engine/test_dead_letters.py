@@ -10,6 +10,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release, codec
 from django_leasequeue.engine.dead.deadletter import retire_steps
 from django_leasequeue.engine.dead.triage import dead_rows
 from django_leasequeue.engine.leases import cohort
+from django_leasequeue.exceptions import QueueFull
 from django_leasequeue.models import (
     Attempt,
     Claim,
@@ -124,6 +125,21 @@ class TestAtTheClaim:
         detail = last_event(poison.seq).detail
         assert (detail["to"], detail["to_seq"], detail["error_type"]) == ("graveyard", letter.pk, "MAX_ATTEMPTS")
         assert last_event(poison.seq).deliveries == 2
+
+    @pytest.mark.parametrize(("discard", "kept"), [("old", [3, 4]), ("reject", [0, 1, 2, 3, 4])])
+    def test_a_target_with_a_cap_keeps_it_or_it_is_said(
+        self, discard: str, kept: list[int], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        make("graveyard", type="log", cap_records=2, discard=discard)
+        put(5)
+        for _ in range(5):
+            wear_out(2)
+        assert claim() == []
+        assert [letter.data for letter in letters()] == kept
+        assert ("is full: its cap is 2 records" in caplog.text) is (discard == "reject")
+        if discard == "reject":
+            with pytest.raises(QueueFull):
+                put(1, queue="graveyard")
 
     def test_a_missing_target_is_made_as_a_log(self) -> None:
         put()

@@ -15,10 +15,11 @@ from .. import arrays
 from ..announce import announce
 from ..jobs.keys import DUPLICATE, holder_steps
 from ..limits import check_list, check_place, check_seqs, clamp_delay
-from ..operation import Steps, operation
+from ..operation import BEGIN, Steps, operation
 from ..queues import routing
 from ..queues.definition import Definition
 from ..queues.queues import find, make_defined, require
+from ..topics import caps
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -91,9 +92,17 @@ def retire_steps(
             yield from _tell_apart(queue_id)
             yield from make_defined(project, dead_letter, Definition(None, {"type": "log"}))
             target = yield from require(project, dead_letter, leases=False)
+        capped = any(target.config.get(option) for option in ("cap_records", "cap_bytes"))
+        if capped:
+            yield BEGIN, {}
+            yield from caps.lock_steps(target.id)
         params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(tokens)}
         for start in range(0, len(seqs), ROUND):
-            gone += yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
+            moved = yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
+            gone += moved
+            if capped and moved:
+                written = [job.new_seq for job in moved if job.new_seq is not None]
+                yield from caps.enforce_steps(target.id, written, dead_letters=True)
     for job in gone:
         yield from announce_dead(queue_id, project, job.seq, job.key, job.name, job.deliveries)
     return [job.seq for job in gone]

@@ -6,6 +6,7 @@ topic at its cap is counted again when acks may have made room.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from ...exceptions import QueueFull
 from .. import arrays
 from ..jobs.remove import remove_steps
 from ..operation import Steps
+
+logger = logging.getLogger("django_leasequeue")
 
 #: Records that one statement removes.
 TRIM = 1_000
@@ -55,8 +58,14 @@ def lock_steps(queue_id: int) -> Steps[None]:
     yield "cap_lock", {"queue": queue_id}
 
 
-def enforce_steps(queue_id: int, seqs: Sequence[int]) -> Steps[None]:
+def enforce_steps(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = False) -> Steps[None]:
     """Steps that make a topic keep its cap after records were written, in the writer's transaction.
+
+    Args:
+        queue_id: the topic.
+        seqs: what was written.
+        dead_letters: these are dead letters. A topic that rejects takes them and a warning says so: they would be lost
+            otherwise, or stand in the way of the jobs of their queue.
 
     Raises:
         QueueFull: the topic rejects what does not fit (``discard``); the writer's transaction has to be rolled back.
@@ -71,10 +80,11 @@ def enforce_steps(queue_id: int, seqs: Sequence[int]) -> Steps[None]:
         limit = " and ".join(
             f"{cap} {what}" for cap, what in ((room.cap_records, "records"), (room.cap_bytes, "bytes")) if cap
         )
-        raise QueueFull(
-            f"{room.name!r} is full: its cap is {limit}. Nothing was written. Consume or delete records, or raise the"
-            " cap."
-        )
+        full = f"{room.name!r} is full: its cap is {limit}."
+        if dead_letters:
+            logger.warning("%s Dead letters are written to it all the same. Deal with them, or raise the cap.", full)
+            return
+        raise QueueFull(f"{full} Nothing was written. Consume or delete records, or raise the cap.")
     while any(room.over):
         records, size = room.over
         rows = yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM}
