@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 import psycopg
@@ -12,6 +13,8 @@ from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections, transaction
 from django.utils.asyncio import async_unsafe
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 
 from .. import signals, twins
 from ..sql import bears_any_plan, numbered, statement
@@ -144,6 +147,23 @@ _AS_BEFORE = (
 )
 
 
+class _InUTC(Loader):
+    """Times in UTC on a connection that has another zone (``USE_TZ = False``, ``TIME_ZONE`` of the alias)."""
+
+    format = psycopg.pq.Format.BINARY
+    _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+    def load(self, data: Buffer) -> datetime:
+        return self._EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
+
+
+def _cursor(connection: psycopg.Connection[tuple[Any, ...]]) -> psycopg.RawCursor[tuple[Any, ...]]:
+    cursor = psycopg.RawCursor(connection)
+    if connection.info.parameter_status("TimeZone") not in ("UTC", "Etc/UTC"):
+        cursor.adapters.register_loader("timestamptz", _InUTC)
+    return cursor
+
+
 def fetch_steadily(
     connection: psycopg.Connection[tuple[Any, ...]], name: str, params: Mapping[str, Any], *, inside: bool
 ) -> Rows:
@@ -156,9 +176,9 @@ def fetch_steadily(
         inside: whether a transaction is open, which goes on afterwards with the settings that it had.
     """
     if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
-        with psycopg.RawCursor(connection) as cursor:
+        with _cursor(connection) as cursor:
             return cursor.execute(*_raw(name, params), binary=True).fetchall()
-    with psycopg.Cursor(connection) as settings, psycopg.RawCursor(connection) as cursor:
+    with psycopg.Cursor(connection) as settings, _cursor(connection) as cursor:
         with connection.pipeline():
             settings.execute(_STEADY_INSIDE if inside else STEADY)
             cursor.execute(*_raw(name, params), binary=True)

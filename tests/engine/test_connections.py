@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
@@ -10,8 +12,10 @@ from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import pool
+from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.operation import APART, Steps, operation
 from django_leasequeue.spark.database import resolve
+from tests.engine.helpers import make, put
 from tests.support.databases import database_alias
 from tests.support.temporary_server import TemporaryServer
 
@@ -39,6 +43,27 @@ async def test_and_those_of_the_async_pool() -> None:
     finally:
         await pool.close_pools()
     assert (zone, now.tzinfo) == ("UTC", UTC)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("inside", [True, False])
+def test_and_those_of_djangos_connection_without_time_zones(settings: Any, inside: bool) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = False, ELSEWHERE
+    connection = connections["default"]
+    connection.close()
+    try:
+        with transaction.atomic() if inside else nullcontext():
+            make()
+            (seq,) = put(1)
+            before = datetime.now(UTC)
+            (job,) = engine.run(get_jobs([seq]))
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT now()")
+                assert cursor.fetchone()[0].utcoffset() != timedelta(0), "the host's own are as they were"
+        assert job.created_at.tzinfo is UTC
+        assert abs(job.created_at - before) < timedelta(minutes=1)
+    finally:
+        connection.close()
 
 
 @pytest.fixture

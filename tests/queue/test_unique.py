@@ -12,6 +12,7 @@ from django.test import override_settings
 from django_leasequeue import BufferedQueue, NewJob, Queue, engine
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
+from django_leasequeue.queue import adding
 
 from .support import jobqueue, states
 
@@ -148,3 +149,25 @@ def test_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:
     assert states(queue, "k") == "failed"
     engine.run(engine.redrive("mail", [first.seq]))
     assert queue.enqueue(2, key="k", unique_until="end").seq == first.seq
+
+
+@pytest.mark.parametrize("hands", [0, adding.TRIES - 2, adding.TRIES - 1, adding.TRIES])
+def test_a_key_that_goes_from_hand_to_hand(hands: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look finds the holder gone, and the next try somebody else's: who is told that a job is queued has one."""
+    queue = Queue("work")
+    queue.enqueue("theirs", key="k")
+    look, left = adding.status, hands
+
+    def late_look(*args: Any, **options: Any) -> Any:
+        nonlocal left
+        assert engine.run(engine.cancel("work", seqs=[StoredJob.objects.get(key="k").seq]))
+        if left:
+            left -= 1
+            engine.run(engine.enqueue("work", [NewJob(data="theirs", key="k")]))
+        return look(*args, **options)
+
+    monkeypatch.setattr(adding, "status", late_look)
+    receipt = queue.enqueue("mine", key="k")
+    queued = hands < adding.TRIES - 1
+    assert receipt.status == ("queued" if queued else "duplicate")
+    assert [job.seq for job in StoredJob.objects.all() if job.data == "mine"] == ([receipt.seq] if queued else [])
