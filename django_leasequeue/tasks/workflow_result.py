@@ -206,7 +206,7 @@ class WorkflowResult(Twins, Generic[T]):
 
     @sync
     def cancel(self) -> Steps[int]:
-        """Cancel it: jobs that have not started are taken out, those that run lose their leases.
+        """Cancel it: jobs that have not started are taken out, those that run are told, and count as what they become.
 
         In the caller's transaction if there is one.
 
