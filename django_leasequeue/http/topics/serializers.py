@@ -16,6 +16,7 @@ from ...engine.limits import (
     MIN_LEASE_MS,
 )
 from ...engine.queues import presets
+from ...engine.topics.log import MAX_TIMELINE
 from ...enums import Discard, Durability, PriorityOrder, QueueType
 from ...exceptions import InvalidOption
 from ..fields import Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
@@ -117,6 +118,8 @@ class DiffBody(Body):
     include_tags = Boolean(default=False)
     include_meta = Boolean(default=True)
     wait_ms = Integer(high=MAX_WAIT_MS, default=0, help_text="Wait so long for a record.")
+    timeline = Integer(low=1, high=MAX_TIMELINE, help_text="Of the read before, to hear of a failover.", **_OPTIONAL)
+    reset = Boolean(default=False, help_text="Instead of 409 log_truncated read from what is kept for sure.")
 
 
 class DropBody(Body):
@@ -196,6 +199,7 @@ class WatchBody(Body):
     """What to watch."""
 
     topics = Starts()
+    reset = Boolean(default=False, help_text="After a failover that may have lost records go on from what is kept.")
 
 
 describe_field(Config, lambda field: {"$ref": "#/components/schemas/ConfigBody"})
