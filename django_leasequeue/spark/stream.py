@@ -131,7 +131,7 @@ class EventStream(DataSourceStreamReader):
         ):
             return after
         place = {"timeline": start["timeline"], "current": timeline}
-        row = psycopg.ClientCursor(connection).execute(statement("topics/timeline_kept"), place).fetchone()
+        row = psycopg.ClientCursor(connection).execute(statement("timeline_kept"), place).fetchone()
         kept = max(START, Point((row[1] if row else None) or 0, 0))
         if after <= kept:
             return after

@@ -72,7 +72,7 @@ class TopicAddressView(TopicItemView):
         },
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(WriteBody)
+        body = await self.body(WriteBody)
         return_seqs = self.flag("return_seqs", True)
         options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
@@ -136,7 +136,7 @@ class DiffView(TopicView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(DiffBody)
+        body = await self.body(DiffBody)
         page = await read_page(
             self.runner,
             self.project,
@@ -181,7 +181,7 @@ class DropView(TopicView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(DropBody)
+        body = await self.body(DropBody)
         match = body.get("match")
         by_prefix = match is not None and match.endswith("*")
         operation = drop(

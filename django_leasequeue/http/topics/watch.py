@@ -55,7 +55,7 @@ class WatchesView(ApiView):
         },
     )
     async def post(self, request: Request) -> HttpResponse:
-        body = self.body(WatchBody)
+        body = await self.body(WatchBody)
         topics: dict[str, int] = body["topics"]
         homes: dict[str, list[str]] = {}
         for topic in topics:
