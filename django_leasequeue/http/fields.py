@@ -63,7 +63,7 @@ class Body(Serializer):
         return [name for name in data if name not in cls._declared_fields]
 
     #: Whether it holds records or results: others are small.
-    many: ClassVar[bool] = False
+    bulk: ClassVar[bool] = False
     #: Fields for which null is a value.
     nulls: frozenset[str] = frozenset()
 

@@ -170,7 +170,7 @@ class ApiView(APIView):
             rest_framework.exceptions.ValidationError: a field is not valid.
         """
         limit = conf.settings.API.MAX_BODY_BYTES
-        if not kind.many:
+        if not kind.bulk:
             limit = min(limit, SMALL_BODY)
         raw = await self.read(limit)
         if raw is None:

@@ -89,7 +89,9 @@ class ClaimView(TopicView):
             if found.claim_jitter_ms and tag is None:
                 claimers = [Claimer(node, size, lease_ms)]
                 (jobs,) = await claim_together(self.runner, self.project, topic, found, claimers)
-        figures = await self.figures(topic, ready=-len(jobs), in_flight=len(jobs))
+        figures = await self.figures(
+            topic, ready=-len(jobs), in_flight=len(jobs), drained=tag is None and len(jobs) < size
+        )
         return self.answer(
             {
                 "topic": topic,

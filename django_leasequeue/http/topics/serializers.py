@@ -88,7 +88,7 @@ class Config(Field):
 class WriteBody(Body):
     """Records to append."""
 
-    many = True
+    bulk = True
     records = Records()
     create = Boolean(  # type: ignore[assignment]  # the metaclass takes fields out: the method stays
         default=True, help_text="Whether the first write makes the topic."
@@ -170,7 +170,7 @@ class SettleBody(Body):
 class AckBody(SettleBody):
     """The jobs that are done."""
 
-    many = True
+    bulk = True
     results = Results(help_text="What came of the jobs: any JSON for each of the seqs, in their order.", **_OPTIONAL)
     result_ttl_ms = Integer(
         high=MAX_SPAN_MS, help_text="How long the results are kept. Default: the job's, or the topic's.", **_OPTIONAL
