@@ -201,7 +201,7 @@ class ApiView(APIView):
         """Return the request's body, ``None`` if it has more than ``limit`` bytes: those are not read."""
         request = self.request._request
         length = request.META.get("CONTENT_LENGTH") or "0"
-        if length.isdigit() and (len(length) > 18 or int(length) > limit):
+        if length.isdecimal() and (len(length) > 18 or int(length) > limit):
             return None
         unread = getattr(request, "scope", {}).get(UNREAD)
         if unread is not None:
