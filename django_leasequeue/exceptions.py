@@ -42,6 +42,28 @@ class NotAQueue(LeaseQueueError):
         super().__init__(f"{queue!r} is a log, not a queue: its records can be read but not claimed.")
 
 
+class LogTruncated(LeaseQueueError):
+    """A reader of a topic stands behind records that the server may have lost: a standby took over that was behind.
+
+    Args:
+        queue: the topic.
+        after: where the reader stands.
+        kept: the number up to which every record is still there: read on from it; 0 where that is not known.
+        timeline: the server's timeline now.
+    """
+
+    def __init__(self, queue: str, after: int, kept: int, timeline: int) -> None:
+        self.queue, self.after, self.kept, self.timeline = queue, after, kept, timeline
+        super().__init__(
+            f"a failover or a restore may have lost records of {queue!r} that were read up to number {after}; the"
+            f" server's timeline is {timeline} now. Every record up to number {kept} is kept: read on from there, or"
+            " set reset. Later ones may come again, and others under the numbers of lost ones."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.queue, self.after, self.kept, self.timeline)
+
+
 class QueueConflict(LeaseQueueError):
     """The queue exists with a property that cannot change."""
 

@@ -141,7 +141,15 @@ class Calls(ABC):
 
     @sync
     def read(
-        self, topic: str, from_seq: int = 0, *, limit: int = 256, skip_nodes: Sequence[str] = (), wait_ms: int = 0
+        self,
+        topic: str,
+        from_seq: int = 0,
+        *,
+        limit: int = 256,
+        skip_nodes: Sequence[str] = (),
+        wait_ms: int = 0,
+        timeline: int | None = None,
+        reset: bool = False,
     ) -> Plan[Page]:
         """Read records without leasing them.
 
@@ -151,10 +159,17 @@ class Calls(ABC):
             limit: how many at most, up to 1,000.
             skip_nodes: leave out what these producers wrote.
             wait_ms: wait so long for a record, up to 30,000.
+            timeline: ``timeline`` of the page before: after a failover that may have lost what was read,
+                ``LogTruncated`` is raised.
+            reset: in place of that, read from where everything is kept for sure.
         """
         body: dict[str, Any] = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "include_tags": True}
         if skip_nodes:
             body["node"] = list(skip_nodes)
+        if timeline is not None:
+            body["timeline"] = timeline
+        if reset:
+            body["reset"] = True
         answer, _ = yield Request("POST", address(topic, "/diff"), body, wait=wait_ms / 1000)
         return Page.of(answer)
 

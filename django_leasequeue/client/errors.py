@@ -73,6 +73,10 @@ class NotAQueue(TopicConflict):
     """409: the topic is a log, which has no leases."""
 
 
+class LogTruncated(TopicConflict):
+    """409: a failover may have lost what was read; ``detail["next_from_seq"]`` is where to read on."""
+
+
 class TopicFull(ApiError):
     """422: the topic is at its cap and refuses more."""
 
@@ -85,7 +89,11 @@ class ServerUnavailable(ApiError):
     """5xx, after all retries: the server, its database or the proxy before it is not well."""
 
 
-_BY_CODE: dict[str, type[ApiError]] = {"not_a_queue": NotAQueue, "topic_not_found": TopicNotFound}
+_BY_CODE: dict[str, type[ApiError]] = {
+    "not_a_queue": NotAQueue,
+    "log_truncated": LogTruncated,
+    "topic_not_found": TopicNotFound,
+}
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,
     401: Unauthorized,

@@ -124,7 +124,9 @@ class Settled:
 class Page:
     """Records of a read, as the API gives them (``$seq``, ``$ts``, ``data``, ...); read on from ``next_from_seq``.
 
-    ``tombstone`` tells what a cap or the TTL took away before it could be read; ``None`` if nothing.
+    ``tombstone`` tells what a cap or the TTL took away before it could be read; ``None`` if nothing. ``timeline`` is
+    the server's: give it to the next read. ``reset_to`` is where a read with ``reset`` began because a failover may
+    have lost records; ``None`` if it did not.
     """
 
     records: list[dict[str, Any]]
@@ -132,6 +134,8 @@ class Page:
     head_seq: int
     caught_up: bool
     tombstone: Mapping[str, Any] | None
+    timeline: int | None = None
+    reset_to: int | None = None
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
@@ -142,6 +146,8 @@ class Page:
             answer["head_seq"],
             answer["caught_up"],
             answer["tombstone"],
+            answer.get("timeline"),
+            answer.get("reset_to"),
         )
 
 

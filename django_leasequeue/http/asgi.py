@@ -27,7 +27,7 @@ from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_pre
 from .. import conf
 from ..engine.pool import close_pools
 from ..notify import close_listeners
-from .running import RECEIVED
+from .running import RECEIVED, UNREAD
 from .shutdown import stop
 from .streaming import finish_background
 
@@ -50,8 +50,8 @@ class ApiHandler(ASGIHandler):
     """Django's ASGI handler for the doors' views alone.
 
     No middleware; the Host is checked all the same (``ALLOWED_HOSTS``). A client that goes away ends its request, as
-    with Django's own handler. Bodies are read up to ``MAX_BODY_BYTES``; what is longer is taken from the network and
-    thrown away, so that the answer can be read.
+    with Django's own handler. A body of more than one message is read when the view asks for it, which has admitted
+    the client by then; what is not wanted is taken from the network and thrown away, so that the answer can be read.
     """
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -81,27 +81,31 @@ class ApiHandler(ASGIHandler):
                 await self._handle(scope, receive, send)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            body = await self.read_body(receive)
-        except RequestAborted:
+        first = await receive()
+        if first["type"] == "http.disconnect":
             return
-        with body:
-            set_script_prefix(scope.get("root_path", ""))
-            request, refused = self.create_request(scope, body)
-            if request is None:
-                if refused is not None:
-                    await self.send_response(refused, send)
-                return
-            watcher = _Watcher(receive)
-            try:
-                response = await self.run_get_response(request)
-                await self.send_response(response, send)
-            except asyncio.CancelledError:
-                if not watcher.gone:
-                    raise
-                watcher.forgive()
-            finally:
-                watcher.close()
+        watcher = _Watcher(receive)
+        body = _Unread(receive, first, watcher)
+        if body.more:
+            scope[UNREAD] = body
+        set_script_prefix(scope.get("root_path", ""))
+        request, refused = self.create_request(scope, io.BytesIO(b"" if body.more else first.get("body", b"")))
+        if request is None:
+            if refused is not None:
+                await self.send_response(refused, send)
+            return
+        if not body.more:
+            watcher.start()
+        try:
+            response = await self.run_get_response(request)
+            await body.skip()
+            await self.send_response(response, send)
+        except asyncio.CancelledError:
+            if not watcher.gone:
+                raise
+            watcher.forgive()
+        finally:
+            watcher.close()
 
     async def read_body(self, receive: Receive) -> Any:
         """Read the body: in memory, and on disk beyond Django's usual size."""
@@ -129,6 +133,44 @@ class ApiHandler(ASGIHandler):
         return body
 
 
+class _Unread:
+    """A body that is on its way, after its first message; the watcher starts at its end."""
+
+    def __init__(self, receive: Receive, first: Message, watcher: _Watcher) -> None:
+        self._receive = receive
+        self._watcher = watcher
+        self._first = first.get("body", b"")
+        self.more: bool = first.get("more_body", False)
+
+    async def read(self, limit: int) -> bytes | None:
+        """Return the body: in memory while it comes, on disk beyond Django's usual size; ``None`` beyond the limit."""
+        with tempfile.SpooledTemporaryFile(max_size=2_621_440) as file:
+            file.write(self._first)
+            while self.more and file.tell() <= limit:
+                file.write(await self._next())
+            if file.tell() > limit:
+                return None
+            file.seek(0)
+            return file.read()
+
+    async def skip(self) -> None:
+        """Throw away what is left, up to the length of the longest body."""
+        left = conf.settings.API.MAX_BODY_BYTES
+        while self.more and left >= 0:
+            left -= len(await self._next())
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        self.more = message.get("more_body", False)
+        if message["type"] == "http.disconnect":
+            self._watcher.left()
+            await asyncio.sleep(0)  # which is cancelled
+        elif not self.more:
+            self._watcher.start()
+        found: bytes = message.get("body", b"")
+        return found
+
+
 class _Watcher:
     """Cancels the request's task when the client goes away."""
 
@@ -137,6 +179,10 @@ class _Watcher:
         self._receive = receive
         self._main = asyncio.current_task()
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Watch from now on: the body has been read."""
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin)
 
     def _begin(self) -> None:
@@ -144,7 +190,12 @@ class _Watcher:
 
     async def _watch(self) -> None:
         message = await self._receive()
-        if message["type"] == "http.disconnect" and self._main is not None:
+        if message["type"] == "http.disconnect":
+            self.left()
+
+    def left(self) -> None:
+        """The client has gone away."""
+        if self._main is not None:
             self.gone = True
             self._main.cancel()
 
@@ -155,7 +206,8 @@ class _Watcher:
 
     def close(self) -> None:
         """Watch no more."""
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
 

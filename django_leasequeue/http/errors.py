@@ -60,6 +60,7 @@ _ENGINE: list[tuple[type[Exception], int, str]] = [
     (ours.PayloadTooLarge, 400, "record_too_large"),
     (ours.QueueNotFound, 404, "topic_not_found"),
     (ours.NotAQueue, 409, "not_a_queue"),
+    (ours.LogTruncated, 409, "log_truncated"),
     (ours.QueueConflict, 409, "topic_exists_incompatible"),
     (ours.QueueFull, 422, "topic_full"),
     (ours.InvalidOption, 400, "invalid_request"),
@@ -104,7 +105,9 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
         for kind, status, code in _ENGINE:
             if isinstance(error, kind):
                 about = topic or getattr(error, "queue", None)
-                named = {"topic": about} if about is not None and status in (404, 409) else {}
+                named: dict[str, Any] = {"topic": about} if about is not None and status in (404, 409) else {}
+                if isinstance(error, ours.LogTruncated):
+                    named |= {"next_from_seq": error.kept, "timeline": error.timeline}
                 return ErrorAnswer(status, code, _message(error, topic), named)
     if isinstance(error, drf.APIException | Http404 | DjangoPermissionDenied | SuspiciousOperation):
         return _from_framework(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.utils.functional import lazy
 from rest_framework import serializers
@@ -62,6 +62,8 @@ class Body(Serializer):
         """Return the names of what stands in a valid body without being a field of it."""
         return [name for name in data if name not in cls._declared_fields]
 
+    #: Whether it holds records or results: others are small.
+    bulk: ClassVar[bool] = False
     #: Fields for which null is a value.
     nulls: frozenset[str] = frozenset()
 

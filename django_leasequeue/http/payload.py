@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import math
 import re
-from typing import Any
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from .. import conf
 from ..engine.codec import Raw, dumps_raw
@@ -23,6 +27,14 @@ _KINDS = bytes.maketrans(b"23456789E,[ \t\r\n", b"11111111e::::::")
 #: fraction, with more than 15 digits, very small ones, -0. (Text that looks like one only costs the slower reading.)
 _ODD_NUMBER = re.compile(rb":-?(?:[01]+(?:\.[01]+)?e|[01]+\.[01]*0[^01.]|[01.]{16}|0\.0000)|:-0[^01.]")
 _CONTAINERS = (dict, list)
+#: Commas and opening brackets that a body may have: each value costs time in which no other thread of the process runs.
+MAX_VALUES = 1_000_000
+#: Bytes from which on a body is read in a thread, and of one search for odd numbers: other threads wait for its end.
+IN_THREAD, _SLICE = 65_536, 32_768
+
+T = TypeVar("T")
+
+_thread = ThreadPoolExecutor(1, "leasequeue-bodies")
 
 
 def _no_constant(name: str) -> Any:
@@ -48,12 +60,38 @@ def loads(body: bytes) -> Any:
     Raises:
         ValueError: it is not JSON (or not UTF-8), or a number is too large; the message says where, or which.
     """
-    if orjson is not None and _ODD_NUMBER.search(body.translate(_KINDS)) is None:
+    if orjson is not None and not _has_odd_number(body.translate(_KINDS)):
         return orjson.loads(body)
     try:
         return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_float, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+
+
+def _has_odd_number(kinds: bytes) -> bool:
+    # An odd number is known by less than 32 bytes.
+    return any(_ODD_NUMBER.search(kinds, at, at + _SLICE + 32) for at in range(0, len(kinds), _SLICE))
+
+
+def in_thread(work: Callable[[], T]) -> Awaitable[T]:
+    """Read a large body in a thread, one at a time in a process, so that other requests go on."""
+    return asyncio.get_running_loop().run_in_executor(_thread, _uncollected, work)
+
+
+def _uncollected(work: Callable[[], T]) -> T:
+    """Collecting garbage would look through all the new values again and again, and stop every thread for that."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        if collected:
+            gc.enable()
+
+
+def too_many(body: bytes) -> bool:
+    """Return whether a body has more values than one may have; it is not parsed for that."""
+    return len(body) > MAX_VALUES and sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES
 
 
 def too_deep(value: Any, limit: int) -> bool:

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 #: Where the server notes in the ASGI scope when the request came in (``api.asgi``).
 RECEIVED = "leasequeue.received"
+#: Where it leaves a body that it has not read: a view reads it when the client is admitted.
+UNREAD = "leasequeue.unread"
 
 
 def is_wsgi(request: HttpRequest) -> bool:

@@ -23,12 +23,14 @@ from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
 from .errors import ApiError, answered, describe
 from .fields import Body
-from .running import RECEIVED, RequestRunner, runner_for
+from .running import RECEIVED, UNREAD, RequestRunner, is_wsgi, runner_for
 from .schema import SCHEMA
 from .throttle import throttle
 
 #: Warnings of one answer.
 MAX_WARNINGS = 20
+#: Bytes of a body that holds neither records nor results.
+SMALL_BODY = 1_048_576
 
 T = TypeVar("T")
 Scopes = Mapping[str, frozenset[str]]
@@ -160,7 +162,7 @@ class ApiView(APIView):
             found += rows
         return found
 
-    def body(self, kind: type[Body]) -> dict[str, Any]:
+    async def body(self, kind: type[Body]) -> dict[str, Any]:
         """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings.
 
         Raises:
@@ -168,7 +170,9 @@ class ApiView(APIView):
             rest_framework.exceptions.ValidationError: a field is not valid.
         """
         limit = conf.settings.API.MAX_BODY_BYTES
-        raw = self.read(limit)
+        if not kind.bulk:
+            limit = min(limit, SMALL_BODY)
+        raw = await self.read(limit)
         if raw is None:
             raise ApiError(
                 413, "payload_too_large", f"The body has more than {limit} bytes: send fewer records at a time."
@@ -182,34 +186,57 @@ class ApiView(APIView):
                 "unsupported_media_type",
                 f"The body must be JSON: send 'Content-Type: application/json' (it is {request.content_type!r}).",
             )
-        data = self.parse(raw)
-        if not isinstance(data, dict):
-            raise ApiError(400, "invalid_request", "The body must be a JSON object.")
-        valid = kind.validated(data)
-        self.warnings += [f"The field {name[:80]!r} is not known here: it was ignored." for name in kind.unknown(data)]
-        return valid
 
-    def read(self, limit: int) -> bytes | None:
-        """Return the request's body, ``None`` if it has more than ``limit`` bytes."""
+        def valid(data: Any) -> dict[str, Any]:
+            if not isinstance(data, dict):
+                raise ApiError(400, "invalid_request", "The body must be a JSON object.")
+            fields = kind.validated(data)
+            unknown = kind.unknown(data)[:MAX_WARNINGS]
+            self.warnings += [f"The field {name[:80]!r} is not known here: it was ignored." for name in unknown]
+            return fields
+
+        return await self.parse(raw, valid)
+
+    async def read(self, limit: int) -> bytes | None:
+        """Return the request's body, ``None`` if it has more than ``limit`` bytes: those are not read."""
         request = self.request._request
         length = request.META.get("CONTENT_LENGTH") or "0"
-        if length.isdigit() and (len(length) > 18 or int(length) > limit):
+        if length.isdecimal() and (len(length) > 18 or int(length) > limit):
             return None
+        unread = getattr(request, "scope", {}).get(UNREAD)
+        if unread is not None:
+            found: bytes | None = await unread.read(limit)
+            return found
         raw = bytes(request.read(limit + 1))
         return raw if len(raw) <= limit else None
 
-    def parse(self, raw: bytes) -> Any:
-        """Return what a body says in JSON.
+    async def parse(self, raw: bytes, use: Callable[[Any], T]) -> T:
+        """Return what is made of a body's JSON; of a large one in a thread.
+
+        Args:
+            raw: the body.
+            use: takes the value and returns what the view needs of it.
 
         Raises:
-            ApiError, InvalidOption: it is not JSON, or nested too deep.
+            ApiError, InvalidOption: it is not JSON, has too many values, or is nested too deep.
         """
-        try:
-            data = payload.loads(raw)
-        except ValueError as error:
-            raise ApiError(400, "invalid_request", f"The body is not valid JSON: {error}.") from error
-        payload.check_depth(data, raw)
-        return data
+
+        def work() -> T:
+            if payload.too_many(raw):
+                most = f"{payload.MAX_VALUES:,}"
+                raise ApiError(
+                    413, "payload_too_large", f"The body has more than {most} values: send fewer records at a time."
+                )
+            try:
+                data = payload.loads(raw)
+            except ValueError as error:
+                raise ApiError(400, "invalid_request", f"The body is not valid JSON: {error}.") from error
+            payload.check_depth(data, raw)
+            return use(data)
+
+        if len(raw) < payload.IN_THREAD or is_wsgi(self.request._request):
+            return work()
+        return await payload.in_thread(work)
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``.

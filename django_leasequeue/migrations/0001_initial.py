@@ -183,6 +183,7 @@ ALTER TABLE leasequeue_jobresult SET (autovacuum_vacuum_scale_factor = 0.05, aut
 ALTER TABLE leasequeue_uniquekey SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE leasequeue_worker SET (fillfactor = 50);
 ALTER TABLE leasequeue_topicstate SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+ALTER TABLE leasequeue_timeline SET (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 ALTER TABLE leasequeue_claimwaiter SET UNLOGGED;
 ALTER TABLE leasequeue_claimwaiter SET (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE leasequeue_lakestage SET UNLOGGED;
@@ -1127,6 +1128,17 @@ class Migration(migrations.Migration):
             options={
                 "default_permissions": ("view",),
             },
+        ),
+        migrations.CreateModel(
+            name="Timeline",
+            fields=[
+                ("timeline", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("head", models.BigIntegerField()),
+                ("mark", models.BigIntegerField()),
+                ("sealed", models.BigIntegerField()),
+                ("horizon", models.BigIntegerField()),
+                ("noted_at", models.DateTimeField()),
+            ],
         ),
         migrations.CreateModel(
             name="TopicState",

@@ -44,7 +44,7 @@ from .result import JobResult
 from .savedfilter import SavedFilter
 from .stat import QueueStat
 from .storedjob import LiveJob, StoredJob
-from .topic import TopicState
+from .topic import Timeline, TopicState
 from .uniquekey import UniqueKey
 from .waiter import ClaimWaiter
 from .worker import Worker
@@ -109,6 +109,7 @@ __all__ = [
     "ResultState",
     "SavedFilter",
     "StoredJob",
+    "Timeline",
     "TopicState",
     "TurnKind",
     "UniqueKey",

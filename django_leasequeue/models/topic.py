@@ -1,4 +1,4 @@
-"""TopicState: what is remembered of a topic beyond its live records."""
+"""TopicState: what is remembered of a topic beyond its live records. Timeline: what a failover cannot have lost."""
 
 from __future__ import annotations
 
@@ -31,3 +31,23 @@ class TopicState(models.Model):
 
     def __str__(self) -> str:
         return f"state of topic {self.queue_id}"
+
+
+class Timeline(models.Model):
+    """One row per timeline of the server, which a promoted standby changes, written by the reaper.
+
+    A row that a standby has seen proves that everything up to ``sealed`` and below ``horizon`` reached it as well.
+    """
+
+    timeline = models.BigIntegerField(primary_key=True)
+    #: The highest number drawn when it was noted; all of it has ended once transaction ``mark`` is the oldest.
+    head = models.BigIntegerField()
+    mark = models.BigIntegerField()
+    #: Every transaction that drew a number up to this one has ended.
+    sealed = models.BigIntegerField()
+    #: Every transaction below this one has ended.
+    horizon = models.BigIntegerField()
+    noted_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"timeline {self.timeline}"

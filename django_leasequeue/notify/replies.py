@@ -65,7 +65,8 @@ class Ticket:
         self.seq: int | None = None
         #: Whether that job has ended.
         self.ended = False
-        #: The end as it was told: "1" completed, "2" failed, "3" cancelled, "" not told.
+        #: The end as it was told: "1" completed, "2" failed, "3" cancelled, then a colon and the key of the job that
+        #: ended; "" not told.
         self.word = ""
         #: Whether its end will be told at all.
         self.told = True
@@ -165,7 +166,7 @@ class ReplyHub:
             return
         number, _, rest = payload.partition(":")
         if number.isdigit():
-            self._end([int(number)], rest[:1])
+            self._end([int(number)], rest)
 
     def _end(self, seqs: list[int], word: str = "") -> None:
         with self._lock:

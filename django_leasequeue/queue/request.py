@@ -129,10 +129,7 @@ def answer_of(row: Status | Reply | None, receipt: Receipt, serializer: Serializ
     if row is None:
         return None
     if receipt.created_at is not None and row.created_at != receipt.created_at:
-        name = receipt.key or receipt.seq
-        raise JobNotFound(
-            name, f"Job {name} is lost: the database does not remember its commit. Nobody can say whether it ran."
-        )
+        raise _lost(receipt)
     if isinstance(row, Status):
         if not row.ended:
             return (PENDING,)
@@ -183,9 +180,19 @@ def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Step
     return None if found[0] is PENDING else found
 
 
-def _traceless(receipt: Receipt, word: str) -> Exception:
-    """The error for a job that has ended and of which nothing is remembered."""
+def _lost(receipt: Receipt) -> JobNotFound:
     name = receipt.key or receipt.seq
+    return JobNotFound(
+        name, f"Job {name} is lost: the database does not remember its commit. Nobody can say whether it ran."
+    )
+
+
+def _traceless(receipt: Receipt, told: str) -> Exception:
+    """The error for a job that has ended and of which nothing is remembered; ``told`` is its ticket's word."""
+    name = receipt.key or receipt.seq
+    word, _, key = told.partition(":")
+    if word and key != (receipt.key or ""):
+        return _lost(receipt)  # the end of a job that got its number
     if word == "1":
         return JobNotFound(name, f"Job {name} was completed, but its result is not remembered any more.")
     if word == "2":

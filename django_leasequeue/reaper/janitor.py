@@ -8,6 +8,7 @@ import psycopg
 
 from .. import conf
 from ..engine.queues import stats
+from ..engine.topics import log
 from ..engine.upkeep import partitions
 from .duty import Turn
 
@@ -59,6 +60,11 @@ def tidy(turn: Turn) -> None:
 def note_heads(turn: Turn) -> None:
     """Note the highest number of queues that keep results; with the results it would be forgotten."""
     turn.fetch("heads", {"look": NEWEST_RESULTS})
+
+
+def note_timeline(turn: Turn) -> None:
+    """Note what a standby that takes over cannot have lost: where readers go on whose place it does not know."""
+    turn.run(log.note_timeline())
 
 
 def summarize(turn: Turn) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .duty import Duty
-from .janitor import Census, expire_samples, expire_workers, keep_partitions, note_heads, summarize, tidy
+from .janitor import Census, expire_samples, expire_workers, keep_partitions, note_heads, note_timeline, summarize, tidy
 from .large import LargeObjects
 from .recurring.duty import RecurringDuty
 from .steps import JobSteps, MissedEvents, awaited_results, forget_events
@@ -28,6 +28,7 @@ def standard_duties() -> list[Duty]:
         Duty("workflows", expire_workflows, 30.0),
         Duty("samples", census.sample, 30.0),
         Duty("heads", note_heads, 10.0),
+        Duty("timeline", note_timeline, 1.0),
         Duty("partitions", keep_partitions, 60.0),
         Duty("summaries", summarize, 60.0),
         Duty("sample_retention", expire_samples, 300.0),

@@ -38,7 +38,7 @@ READ = frozenset(
 STREAM = frozenset(
     {
         "table", "consumer", "maxrowspertrigger", "rowsperpartition", "startingoffset", "failondataloss",
-        "acceptsystemchange", "batches",
+        "acceptsystemchange", "resetafterfailover", "batches",
     }
 )  # fmt: skip
 WRITE = frozenset({"queue", "project", "writeid", "visible", "origin", "replay", "maxpayloadbytes"})

@@ -44,6 +44,7 @@ class Horizon(NamedTuple):
 
     xmin: int
     system: str
+    timeline: int
 
 
 class Leaf(NamedTuple):
@@ -69,7 +70,7 @@ def horizon(connection: psycopg.Connection[Any]) -> Horizon:
     """
     row = connection.execute(statement("lake/horizon")).fetchone()
     assert row is not None
-    xmin, system, place = row
+    xmin, system, timeline, place = row
     if place is not None:
         # Whoever may not write waits for the WAL writer, which comes several times a second.
         with suppress(psycopg.errors.InsufficientPrivilege):
@@ -79,7 +80,7 @@ def horizon(connection: psycopg.Connection[Any]) -> Horizon:
             if time.monotonic() > end:
                 raise StorageError(f"The server has not written its WAL up to {place} within {_FLUSH:g} s.")
             time.sleep(0.05)
-    return Horizon(xmin, system)
+    return Horizon(xmin, system, timeline)
 
 
 def _flushed(connection: psycopg.Connection[Any], place: str) -> bool:

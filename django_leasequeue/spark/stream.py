@@ -70,6 +70,7 @@ class EventStream(DataSourceStreamReader):
         self.consumer = options.text("consumer")
         self.fail_on_data_loss = options.flag("failOnDataLoss", True)
         self.accept_system_change = options.flag("acceptSystemChange", False)
+        self.reset_after_failover = options.flag("resetAfterFailover", False)
         self.target: Point | None = None
         if self.consumer is not None:
             consumers.check_name(self.consumer)
@@ -88,7 +89,7 @@ class EventStream(DataSourceStreamReader):
         if self.consumer is not None:
             with self.database.connect(read_only=False) as connection:
                 consumers.report(connection, self.consumer, start, until.xmin)
-        return _offset(start, until.system)
+        return _offset(start, until)
 
     def commit(self, end: Offset) -> None:
         """Move the consumer's position: everything up to ``end`` is in the lake."""
@@ -111,7 +112,7 @@ class EventStream(DataSourceStreamReader):
                 " restored from a dump or upgraded. After pg_upgrade, which keeps transaction ids, set the option"
                 " acceptSystemChange = true for one run. After a restore, begin" + _ANEW
             )
-        if start["txid"] >= until.xmin:
+        if start["txid"] >= until.xmin and start.get("timeline", until.timeline) == until.timeline:
             raise StreamInterrupted(
                 f"The checkpoint is at transaction {start['txid']}, but this database has only reached {until.xmin}: it"
                 " was restored from a dump, where transaction ids begin again, and new events would never be read."
@@ -119,10 +120,36 @@ class EventStream(DataSourceStreamReader):
             )
         return until
 
+    def _after(self, connection: psycopg.Connection[Any], start: Offset, end: Offset) -> Point:
+        """Return where to read on from an offset: after a failover perhaps from what it has kept for sure."""
+        after, timeline = _point(start), end.get("timeline")
+        # Old checkpoints have no timeline; another system, if it is accepted, begins to count anew.
+        if (
+            start["system"] != end["system"]
+            or None in (timeline, start.get("timeline"))
+            or timeline == start["timeline"]
+        ):
+            return after
+        place = {"timeline": start["timeline"], "current": timeline}
+        row = psycopg.ClientCursor(connection).execute(statement("timeline_kept"), place).fetchone()
+        kept = max(START, Point((row[1] if row else None) or 0, 0))
+        if after <= kept:
+            return after
+        if not self.reset_after_failover:
+            raise StreamInterrupted(
+                f"A failover or a restore (timeline {start['timeline']} before, {timeline} now) may have lost events"
+                f" that this stream has read, from transaction {kept.txid} on, and others may have their transaction"
+                " ids. To read on from there, run once with the option resetAfterFailover = true: some events come"
+                " twice. Or begin" + _ANEW
+            )
+        logger.warning("After a failover the stream reads again from transaction %s on.", kept.txid)
+        return kept
+
     def _latest(self, start: Offset, most: int | None) -> Offset:
-        after = _point(start)
         with self.database.connect() as connection:
             until = self._until(connection, start)
+            after = self._after(connection, start, _offset(START, until))
+            reset = {"reset": list(after)} if after < _point(start) else {}
             loss = self._lost(connection, start, losses.accepted(start))
             last = top = Point(until.xmin - 1, MAX_ID)
             if self.target is not None:
@@ -133,9 +160,11 @@ class EventStream(DataSourceStreamReader):
                 top = after
         if loss is not None:
             # An empty batch, if there is nothing else: so the decision stands in the checkpoint.
-            return losses.note(_offset(top if top > after else max(last, after), until.system), start, loss)
+            return losses.note({**_offset(top if top > after else max(last, after), until), **reset}, start, loss)
+        if reset:
+            return losses.note({**_offset(top, until), **reset}, start, None)
         # The same offset when nothing happened: idle traffic makes no batches.
-        return start if top <= after else losses.note(_offset(top, until.system), start, None)
+        return start if top <= after else losses.note(_offset(top, until), start, None)
 
     def _lost(self, connection: psycopg.Connection[Any], start: Offset, accepted: list[Loss]) -> Loss | None:
         """Return what was dropped behind an offset and is not known to be lost yet, if going on is allowed."""
@@ -174,10 +203,11 @@ class EventStream(DataSourceStreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Cut a batch into slices of the event order."""
-        first, last = _point(start), _point(end)
+        last = _point(end)
         with self.database.connect() as connection:
             # First of all: pyspark 4.1 gives the end of a batch before it tells where the checkpoint stands.
             until = self._until(connection, start)
+            first = Point(*end["reset"]) if "reset" in end else self._after(connection, start, end)
             if last <= first:
                 return []
             if last.txid >= until.xmin:
@@ -216,8 +246,8 @@ class EventStream(DataSourceStreamReader):
             losses.check_read(connection, partition.after, partition.dropped)
 
 
-def _offset(point: Point, system: str) -> Offset:
-    return {"txid": point.txid, "id": point.id, "system": system}
+def _offset(point: Point, until: slices.Horizon) -> Offset:
+    return {"txid": point.txid, "id": point.id, "system": until.system, "timeline": until.timeline}
 
 
 def _point(offset: Offset) -> Point:
@@ -264,7 +294,7 @@ class UnlimitedStream(EventStream):
         if self._start is None:
             with self.database.connect() as connection:
                 until = slices.horizon(connection)
-            self._start = _offset(Point(until.xmin - 1, MAX_ID), until.system)
+            self._start = _offset(Point(until.xmin - 1, MAX_ID), until)
         else:
             self._start = self._latest(self._start, None)
         return self._start
@@ -297,4 +327,4 @@ if SupportsTriggerAvailableNow is not None:
             """Return where the log ends, for the query's progress."""
             with self.database.connect() as connection:
                 until = slices.horizon(connection)
-            return _offset(Point(until.xmin - 1, MAX_ID), until.system)
+            return _offset(Point(until.xmin - 1, MAX_ID), until)

@@ -4,11 +4,13 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.files.storage import storages
+from django.core.files.storage import Storage, storages
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext, override_settings
 
@@ -452,3 +454,29 @@ def override_settings_async() -> Any:
 
 def test_storage_of_the_tests_fails_on_demand() -> None:
     assert isinstance(storages["large"], FailingStorage)
+
+
+def test_objects_that_no_row_names_are_found_and_removed(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(*options: str) -> tuple[str, int]:
+        out, code = StringIO(), 0
+        try:
+            call_command("leasequeue_verify", "--large", *options, stdout=out)
+        except CommandError as error:
+            code = error.returncode
+        return out.getvalue(), code
+
+    assert verify() == ("0 objects that no row names, 0 removed\n", 0)
+    clock = engine_clock.Clock(engine_clock.now())
+    with engine_clock.hold(clock):
+        enqueue(NewJob(BIG), NewJob(BIG))
+        kept, lost = LargeObject.objects.order_by("id")
+        lost.delete()  # by a failover that has not seen the job
+        assert verify()[1] == 0, "it may be on its way"
+        clock.advance(days=2)
+        assert verify() == (f"{lost.name}\n1 objects that no row names, 0 removed\n", 1)
+        assert verify("--mend") == (f"{lost.name}\n1 objects that no row names, 1 removed\n", 0)
+        assert verify() == ("0 objects that no row names, 0 removed\n", 0)
+    assert [path.relative_to(storage).as_posix() for path in files(storage)] == [kept.name]
+    monkeypatch.setattr(FailingStorage, "listdir", Storage.listdir)
+    with pytest.raises(CommandError, match="cannot list its objects"):
+        call_command("leasequeue_verify", "--large")

@@ -2,9 +2,11 @@
 
 import os
 import random
+import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +15,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob
 from django_leasequeue.engine.topics import log
 from django_leasequeue.engine.topics.log import Sealer
+from django_leasequeue.exceptions import LogTruncated
 from tests.conftest import HOME
 from tests.support.temporary_server import TemporaryServer
 
@@ -167,3 +170,70 @@ def test_what_is_read_without_a_transaction_of_its_own_was_on_disk_before(crashi
     crashing.write(crashing.writer, "sure", 5)
     with crashing.reader.connection.transaction():
         assert crashing.look("sure")
+
+
+@pytest.fixture
+def promoted() -> Iterator[tuple[TemporaryServer, Callable[[], None], Callable[[], None]]]:
+    """A server, a call that copies it to a standby, and one that lets the standby take over without what came since."""
+    with TemporaryServer(HOME, migrated=True) as server:
+        standby = server.data_dir.with_name("standby")
+
+        def replicate() -> None:
+            server.stop()
+            server._copy(server.data_dir, standby)
+            server.start()
+
+        def promote() -> None:
+            server.stop("immediate")
+            shutil.rmtree(server.data_dir)
+            standby.rename(server.data_dir)
+            signal_file = server.data_dir / "standby.signal"
+            signal_file.touch()
+            shutil.chown(signal_file, server.data_dir.stat().st_uid, server.data_dir.stat().st_gid)
+            server.start()
+            with psycopg.connect(server.url(), autocommit=True) as connection:
+                assert connection.execute("SELECT pg_promote()").fetchone() == (True,)
+
+        yield server, replicate, promote
+
+
+@pytest.mark.sample
+@pytest.mark.slow
+def test_a_standby_that_lacks_what_was_read_is_noticed(promoted: Any) -> None:
+    """The cursor is beyond the head, then behind it: both are told, and a reader that was behind goes on in silence."""
+    server, replicate, promote = promoted
+    seals = Sealer()
+
+    def run(operation: Any) -> Any:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            return ConnectionExecutor(connection).run(operation)
+
+    def write(*data: str) -> list[int]:
+        return [job.seq for job in run(engine.enqueue("log", [NewJob(item) for item in data]))]
+
+    def read(place: log.LogPage, **options: Any) -> log.LogPage:
+        page: log.LogPage = run(log.read("log", after=place.cursor, timeline=place.timeline, seals=seals, **options))
+        return page
+
+    run(engine.create("log", preset="topics", type="log"))
+    kept = write("a", "b")[-1]
+    run(log.note_timeline())
+    run(log.note_timeline())
+    behind = run(log.read("log", seals=seals))
+    replicate()
+    write("lost", "lost too")
+    ahead = read(behind)
+    assert [record.data for record in ahead.records] == ["lost", "lost too"]
+    promote()
+    for number in range(2):  # in the second round other records have the lost ones' numbers, and more
+        with pytest.raises(LogTruncated, match=f"up to number {kept} is kept") as refused:
+            read(ahead)
+        assert (refused.value.kept, refused.value.timeline) == (kept, ahead.timeline + 1)
+        while number == 0 and write("new")[-1] <= ahead.cursor:
+            run(log.note_timeline())
+    again = read(ahead, reset=True)
+    assert again.reset_to == kept
+    assert {record.data for record in again.records} == {"new"}
+    silent = read(behind)
+    assert (silent.reset_to, silent.records) == (None, again.records)
+    assert read(silent).records == []

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.http.topics import figures
 from django_leasequeue.models import LiveJob, Queue, StoredJob
 from tests.http.client import Api
 
@@ -247,6 +248,19 @@ def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> Non
         "$dead_letter_deliveries": 2,
         "$dead_letter_src_seq": seq,
     }
+
+
+def test_d1_what_a_claim_moves_is_not_ready_in_a_count_that_was_kept(
+    api: Api, clock: engine_clock.Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.queue(max_deliveries=2, dead_letter="jobs.dlq")
+    exhaust(api, clock, *api.write("jobs", 1))
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open", "COUNT_SECONDS": 60}}
+    monkeypatch.setattr(figures, "CHEAP", -1)
+    monkeypatch.setattr(figures, "FACTOR", 1e9)
+    api.write("jobs", 2, 3)
+    answers = [api.post("topics/jobs/claim", {"node": "w1", "max": size}, status=200) for size in (1, 2)]
+    assert [(answer["count"], answer["ready"]) for answer in answers] == [(1, 2), (1, 0)]
 
 
 @pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dlq"}, {"max_deliveries": 2}])

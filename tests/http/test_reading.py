@@ -12,7 +12,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob
 from django_leasequeue.http.keys import split_token
-from django_leasequeue.http.topics.watching import decode_id, encode_id
+from django_leasequeue.http.topics.watching import Position, decode_id, encode_id
 from tests.engine.helpers import open_transaction
 from tests.http.servers import Event, EventSource, Server, committed_key, serving
 from tests.support.environment import child_environment
@@ -88,7 +88,6 @@ def test_r1_a_page(server: Server, topic: str) -> None:
     assert seqs(rest) == written[3:]
     assert (rest["next_from_seq"], rest["caught_up"], rest["lag"]) == (written[4], True, 0)
     assert diff(server, topic, from_seq=written[4])["records"] == []
-    assert diff(server, topic, from_seq=2**62)["next_from_seq"] == 2**62
 
 
 def test_r1_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: Server, topic: str) -> None:
@@ -495,10 +494,10 @@ def test_r4_many_readers_of_one_topic(server: Server, other: Server, log: str) -
 
 def test_r4_the_id_of_a_frame() -> None:
     topics = {"b": 0, "a": 5, "c": 7}
-    text = encode_id({"b": 123456789, "a": 2**62, "c": None})
-    assert decode_id(text, topics) == {"a": 2**62, "b": 123456789, "c": None}
-    for wrong in ("", "x", "1.2", "1.2.3.4", "1.2.ü", "1.2." + "z" * 20, "1..2"):
-        assert decode_id(wrong, topics) == topics
+    positions = {"b": Position(123456789), "a": Position(2**62, 37), "c": Position(None)}
+    assert decode_id(encode_id(positions), topics) == positions
+    for wrong in ("", "x", "1.2", "1.2.3.4", "1.2.ü", "1.2." + "z" * 20, "1..2", "1.2.3_", "1.2.3w5e11264sgsf"):
+        assert decode_id(wrong, topics) == {"a": Position(5), "b": Position(0), "c": Position(7)}
 
 
 @pytest.mark.slow
@@ -539,6 +538,27 @@ def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str
             assert (split_token(token) or ("", token))[1] not in text
 
 
-def test_a_place_beyond_all_numbers_is_none() -> None:
-    assert decode_id("3w5e11264sgsf", {"orders": 5}) == {"orders": 5}
-    assert decode_id("a", {"orders": 5}) == {"orders": 10}
+def test_r1_a_place_that_the_server_may_have_lost(server: Server, log: str) -> None:
+    [seq] = server.write(log, 1)
+    page = diff(server, log)
+    assert (page["reset_to"], diff(server, log, from_seq=seq, timeline=page["timeline"])["records"]) == (None, [])
+    for lost in ({"from_seq": seq + 10**6}, {"from_seq": seq, "timeline": page["timeline"] + 1}):
+        status, answer = server.call("POST", f"topics/{log}/diff", lost)
+        assert (status, answer["error"]["code"]) == (409, "log_truncated")
+        assert answer["error"]["detail"] == {"topic": log, "next_from_seq": 0, "timeline": page["timeline"]}
+        page = diff(server, log, **lost, reset=True, wait_ms=20_000)
+        assert (page["reset_to"], seqs(page)) == (0, [seq])
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_r4_a_stream_whose_place_the_server_may_have_lost(server: Server, log: str, reset: bool) -> None:
+    [seq] = server.write(log, 1)
+    wid = server.post("watch", {"topics": {log: 0}, "reset": reset})["wid"]
+    lost = encode_id({log: Position(seq, 2)})
+    with EventSource(server, f"watch/{wid}", headers={"last-event-id": lost}) as stream:
+        first = stream.event()
+        if not reset:
+            assert (first.name, first["code"]) == ("error", 409)
+            return
+        assert (first.name, dict(first)) == ("reset", {"topic": log, "next_from_seq": 0, "timeline": 1})
+        assert stream.event()["$seq"] == seq

@@ -1,11 +1,17 @@
 """What ``beside`` serves itself: the doors' own views, for the hosts that the site allows, and nothing else."""
 
+import asyncio
+import gc
 import http.client
-from collections.abc import Iterator
+import io
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
+from django_leasequeue.http import payload
 from django_leasequeue.http.asgi import Application, Message, beside
 from tests.http.servers import Server
 from tests.support.environment import child_environment
@@ -17,23 +23,27 @@ async def host_application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"the host"})
 
 
-async def get(application: Application, path: str, host: str = "testserver", root: str = "") -> tuple[int, bytes]:
-    """Return status and body of a GET."""
+async def get(
+    application: Application, path: str, host: str = "testserver", root: str = "", body: Iterable[bytes] = (b"",)
+) -> tuple[int, bytes]:
+    """Return status and body of a GET, or of a POST with a body in some messages."""
     messages: list[Message] = []
+    pieces = list(body)
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        piece = pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
 
     async def send(message: Message) -> None:
         messages.append(message)
 
     scope = {
         "type": "http",
-        "method": "GET",
+        "method": "POST" if any(pieces) else "GET",
         "path": path,
         "root_path": root,
         "query_string": b"",
-        "headers": [(b"host", host.encode())],
+        "headers": [(b"host", host.encode()), (b"content-type", b"application/json")],
     }
     await application(scope, receive, send)
     return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
@@ -82,6 +92,52 @@ async def test_below_a_path_of_its_own() -> None:
     application = beside(None, "/queues/v0/")
     assert (await get(application, "/queues/v0/topics", root="/queues"))[0] == 401
     assert (await get(application, "/queues/v0/report", root="/queues"))[0] == 404
+
+
+async def test_a_body_is_read_when_the_client_is_admitted_and_as_far_as_is_needed(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spool(io.BytesIO):
+        def __init__(self, max_size: int) -> None:
+            spools.append(self)
+            super().__init__()
+
+        def close(self) -> None:
+            self.held = self.tell()
+
+    spools: list[Spool] = []
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Spool)
+    application = beside(None, "/v0/")
+    pieces = [b" " * 500_000] * 10
+    assert (await get(application, "/v0/topics/jobs", body=pieces))[0] == 401
+    assert spools == []
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open"}}
+    assert (await get(application, "/v0/topics/jobs", body=pieces))[0] == 400
+    assert (await get(application, "/v0/topics/jobs/claim", body=pieces))[0] == 413
+    assert [spool.held for spool in spools] == [5_000_000, 1_500_000]
+
+
+async def test_a_large_body_is_parsed_beside_other_requests(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "open"}}
+    application = beside(None, "/v0/", "/v1/")
+    answered = threading.Event()
+    parse = payload.loads
+
+    def loads(body: bytes) -> Any:
+        assert answered.wait(60)
+        assert not gc.isenabled()
+        return parse(body)
+
+    monkeypatch.setattr(payload, "loads", loads)
+    async with asyncio.TaskGroup() as group:
+        large = group.create_task(get(application, "/v0/topics/jobs", body=[b'{"records": ["', b"x" * 100_000, b'"]}']))
+        assert (await get(application, "/v0/nothing"))[0] == 404
+        answered.set()
+    assert large.result()[0] == 400
+    assert gc.isenabled()
+    monkeypatch.setattr(payload, "loads", None)
+    status, body = await get(application, "/v0/topics/jobs", body=[b'{"records": [', b"[]," * 500_001, b"1]}"])
+    assert (status, b"1,000,000 values" in body) == (413, True)
 
 
 @pytest.fixture

@@ -110,6 +110,8 @@ CASES = [
     Case("topic_look", {"project": "", "topic": "letters"}, 1),
     Case("topic_names", {"project": "", "names": arrays.texts(IDS)}, len(IDS)),
     Case("topic_seal", SEALING),
+    Case("timeline_note", {}, 1),
+    Case("timeline_kept", {"timeline": 1, "current": 2}, 1),
     read("letters", RECORDS + 5_000),
     read("letters", RECORDS + 5_000, nodes="{x}"),
     read("other", OTHER + 5_000),

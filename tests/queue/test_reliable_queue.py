@@ -344,7 +344,7 @@ class TestP6RequestResponse:
             assert queue.enqueue_and_wait(1, key="id", timeout=60) == "late"
 
     @pytest.mark.parametrize("door", ["thread", "coroutine"])
-    @pytest.mark.parametrize("end", ["completed", "failed"])
+    @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
     def test_a_number_given_again_answers_nobody_who_waited_for_the_lost_job(self, door: str, end: str) -> None:
         """A standby takes over that has not seen the last commits: the next job gets a number that is waited for."""
         queue = jobqueue()
@@ -360,10 +360,13 @@ class TestP6RequestResponse:
             with connections["default"].cursor() as cursor:
                 cursor.execute("TRUNCATE leasequeue_claim, leasequeue_job, leasequeue_ready")
                 cursor.execute("SELECT setval('leasequeue_job_seq_seq', %s, false)", [lost.seq])
-            other = NewJob("another's", reply_to=get_hub("default").channel)
+            other = NewJob("another's", key="another", reply_to=get_hub("default").channel)
             assert queue.enqueue_many([other])[0].seq == lost.seq
-            [job] = queue.claim()
-            queue.ack(job, "another's result") if end == "completed" else queue.fail(job, "another's failure")
+            if end == "cancelled":  # and nothing of it is remembered
+                assert queue.cancel("another") == "cancelled"
+            else:
+                [job] = queue.claim()
+                queue.ack(job, "another's result") if end == "completed" else queue.fail(job, "another's failure")
             with pytest.raises(JobNotFound, match="is lost"):
                 waiting.value()
 

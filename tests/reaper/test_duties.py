@@ -376,6 +376,7 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
             "expire",
             "recurring",
             "awaited_results",
+            "timeline",
         }
         clock.advance(seconds=9)
         assert "sweep" in made.tick()

@@ -14,13 +14,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.utils import timezone
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep import partitions
-from django_leasequeue.models import LakeConsumer
+from django_leasequeue.models import LakeConsumer, Timeline
 from django_leasequeue.spark import stream
 from django_leasequeue.spark.options import STREAM, Options
 from tests.spark.conftest import Source
@@ -212,6 +213,28 @@ def test_another_system_is_refused_until_it_is_accepted(lake: Lake, database: ps
         lake.drain()
     lake.drain(acceptSystemChange=True)
     assert lake.seqs() == [1, 2]
+
+
+def test_after_a_failover_the_stream_reads_again_what_may_be_lost(
+    lake: Lake, database: psycopg.Connection[Any]
+) -> None:
+    event(database, seq=1)
+    (kept,) = database.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+    event(database, seq=2)
+    lake.drain()
+    offsets = lake.path / "checkpoint" / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace('"timeline": 1', '"timeline": 0'))
+    for checksum in offsets.parent.glob(".*.crc"):
+        checksum.unlink()
+    Timeline.objects.create(timeline=0, head=2, mark=kept, sealed=1, horizon=kept, noted_at=timezone.now())
+    event(database, seq=3)
+
+    with pytest.raises(StreamingQueryException, match=f"may have lost events that .* from transaction {kept} on"):
+        lake.drain()
+    lake.drain(resetAfterFailover=True)
+    event(database, seq=4)
+    lake.drain()
+    assert lake.seqs() == [1, 2, 2, 3, 4]
 
 
 @needs_limits

@@ -24,12 +24,14 @@ R = TypeVar("R")
 
 #: Objects of one call that are on their way at once.
 AT_ONCE = 8
+#: What the names of all objects begin with.
+ROOT = "leasequeue"
 
 
 def new_name() -> str:
     """Return the name of a new object: its day, so that whoever looks into the storage finds their way, and chance."""
     now = clock.current() or datetime.now(UTC)
-    return f"leasequeue/{now:%Y/%m/%d}/{uuid.uuid4().hex}"
+    return f"{ROOT}/{now:%Y/%m/%d}/{uuid.uuid4().hex}"
 
 
 def digest_of(content: bytes) -> str:
@@ -37,7 +39,8 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _away(storage: str, what: str, error: Exception) -> LargeStorageError:
+def away_error(storage: str, what: str, error: Exception) -> LargeStorageError:
+    """Return the error of a storage that could not do something."""
     return LargeStorageError(f"The storage {storage!r} of large payloads could not {what}: {_words(error)}", error)
 
 
@@ -53,7 +56,7 @@ def _put(alias: str, name: str, content: bytes) -> str:
             storage.delete(saved)
             raise ValueError(f"it keeps {name!r} as {saved!r}: it must keep names as they are")
     except Exception as error:
-        raise _away(alias, "store an object", error) from error
+        raise away_error(alias, "store an object", error) from error
     return digest_of(content)
 
 
@@ -64,7 +67,7 @@ def _read(part: StoredPart) -> bytes:
     except FileNotFoundError as error:
         raise LargePayloadLost(f"The object {part.name!r} is not in the storage {part.storage!r}.") from error
     except Exception as error:
-        raise _away(part.storage, "give an object", error) from error
+        raise away_error(part.storage, "give an object", error) from error
     if len(content) != part.size or digest_of(content) != part.digest:
         raise LargePayloadLost(
             f"The object {part.name!r} in the storage {part.storage!r} is not what was stored: its SHA-256 differs."
@@ -107,7 +110,7 @@ def _remove(place: tuple[int, str, str]) -> int:
     except FileNotFoundError:
         pass
     except Exception as error:
-        raise _away(storage, "remove an object", error) from error
+        raise away_error(storage, "remove an object", error) from error
     return number
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ... import conf
 from ...conf import process
-from ...exceptions import BatchTooLarge, QueueNotFound
+from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
 from .. import arrays, codec
 from ..large import reading
 from ..leases.sweep import expire_steps
@@ -23,6 +23,8 @@ LOOK = 20_000
 MAX_PAGE_BYTES = 16_777_216
 #: Nodes whose records one read leaves out.
 MAX_NODES = 100
+#: The highest number that PostgreSQL gives a timeline.
+MAX_TIMELINE = 0xFFFFFFFF
 #: Numbers that a sealer remembers while transactions hold them open.
 _PENDING = 64
 
@@ -61,6 +63,9 @@ class Gap(NamedTuple):
 class LogPage(NamedTuple):
     """One read of a topic.
 
+    Give ``timeline``, which is the server's, to the next read. ``reset_to`` is the number that a read with ``reset``
+    began at because the server may have lost a later one.
+
     Read on from ``cursor``. ``head_seq`` is the highest number that the topic has given so far; ``sealed`` whether
     it could be read up to there: while it is not, a transaction that runs may still add a record below.
     """
@@ -72,12 +77,15 @@ class LogPage(NamedTuple):
     sealed: bool
     more: bool
     gap: Gap | None
+    timeline: int
+    reset_to: int | None = None
 
 
 class SealedView(NamedTuple):
     """A statement's view of sealed numbers: see ``topic_read``."""
 
     server: str
+    timeline: int
     last: int
     mark: int | None
     oldest: int
@@ -196,6 +204,8 @@ def read(
     after: int = 0,
     size: int = 256,
     skip_nodes: Sequence[str] = (),
+    timeline: int | None = None,
+    reset: bool = False,
     seals: Sealer | None = None,
 ) -> Steps[LogPage]:
     """Read records of a log, or jobs of a queue (leased ones too), in order of their numbers.
@@ -210,6 +220,8 @@ def read(
         size: records of the page, 1 to ``MAX_PAGE``; a page may be shorter (16 MiB of payload) and still have more
             behind it.
         skip_nodes: leave out what these nodes wrote; the cursor moves past it. At most 100.
+        timeline: of the page that ``after`` is from: the server's may be another one since, after a failover.
+        reset: where ``LogTruncated`` would be raised, read from the number that it names.
         seals: this process's memory of sealed numbers.
 
     Returns:
@@ -217,10 +229,13 @@ def read(
 
     Raises:
         QueueNotFound: there is no such topic.
+        LogTruncated: a failover may have lost what was read up to ``after``, and others may have its numbers.
         InvalidOption, BatchTooLarge: an argument is not allowed.
     """
     check_place(project, topic)
     check_integer(after, "the number to read after", 0, MAX_SEQ)
+    if timeline is not None:
+        check_integer(timeline, "the timeline", 1, MAX_TIMELINE)
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     if len(check_list(skip_nodes, "the nodes to leave out")) > MAX_NODES:
         raise BatchTooLarge(f"a read leaves out the records of at most {MAX_NODES} nodes; there are {len(skip_nodes)}.")
@@ -243,6 +258,13 @@ def read(
         raise QueueNotFound(topic, project)
     found, seen = _topic(rows), SealedView._make(rows[0][:_TOPIC])
     seals.note(seen)
+    if after > seen.last or (timeline is not None and timeline != seen.timeline):
+        kept = yield from kept_steps(timeline, seen.timeline)
+        if after > min(kept.sealed, seen.last):
+            if not reset:
+                raise LogTruncated(topic, after, kept.sealed, seen.timeline)
+            again = read(topic, project=project, after=kept.sealed, size=size, skip_nodes=skip_nodes, seals=seals)
+            return (yield from again.steps())._replace(reset_to=kept.sealed)
     # Without a record the one row has nulls in its place.
     fitting = [TopicRecord._make(row[_RECORD:]) for row in rows if row[_FITS]]
     records = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
@@ -255,7 +277,26 @@ def read(
     if end > after:
         cursor = max(cursor, end)
         gap = _gap(found, max(after + 1, found.gap_from), end)
-    return LogPage(found.id, records, cursor, found.head_seq, seen.told >= found.head_seq, more, gap)
+    return LogPage(found.id, records, cursor, found.head_seq, seen.told >= found.head_seq, more, gap, seen.timeline)
+
+
+class Kept(NamedTuple):
+    """What no failover since a timeline can have lost: numbers up to ``sealed``, transactions below ``horizon``."""
+
+    sealed: int
+    horizon: int
+
+
+def kept_steps(timeline: int | None, current: int) -> Steps[Kept]:
+    """Return what failovers from a timeline (``None``: the last one before) to the server's have kept for sure."""
+    rows = yield "timeline_kept", {"timeline": timeline, "current": current}
+    return Kept(*(number or 0 for number in rows[0])) if rows else Kept(0, 0)
+
+
+@operation
+def note_timeline() -> Steps[None]:
+    """Note how far the server has come: what a standby that knows of it cannot have lost."""
+    yield "timeline_note", {}
 
 
 def _topic(rows: Rows) -> _Topic:

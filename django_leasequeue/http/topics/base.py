@@ -89,6 +89,6 @@ class TopicView(ApiView):
         value, took = await self.runner.run_flushed(operation)
         return value, max(round(took, 3), 0.001)
 
-    async def figures(self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0) -> TopicFigures:
-        """Return the topic's counters after this call, which changed them by the given numbers."""
-        return await after(self.runner, self.project, topic, ready=ready, in_flight=in_flight, count=count)
+    async def figures(self, topic: str, **changes: Any) -> TopicFigures:
+        """Return the topic's counters after this call, which changed them by the given numbers; see ``after``."""
+        return await after(self.runner, self.project, topic, **changes)

@@ -42,7 +42,14 @@ _kept: process.Memory[tuple[str, str, str], _Kept] = process.Memory()
 
 
 async def after(
-    runner: RequestRunner, project: str, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0
+    runner: RequestRunner,
+    project: str,
+    topic: str,
+    *,
+    ready: int = 0,
+    in_flight: int = 0,
+    count: int = 0,
+    drained: bool = False,
 ) -> TopicFigures:
     """Return a topic's counters after a call of this process that changed them by the given numbers.
 
@@ -53,6 +60,7 @@ async def after(
         ready: how many jobs the call made ready (negative: took).
         in_flight: how many it leased (negative: ended).
         count: how many records it added (negative: removed).
+        drained: whether it took all that it could: what is kept as ready beyond that is elsewhere (dead, for example).
     """
     place = (runner.using, project, topic)
     kept = _kept.get(place)
@@ -61,7 +69,7 @@ async def after(
         figures.ready = max(0, figures.ready + ready)
         figures.in_flight = max(0, figures.in_flight + in_flight)
         figures.count = max(0, figures.count + count)
-        if time.monotonic() < kept.until or kept.counting:
+        if kept.counting or (time.monotonic() < kept.until and not (drained and figures.ready)):
             return figures
         kept.counting = True
     try:

@@ -66,7 +66,7 @@ class ClaimView(TopicView):
         },
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(ClaimBody)
+        body = await self.body(ClaimBody)
         node, size, lease_ms = body["node"], body["max"], body.get("lease_ms")
         # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
         # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
@@ -89,7 +89,9 @@ class ClaimView(TopicView):
             if found.claim_jitter_ms and tag is None:
                 claimers = [Claimer(node, size, lease_ms)]
                 (jobs,) = await claim_together(self.runner, self.project, topic, found, claimers)
-        figures = await self.figures(topic, ready=-len(jobs), in_flight=len(jobs))
+        figures = await self.figures(
+            topic, ready=-len(jobs), in_flight=len(jobs), drained=tag is None and len(jobs) < size
+        )
         return self.answer(
             {
                 "topic": topic,
@@ -145,7 +147,7 @@ class AckView(SettleView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(AckBody)
+        body = await self.body(AckBody)
         nothing = [None] * len(body["seqs"])
         ttl_ms, results, tokens = body.get("result_ttl_ms"), body.get("results"), body.get("tokens")
         endings = [
@@ -193,7 +195,7 @@ class NackView(SettleView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(NackBody)
+        body = await self.body(NackBody)
         operation = engine.nack(
             body["seqs"],
             body["node"],
@@ -230,7 +232,7 @@ class ExtendView(SettleView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(ExtendBody)
+        body = await self.body(ExtendBody)
         operation = engine.extend(
             body["seqs"], body["node"], body["lease_ms"], tokens=body.get("tokens"), project=self.project, queue=topic
         )

@@ -31,31 +31,42 @@ async def read_page(
     size: int,
     skip_nodes: Sequence[str] = (),
     wait: float = 0.0,
+    timeline: int | None = None,
+    reset: bool = False,
 ) -> LogPage:
     """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none.
 
     Raises:
-        QueueNotFound: there is no such topic.
+        QueueNotFound, LogTruncated: as ``engine.topics.log.read``, which has the other arguments.
     """
     seals = sealer(runner.using)
 
-    async def look() -> LogPage:
+    async def look(after: int, timeline: int | None) -> LogPage:
         return await runner.run(
-            read(topic, project=project, after=after, size=size, skip_nodes=skip_nodes, seals=seals)
+            read(
+                topic,
+                project=project,
+                after=after,
+                size=size,
+                skip_nodes=skip_nodes,
+                timeline=timeline,
+                reset=reset,
+                seals=seals,
+            )
         )
 
-    page = await look()
+    page = await look(after, timeline)
     if unsealed(page, after):
         await _wait_for_seal(runner, page.head_seq, PATIENCE)
-        page = await look()
-    if not wait or page.records or page.gap is not None or page.more:
+        page = await look(after, timeline)
+    if not wait or page.records or page.gap is not None or page.more or page.reset_to is not None:
         return page
     ends = time.monotonic() + wait
     async with AsyncWaiter(get_listener(runner.using), [page.queue_id]) as waiter:
         while True:
-            page = await look()
+            page = await look(after, page.timeline)
             left = ends - time.monotonic()
-            if page.records or page.gap is not None or left <= 0:
+            if page.records or page.gap is not None or page.reset_to is not None or left <= 0:
                 return page
             if unsealed(page, after):
                 await _wait_for_seal(runner, page.head_seq, min(left, BACKSTOP))

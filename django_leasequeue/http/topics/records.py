@@ -72,7 +72,7 @@ class TopicAddressView(TopicItemView):
         },
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(WriteBody)
+        body = await self.body(WriteBody)
         return_seqs = self.flag("return_seqs", True)
         options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
@@ -132,11 +132,11 @@ class DiffView(TopicView):
         description="In order of their numbers, also of a queue. No record is skipped because it was committed late.",
         body=DiffBody,
         answers={200: Diff},
-        errors=_DIFF_ERRORS,
+        errors={**_DIFF_ERRORS, 409: ["log_truncated"]},
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(DiffBody)
+        body = await self.body(DiffBody)
         page = await read_page(
             self.runner,
             self.project,
@@ -145,6 +145,8 @@ class DiffView(TopicView):
             size=body["limit"],
             skip_nodes=body.get("node", ()),
             wait=body["wait_ms"] / 1000,
+            timeline=body.get("timeline"),
+            reset=body["reset"],
         )
         tags, meta = body["include_tags"], body["include_meta"]
         lag = max(0, page.head_seq - page.cursor)
@@ -157,6 +159,8 @@ class DiffView(TopicView):
                 "caught_up": not lag,
                 "lag": lag,
                 "tombstone": None if page.gap is None else answers.tombstone(page.gap),
+                "timeline": page.timeline,
+                "reset_to": page.reset_to,
             }
         )
 
@@ -177,7 +181,7 @@ class DropView(TopicView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = self.body(DropBody)
+        body = await self.body(DropBody)
         match = body.get("match")
         by_prefix = match is not None and match.endswith("*")
         operation = drop(

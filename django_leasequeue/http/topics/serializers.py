@@ -16,6 +16,7 @@ from ...engine.limits import (
     MIN_LEASE_MS,
 )
 from ...engine.queues import presets
+from ...engine.topics.log import MAX_TIMELINE
 from ...enums import Discard, Durability, PriorityOrder, QueueType
 from ...exceptions import InvalidOption
 from ..fields import Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
@@ -87,6 +88,7 @@ class Config(Field):
 class WriteBody(Body):
     """Records to append."""
 
+    bulk = True
     records = Records()
     create = Boolean(  # type: ignore[assignment]  # the metaclass takes fields out: the method stays
         default=True, help_text="Whether the first write makes the topic."
@@ -117,6 +119,8 @@ class DiffBody(Body):
     include_tags = Boolean(default=False)
     include_meta = Boolean(default=True)
     wait_ms = Integer(high=MAX_WAIT_MS, default=0, help_text="Wait so long for a record.")
+    timeline = Integer(low=1, high=MAX_TIMELINE, help_text="Of the read before, to hear of a failover.", **_OPTIONAL)
+    reset = Boolean(default=False, help_text="Instead of 409 log_truncated read from what is kept for sure.")
 
 
 class DropBody(Body):
@@ -166,6 +170,7 @@ class SettleBody(Body):
 class AckBody(SettleBody):
     """The jobs that are done."""
 
+    bulk = True
     results = Results(help_text="What came of the jobs: any JSON for each of the seqs, in their order.", **_OPTIONAL)
     result_ttl_ms = Integer(
         high=MAX_SPAN_MS, help_text="How long the results are kept. Default: the job's, or the topic's.", **_OPTIONAL
@@ -196,6 +201,7 @@ class WatchBody(Body):
     """What to watch."""
 
     topics = Starts()
+    reset = Boolean(default=False, help_text="After a failover that may have lost records go on from what is kept.")
 
 
 describe_field(Config, lambda field: {"$ref": "#/components/schemas/ConfigBody"})

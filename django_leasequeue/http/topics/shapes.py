@@ -169,6 +169,11 @@ class Diff(Shape):
             "caught_up": {**_BOOLEAN, "description": "There is nothing behind next_from_seq now."},
             "lag": {**_COUNT, "description": "head_seq - next_from_seq: at most so many records are left."},
             "tombstone": {"oneOf": [TOMBSTONE, {"type": "null"}], "description": "What a cap or the TTL took away."},
+            "timeline": {**_COUNT, "description": "The server's; a failover changes it. Send it with the next read."},
+            "reset_to": {
+                "type": ["integer", "null"],
+                "description": "Where the read began instead, as records up to from_seq may be lost.",
+            },
         }
     )
 

@@ -55,7 +55,8 @@ class WatchesView(ApiView):
         },
     )
     async def post(self, request: Request) -> HttpResponse:
-        topics: dict[str, int] = self.body(WatchBody)["topics"]
+        body = await self.body(WatchBody)
+        topics: dict[str, int] = body["topics"]
         homes: dict[str, list[str]] = {}
         for topic in topics:
             require(self.access, frozenset(), topic)
@@ -66,7 +67,8 @@ class WatchesView(ApiView):
             for topic in names:
                 if topic not in there:
                     raise QueueNotFound(topic, self.project)
-        wid = signing.dumps({"t": topics, "p": self.project}, salt=_SALT, compress=True)
+        what = {"t": topics, "p": self.project, **({"r": True} if body["reset"] else {})}
+        wid = signing.dumps(what, salt=_SALT, compress=True)
         if len(wid) > MAX_WID:
             raise ApiError(400, "invalid_request", "topics: these names are too long for one watch. Open several.")
         return self.answer({"wid": wid, "stream_url": f"{request.path}/{wid}"})
@@ -85,7 +87,9 @@ class WatchStreamView(ApiView):
         tag=_TAG,
         description=(
             "Events: `record` (a record with its `topic`), `caught-up` (`topic`, `head_seq`, `next_from_seq`), "
-            "`tombstone` (`topic` and what a cap or the TTL took away), `topic-deleted`, `error` (`{code, message}`, "
+            "`tombstone` (`topic` and what a cap or the TTL took away), `topic-deleted`, `reset` (`topic`, "
+            "`next_from_seq`: with `reset` the stream goes on from there where a failover may have lost records, else "
+            "it ends with the error 409), `error` (`{code, message}`, "
             "the stream ends). Every event has an `id`; sent back as `Last-Event-ID` the stream goes on behind it."
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events."},
@@ -98,21 +102,20 @@ class WatchStreamView(ApiView):
     )
     async def get(self, request: Request, wid: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)
-        topics = self._topics(wid)
+        topics, reset = self._watch(wid)
         for topic in topics:
             require(self.access, frozenset(), topic)
         runners = {topic: RequestRunner(routing.alias_of(self.project, topic), threaded=False) for topic in topics}
         last = request.META.get("HTTP_LAST_EVENT_ID")
-        positions = dict(topics) if last is None else decode_id(last, topics)
-        stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)))
+        positions = decode_id(last or "", topics)
+        stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)), reset=reset)
         return EventStreamResponse(stream.frames(self.access.who))
 
-    def _topics(self, wid: str) -> dict[str, int]:
+    def _watch(self, wid: str) -> tuple[dict[str, int], bool]:
         try:
             found: dict[str, Any] = signing.loads(wid, salt=_SALT, max_age=conf.settings.API.WATCH_SECONDS)
         except signing.BadSignature:
             found = {}
         if found.get("p") != self.project:
             raise ApiError(404, "not_found", "This watch is unknown or too old: POST to /watch for a new one.")
-        topics: dict[str, int] = found["t"]
-        return topics
+        return found["t"], found.get("r", False)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...conf import process
 from ...engine.limits import MAX_SEQ
 from ...engine.outage import passes
 from ...engine.topics.log import LogPage, read, sealer
-from ...exceptions import QueueNotFound
+from ...exceptions import LogTruncated, QueueNotFound
 from ...notify import Subscription, Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, error_frame, frame, in_background, outage
@@ -45,32 +46,47 @@ def _encode(number: int) -> str:
     return text or "0"
 
 
-def encode_id(positions: Mapping[str, int | None]) -> str:
+class Position(NamedTuple):
+    """Where a reader stands in a topic: the last number it read, and the server's timeline then, if it is known.
+
+    Without a number the topic is known to be gone.
+    """
+
+    seq: int | None
+    timeline: int | None = None
+
+
+#: What a position is in the id of a frame.
+_POSITION = re.compile(r"-|([0-9a-z]{1,13})(?:_([0-9a-z]{1,7}))?")
+
+
+def encode_id(positions: Mapping[str, Position]) -> str:
     """Return the id of a frame: where the reader stands in each topic, in order of their names."""
-    return ".".join(GONE if seq is None else _encode(seq) for _, seq in sorted(positions.items()))
+    return ".".join(
+        GONE if seq is None else _encode(seq) if timeline is None else f"{_encode(seq)}_{_encode(timeline)}"
+        for _, (seq, timeline) in sorted(positions.items())
+    )
 
 
-def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, int | None]:
+def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, Position]:
     """Return where a reader stood; where it began if the id is not one of this watch's."""
-    parts = frame_id.split(".")
-    if len(parts) != len(topics) or not all(part == GONE or (part.isalnum() and len(part) <= 13) for part in parts):
-        return dict(topics)
-    try:
-        seqs = [None if part == GONE else int(part, 36) for part in parts]
-    except ValueError:
-        return dict(topics)
-    if any(seq is not None and seq > MAX_SEQ for seq in seqs):
-        return dict(topics)
-    return dict(zip(sorted(topics), seqs, strict=True))
+    parts = [_POSITION.fullmatch(part) for part in frame_id.split(".")]
+    positions = [
+        Position(*(None if digits is None else int(digits, 36) for digits in part.groups())) for part in parts if part
+    ]
+    if len(positions) != len(topics) or any((seq or 0) > MAX_SEQ for seq, _ in positions):
+        return {topic: Position(seq) for topic, seq in topics.items()}
+    return dict(zip(sorted(topics), positions, strict=True))
 
 
-async def shared_read(runner: RequestRunner, project: str, topic: str, after: int) -> LogPage:
+async def shared_read(runner: RequestRunner, project: str, topic: str, position: Position, reset: bool) -> LogPage:
     """Read a page; readers that stand at the same place share one statement."""
     running = _reads.get()
-    place = (runner.using, project, topic, after)
+    place = (runner.using, project, topic, position, reset)
     task = running.get(place)
     if task is None:
-        operation = read(topic, project=project, after=after, size=PAGE, seals=sealer(runner.using))
+        after, timeline, seals = position.seq or 0, position.timeline, sealer(runner.using)
+        operation = read(topic, project=project, after=after, size=PAGE, timeline=timeline, reset=reset, seals=seals)
         task = running[place] = in_background(runner.run(operation))
 
         def done(task: asyncio.Task[LogPage]) -> None:
@@ -89,25 +105,29 @@ class WatchStream(Stream):
     Args:
         runners: topic -> where to read it.
         project: the tenant.
-        positions: topic -> the last number that was read, ``None`` for a topic that is known to be gone.
+        positions: topic -> where the reader stands.
         recheck: see ``Stream``.
+        reset: whether to go on from what is kept where a failover may have lost records; else the stream ends.
     """
 
     def __init__(
         self,
         runners: Mapping[str, RequestRunner],
         project: str,
-        positions: Mapping[str, int | None],
+        positions: Mapping[str, Position],
         recheck: Callable[[], Awaitable[Any]],
+        *,
+        reset: bool = False,
     ) -> None:
         super().__init__(recheck)
         self._runners = runners
         self._project = project
         self._positions = dict(positions)
+        self._reset = reset
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
         #: Topics to look at.
-        self._fresh = {topic for topic, seq in positions.items() if seq is not None}
+        self._fresh = self._there()
         #: Topics whose reader was told that it has everything.
         self._told: set[str] = set()
         self._ids: dict[str, int] = {}
@@ -118,6 +138,9 @@ class WatchStream(Stream):
 
     def opened(self) -> None:
         self._task = in_background(self._run())
+
+    def _there(self) -> set[str]:
+        return {topic for topic, position in self._positions.items() if position.seq is not None}
 
     def wants(self) -> None:
         self._event.set()
@@ -139,7 +162,7 @@ class WatchStream(Stream):
 
     async def _run(self) -> None:
         try:
-            while any(seq is not None for seq in self._positions.values()):
+            while self._there():
                 self._event.clear()
                 while self._fresh and self.hungry:
                     await self._look_in_time(self._fresh.pop())
@@ -149,8 +172,10 @@ class WatchStream(Stream):
                         continue
                 # Nobody woke us: look at everything, but for a client that does not read.
                 if self.hungry:
-                    self._fresh.update(topic for topic, seq in self._positions.items() if seq is not None)
+                    self._fresh |= self._there()
             self.end()
+        except LogTruncated as error:
+            self.end(self.error(409, str(error)))
         except Exception:
             logger.exception("A watch failed")
             self.end(self.error(500, "An error of the server. Connect again."))
@@ -173,17 +198,23 @@ class WatchStream(Stream):
             outage.ends(self)
 
     async def _look(self, topic: str) -> None:
-        after = self._positions[topic]
+        position = self._positions[topic]
+        after = position.seq
         if after is None:
             return
         try:
-            page = await shared_read(self._runners[topic], self._project, topic, after)
+            page = await shared_read(self._runners[topic], self._project, topic, position, self._reset)
         except QueueNotFound:
             self._gone(topic)
             return
         if self._ids.setdefault(topic, page.queue_id) != page.queue_id:
             self._gone(topic)  # and made anew: another topic of that name
             return
+        if page.reset_to is not None:
+            after = page.reset_to
+            self._positions[topic] = Position(after, page.timeline)
+            self._told.discard(topic)
+            self._send("reset", {"topic": topic, "next_from_seq": after, "timeline": page.timeline})
         self._tell(topic, page)
         if page.more:
             self._fresh.add(topic)
@@ -198,19 +229,22 @@ class WatchStream(Stream):
             self._send("caught-up", {"topic": topic, "head_seq": page.head_seq, "next_from_seq": page.cursor})
 
     def _tell(self, topic: str, page: LogPage) -> None:
+        def move(seq: int) -> None:
+            self._positions[topic] = Position(max(self._positions[topic].seq or 0, seq), page.timeline)
+
         if page.gap is not None:
             # The gap lies before what is left: records come after it.
-            self._positions[topic] = max(self._positions[topic] or 0, min(page.gap.end, page.cursor))
+            move(min(page.gap.end, page.cursor))
             self._send("tombstone", {"topic": topic, **answers.tombstone(page.gap)})
         for row in page.records:
-            self._positions[topic] = max(self._positions[topic] or 0, row.seq)
+            move(row.seq)
             self._send("record", {"topic": topic, **answers.record(row)})
         if page.records or page.gap is not None:
             self._told.discard(topic)
-        self._positions[topic] = max(self._positions[topic] or 0, page.cursor)
+        move(page.cursor)
 
     def _gone(self, topic: str) -> None:
-        self._positions[topic] = None
+        self._positions[topic] = Position(None)
         self._listen_no_more(topic)
         self._send("topic-deleted", {"topic": topic})
 

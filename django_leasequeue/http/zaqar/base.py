@@ -95,7 +95,7 @@ class ZaqarView(ApiView):
 
     # Requests
 
-    def document(self, limit: int) -> Any:
+    async def document(self, limit: int) -> Any:
         """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says but a form's.
 
         Raises:
@@ -104,7 +104,7 @@ class ZaqarView(ApiView):
         request: HttpRequest = self.request._request
         if request.content_type == FORM:
             raise bad(f"The body must be JSON, not a form: send it with another Content-Type than {FORM}.")
-        raw = self.read(limit * 4)
+        raw = await self.read(limit * 4)
         try:
             text = None if raw is None else raw.decode()
         except UnicodeDecodeError:
@@ -113,7 +113,7 @@ class ZaqarView(ApiView):
             raise bad(f"The body must be at most {limit} characters; it has more.")
         if not text.strip():
             raise bad("The body is empty; it must be JSON.")
-        return self.parse(raw)
+        return await self.parse(raw, lambda data: data)
 
     def page(self, highest: int) -> int:
         """Return the query's ``limit``, from 1 to ``highest``."""

@@ -35,7 +35,7 @@ class ClaimsView(ZaqarView):
     async def post(self, request: Request, queue: str) -> HttpResponse:
         """Claim messages, oldest first."""
         size = self.page(self.limits.MAX_MESSAGES_PER_CLAIM)
-        document = self.document(self.limits.MAX_METADATA_SIZE)
+        document = await self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the fields 'ttl' and 'grace'.")
         lease_ms, grace_ms = self.milliseconds(document, CLAIM_TTL), self.milliseconds(document, CLAIM_GRACE)
@@ -99,7 +99,7 @@ class ClaimView(ZaqarView):
     @described("renew_claim", "Renew a claim.", body=RENEWAL, answers={204: None}, errors=(404,))
     async def patch(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Renew a claim: its age starts again."""
-        document = self.document(self.limits.MAX_METADATA_SIZE)
+        document = await self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the field 'ttl'.")
         lease_ms = self.milliseconds(document, CLAIM_TTL)

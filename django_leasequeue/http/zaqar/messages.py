@@ -134,7 +134,7 @@ class MessagesView(ZaqarView):
     )
     async def post(self, request: Request, queue: str) -> HttpResponse:
         """Enqueue messages: all or none."""
-        document = self.document(self.limits.MAX_MESSAGES_SIZE)
+        document = await self.document(self.limits.MAX_MESSAGES_SIZE)
         highest = self.limits.MAX_MESSAGES_PER_PAGE
         if not isinstance(document, list) or not 1 <= len(document) <= highest:
             raise bad(f"The body must be an array of 1 to {highest} messages.")

@@ -117,7 +117,7 @@ class MetadataView(ZaqarView):
     async def put(self, request: Request, queue: str) -> HttpResponse:
         """Replace the metadata."""
         await self.queue(queue)
-        document = self.document(self.limits.MAX_METADATA_SIZE)
+        document = await self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The metadata must be a JSON object.")
         reserved = [name for name in document if name.startswith("_")]

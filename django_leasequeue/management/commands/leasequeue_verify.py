@@ -13,8 +13,10 @@ from django.utils.dateparse import parse_datetime
 
 from django_leasequeue import conf
 from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
+from django_leasequeue.engine.large import strays
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep.verify import Verification, snapshot, verify
+from django_leasequeue.exceptions import LargeStorageError
 from django_leasequeue.management.base import LeaseQueueCommand
 
 _AGE = re.compile(r"(\d+)([smhd])\Z")
@@ -40,13 +42,24 @@ class Command(LeaseQueueCommand):
             "--limit", type=int, default=1_000, help="differences printed of each kind of check (%(default)s)"
         )
         parser.add_argument(
-            "--mend", action="store_true", help="first lower the floors that hide waiting jobs, as the reaper does"
+            "--mend",
+            action="store_true",
+            help="first lower the floors that hide waiting jobs, as the reaper does; with --large remove what is found",
+        )
+        parser.add_argument(
+            "--large",
+            action="store_true",
+            help="look in the storage of large payloads, and nowhere else, for objects older than a day that no row of"
+            " any database of this site names",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["limit"] < 1:
             raise CommandError("--limit must be at least 1.")
+        if options["large"]:
+            self._large(options["limit"], mend=options["mend"])
+            return
         since = _since(options["since"])
         with connect(options["database"] or conf.settings.DATABASE) as connection:
             mended = ConnectionExecutor(connection).run(mend_floors()) if options["mend"] else []
@@ -63,6 +76,21 @@ class Command(LeaseQueueCommand):
             self._print(found)
         if found.total:
             raise CommandError(f"{found.total} differences between the lease log and the tables", returncode=1)
+
+    def _large(self, limit: int, *, mend: bool) -> None:
+        found = removed = 0
+        try:
+            for names in strays.find():
+                for name in names[: max(0, limit - found)]:
+                    self.stdout.write(name)
+                found += len(names)
+                if mend:
+                    removed += strays.remove(names)
+        except LargeStorageError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{found} objects that no row names, {removed} removed")
+        if found > removed:
+            raise CommandError(f"{found - removed} objects in the storage that no row names", returncode=1)
 
     def _print(self, found: Verification) -> None:
         for item in found.differences:

@@ -4,8 +4,12 @@
 -- Parameters: none.
 -- Index: none.
 -- Pages: none: catalogs.
--- Returns: the number below which every transaction has ended; the system's identifier; the place up to which the WAL has to be
+-- Returns: the number below which every transaction has ended; the system's identifier; its timeline (on a standby as far as its
+--   files tell); the place up to which the WAL has to be
 --   flushed (null: it is; so on a standby, which gets nothing else).
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, (SELECT system_identifier::text FROM pg_control_system()),
+    CASE WHEN NOT pg_is_in_recovery() THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
+        ELSE GREATEST((SELECT timeline_id FROM pg_control_checkpoint()), (SELECT min_recovery_end_timeline FROM pg_control_recovery()))
+        END,
     CASE WHEN pg_is_in_recovery() THEN NULL
         WHEN pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() THEN pg_current_wal_insert_lsn()::text END

@@ -12,7 +12,7 @@
 --   leasequeue_deadletter_pkey, leasequeue_claim_deadline (all live claims), leasequeue_jobresult_pkey (the newest ones, where results
 --   are kept); leasequeue_job_pkey for the page.
 -- Pages: 20 + 0.8 a row
--- Returns: on every row server, last number drawn, its mark (null: known before), oldest running transaction, place in the WAL
+-- Returns: on every row server, timeline, last number drawn, its mark (null: known before), oldest running transaction, place in the WAL
 --   (null: all of it is on disk), sealed number that may be told, and once the WAL is on disk; whether this commit sees to that;
 --   id, type, head, gap_from, gap_to, gap_reason, gap_count, number up to which the topic was read (of a log: its last record
 --   that was looked at), whether there may be more behind it, whether records past their TTL are still there (remove them
@@ -22,7 +22,8 @@
 WITH h AS MATERIALIZED (
     SELECT COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) AS last,
         concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))
-        AS server
+        AS server,
+        ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS timeline
 ), m AS MATERIALIZED (
     SELECT h.*, h.server = COALESCE(%(server)s::text, h.server) AND h.last >= %(known)s::bigint AS same,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest
@@ -151,7 +152,7 @@ WITH h AS MATERIALIZED (
         END IS NOT NULL AS written
     FROM p, q, head
 )
-SELECT p.server, p.last, p.mark, p.oldest, p.place, p.firm, p.sealed, e.written, q.id, q.type, head.seq, q.gap_from,
+SELECT p.server, p.timeline, p.last, p.mark, p.oldest, p.place, p.firm, p.sealed, e.written, q.id, q.type, head.seq, q.gap_from,
     q.gap_to, q.gap_reason, q.gap_count,
     CASE WHEN q.type = 'log' THEN (SELECT max(seq) FROM found) WHEN e.written OR p.place IS NULL THEN e.upto
         ELSE LEAST(e.upto, p.firm) END,

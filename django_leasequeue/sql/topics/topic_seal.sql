@@ -2,12 +2,13 @@
 -- Parameters: server, sealed, heads, marks, ends, known, as topic_read; autocommit.
 -- Index: none.
 -- Pages: 20
--- Returns: server, last number drawn, its mark (null: known before), oldest running transaction, place in the WAL (null: all of
+-- Returns: server, timeline, last number drawn, its mark (null: known before), oldest running transaction, place in the WAL (null: all of
 --   it is on disk), sealed number that may be told, sealed number that may be told once the WAL is on disk.
 WITH h AS MATERIALIZED (
     SELECT COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) AS last,
         concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))
-        AS server
+        AS server,
+        ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS timeline
 ), m AS MATERIALIZED (
     SELECT h.*, h.server = COALESCE(%(server)s::text, h.server) AND h.last >= %(known)s::bigint AS same,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest
@@ -21,7 +22,7 @@ WITH h AS MATERIALIZED (
     SELECT n.*, NULLIF(n.inserted, LEAST(n.inserted, f.flushed)) AS place, f.flushed
     FROM n CROSS JOIN LATERAL (SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint + 0 * n.inserted AS flushed OFFSET 0) f
 )
-SELECT w.server, w.last, w.mark, w.oldest, w.place,
+SELECT w.server, w.timeline, w.last, w.mark, w.oldest, w.place,
     GREATEST(0, CASE WHEN w.same THEN %(sealed)s::bigint END, CASE WHEN w.place IS NULL AND w.mark <= w.oldest THEN w.last END, (
         SELECT max(p.head) FROM unnest(%(heads)s::bigint[], %(marks)s::bigint[], %(ends)s::bigint[]) AS p(head, mark, ended)
         WHERE w.same AND (p.ended <= w.flushed OR (w.place IS NULL AND p.mark <= w.oldest)))),

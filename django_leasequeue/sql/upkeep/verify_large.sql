@@ -1,0 +1,7 @@
+-- Purpose: which objects of a storage no row names: a failover, a restore or a truncated table has left them behind.
+-- Parameters: storage (alias), names.
+-- Index: whole tables, hashed: an operator's statement.
+-- Pages: whole tables, as no index has the names.
+-- Returns: the names.
+SELECT n.name FROM unnest(%(names)s::text[]) AS n(name)
+WHERE NOT EXISTS (SELECT FROM leasequeue_largeobject o WHERE o.storage = %(storage)s::text AND o.name = n.name)
