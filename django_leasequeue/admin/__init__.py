@@ -2,7 +2,7 @@
 
 from . import (  # noqa: F401  (they register their pages)
     apikeys,
-    audit_page,
+    audit,
     deadletters,
     jobs,
     limits,

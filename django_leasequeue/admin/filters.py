@@ -46,9 +46,9 @@ class ReadFilter(NamedTuple):
     error: str
 
 
-def shown(request: HttpRequest, query: str) -> str:
-    """Return a stored filter as this person may see it: what it tests in payloads tells about their values."""
-    if "payload" not in query or pages.allowed(request, "view_payload"):
+def shown(query: str, *, values: bool) -> str:
+    """Return a stored filter as a user may see it who sees payloads or not: its tests tell about their values."""
+    if values or "payload" not in query:
         return query
     pairs = parse_qsl(query, keep_blank_values=True)
     return urlencode([(name, HIDDEN if name == "payload" else value) for name, value in pairs])

@@ -17,7 +17,7 @@ from ..enums import JobState
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..models import Queue
 from . import job_search, leaselog, pages, reading
-from .figures import capped
+from .reading import capped
 from .task_list import RANGES
 
 #: Jobs of one page.

@@ -6,8 +6,10 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from .. import conf, engine
 from ..engine import DjangoExecutor
@@ -15,13 +17,15 @@ from ..engine.dead.action import CONFLICTS
 from ..engine.dead.bulkoperation import change_operation
 from ..engine.dead.filter import from_query
 from ..engine.dead.redaction import HIDDEN
+from ..engine.limits import seq_of
+from ..engine.span import span
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
+from ..models.operation import ACTIVE
 from ..reaper.leader import LOCK
 from . import audit, filters, pages, reading
-from .base import ReadOnlyAdmin
+from .base import ListAdmin, moment_of
 
-PAGE = 50
 #: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100
 _BUTTONS = {
@@ -32,54 +36,70 @@ _BUTTONS = {
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(ReadOnlyAdmin[BulkOperation]):
-    """Its pages are its own; who may start a kind of operation may also stop it."""
+class BulkOperationAdmin(ListAdmin[BulkOperation]):
+    """The list of them, and a page of our own for one; who may start a kind of operation may also stop it."""
 
-    permission = "view_bulkoperation"
+    list_display = [
+        "operation", "condition", "progress", "where", "expects", "done", "left_alone", "username",
+        moment_of("created_at", "asked for"), moment_of("finished_at", "ended"),
+    ]  # fmt: skip
+    list_filter = ["kind", "state"]
+    search_fields = ["=queue", "=username"]
+    ordering = ["-pk"]
 
-    def page_urls(self) -> list[URLPattern]:
-        return [
-            path("", self.view(self.index), name="leasequeue_operations"),
-            path("", self.view(self.index), name="leasequeue_bulkoperation_changelist"),
-            path("<int:pk>/", self.view(self.one), name="leasequeue_operation"),
-            # The name that Django's own log looks for.
-            path("<int:pk>/change/", self.view(self.moved), name="leasequeue_bulkoperation_change"),
-        ]
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
+        return super().get_queryset(request).defer("seqs", "conflict_sample", "conflict_counts", "cursor")
 
-    def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Lead from Django's log to the operation."""
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_operation", pk))
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        active = BulkOperation.objects.using(reading.alias()).filter(state__in=ACTIVE).exists()
+        return super().changelist_view(request, {"every": 2 if active else 0, **(extra_context or {})})
 
-    def index(self, request: HttpRequest) -> HttpResponse:
-        """All operations, the newest first."""
-        pages.require(request, "view_bulkoperation")
-        found = BulkOperation.objects.order_by("-pk").defer("seqs", "conflict_sample", "conflict_counts", "cursor")
-        before = request.GET.get("before", "")
-        if before.isdecimal() and len(before) < 19:
-            found = found.filter(pk__lt=int(before))
-        rows = list(found[: PAGE + 1])
-        more = rows[PAGE - 1].pk if len(rows) > PAGE else None
-        return pages.page(
-            request,
-            self.admin_site,
-            "deadletters/operations.html",
-            {
-                "operations": [
-                    {"of": row, "url": pages.url(self.admin_site, "leasequeue_operation", row.pk), **_progress(row)}
-                    for row in rows[:PAGE]
-                ],
-                "next_url": None if more is None else filters.with_query(request.path, before=str(more)),
-                "every": 2 if any(row.is_active for row in rows) else 0,
-            },
-            title="Bulk operations",
-        )
+    @admin.display(ordering="pk")
+    def operation(self, made: BulkOperation) -> str:
+        """Its number and kind."""
+        return f"{made.pk}: {made.get_kind_display()}"
 
-    def one(self, request: HttpRequest, pk: int) -> HttpResponse:
+    @admin.display(description="state", ordering="state")
+    def condition(self, made: BulkOperation) -> SafeString:
+        """How far it is, in a word."""
+        return pages.badge(made.state, made.get_state_display())
+
+    @admin.display(description="progress")
+    def progress(self, made: BulkOperation) -> SafeString | str:
+        """How far it is, as a bar."""
+        found = _progress(made)
+        if found["percent"] is None:
+            return "unknown"
+        left = "" if found["left"] is None else f", about {span(found['left'])} left"
+        bar = '<progress value="{}" max="100" aria-label="Progress of operation {}"></progress> {} %{}'
+        return format_html(bar, found["percent"], made.pk, found["percent"], left)
+
+    @admin.display(description="queue", ordering="queue")
+    def where(self, made: BulkOperation) -> str:
+        """The queue that it is about, and where its jobs go."""
+        return (made.queue or "all") + (f" to {made.target}" if made.target else "")
+
+    @admin.display(description="expected", ordering="expected")
+    def expects(self, made: BulkOperation) -> str:
+        """How many dead letters there were."""
+        if made.expected is None:
+            return "unknown"
+        return f"{made.expected:,}{'+' if made.expected_capped else ''}"
+
+    @admin.display(description="left alone", ordering="conflicts")
+    def left_alone(self, made: BulkOperation) -> str:
+        """How many it did not change."""
+        return f"{made.conflicts:,}"
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         """One operation; a POST pauses, resumes or cancels it."""
         pages.require(request, "view_bulkoperation")
-        made = BulkOperation.objects.filter(pk=pk).defer("seqs").first()
+        pk = seq_of(object_id)
+        made = BulkOperation.objects.using(reading.alias()).filter(pk=pk).defer("seqs").first()
         if made is None:
-            raise Http404(f"There is no operation {pk}.")
+            raise Http404(f"There is no operation {object_id}.")
         if request.method == "POST":
             return self._change(request, made)
         may = pages.allowed(request, f"{made.kind}_job")
@@ -107,8 +127,8 @@ class BulkOperationAdmin(ReadOnlyAdmin[BulkOperation]):
             self.admin_site,
             "deadletters/operation.html",
             context,
-            title=f"Operation {pk}: {made.get_kind_display()}",
-            crumbs=[pages.Crumb("Bulk operations", pages.url(self.admin_site, "leasequeue_operations"))],
+            title=f"Operation {made.pk}: {made.get_kind_display()}",
+            crumbs=[pages.Crumb("Bulk operations", pages.url(self.admin_site, "leasequeue_bulkoperation_changelist"))],
         )
 
     def _change(self, request: HttpRequest, made: BulkOperation) -> HttpResponse:

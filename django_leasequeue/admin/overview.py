@@ -28,7 +28,7 @@ def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
     totals = reading.read(engine.totals(size=_PROJECTS))
     counts = _busiest(found)
     lines = lines_of(counts, found, now, chosen)
-    workers = reading.read(reading.read_workers()) if pages.allowed(request, "view_worker") else []
+    workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
     alive = [worker for worker in workers if not worker.gone]
     server = reading.read(reading.read_server())
     context: dict[str, Any] = {

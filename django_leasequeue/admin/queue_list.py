@@ -15,7 +15,7 @@ from ..engine import clock
 from ..engine.queues.stats import Counts, counts_by_id
 from ..reaper import concerns
 from . import leaselog, pages, rates, reading
-from .figures import capped
+from .reading import capped
 
 #: Queues of one page. Each count is exact up to here: more would cost a page of many queues too much.
 PAGE = 25

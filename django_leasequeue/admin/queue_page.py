@@ -16,7 +16,7 @@ from ..metrics import charts
 from ..models import Queue
 from ..reaper import concerns
 from . import leaselog, pages, rates, reading
-from .figures import capped
+from .reading import capped
 
 #: Places of the chart of depths: samples are spread over them.
 _PLACES = 60

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple, TypeVar
 from django.db.models import Model
 
 from .. import conf, engine
-from ..engine import arrays, codec
+from ..engine import codec
 from ..engine.flow.limits import WAITING
-from ..engine.limits import MAX_SEQ, WORKER_LEASE
+from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation
 from ..engine.plans import steady
 from ..enums import EventKind, JobState, ResultState
+from ..models import Worker
 from ..reaper.leader import LOCK
+from ..reaper.status import seen
 from .largeparts import shown_steps
 
 M = TypeVar("M", bound=Model)
@@ -159,34 +161,6 @@ class Sample(NamedTuple):
     oldest_at: datetime | None
 
 
-class WorkerFacts(NamedTuple):
-    """A worker as it said of itself last, ``silent`` seconds ago."""
-
-    id: int
-    node: str
-    host: str
-    pid: int
-    project: str
-    queues: list[str]
-    concurrency: int
-    state: str
-    started_at: datetime
-    seen_at: datetime
-    silent: float
-    completed: int
-    failed: int
-    retried: int
-    lost: int
-    running: list[dict[str, Any]]
-    info: dict[str, Any]
-    stop_requested_at: datetime | None
-
-    @property
-    def gone(self) -> bool:
-        """Whether it was not seen for so long that it counts as dead."""
-        return self.silent > WORKER_LEASE
-
-
 class FoundJob(NamedTuple):
     """A job or a result that a search found."""
 
@@ -214,6 +188,17 @@ class ServerState(NamedTuple):
     pid: int | None
     application: str | None
     leader: bool
+
+
+def capped(count: int, cap: int | None = None) -> str:
+    """Return a count of which everything above ``cap`` (by default ``COUNT_CAP``) is an estimate: ``12``, ``10,000+``.
+
+    A count above the cap comes from the newest sample: ``about 123,000``.
+    """
+    top = cap or conf.settings.COUNT_CAP
+    if count <= top:
+        return f"{count:,}"
+    return f"{top:,}+" if count <= top + 1 else f"about {count:,}"
 
 
 def state_label(number: int) -> str:
@@ -278,14 +263,10 @@ def read_samples(queue_id: int, seconds: int = 3_600, size: int = 720) -> Steps[
     return [Sample._make(row) for row in reversed(rows)]
 
 
-@operation
-def read_workers(nodes: Sequence[str] | None = None) -> Steps[list[WorkerFacts]]:
+def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:
     """Read workers, the last seen first: at most ``MAX_WORKERS``, or those with these names."""
-    params = {"size": MAX_WORKERS, "nodes": None if nodes is None else arrays.texts(nodes), "lease": WORKER_LEASE}
-    rows = yield "admin/workers", params
-    return [
-        WorkerFacts._make([*told, codec.loads(running), codec.loads(info), stop]) for *told, running, info, stop in rows
-    ]
+    found = seen(Worker.objects.using(alias()))
+    return list((found if nodes is None else found.filter(node__in=nodes))[:MAX_WORKERS])
 
 
 class StepFacts(NamedTuple):

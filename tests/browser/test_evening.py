@@ -120,7 +120,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     operation = BulkOperation.objects.latest("pk")
     person.wait_until(lambda: BulkOperation.objects.get(pk=operation.pk).done >= 400, "nothing is carried out")
     person.wait_for("running")
-    person.check("operation")
+    person.check("bulkoperation_change")
     person.choose("#lq-cancel")
     person.wait_for("cancelled")
     operation.refresh_from_db()
@@ -140,7 +140,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Operator actions']")
     for words in ("retry", "edit", "redrive", "discard", "the customer sends the file again", "oncall"):
         assert words in person.text
-    person.check("audit")
+    person.check("operatoraction_changelist")
     assert {action.split(".")[0] for action in OperatorAction.objects.values_list("action", flat=True)} >= {
         "retry", "edit", "redrive", "discard",
     }  # fmt: skip
@@ -154,8 +154,8 @@ def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: d
         ("queue_change", [queue], "queue"),
         ("queue_options", [queue], None),
         ("job_changelist", [], None),
-        ("workers", [], None),
-        ("operations", [], None),
+        ("worker_changelist", [], None),
+        ("bulkoperation_changelist", [], None),
     ):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check(picture)

@@ -130,6 +130,5 @@ def test_a_search(explaining: Explaining) -> None:
 def test_lists_of_queues_samples_and_workers(explaining: Explaining) -> None:
     explaining.run(steady(reading.read_queues(None, "", None, 26)))
     explaining.run(steady(reading.read_samples(IDS["busy"])))
-    explaining.run(steady(reading.read_workers()))
-    for name in ("admin/queues", "admin/samples", "admin/workers"):
+    for name in ("admin/queues", "admin/samples"):
         check(explaining.plan(name), rows=0)
