@@ -7,9 +7,9 @@ from . import (  # noqa: F401  (they register their pages)
     jobs,
     limits,
     operations,
+    overview,
     queues,
     recurring,
-    wide,
     workers,
     workflows,
 )

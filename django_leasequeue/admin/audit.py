@@ -22,7 +22,7 @@ from ..engine.dead.redaction import HIDDEN
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
 from . import filters, pages
-from .base import ListAdmin, moment_of
+from .base import ListAdmin, column, moment_of
 
 #: Lines of Django's log that one page looks at and shows: it has no index of ours.
 LOOKED_AT, SHOWN = 1_000, 50
@@ -88,6 +88,19 @@ def download(make: Callable[[], Iterator[str]], kind: str, name: str) -> Streami
     return answer
 
 
+def _who(line: OperatorAction) -> SafeString:
+    return format_html("{} <small>{}</small>", line.username, "" if line.source == "admin" else f"by {line.source}")
+
+
+def _counted(line: OperatorAction) -> str:
+    return ", ".join(f"{name} {value}" for name, value in line.counts.items())
+
+
+def _where(line: OperatorAction) -> str:
+    queue = f"{line.project}/{line.queue}" if line.project else line.queue
+    return f"{queue} to {line.detail['to']}" if line.detail.get("to") and line.action != "edit" else queue
+
+
 @admin.register(OperatorAction)
 class OperatorActionAdmin(ListAdmin[OperatorAction]):
     """Every line, read only for every user, with Django's own log below."""
@@ -99,6 +112,9 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
     ordering = ["-pk"]
     fields = ["at", "who", "what", "where", "about", "counted", "reason", "changes"]
     readonly_fields = ["who", "what", "where", "about", "counted", "changes"]
+    who = staticmethod(column("who", _who, "username"))
+    where = staticmethod(column("queue", _where, "queue"))
+    counted = staticmethod(column("counts", _counted))
 
     def get_urls(self) -> list[URLPattern]:
         export = path("export/", self.admin_site.admin_view(self.export), name="leasequeue_operatoraction_export")
@@ -119,42 +135,22 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
         ]
         return super().changelist_view(request, {"links": links, "others": _django_log(), **(extra_context or {})})
 
-    @admin.display(ordering="username")
-    def who(self, line: OperatorAction) -> SafeString:
-        """The user, and by which door."""
-        by = "" if line.source == "admin" else f"by {line.source}"
-        return format_html("{} <small>{}</small>", line.username or "–", by)  # noqa: RUF001  (a dash, not a minus)
-
     @admin.display(ordering="action")
     def what(self, line: OperatorAction) -> SafeString:
-        """The action, and its operation."""
         if not line.operation_id:
             return format_html("{}", line.action)
         address = pages.url_or_none(self.admin_site, "leasequeue_bulkoperation_change", line.operation_id)
         return format_html("{} {}", line.action, pages.link(f"operation {line.operation_id}", address))
 
-    @admin.display(description="queue", ordering="queue")
-    def where(self, line: OperatorAction) -> str:
-        """The queue, and where its jobs went."""
-        queue = f"{line.project}/{line.queue}" if line.project else line.queue
-        return f"{queue} to {line.detail['to']}" if line.detail.get("to") and line.action != "edit" else queue
-
     @admin.display(description="jobs or filter")
     def about(self, line: Any) -> SafeString:
-        """The first of its jobs, or its filter as this user may see it."""
         jobs = format_html_join(" ", "{}", ((pages.job_link(self.admin_site, seq),) for seq in line.seqs[:_NAMED]))
         more = f" and {len(line.seqs) - _NAMED} more" if len(line.seqs) > _NAMED else ""
         text = filters.shown(line.filters, values=line.see)
         return format_html('{}{} <span class="lq-cut" title="{}">{:.120}</span>', jobs, more, text, text)
 
-    @admin.display(description="counts")
-    def counted(self, line: OperatorAction) -> str:
-        """How many it was about."""
-        return ", ".join(f"{name} {value}" for name, value in line.counts.items())
-
     @admin.display(description="what changed")
     def changes(self, line: Any) -> SafeString | str:
-        """The difference of an edited payload, for those who may see payloads."""
         lines = line.detail.get("difference", [])
         if lines and not line.see:
             return HIDDEN

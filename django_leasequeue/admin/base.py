@@ -12,7 +12,6 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from ..templatetags.leasequeue_admin import moment
@@ -85,14 +84,19 @@ class ReadOnlyAdmin(PageAdmin[M]):
         return False
 
 
-def moment_of(field: str, label: str) -> Callable[[Any], SafeString | str]:
-    """Return a column of a list: a time, to the millisecond."""
+def column(label: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any], Any]:
+    """Return a column of a list (or a field of a page): its heading, what a row shows, the field that sorts by it."""
 
-    @admin.display(description=label, ordering=field)
-    def column(row: Any) -> SafeString | str:
-        return moment(getattr(row, field))
+    @admin.display(description=label, ordering=ordering)
+    def shown(row: Any) -> Any:
+        return value(row)
 
-    return column
+    return shown
+
+
+def moment_of(field: str, label: str) -> Callable[[Any], Any]:
+    """Return a column with a time, to the millisecond."""
+    return column(label, lambda row: moment(getattr(row, field)), field)
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]

@@ -17,9 +17,8 @@ from ..engine.dead.redaction import readable, redact
 from ..enums import EventKind
 from ..models import Worker
 from . import pages, reading
-from .attempts import attempts_of
-from .timeline import draw, table_of
-from .tree import tree
+from .history import attempts_of, draw, table_of
+from .payload import tree
 
 
 class PayloadPart(NamedTuple):

@@ -20,7 +20,7 @@ from ..exceptions import InvalidOption
 from ..models import Limit
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, moment_of
+from .base import ListAdmin, column, moment_of
 
 if TYPE_CHECKING:  # generic for the type checker only
     LimitModelForm = forms.ModelForm[Limit]
@@ -60,8 +60,8 @@ class LimitForm(LimitModelForm):
         self.before = self.values = LimitValues.of(self.instance)
         if self.before.per_ms is not None:
             self.initial["per"] = f"{self.before.per_ms / 1000:g}"
-        for name in {"burst"} & set(self.fields):
-            self.fields[name].required = False
+        if "burst" in self.fields:
+            self.fields["burst"].required = False
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
@@ -92,15 +92,11 @@ class LimitList(ChangeList):
         self.result_list = shown  # type: ignore[assignment]
 
 
-def _capped(name: str, label: str, bound: str) -> Any:
-    @admin.display(description=label)
-    def column(limit: Any) -> str:
-        found: LimitFigures | None = limit.figures
-        if found is None or (name == "taken" and limit.concurrency is None):
-            return "–"  # noqa: RUF001  (a dash, not a minus)
-        return reading.capped(getattr(found, name), getattr(figures, bound))
-
-    return column
+def _figure(limit: Any, name: str, bound: str) -> str:
+    found: LimitFigures | None = limit.figures
+    if found is None or (name == "taken" and limit.concurrency is None):
+        return "–"  # noqa: RUF001  (a dash, not a minus)
+    return reading.capped(getattr(found, name), getattr(figures, bound))
 
 
 @admin.register(Limit)
@@ -110,8 +106,11 @@ class LimitAdmin(ListAdmin[Limit]):
     form = LimitForm
     change_form_template = "admin/leasequeue/limit.html"
     list_display = [
-        "name", "project", "allows", "set_by", _capped("keys", "keys", "MAX_KEYS"), _capped("waiting", "waiting", "CAP"),
-        _capped("taken", "slots taken", "CAP"), moment_of("updated_at", "changed"),
+        "name", "project", "allows", "set_by",
+        column("keys", lambda limit: _figure(limit, "keys", "MAX_KEYS")),
+        column("waiting", lambda limit: _figure(limit, "waiting", "CAP")),
+        column("slots taken", lambda limit: _figure(limit, "taken", "CAP")),
+        moment_of("updated_at", "changed"),
     ]  # fmt: skip
     search_fields = ["name"]
     list_filter = ["pinned"]
@@ -121,22 +120,14 @@ class LimitAdmin(ListAdmin[Limit]):
     actions = ["reset"]
     fields = ["allows", "set_by", "concurrency", "rate", "per", "burst", "fair"]
     readonly_fields = ["allows", "set_by"]
+    allows = staticmethod(column("allows each key", lambda limit: allows(LimitValues.of(limit))))
+    set_by = staticmethod(column("set by", lambda limit: "an operator" if limit.pinned else "the code", "pinned"))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return pages.allowed(request, "view_limit", "change_limit")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return LimitList
-
-    @admin.display(description="allows each key")
-    def allows(self, limit: Limit) -> str:
-        """What it allows, in words."""
-        return allows(LimitValues.of(limit))
-
-    @admin.display(description="set by", ordering="pinned")
-    def set_by(self, limit: Limit) -> str:
-        """Who has set it."""
-        return "an operator" if limit.pinned else "the code"
 
     def changeform_view(
         self,

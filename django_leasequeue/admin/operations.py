@@ -23,8 +23,9 @@ from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..models.operation import ACTIVE
 from ..reaper.leader import LOCK
+from ..templatetags.leasequeue_admin import count
 from . import audit, filters, pages, reading
-from .base import ListAdmin, moment_of
+from .base import ListAdmin, column, moment_of
 
 #: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100
@@ -35,12 +36,43 @@ _BUTTONS = {
 }
 
 
+def _progress(made: BulkOperation) -> dict[str, Any]:
+    """Return how far an operation is: its share of what is expected, in percent too, and the seconds that are left.
+
+    ``None`` where it is not known: nobody has counted, or nothing has been done yet.
+    """
+    if not made.expected or made.expected_capped:
+        return {"share": None, "percent": None, "left": None}
+    share = min(made.done + made.conflicts, made.expected)
+    left: float | None = None
+    if made.state == OperationState.RUNNING and made.started_at is not None and share:
+        took = (engine.clock.now() - made.started_at).total_seconds()
+        left = took / share * (made.expected - share)
+    return {"share": share, "percent": 100 * share // made.expected, "left": left}
+
+
+def _bar(made: BulkOperation) -> SafeString | str:
+    found = _progress(made)
+    if found["percent"] is None:
+        return "unknown"
+    left = "" if found["left"] is None else f", about {span(found['left'])} left"
+    bar = '<progress value="{}" max="100" aria-label="Progress of operation {}"></progress> {} %{}'
+    return format_html(bar, found["percent"], made.pk, found["percent"], left)
+
+
 @admin.register(BulkOperation)
 class BulkOperationAdmin(ListAdmin[BulkOperation]):
     """The list of them, and a page of our own for one; who may start a kind of operation may also stop it."""
 
     list_display = [
-        "operation", "condition", "progress", "where", "expects", "done", "left_alone", "username",
+        column("operation", lambda made: f"{made.pk}: {made.get_kind_display()}", "pk"),
+        column("state", lambda made: pages.badge(made.state, made.get_state_display()), "state"),
+        column("progress", _bar),
+        column("queue", lambda made: (made.queue or "all") + (f" to {made.target}" if made.target else ""), "queue"),
+        column("expected", lambda made: f"{count(made.expected)}{'+' if made.expected_capped else ''}", "expected"),
+        "done",
+        column("left alone", lambda made: made.conflicts, "conflicts"),
+        "username",
         moment_of("created_at", "asked for"), moment_of("finished_at", "ended"),
     ]  # fmt: skip
     list_filter = ["kind", "state"]
@@ -53,43 +85,6 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         active = BulkOperation.objects.using(reading.alias()).filter(state__in=ACTIVE).exists()
         return super().changelist_view(request, {"every": 2 if active else 0, **(extra_context or {})})
-
-    @admin.display(ordering="pk")
-    def operation(self, made: BulkOperation) -> str:
-        """Its number and kind."""
-        return f"{made.pk}: {made.get_kind_display()}"
-
-    @admin.display(description="state", ordering="state")
-    def condition(self, made: BulkOperation) -> SafeString:
-        """How far it is, in a word."""
-        return pages.badge(made.state, made.get_state_display())
-
-    @admin.display(description="progress")
-    def progress(self, made: BulkOperation) -> SafeString | str:
-        """How far it is, as a bar."""
-        found = _progress(made)
-        if found["percent"] is None:
-            return "unknown"
-        left = "" if found["left"] is None else f", about {span(found['left'])} left"
-        bar = '<progress value="{}" max="100" aria-label="Progress of operation {}"></progress> {} %{}'
-        return format_html(bar, found["percent"], made.pk, found["percent"], left)
-
-    @admin.display(description="queue", ordering="queue")
-    def where(self, made: BulkOperation) -> str:
-        """The queue that it is about, and where its jobs go."""
-        return (made.queue or "all") + (f" to {made.target}" if made.target else "")
-
-    @admin.display(description="expected", ordering="expected")
-    def expects(self, made: BulkOperation) -> str:
-        """How many dead letters there were."""
-        if made.expected is None:
-            return "unknown"
-        return f"{made.expected:,}{'+' if made.expected_capped else ''}"
-
-    @admin.display(description="left alone", ordering="conflicts")
-    def left_alone(self, made: BulkOperation) -> str:
-        """How many it did not change."""
-        return f"{made.conflicts:,}"
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -163,18 +158,3 @@ def _words(request: HttpRequest, made: BulkOperation) -> list[str]:
     if pages.allowed(request, "view_payload"):
         return words
     return [f"payload {HIDDEN}" if word.startswith("payload ") else word for word in words]
-
-
-def _progress(made: BulkOperation) -> dict[str, Any]:
-    """Return how far an operation is: its share of what is expected, in percent too, and the seconds that are left.
-
-    ``None`` where it is not known: nobody has counted, or nothing has been done yet.
-    """
-    if not made.expected or made.expected_capped:
-        return {"share": None, "percent": None, "left": None}
-    share = min(made.done + made.conflicts, made.expected)
-    left: float | None = None
-    if made.state == OperationState.RUNNING and made.started_at is not None and share:
-        took = (engine.clock.now() - made.started_at).total_seconds()
-        left = took / share * (made.expected - share)
-    return {"share": share, "percent": 100 * share // made.expected, "left": left}

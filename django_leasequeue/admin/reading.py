@@ -18,7 +18,7 @@ from ..enums import EventKind, JobState, ResultState
 from ..models import Worker
 from ..reaper.leader import LOCK
 from ..reaper.status import seen
-from .largeparts import shown_steps
+from .payload import shown_steps
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -149,18 +149,6 @@ class QueueName(NamedTuple):
         return f"{self.project}/{self.name}" if self.project else self.name
 
 
-class Sample(NamedTuple):
-    """One sample of a queue's figures."""
-
-    at: datetime
-    ready: int
-    delayed: int
-    leased: int
-    dead: int
-    records: int
-    oldest_at: datetime | None
-
-
 class FoundJob(NamedTuple):
     """A job or a result that a search found."""
 
@@ -254,13 +242,6 @@ def read_queues(project: str | None, prefix: str, after: tuple[str, str] | None,
     }
     rows = yield "admin/queues", params
     return [QueueName._make(row) for row in rows]
-
-
-@operation
-def read_samples(queue_id: int, seconds: int = 3_600, size: int = 720) -> Steps[list[Sample]]:
-    """Read the sampled figures of a queue, oldest first."""
-    rows = yield "admin/samples", {"queue": queue_id, "seconds": seconds, "size": size}
-    return [Sample._make(row) for row in reversed(rows)]
 
 
 def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:

@@ -22,21 +22,36 @@ from ..reaper.status import recurring
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin
+from .base import ListAdmin, column
+
+
+def _next_tick(task: RecurringTask) -> SafeString | str:
+    at = task.next_tick_at
+    if not task.enabled:
+        return ""
+    return "not planned yet" if at is None else format_html("{} ({})", moment(at), ago(at))
+
+
+_SCHEDULE = '<span class="lq-mono">{}</span> <small>{}</small>'
+_TIMES = (
+    column("schedule", lambda task: format_html(_SCHEDULE, task.schedule, task.timezone), "schedule"),
+    column("last tick", lambda task: moment(task.last_tick_at) if task.last_tick_at else "never", "last_tick_at"),
+    column("next tick", _next_tick, "next_tick_at"),
+)
 
 
 @admin.register(RecurringTask)
 class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     """Recurring tasks come from the settings or the database; here they are looked at, run and paused."""
 
-    list_display = ["name", "condition", "runs", "when", "last_tick", "job", "next_tick"]
+    list_display = ["name", "condition", "runs", *_TIMES[:2], "job", _TIMES[2]]
     search_fields = ["name", "task"]
     list_select_related = ["last_job"]
     actions = ["run", "pause", "resume"]
     every = 15
     fields = [
-        "name", "condition", "runs", "when", "args", "kwargs", "backend", "priority", "last_tick", "job", "next_tick",
-        "from_settings",
+        "name", "condition", "runs", "schedule", "timezone", "args", "kwargs", "backend", "priority", "last_tick_at",
+        "job", "next_tick_at", "from_settings",
     ]  # fmt: skip
     readonly_fields = fields
 
@@ -44,7 +59,6 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         return recurring(reading.alias())
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Who may run and pause."""
         return pages.allowed(request, "change_recurringtask")
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -56,31 +70,18 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
     @admin.display(description="state", ordering="enabled")
     def condition(self, task: RecurringTask) -> SafeString | str:
-        """Whether it is paused or late."""
         if not task.enabled:
             return pages.badge("paused")
         return pages.badge("failed", "overdue") if (task.late or 0) > BOUNDS.late else ""
 
     @admin.display(description="task", ordering="task")
     def runs(self, task: RecurringTask) -> SafeString | str:
-        """What it runs, with the way to its jobs."""
         address = pages.url_or_none(self.admin_site, "leasequeue_job_changelist")
         text = pages.link(task.task, address and f"{address}?{urlencode({'state': 'any', 'task': task.task})}")
         return format_html("{} <small>{}</small>", text, task.queue_name)
 
-    @admin.display(description="schedule", ordering="schedule")
-    def when(self, task: RecurringTask) -> SafeString:
-        """The cron line, in its time zone."""
-        return format_html('<span class="lq-mono">{}</span> <small>{}</small>', task.schedule, task.timezone)
-
-    @admin.display(description="last tick", ordering="last_tick_at")
-    def last_tick(self, task: RecurringTask) -> SafeString | str:
-        """When it ran last."""
-        return moment(task.last_tick_at) if task.last_tick_at else "never"
-
     @admin.display(description="its job")
     def job(self, task: RecurringTask) -> SafeString | str:
-        """The job of the last tick, and how it ended or the state that it is in."""
         if task.last_tick_at is None:
             return ""
         if task.last_seq is None:
@@ -90,14 +91,6 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
             return "unknown"  # the backend writes to another database
         state = pages.badge("record", "ended, not kept") if found is None else pages.badge(found.state)
         return format_html("{} {}", pages.job_link(self.admin_site, task.last_seq), state)
-
-    @admin.display(description="next tick", ordering="next_tick_at")
-    def next_tick(self, task: RecurringTask) -> SafeString | str:
-        """When it runs next."""
-        if not task.enabled:
-            return ""
-        at = task.next_tick_at
-        return "not planned yet" if at is None else format_html("{} ({})", moment(at), ago(at))
 
     @admin.action(description="Run the selected tasks now", permissions=["operate"])
     def run(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:

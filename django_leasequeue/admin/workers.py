@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from .. import engine
 from ..engine.span import span
@@ -18,17 +19,32 @@ from ..reaper.status import seen
 from ..templatetags.leasequeue_admin import ago
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, moment_of
+from .base import ListAdmin, column, moment_of
 
 #: Jobs of a worker that the list names.
 _RUNNING = 3
+
+
+def _condition(worker: Worker) -> SafeString:
+    """Return its state, as far as it can be believed."""
+    if worker.gone:
+        return pages.badge("gone", f"not seen for {span(worker.silent)}")
+    if worker.stop_requested_at is None:
+        return pages.badge(worker.state)
+    asked = pages.badge("draining", f"asked to stop {ago(worker.stop_requested_at)}")
+    return format_html("{} {}", pages.badge(worker.state), asked)
 
 
 @admin.register(Worker)
 class WorkerAdmin(ListAdmin[Worker]):
     """Workers say of themselves that they are there."""
 
-    list_display = ["node", "condition", "listens_to", "now", "completed", "failed", "retried", "lost", "last_seen"]
+    list_display = [
+        "node",
+        "condition",
+        column("queues", lambda worker: Truncator(", ".join(worker.queues) or "all").chars(80)),
+        "now", "completed", "failed", "retried", "lost", "last_seen",
+    ]  # fmt: skip
     search_fields = ["node", "host"]
     actions = ["stop"]
     every = 5
@@ -37,6 +53,8 @@ class WorkerAdmin(ListAdmin[Worker]):
         "completed", "failed", "retried", "lost", "runs",
     ]  # fmt: skip
     readonly_fields = ["condition", "since", "last_seen", "runs"]
+    condition = staticmethod(column("state", _condition, "state"))
+    last_seen = staticmethod(column("seen", lambda worker: f"{span(worker.silent)} ago", "seen_at"))
     since = staticmethod(moment_of("started_at", "since"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
@@ -46,37 +64,14 @@ class WorkerAdmin(ListAdmin[Worker]):
         """Who may ask workers to stop."""
         return pages.allowed(request, "stop_worker")
 
-    @admin.display(description="state", ordering="state")
-    def condition(self, worker: Worker) -> SafeString:
-        """Its state, as far as it can be believed."""
-        if worker.gone:
-            return pages.badge("gone", f"not seen for {span(worker.silent)}")
-        if worker.stop_requested_at is None:
-            return pages.badge(worker.state)
-        asked = pages.badge("draining", f"asked to stop {ago(worker.stop_requested_at)}")
-        return format_html("{} {}", pages.badge(worker.state), asked)
-
-    @admin.display(description="queues")
-    def listens_to(self, worker: Worker) -> str:
-        """The first of its queues."""
-        text = ", ".join(worker.queues) or "all"
-        return text if len(text) <= 80 else f"{text[:77]}..."
-
-    @admin.display(description="seen", ordering="seen_at")
-    def last_seen(self, worker: Worker) -> str:
-        """How long ago it was seen."""
-        return f"{span(worker.silent)} ago"
-
     @admin.display(description="running")
     def now(self, worker: Worker) -> SafeString:
-        """How many jobs it runs, and the first of them."""
         jobs = [] if worker.gone else worker.running
         rest = f" and {len(jobs) - _RUNNING} more" if len(jobs) > _RUNNING else ""
         return format_html("{} of {}{}{}", len(jobs), worker.concurrency, self._lines(jobs[:_RUNNING]), rest)
 
     @admin.display(description="runs now")
     def runs(self, worker: Worker) -> SafeString:
-        """All that it runs."""
         return self._lines([] if worker.gone else worker.running) or SafeString("nothing")
 
     def _lines(self, jobs: list[dict[str, Any]]) -> SafeString:

@@ -120,6 +120,10 @@ def limit(place: Place) -> None:
     engine.run(engine.set_limits([LimitValues("api", concurrency=1)]))
 
 
+def reset_limit(place: Place) -> None:
+    place.post("limit_changelist", action="reset", _selected_action=Limit.objects.get().pk)
+
+
 def set_limit(place: Place) -> None:
     place.post("limit_change", Limit.objects.get().pk, concurrency="9")
 
@@ -143,7 +147,7 @@ DEEDS = [
     Deed("cancel_workflow", lambda p: p.post("workflow_act", WORKFLOW, action="cancel"), before=workflow),
     Deed("retry_workflow", lambda p: p.post("workflow_act", WORKFLOW, action="retry"), before=failed_workflow),
     Deed("set_limit", set_limit, before=limit),
-    Deed("reset_limit", lambda p: p.post("limit_changelist", action="reset", _selected_action=Limit.objects.get().pk), before=limit),
+    Deed("reset_limit", reset_limit, before=limit),
     Deed("set_limit", lambda p: command("leasequeue_limits", "set", "api", "--concurrency", "9"), "command", limit),
     Deed("create_key", lambda p: p.key_form("apikey_add")),
     Deed("change_key", lambda p: p.key_form("apikey_change", p.key.pk)),

@@ -42,7 +42,8 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
     engine.run(engine.set_limits([engine.LimitValues(_NASTY, concurrency=1)], project=_NASTY))
     return [
         ("overview", []), ("queue_changelist", []), ("queue_change", [queue]), ("queue_options", [queue]),
-        ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("worker_changelist", []), ("worker_change", [Worker.objects.get().pk]), ("tasks", []),
+        ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("tasks", []),
+        ("worker_changelist", []), ("worker_change", [Worker.objects.get().pk]),
         ("recurringtask_changelist", []), ("workflow_changelist", []), ("workflow", [uid]), ("limit_changelist", []),
         ("limit_change", [Limit.objects.get().pk]),
         ("deadletters", []), ("deadletters_list", []), ("deadletters_edit", [dead]), ("bulkoperation_changelist", []),

@@ -136,6 +136,6 @@ def test_who_may_only_look_cannot_act(clock: engine_clock.Clock) -> None:
     for action in ("run", "pause", "resume"):
         act(viewer, task, action)
     task.refresh_from_db()
-    assert task.enabled and not StoredJob.objects.exists() and not OperatorAction.objects.exists()
+    assert (task.enabled, StoredJob.objects.count(), OperatorAction.objects.count()) == (True, 0, 0)
     stranger = signed_in("view_job", name="stranger")
     assert stranger.get(reverse("admin:leasequeue_recurringtask_changelist")).status_code == 403

@@ -433,7 +433,9 @@ class TestExport:
         viewer = client("view_operatoraction")
         assert (
             "difference"
-            not in self.rows(viewer.get(url("operatoraction_export"), {"format": "jsonl", "action": "edit"}))[0]["detail"]
+            not in self.rows(viewer.get(url("operatoraction_export"), {"format": "jsonl", "action": "edit"}))[0][
+                "detail"
+            ]
         )
         assert str(seq) in viewer.get(url("operatoraction_changelist")).content.decode()
         line = url("operatoraction_change", OperatorAction.objects.get(action="edit").pk)

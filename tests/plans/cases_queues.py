@@ -166,7 +166,6 @@ CASES = [
     Case("admin/job_source", {"seq": FRESH + 7}, 1),
     Case("admin/queues", {"project": None, "prefix": "", "size": 26}, 26),
     Case("queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
-    Case("admin/samples", {"queue": BUSY, "seconds": 3_600, "size": 100}, 100),
     Case("queue_ages", {"queues": EVERY}, len(IDS)),
     Case("queue_rest", {"after": 0}, len(IDS) + IDLE),
     Case("log_counts", {**HOUR, "since": None, "snapshot": None}, 10_000, log=True),
