@@ -47,8 +47,8 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
 
     form = ApiKeyForm
     list_display = ["name", "prefix", "state", "scopes", "topics", "project", "expires_at", "last_used_at"]
-    list_filter = [("revoked_at", admin.EmptyFieldListFilter), "project"]
-    search_fields = ["name", "prefix"]
+    list_filter = [("revoked_at", admin.EmptyFieldListFilter)]
+    search_fields = ["name", "prefix", "project"]
     readonly_fields = ["prefix", "created_at", "last_used_at", "revoked_at"]
     actions = ["revoke", "rotate"]
     ordering = ["-id"]

@@ -108,7 +108,6 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
     change_list_template = "admin/leasequeue/audit.html"
     list_display = [moment_of("at", "when"), "who", "what", "where", "about", "counted", "reason"]
     search_fields = ["=username", "=action", "=queue"]
-    search_help_text = "A user, an action (retry, discard.done) or a queue, exactly."
     ordering = ["-pk"]
     fields = ["at", "who", "what", "where", "about", "counted", "reason", "changes"]
     readonly_fields = ["who", "what", "where", "about", "counted", "changes"]

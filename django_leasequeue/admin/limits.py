@@ -35,7 +35,12 @@ class LimitForm(LimitModelForm):
     """The values of a limit, checked together as ``engine.set_limits`` does."""
 
     per = forms.DecimalField(
-        required=False, decimal_places=3, max_digits=9, label="The time, in seconds", help_text="0.1 to 86400"
+        required=False,
+        decimal_places=3,
+        max_digits=9,
+        label="The time, in seconds",
+        help_text="0.1 to 86400",
+        widget=forms.NumberInput({"class": "vIntegerField", "step": "any"}),
     )
 
     class Meta:
@@ -89,7 +94,7 @@ class LimitList(ChangeList):
         known = {each.id: each for each in found}
         for limit in shown:
             limit.figures = known.get(limit.pk)
-        self.result_list = shown  # type: ignore[assignment]
+        self.result_list = shown
 
 
 def _figure(limit: Any, name: str, bound: str) -> str:
@@ -113,7 +118,6 @@ class LimitAdmin(ListAdmin[Limit]):
         moment_of("updated_at", "changed"),
     ]  # fmt: skip
     search_fields = ["name"]
-    list_filter = ["pinned"]
     ordering = ["project", "name"]
     list_per_page = 25
     every = 10

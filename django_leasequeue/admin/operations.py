@@ -25,7 +25,7 @@ from ..models.operation import ACTIVE
 from ..reaper.leader import LOCK
 from ..templatetags.leasequeue_admin import count
 from . import audit, filters, pages, reading
-from .base import ListAdmin, column, moment_of
+from .base import ListAdmin, column, count_of, moment_of
 
 #: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100
@@ -70,12 +70,11 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
         column("progress", _bar),
         column("queue", lambda made: (made.queue or "all") + (f" to {made.target}" if made.target else ""), "queue"),
         column("expected", lambda made: f"{count(made.expected)}{'+' if made.expected_capped else ''}", "expected"),
-        "done",
-        column("left alone", lambda made: made.conflicts, "conflicts"),
+        count_of("done"),
+        count_of("conflicts", "left alone"),
         "username",
         moment_of("created_at", "asked for"), moment_of("finished_at", "ended"),
     ]  # fmt: skip
-    list_filter = ["kind", "state"]
     search_fields = ["=queue", "=username"]
     ordering = ["-pk"]
 
@@ -91,7 +90,7 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
     ) -> HttpResponse:
         """One operation; a POST pauses, resumes or cancels it."""
         pages.require(request, "view_bulkoperation")
-        pk = seq_of(object_id)
+        pk = seq_of(object_id) or 0
         made = BulkOperation.objects.using(reading.alias()).filter(pk=pk).defer("seqs").first()
         if made is None:
             raise Http404(f"There is no operation {object_id}.")

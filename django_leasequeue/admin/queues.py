@@ -160,10 +160,10 @@ def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
         "Depth as sampled, jobs",
         times,
         [
-            charts.Series("ready", [row and row.ready for row in rows]),
-            charts.Series("delayed", [row and row.delayed for row in rows]),
-            charts.Series("in flight", [row and row.leased for row in rows]),
-            charts.Series("dead", [row and row.dead for row in rows]),
+            charts.Series("ready", [None if row is None else row.ready for row in rows]),
+            charts.Series("delayed", [None if row is None else row.delayed for row in rows]),
+            charts.Series("in flight", [None if row is None else row.leased for row in rows]),
+            charts.Series("dead", [None if row is None else row.dead for row in rows]),
         ],
         unit="jobs",
     )

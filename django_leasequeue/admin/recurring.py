@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Prefetch, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..engine import codec
 from ..engine.span import span
-from ..models import RecurringTask
+from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS
 from ..reaper.recurring.declared import load
 from ..reaper.recurring.enqueue import DueTask, enqueue_task
@@ -46,24 +46,24 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
     list_display = ["name", "condition", "runs", *_TIMES[:2], "job", _TIMES[2]]
     search_fields = ["name", "task"]
-    list_select_related = ["last_job"]
     actions = ["run", "pause", "resume"]
     every = 15
-    fields = [
-        "name", "condition", "runs", "schedule", "timezone", "args", "kwargs", "backend", "priority", "last_tick_at",
+    readonly_fields = (
+        "name", "condition", "runs", "schedule", "timezone", "backend", "priority", "last_tick_at",
         "job", "next_tick_at", "from_settings",
-    ]  # fmt: skip
-    readonly_fields = fields
+    )  # fmt: skip
+    fields = readonly_fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecurringTask]:
-        return recurring(reading.alias())
+        last = Prefetch("last_job", Job.objects.only("seq", "state", "task"))
+        return recurring(reading.alias()).prefetch_related(last)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return pages.allowed(request, "change_recurringtask")
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         pages.require(request, "view_recurringtask")
-        late = recurring(reading.alias()).filter(enabled=True, late__gt=BOUNDS.late)[:10]
+        late = recurring(reading.alias()).filter(Q(enabled=True, late__gt=BOUNDS.late))[:10]
         why = "is a reaper running, and can its schedule and task be read?"
         notes = [("error", f"{task.name} is overdue since {span(task.late)}: {why}") for task in late]
         return super().changelist_view(request, {"notes": notes, **(extra_context or {})})

@@ -19,7 +19,7 @@ from ..reaper.status import seen
 from ..templatetags.leasequeue_admin import ago
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, column, moment_of
+from .base import ListAdmin, column, count_of, moment_of
 
 #: Jobs of a worker that the list names.
 _RUNNING = 3
@@ -43,7 +43,9 @@ class WorkerAdmin(ListAdmin[Worker]):
         "node",
         "condition",
         column("queues", lambda worker: Truncator(", ".join(worker.queues) or "all").chars(80)),
-        "now", "completed", "failed", "retried", "lost", "last_seen",
+        "now",
+        *map(count_of, ("completed", "failed", "retried", "lost")),
+        "last_seen",
     ]  # fmt: skip
     search_fields = ["node", "host"]
     actions = ["stop"]

@@ -138,13 +138,13 @@ def seconds_since(field: str) -> Func:
 
 def seen(workers: QuerySet[Worker]) -> QuerySet[Worker]:
     """Return workers, the last seen first, with ``silent`` (seconds since then) and ``gone`` (longer than a lease)."""
-    found = workers.annotate(silent=seconds_since("seen_at")).annotate(gone=Q(silent__gt=WORKER_LEASE))
-    return found.order_by("-seen_at")
+    found = workers.annotate(silent=seconds_since("seen_at"))  # type: ignore[no-redef]  # as the model declares it
+    return found.annotate(gone=Q(silent__gt=WORKER_LEASE)).order_by("-seen_at")  # type: ignore[no-redef]
 
 
 def recurring(using: str) -> QuerySet[RecurringTask]:
     """Return the recurring tasks, the next due first, with ``late``: seconds overdue (below 0: not yet)."""
-    found = RecurringTask.objects.using(using).annotate(late=seconds_since("next_tick_at"))
+    found = RecurringTask.objects.using(using).annotate(late=seconds_since("next_tick_at"))  # type: ignore[no-redef]
     return found.order_by(F("next_tick_at").asc(nulls_last=True), "name")
 
 

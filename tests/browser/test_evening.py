@@ -120,7 +120,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     operation = BulkOperation.objects.latest("pk")
     person.wait_until(lambda: BulkOperation.objects.get(pk=operation.pk).done >= 400, "nothing is carried out")
     person.wait_for("running")
-    person.check("bulkoperation_change")
+    person.check("operation")
     person.choose("#lq-cancel")
     person.wait_for("cancelled")
     operation.refresh_from_db()
@@ -140,7 +140,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Operator actions']")
     for words in ("retry", "edit", "redrive", "discard", "the customer sends the file again", "oncall"):
         assert words in person.text
-    person.check("operatoraction_changelist")
+    person.check("audit")
     assert {action.split(".")[0] for action in OperatorAction.objects.values_list("action", flat=True)} >= {
         "retry", "edit", "redrive", "discard",
     }  # fmt: skip
