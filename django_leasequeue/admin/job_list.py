@@ -74,7 +74,7 @@ def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | Non
     ranges = [(name, since, given["since"] == since) for name, since in {"any time": "", **timed}.items()]
     return {
         "q": "",
-        "queues": reading.read(reading.read_queues(None, "", None, _QUEUES)),
+        "queues": reading.read_queues(_QUEUES),
         "queue_label": "" if queue is None else f"{queue.project}/{queue.name}" if queue.project else queue.name,
         "tasks": [task.name for task in tasks if task.name],
         "task": wanted.rest.task or "",

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 from django.apps.registry import Apps
 from django.contrib import admin
-from django.contrib.admin import AdminSite
 from django.db import models
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
@@ -29,41 +28,6 @@ from .rates import TaskRate
 #: Projects whose samples are added up.
 _PROJECTS = 1_000
 _PLACES = ("ready", "delayed", "in flight", "dead letters")
-
-
-def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
-    """Answer with the overview."""
-    now = clock.now()
-    chosen = rates.chosen(request)
-    found = reading.read_log(rates.read_rates(None, seconds=chosen.seconds, bucket=chosen.bucket))
-    totals = reading.read(engine.totals(size=_PROJECTS))
-    counts = _busiest(found)
-    lines = lines_of(counts, found, now, chosen)
-    workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
-    alive = [worker for worker in workers if not worker.gone]
-    server = reading.read(reading.read_server())
-    context: dict[str, Any] = {
-        "cards": _depths(totals, counts),
-        "rates": rates.show(found, None, chosen),
-        "ranges": rates.buttons(chosen),
-        "every": chosen.every,
-        "reach": found.reach,
-        "lines": lines,
-        "workers": alive[:20],
-        "worker_count": len(alive),
-        "show_workers": pages.allowed(request, "view_worker"),
-        "running": sum(len(worker.running) for worker in alive),
-        "server": server,
-        "concerns": sorted(
-            [
-                *concerns.of_server(server.leader, server.age, server.pid, server.application),
-                *(concern for line in lines for concern in line.concerns),
-                *concerns.of_workers((worker.node, worker.silent) for worker in workers),
-            ],
-            key=lambda concern: concern.level != "error",
-        ),
-    }
-    return pages.page(request, site, "overview.html", context, title="Overview")
 
 
 def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, str]]:
@@ -94,7 +58,7 @@ def _busiest(found: rates.Rates) -> list[Counts]:
     )
     ids = [rate.queue_id for rate in busy[:PAGE] if rate.queue_id is not None]
     if len(ids) < PAGE:
-        ids += [each.id for each in reading.read(reading.read_queues(None, "", None, PAGE)) if each.id not in ids]
+        ids += [each.id for each in reading.read_queues(PAGE) if each.id not in ids]
     counts = reading.read(counts_by_id(ids[:PAGE], cap=CAP)) if ids else {}
     return [counts[each] for each in ids[:PAGE] if each in counts]
 
@@ -129,25 +93,6 @@ COLUMNS = (
     SortColumn("slowest", "Slowest", lambda task: -1 if task.slowest is None else task.slowest),
     SortColumn("newest", "Newest failure", lambda task: task.failed_at.timestamp() if task.failed_at else -1),
 )
-
-
-def task_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
-    """Answer with the list of tasks."""
-    chosen = request.GET.get("range", _DEFAULT)
-    chosen = chosen if chosen in rates.RANGES else _DEFAULT
-    column = next((each for each in COLUMNS if each.name == request.GET.get("sort")), COLUMNS[0])
-    found = reading.read_log(rates.read_tasks(seconds=rates.RANGES[chosen]))
-    one_of = max((task.one_of for task in found.tasks), default=1)
-    context: dict[str, Any] = {
-        "lines": [_line(task) for task in sorted(found.tasks, key=column.value, reverse=True)],
-        "columns": [(each, _query(chosen, each.name), each is column) for each in COLUMNS],
-        "ranges": [(name, _query(name, column.name), name == chosen) for name in rates.RANGES],
-        "chosen": chosen,
-        "reach": found.reach,
-        "sampled": f"Waits and runs are those of one job in {one_of:,}, evenly chosen." if one_of > 1 else "",
-        "most": rates.MAX_TASKS if len(found.tasks) == rates.MAX_TASKS else None,
-    }
-    return pages.page(request, site, "tasks.html", context, title="Tasks")
 
 
 def _query(chosen: str, sort: str) -> str:
@@ -203,7 +148,37 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
     def page(self, request: HttpRequest) -> HttpResponse:
         """Answer with the overview."""
         pages.require(request, self.permission)
-        return overview(request, self.admin_site)
+        now = clock.now()
+        chosen = rates.chosen(request)
+        found = reading.read_log(rates.read_rates(None, seconds=chosen.seconds, bucket=chosen.bucket))
+        totals = reading.read(engine.totals(size=_PROJECTS))
+        counts = _busiest(found)
+        lines = lines_of(counts, found, now, chosen)
+        workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
+        alive = [worker for worker in workers if not worker.gone]
+        server = reading.read(reading.read_server())
+        context: dict[str, Any] = {
+            "cards": _depths(totals, counts),
+            "rates": rates.show(found, None, chosen),
+            "ranges": rates.buttons(chosen),
+            "every": chosen.every,
+            "reach": found.reach,
+            "lines": lines,
+            "workers": alive[:20],
+            "worker_count": len(alive),
+            "show_workers": pages.allowed(request, "view_worker"),
+            "running": sum(len(worker.running) for worker in alive),
+            "server": server,
+            "concerns": sorted(
+                [
+                    *concerns.of_server(server.leader, server.age, server.pid, server.application),
+                    *(concern for line in lines for concern in line.concerns),
+                    *concerns.of_workers((worker.node, worker.silent) for worker in workers),
+                ],
+                key=lambda concern: concern.level != "error",
+            ),
+        }
+        return pages.page(request, self.admin_site, "overview.html", context, title="Overview")
 
 
 @admin.register(Task)
@@ -222,4 +197,18 @@ class TaskAdmin(ReadOnlyAdmin[Task]):
     def page(self, request: HttpRequest) -> HttpResponse:
         """Answer with the list of tasks."""
         pages.require(request, self.permission)
-        return task_list(request, self.admin_site)
+        chosen = request.GET.get("range", _DEFAULT)
+        chosen = chosen if chosen in rates.RANGES else _DEFAULT
+        column = next((each for each in COLUMNS if each.name == request.GET.get("sort")), COLUMNS[0])
+        found = reading.read_log(rates.read_tasks(seconds=rates.RANGES[chosen]))
+        one_of = max((task.one_of for task in found.tasks), default=1)
+        context: dict[str, Any] = {
+            "lines": [_line(task) for task in sorted(found.tasks, key=column.value, reverse=True)],
+            "columns": [(each, _query(chosen, each.name), each is column) for each in COLUMNS],
+            "ranges": [(name, _query(name, column.name), name == chosen) for name in rates.RANGES],
+            "chosen": chosen,
+            "reach": found.reach,
+            "sampled": f"Waits and runs are those of one job in {one_of:,}, evenly chosen." if one_of > 1 else "",
+            "most": rates.MAX_TASKS if len(found.tasks) == rates.MAX_TASKS else None,
+        }
+        return pages.page(request, self.admin_site, "tasks.html", context, title="Tasks")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.contrib import admin, messages
-from django.contrib.admin import AdminSite
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
@@ -74,72 +73,10 @@ def lines_of(
     ]
 
 
-def queue_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
-    """Answer with the list of queues."""
-    prefix = request.GET.get("q", "").strip()[:255].replace("\x00", "")
-    after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
-    names = reading.read(reading.read_queues(None, prefix, after, PAGE + 1))
-    shown = names[:PAGE]
-    counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
-    now = clock.now()
-    found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
-    context: dict[str, Any] = {
-        "lines": lines_of([counts[each.id] for each in shown if each.id in counts], found, now),
-        "reach": found.reach,
-        "q": prefix,
-        "first": f"?{urlencode({'q': prefix})}" if after else None,
-        "next": None,
-    }
-    if len(names) > PAGE:
-        last = shown[-1]
-        context["next"] = f"?{urlencode({'q': prefix, 'after_project': last.project, 'after': last.name})}"
-    return pages.page(request, site, "queues.html", context, title="Queues")
-
-
 #: Places of the chart of depths: samples are spread over them.
 _PLACES = 60
 #: Samples that are read, the newest: of a longer time the chart may begin later.
 _SAMPLES = 5_000
-
-
-def queue_page(request: HttpRequest, site: AdminSite, queue: Queue) -> HttpResponse:
-    """Answer with the page of a queue."""
-    counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
-    info = reading.read(engine.get(queue.name, project=queue.project))
-    if counts is None or info is None:
-        raise Http404
-    now = clock.now()
-    health = reading.read(concerns.read_health([queue.pk])).get(queue.pk)
-    server = reading.read(reading.read_server())
-    chosen = rates.chosen(request)
-    found = reading.read_log(rates.read_rates(queue.pk, seconds=chosen.seconds, bucket=chosen.bucket))
-    dead_letters = pages.url_or_none(site, "leasequeue_deadletters")
-    context: dict[str, Any] = {
-        "queue": queue,
-        "counts": counts,
-        "ready": capped(counts.ready),
-        "delayed": capped(counts.delayed),
-        "waiting": capped(counts.waiting) if counts.waiting else "",
-        "in_flight": capped(counts.in_flight),
-        "dead": capped(counts.dead),
-        "records": capped(counts.records),
-        "concerns": [
-            *concerns.of_queue(counts, health, now),
-            *concerns.of_server(server.leader, server.age, server.pid, server.application),
-        ],
-        "health": health,
-        "rates": rates.show(found, None, chosen),
-        "ranges": rates.buttons(chosen),
-        "every": chosen.every,
-        "depths": _depths(queue, now, chosen.seconds),
-        "options": sorted(info.config.items()),
-        "dead_letters_url": dead_letters,
-        "can_pause": pages.allowed(request, "pause_queue"),
-        "can_change": pages.allowed(request, "change_queue"),
-        "can_purge": pages.allowed(request, "purge_queue"),
-    }
-    crumbs = [pages.Crumb("Queues", pages.url(site, "leasequeue_queue_changelist"))]
-    return pages.page(request, site, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
 
 
 def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
@@ -195,12 +132,65 @@ class QueueAdmin(PageAdmin[Queue]):
     def changelist(self, request: HttpRequest) -> HttpResponse:
         """The queues by name."""
         pages.require(request, "view_queue")
-        return queue_list(request, self.admin_site)
+        prefix = request.GET.get("q", "").strip()[:255].replace("\x00", "")
+        after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
+        names = reading.read_queues(PAGE + 1, prefix, after)
+        shown = names[:PAGE]
+        counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
+        now = clock.now()
+        found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
+        context: dict[str, Any] = {
+            "lines": lines_of([counts[each.id] for each in shown if each.id in counts], found, now),
+            "reach": found.reach,
+            "q": prefix,
+            "first": f"?{urlencode({'q': prefix})}" if after else None,
+            "next": None,
+        }
+        if len(names) > PAGE:
+            last = shown[-1]
+            context["next"] = f"?{urlencode({'q': prefix, 'after_project': last.project, 'after': last.name})}"
+        return pages.page(request, self.admin_site, "queues.html", context, title="Queues")
 
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
         """One queue."""
         pages.require(request, "view_queue")
-        return queue_page(request, self.admin_site, _find(pk))
+        queue = _find(pk)
+        counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
+        info = reading.read(engine.get(queue.name, project=queue.project))
+        if counts is None or info is None:
+            raise Http404
+        now = clock.now()
+        health = reading.read(concerns.read_health([queue.pk])).get(queue.pk)
+        server = reading.read(reading.read_server())
+        chosen = rates.chosen(request)
+        found = reading.read_log(rates.read_rates(queue.pk, seconds=chosen.seconds, bucket=chosen.bucket))
+        dead_letters = pages.url_or_none(self.admin_site, "leasequeue_deadletters")
+        context: dict[str, Any] = {
+            "queue": queue,
+            "counts": counts,
+            "ready": capped(counts.ready),
+            "delayed": capped(counts.delayed),
+            "waiting": capped(counts.waiting) if counts.waiting else "",
+            "in_flight": capped(counts.in_flight),
+            "dead": capped(counts.dead),
+            "records": capped(counts.records),
+            "concerns": [
+                *concerns.of_queue(counts, health, now),
+                *concerns.of_server(server.leader, server.age, server.pid, server.application),
+            ],
+            "health": health,
+            "rates": rates.show(found, None, chosen),
+            "ranges": rates.buttons(chosen),
+            "every": chosen.every,
+            "depths": _depths(queue, now, chosen.seconds),
+            "options": sorted(info.config.items()),
+            "dead_letters_url": dead_letters,
+            "can_pause": pages.allowed(request, "pause_queue"),
+            "can_change": pages.allowed(request, "change_queue"),
+            "can_purge": pages.allowed(request, "purge_queue"),
+        }
+        crumbs = [pages.Crumb("Queues", pages.url(self.admin_site, "leasequeue_queue_changelist"))]
+        return pages.page(request, self.admin_site, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
 
     def options(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The form of its options."""

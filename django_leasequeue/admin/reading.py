@@ -15,7 +15,7 @@ from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation
 from ..engine.plans import steady
 from ..enums import EventKind, JobState, ResultState
-from ..models import Worker
+from ..models import Queue, Worker
 from ..reaper.leader import LOCK
 from ..reaper.status import seen
 from .payload import shown_steps
@@ -134,21 +134,6 @@ class LoggedEvent(NamedTuple):
         return {} if self.detail_json is None else codec.loads(self.detail_json)
 
 
-class QueueName(NamedTuple):
-    """A queue in a list."""
-
-    id: int
-    project: str
-    name: str
-    type: str
-    paused_at: datetime | None
-
-    @property
-    def label(self) -> str:
-        """The name, the project in front."""
-        return f"{self.project}/{self.name}" if self.project else self.name
-
-
 class FoundJob(NamedTuple):
     """A job or a result that a search found."""
 
@@ -229,19 +214,14 @@ def read_events(seq: int) -> Steps[list[LoggedEvent]]:
     return [LoggedEvent._make(row) for row in reversed(rows)]
 
 
-@operation
-def read_queues(project: str | None, prefix: str, after: tuple[str, str] | None, size: int) -> Steps[list[QueueName]]:
-    """Read queues by project and name, a page at a time."""
-    after_project, after_name = after or (None, None)
-    params = {
-        "project": project,
-        "prefix": prefix,
-        "after_project": after_project,
-        "after_name": after_name,
-        "size": size,
-    }
-    rows = yield "admin/queues", params
-    return [QueueName._make(row) for row in rows]
+def read_queues(size: int, prefix: str = "", after: tuple[str, str] | None = None) -> list[Queue]:
+    """Read queues by project and name, a page at a time: those behind ``after``, the last of the page before."""
+    found = Queue.objects.using(alias()).filter(name__startswith=prefix).order_by("project", "name")
+    if after is None:
+        return list(found[:size])
+    project, name = after
+    page = list(found.filter(project=project, name__gt=name)[:size])
+    return page + list(found.filter(project__gt=project)[: size - len(page)])
 
 
 def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:

@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.contrib.admin import AdminSite
 from django.db import transaction
 from django.db.models import Count, Min
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -61,29 +60,6 @@ def read_workflows(*, state: int | None = None, text: str | None = None, below: 
     return WorkflowPage(found, looked["count"], looked["lowest"] if looked["count"] == MAX_LOOKED_AT else None)
 
 
-def workflow_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
-    """Answer with the list of workflows; the id of one in the field of names leads to it."""
-    state, name = request.GET.get("state", ""), request.GET.get("name", "").replace("\x00", "").strip()[:255]
-    try:
-        return HttpResponseRedirect(pages.url(site, "leasequeue_workflow", UUID(name)))
-    except ValueError:
-        pass  # a name
-    below = request.GET.get("below", "")
-    start = seq_of(below)
-    looked = read_workflows(state=STATES.get(state), text=name or None, below=MAX_SEQ if start is None else start)
-    query = {key: value for key, value in (("state", state), ("name", name)) if value}
-    context = {
-        "looked": looked,
-        "states": list(STATES),
-        "state": state,
-        "name": name,
-        "filtered": state in STATES or bool(name),
-        "first": f"?{urlencode(query)}" if start is not None else None,
-        "next": None if looked.next is None else f"?{urlencode({**query, 'below': looked.next})}",
-    }
-    return pages.page(request, site, "workflows.html", context, title="Workflows")
-
-
 #: Jobs of one page of the list, and parents of a job that it names.
 PAGE, MAX_PARENTS = 500, 5
 
@@ -95,31 +71,6 @@ class JobLine(NamedTuple):
     name: str
     parents: list[tuple[int, str]]
     more: int
-
-
-def workflow_page(request: HttpRequest, site: AdminSite, workflow: Workflow) -> HttpResponse:
-    """Answer with the page of a workflow."""
-    nodes = reading.read(every_node(workflow.pk))
-    jobs = jobs_of(nodes)
-    start = _start(request, len(nodes))
-    running = workflow.ended_at is None
-    context = {
-        "workflow": workflow,
-        "state": workflow.get_state_display(),
-        "counts": counts_of(jobs),
-        "graph": draw(jobs),
-        "lines": _lines(nodes[start : start + PAGE], {node.seq: node for node in nodes}),
-        "nodes": len(nodes),
-        "from": start + 1,
-        "to": min(start + PAGE, len(nodes)),
-        "before": f"?from={max(start - PAGE, 0)}" if start else None,
-        "next": f"?from={start + PAGE}" if start + PAGE < len(nodes) else None,
-        "every": 0 if not running else 5 if len(nodes) <= MAX_BOXES else 30,
-        "can_cancel": running and pages.allowed(request, "cancel_job"),
-        "can_retry": workflow.failed and pages.allowed(request, "retry_job"),
-    }
-    crumbs = [pages.Crumb("Workflows", pages.url(site, "leasequeue_workflow_changelist"))]
-    return pages.page(request, site, "workflow.html", context, title=f"Workflow {workflow}", crumbs=crumbs)
 
 
 def _start(request: HttpRequest, count: int) -> int:
@@ -159,12 +110,53 @@ class WorkflowAdmin(PageAdmin[Workflow]):
     def changelist(self, request: HttpRequest) -> HttpResponse:
         """The workflows, the newest first."""
         pages.require(request, "view_workflow")
-        return workflow_list(request, self.admin_site)
+        state, name = request.GET.get("state", ""), request.GET.get("name", "").replace("\x00", "").strip()[:255]
+        try:
+            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow", UUID(name)))
+        except ValueError:
+            pass  # a name
+        below = request.GET.get("below", "")
+        start = seq_of(below)
+        looked = read_workflows(state=STATES.get(state), text=name or None, below=MAX_SEQ if start is None else start)
+        query = {key: value for key, value in (("state", state), ("name", name)) if value}
+        context = {
+            "looked": looked,
+            "states": list(STATES),
+            "state": state,
+            "name": name,
+            "filtered": state in STATES or bool(name),
+            "first": f"?{urlencode(query)}" if start is not None else None,
+            "next": None if looked.next is None else f"?{urlencode({**query, 'below': looked.next})}",
+        }
+        return pages.page(request, self.admin_site, "workflows.html", context, title="Workflows")
 
     def one(self, request: HttpRequest, uid: UUID) -> HttpResponse:
         """One workflow and its jobs."""
         pages.require(request, "view_workflow", "view_job")
-        return workflow_page(request, self.admin_site, _find(uid))
+        workflow = _find(uid)
+        nodes = reading.read(every_node(workflow.pk))
+        jobs = jobs_of(nodes)
+        start = _start(request, len(nodes))
+        running = workflow.ended_at is None
+        context = {
+            "workflow": workflow,
+            "state": workflow.get_state_display(),
+            "counts": counts_of(jobs),
+            "graph": draw(jobs),
+            "lines": _lines(nodes[start : start + PAGE], {node.seq: node for node in nodes}),
+            "nodes": len(nodes),
+            "from": start + 1,
+            "to": min(start + PAGE, len(nodes)),
+            "before": f"?from={max(start - PAGE, 0)}" if start else None,
+            "next": f"?from={start + PAGE}" if start + PAGE < len(nodes) else None,
+            "every": 0 if not running else 5 if len(nodes) <= MAX_BOXES else 30,
+            "can_cancel": running and pages.allowed(request, "cancel_job"),
+            "can_retry": workflow.failed and pages.allowed(request, "retry_job"),
+        }
+        crumbs = [pages.Crumb("Workflows", pages.url(self.admin_site, "leasequeue_workflow_changelist"))]
+        return pages.page(
+            request, self.admin_site, "workflow.html", context, title=f"Workflow {workflow}", crumbs=crumbs
+        )
 
     def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Lead from Django's log to the workflow."""

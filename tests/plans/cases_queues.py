@@ -164,7 +164,6 @@ CASES = [
     Case("admin/job_after", {"at": NOW}, 1),
     Case("admin/run_now", {"seq": LATER + 7}, 1),
     Case("admin/job_source", {"seq": FRESH + 7}, 1),
-    Case("admin/queues", {"project": None, "prefix": "", "size": 26}, 26),
     Case("queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
     Case("queue_ages", {"queues": EVERY}, len(IDS)),
     Case("queue_rest", {"after": 0}, len(IDS) + IDLE),

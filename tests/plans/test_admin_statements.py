@@ -125,8 +125,3 @@ def test_a_search(explaining: Explaining) -> None:
     (done,) = explaining.run(steady(reading.find_jobs(None, f"busy-{DONE + 8}")))
     assert (done.seq, done.state) == (DONE + 8, "completed")
     check(explaining.plan("admin/find_jobs", 1), rows=CLAIMS + 30)
-
-
-def test_lists_of_queues_samples_and_workers(explaining: Explaining) -> None:
-    explaining.run(steady(reading.read_queues(None, "", None, 26)))
-    check(explaining.plan("admin/queues"), rows=0)
