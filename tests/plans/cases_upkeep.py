@@ -85,7 +85,7 @@ CASES = [
     Case("operation_take", {"id": 1, "size": 100}, 1),
     Case("worker_due", {"queues": EVERY}, len(IDS)),
     Case("worker_gone", {"node": "worker-7"}, 1),
-    Case("worker_list", {"size": 100, "lease": 30}, 100),
+    Case("worker_states", {"size": 100, "lease": 30}, 100),
     Case("worker_expire", {"days": 1.0, "size": 100}, 100),
     Case("worker_strays", {"node": "n7", "queues": arrays.integers([BUSY]), "known": "{}", "size": 100}, 100),
     Case(
