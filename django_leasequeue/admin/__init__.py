@@ -2,14 +2,14 @@
 
 from . import (  # noqa: F401  (they register their pages)
     apikeys,
-    audit_page,
+    audit,
     deadletters,
     jobs,
     limits,
     operations,
+    overview,
     queues,
     recurring,
-    wide,
     workers,
     workflows,
 )

@@ -16,13 +16,12 @@ from django.utils import timezone
 from ..http.keys import make_token, note, revoke_key, rotate_key
 from ..models import ApiKey, ApiScope
 from .audit import actor
+from .base import FramedAdmin
 
 if TYPE_CHECKING:  # generic for the type checker only
     KeyModelForm = forms.ModelForm[ApiKey]
-    KeyModelAdmin = admin.ModelAdmin[ApiKey]
 else:
     KeyModelForm = forms.ModelForm
-    from .base import ModelAdmin as KeyModelAdmin
 
 
 class ApiKeyForm(KeyModelForm):
@@ -43,13 +42,13 @@ class ApiKeyForm(KeyModelForm):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(KeyModelAdmin):
+class ApiKeyAdmin(FramedAdmin[ApiKey]):
     """The page of keys. Nothing here can show a secret that was made before."""
 
     form = ApiKeyForm
     list_display = ["name", "prefix", "state", "scopes", "topics", "project", "expires_at", "last_used_at"]
-    list_filter = [("revoked_at", admin.EmptyFieldListFilter), "project"]
-    search_fields = ["name", "prefix"]
+    list_filter = [("revoked_at", admin.EmptyFieldListFilter)]
+    search_fields = ["name", "prefix", "project"]
     readonly_fields = ["prefix", "created_at", "last_used_at", "revoked_at"]
     actions = ["revoke", "rotate"]
     ordering = ["-id"]

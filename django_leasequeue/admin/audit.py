@@ -1,16 +1,37 @@
-"""The audit of what people do in the pages: our line, and one of Django's own log."""
+"""The audit: a line for each action of a user of the pages, the list of all lines, and their export."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
+from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db import models
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from ..engine.audit import Actor, write
+from ..engine.dead import export as exporting
+from ..engine.dead.redaction import HIDDEN
+from ..exceptions import InvalidOption
 from ..models import OperatorAction
+from . import filters, pages
+from .base import ListAdmin, column, moment_of
+
+#: Lines of Django's log that one page looks at and shows: it has no index of ours.
+LOOKED_AT, SHOWN = 1_000, 50
+#: Lines of an export that are read at once, and jobs of a line that are named.
+EXPORTED_AT_ONCE, _NAMED = 500, 5
+COLUMNS = (
+    "id", "at", "user_id", "username", "source", "action", "project", "queue", "seqs", "filters", "counts", "reason",
+    "operation_id", "detail",
+)  # fmt: skip
 
 
 def actor(request: HttpRequest) -> Actor:
@@ -47,3 +68,126 @@ def record(request: HttpRequest, action: str, *, obj: models.Model | None = None
         change_message="; ".join(words),
     )
     return line
+
+
+def download(make: Callable[[], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
+    """Return a streamed download.
+
+    Args:
+        make: makes the lines, as the server asks for them.
+        kind: ``csv`` or ``jsonl``.
+        name: of the file, without its ending.
+    """
+    lines = make()
+    # The names and the first row are made before the answer begins: it can still say that the database is away.
+    first = list(islice(lines, 2))
+    answer = StreamingHttpResponse(chain(first, lines), content_type=exporting.KINDS[kind])
+    answer["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
+    answer["Cache-Control"] = "no-store"
+    answer["X-Content-Type-Options"] = "nosniff"
+    return answer
+
+
+def _who(line: OperatorAction) -> SafeString:
+    return format_html("{} <small>{}</small>", line.username, "" if line.source == "admin" else f"by {line.source}")
+
+
+def _counted(line: OperatorAction) -> str:
+    return ", ".join(f"{name} {value}" for name, value in line.counts.items())
+
+
+def _where(line: OperatorAction) -> str:
+    queue = f"{line.project}/{line.queue}" if line.project else line.queue
+    return f"{queue} to {line.detail['to']}" if line.detail.get("to") and line.action != "edit" else queue
+
+
+@admin.register(OperatorAction)
+class OperatorActionAdmin(ListAdmin[OperatorAction]):
+    """Every line, read only for every user, with Django's own log below."""
+
+    change_list_template = "admin/leasequeue/audit.html"
+    list_display = [moment_of("at", "when"), "who", "what", "where", "about", "counted", "reason"]
+    search_fields = ["=username", "=action", "=queue"]
+    ordering = ["-pk"]
+    fields = ["at", "who", "what", "where", "about", "counted", "reason", "changes"]
+    readonly_fields = ["who", "what", "where", "about", "counted", "changes"]
+    who = staticmethod(column("who", _who, "username"))
+    where = staticmethod(column("queue", _where, "queue"))
+    counted = staticmethod(column("counts", _counted))
+
+    def get_urls(self) -> list[URLPattern]:
+        export = path("export/", self.admin_site.admin_view(self.export), name="leasequeue_operatoraction_export")
+        return [export, *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[OperatorAction]:
+        found = super().get_queryset(request)
+        # The columns that show a line know nothing of who looks at it.
+        see = pages.allowed(request, "view_payload")
+        return found.annotate(see=models.Value(see, models.BooleanField()))
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        pages.require(request, "view_operatoraction")
+        address, query = pages.url(self.admin_site, "leasequeue_operatoraction_export"), request.GET.urlencode()
+        links = [
+            (f"Export {words}", f"{address}?{query}{'&' if query else ''}format={kind}")
+            for words, kind in (("CSV", "csv"), ("JSON Lines", "jsonl"))
+        ]
+        return super().changelist_view(request, {"links": links, "others": _django_log(), **(extra_context or {})})
+
+    @admin.display(ordering="action")
+    def what(self, line: OperatorAction) -> SafeString:
+        if not line.operation_id:
+            return format_html("{}", line.action)
+        address = pages.url_or_none(self.admin_site, "leasequeue_bulkoperation_change", line.operation_id)
+        return format_html("{} {}", line.action, pages.link(f"operation {line.operation_id}", address))
+
+    @admin.display(description="jobs or filter")
+    def about(self, line: Any) -> SafeString:
+        jobs = format_html_join(" ", "{}", ((pages.job_link(self.admin_site, seq),) for seq in line.seqs[:_NAMED]))
+        more = f" and {len(line.seqs) - _NAMED} more" if len(line.seqs) > _NAMED else ""
+        text = filters.shown(line.filters, values=line.see)
+        return format_html('{}{} <span class="lq-cut" title="{}">{:.120}</span>', jobs, more, text, text)
+
+    @admin.display(description="what changed")
+    def changes(self, line: Any) -> SafeString | str:
+        lines = line.detail.get("difference", [])
+        if lines and not line.see:
+            return HIDDEN
+        return format_html("<pre>{}</pre>", "\n".join(lines)) if lines else ""
+
+    def export(self, request: HttpRequest) -> HttpResponseBase:
+        """Download the lines that the list's filter lets through."""
+        pages.require(request, "view_operatoraction")
+        query = request.GET.copy()
+        try:
+            kind = exporting.check_kind(query.pop("format", ["csv"])[-1])
+        except InvalidOption as problem:
+            raise Http404(str(problem)) from problem
+        request.GET = query  # type: ignore[assignment]  # what is left is the list's
+        wanted = self.get_changelist_instance(request).get_queryset(request).order_by("-pk")
+        record(request, "audit.export", detail={"format": kind})
+        values = pages.allowed(request, "view_payload")
+
+        def rows() -> Iterator[dict[str, Any]]:
+            # Page by page: a cursor on the server would stay open when nobody takes the rest.
+            found = wanted
+            while page := list(found.values(*COLUMNS)[:EXPORTED_AT_ONCE]):
+                for row in page:
+                    if not values:
+                        row["detail"].pop("difference", None)
+                    row["filters"] = filters.shown(row["filters"], values=values)
+                    yield row
+                found = wanted.filter(pk__lt=page[-1]["id"])
+
+        return download(lambda: exporting.lines(rows(), COLUMNS, kind), kind, "audit")
+
+
+def _django_log() -> list[LogEntry]:
+    """Return the newest entries of Django's log about this app that the audit does not hold itself."""
+    ours = {
+        kind.pk
+        for kind in ContentType.objects.filter(app_label="leasequeue")
+        if kind.model not in ("operatoraction", "bulkoperation")
+    }
+    newest = LogEntry.objects.select_related("user", "content_type").order_by("-pk")[:LOOKED_AT]
+    return [entry for entry in newest if entry.content_type_id in ours][:SHOWN]

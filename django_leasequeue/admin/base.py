@@ -1,19 +1,24 @@
-"""A model's place in the admin where our own pages stand for Django's forms."""
+"""Base classes: our own pages of a model, and Django's lists and forms of what the engine writes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.contrib import admin
-from django.db.models import Model
-from django.http import HttpRequest
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
 from django.views.decorators.http import require_POST
 
-from . import pages
-from .away import or_not_ready
+from ..templatetags.leasequeue_admin import count, moment
+from . import pages, reading
+
+#: Rows of a list that its pages go through.
+MAX_ROWS = 10_000
 
 M = TypeVar("M", bound=Model)
 
@@ -32,7 +37,7 @@ else:
             """The pages, each with an answer for the time that the database is away."""
             found = self.get_urls()
             for pattern in found:
-                pattern.callback = or_not_ready(pattern.callback)
+                pattern.callback = pages.or_not_ready(pattern.callback)
             return found
 
 
@@ -76,4 +81,90 @@ class ReadOnlyAdmin(PageAdmin[M]):
         return pages.allowed(request, self.permission)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def column(label: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any], Any]:
+    """Return a column of a list (or a field of a page): its heading, what a row shows, the field that sorts by it."""
+
+    @admin.display(description=label, ordering=ordering)
+    def shown(row: Any) -> Any:
+        return value(row)
+
+    return shown
+
+
+def moment_of(field: str, label: str) -> Callable[[Any], Any]:
+    """Return a column with a time, to the millisecond."""
+    return column(label, lambda row: moment(getattr(row, field)), field)
+
+
+def count_of(field: str, label: str = "") -> Callable[[Any], Any]:
+    """Return a column with a number, its thousands apart."""
+    return column(label or field, lambda row: count(getattr(row, field)), field)
+
+
+class BoundedPaginator(Paginator):
+    """Counts and shows the first ``MAX_ROWS`` rows: filters lead to the others."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows[:MAX_ROWS].count())
+
+    @property
+    def capped(self) -> bool:
+        """Whether there may be more rows."""
+        return self.count == MAX_ROWS
+
+
+class FramedAdmin(ModelAdmin[M]):
+    """Django's list and form of a model in our frame; counts are bounded."""
+
+    change_list_template = "admin/leasequeue/change_list.html"
+    change_form_template = "admin/leasequeue/change_form.html"
+    show_full_result_count = False
+    paginator = BoundedPaginator
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    #: Seconds after which a list asks for its rows anew; 0: never.
+    every: ClassVar[int] = 0
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        frame = {"lq_navigation": pages.navigation(request, self.admin_site), "every": self.every}
+        return super().changelist_view(request, {**frame, **(extra_context or {})})
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        frame = {"lq_navigation": pages.navigation(request, self.admin_site)}
+        return super().changeform_view(request, object_id, form_url, {**frame, **(extra_context or {})})
+
+
+class ListAdmin(FramedAdmin[M]):
+    """The list and the page of rows that the engine writes: actions change them, no form does."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
+        return super().get_queryset(request).using(reading.alias())
+
+    def _may_view(self, request: HttpRequest) -> bool:
+        return pages.allowed(request, f"view_{self.opts.model_name}")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self._may_view(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may_view(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -59,7 +59,7 @@ def act(request: HttpRequest, site: AdminSite) -> HttpResponse:
         return _start(request, site, asked)
     except OperationActive as error:
         messages.error(request, str(error))
-        return HttpResponseRedirect(pages.url(site, "leasequeue_operation", error.operation))
+        return HttpResponseRedirect(pages.url(site, "leasequeue_bulkoperation_change", error.operation))
     except LeaseQueueError as error:
         return _confirm(request, site, asked, [str(error)])
 
@@ -210,5 +210,5 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
             operation=number,
         )
     messages.success(request, f"Operation {number} is started.")
-    address = pages.url(site, "leasequeue_operation", number)
+    address = pages.url(site, "leasequeue_bulkoperation_change", number)
     return HttpResponseRedirect(filters.with_query(address, next=filters.safe_next(request, site)))

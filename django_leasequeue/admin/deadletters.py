@@ -18,7 +18,7 @@ from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, dead_groups
 from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import DeadLetter
-from . import audit, deadaction, deadedit, downloads, filters, pages
+from . import audit, deadaction, deadedit, filters, pages
 from .base import ReadOnlyAdmin
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
@@ -151,7 +151,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             ]
             if not error
             else [],
-            "operations_url": pages.url(site, "leasequeue_operations"),
+            "operations_url": pages.url(site, "leasequeue_bulkoperation_changelist"),
         }
 
     def act(self, request: HttpRequest) -> HttpResponse:
@@ -188,7 +188,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             detail={"format": kind},
         )
         values = pages.allowed(request, "view_payload")
-        return downloads.response(
+        return audit.download(
             lambda: exporting.lines(exporting.dead_letters(frozen, values=values), exporting.COLUMNS, kind),
             kind,
             "dead-letters",

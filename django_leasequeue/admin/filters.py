@@ -18,8 +18,7 @@ from ..engine.dead.redaction import HIDDEN
 from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
 from ..models import SavedFilter
-from . import leaselog, pages, reading
-from .task_list import RANGES
+from . import pages, rates, reading
 
 #: Filters that one person may save, and shared ones that are shown.
 MAX_SAVED = 100
@@ -46,9 +45,9 @@ class ReadFilter(NamedTuple):
     error: str
 
 
-def shown(request: HttpRequest, query: str) -> str:
-    """Return a stored filter as this person may see it: what it tests in payloads tells about their values."""
-    if "payload" not in query or pages.allowed(request, "view_payload"):
+def shown(query: str, *, values: bool) -> str:
+    """Return a stored filter as a user may see it who sees payloads or not: its tests tell about their values."""
+    if values or "payload" not in query:
         return query
     pairs = parse_qsl(query, keep_blank_values=True)
     return urlencode([(name, HIDDEN if name == "payload" else value) for name, value in pairs])
@@ -82,7 +81,7 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
         return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
 
     listed = engine.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))
-    tasks = reading.read_log(leaselog.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
+    tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
     names = [task.name for task in tasks if task.name]
     fields = [
         FormField("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
@@ -121,7 +120,7 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
 def _ranges(request: HttpRequest, wanted: DeadFilter) -> list[tuple[str, str, bool]]:
     """Return (name, address, whether it is chosen) of the times of death that a button chooses."""
     given = request.GET.get("since", "")
-    spans = {"any time": "", **{name: f"{seconds // 60}min" for name, seconds in RANGES.items()}}
+    spans = {"any time": "", **{name: f"{seconds // 60}min" for name, seconds in rates.RANGES.items()}}
     rest = wanted.query(since=None, until=None)
     found = []
     for name, since in spans.items():

@@ -1,4 +1,4 @@
-"""Actions of a job's page beside cancel and release: run a delayed job now, enqueue a job once more."""
+"""Actions of a job's page beside those of the engine: enqueue a job once more."""
 
 from __future__ import annotations
 
@@ -33,16 +33,6 @@ def _own_names(meta_json: str | None) -> dict[str, Any] | None:
     """Return the meta that the producer gave: names with ``$`` are the queue's, about the old job."""
     meta = {} if meta_json is None else codec.loads(meta_json)
     return {name: value for name, value in meta.items() if not name.startswith("$")} or None
-
-
-@operation
-def run_now(seq: int) -> Steps[bool]:
-    """Make a delayed job ready; return whether it was delayed."""
-    rows = yield "admin/run_now", {"seq": seq}
-    if not rows:
-        return False
-    yield from engine.promote([rows[0][0]]).steps()
-    return True
 
 
 @operation

@@ -16,9 +16,8 @@ from ..engine.queues.stats import counts_by_id
 from ..enums import JobState
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..models import Queue
-from . import job_search, leaselog, pages, reading
-from .figures import capped
-from .task_list import RANGES
+from . import job_search, pages, rates, reading
+from .reading import capped
 
 #: Jobs of one page.
 PAGE = 50
@@ -69,13 +68,13 @@ def _queue(text: str) -> tuple[Queue | None, str]:
 
 
 def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | None) -> dict[str, Any]:
-    tasks = reading.read_log(leaselog.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
+    tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
     given = {name: request.GET.get(name, "") for name in ("since", "until", "text", "payload")}
-    timed = {name: f"{seconds // 60}min" for name, seconds in RANGES.items()}
+    timed = {name: f"{seconds // 60}min" for name, seconds in rates.RANGES.items()}
     ranges = [(name, since, given["since"] == since) for name, since in {"any time": "", **timed}.items()]
     return {
         "q": "",
-        "queues": reading.read(reading.read_queues(None, "", None, _QUEUES)),
+        "queues": reading.read_queues(_QUEUES),
         "queue_label": "" if queue is None else f"{queue.project}/{queue.name}" if queue.project else queue.name,
         "tasks": [task.name for task in tasks if task.name],
         "task": wanted.rest.task or "",

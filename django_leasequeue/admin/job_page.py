@@ -15,10 +15,10 @@ from .. import engine
 from ..engine import clock
 from ..engine.dead.redaction import readable, redact
 from ..enums import EventKind
+from ..models import Worker
 from . import pages, reading
-from .attempts import attempts_of
-from .timeline import draw, table_of
-from .tree import tree
+from .history import attempts_of, draw, table_of
+from .payload import tree
 
 
 class PayloadPart(NamedTuple):
@@ -48,7 +48,7 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     if job is None and not events:
         raise Http404(f"There is no job {seq}, and nothing is remembered of it.")
     nodes = sorted({event.node for event in events if event.node})
-    workers = reading.read(reading.read_workers(nodes)) if nodes else []
+    workers = reading.read_workers(nodes) if nodes else []
     member = reading.read(engine.member(seq)) if job is not None else None
     values = pages.allowed(request, "view_payload")
     running = job is not None and job.live
@@ -134,7 +134,7 @@ def _links(
     site: AdminSite,
     job: reading.JobFacts | None,
     events: Sequence[reading.LoggedEvent],
-    workers: Sequence[reading.WorkerFacts],
+    workers: Sequence[Worker],
 ) -> list[PageLink]:
     links = []
     if job is not None and job.fingerprint:
@@ -146,7 +146,7 @@ def _links(
             )
     if job is not None and job.node and pages.allowed(request, "view_worker"):
         known = any(worker.node == job.node for worker in workers)
-        address = f"{pages.url(site, 'leasequeue_workers')}?{urlencode({'node': job.node})}"
+        address = f"{pages.url(site, 'leasequeue_worker_changelist')}?{urlencode({'node': job.node})}"
         links.append(PageLink("Worker", job.node if known else f"{job.node} (gone)", address))
     if job is not None and job.source_seq is not None:
         where = f"job {job.source_seq} of {job.source_name or 'a queue that is gone'}"

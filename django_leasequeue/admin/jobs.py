@@ -14,7 +14,7 @@ from ..models import Job
 from . import pages, reading
 from .audit import record
 from .base import PageAdmin
-from .job_actions import copy_job, run_now
+from .job_actions import copy_job
 from .job_list import job_list
 from .job_page import describe, job_page
 
@@ -77,7 +77,7 @@ class JobAdmin(PageAdmin[Job]):
         return True, f"This is a copy of job {job.seq}.", made
 
     def _run(self, job: reading.JobFacts) -> tuple[bool, str]:
-        if engine.run(run_now(job.seq), using=reading.alias()):
+        if Job.objects.using(reading.alias()).filter(pk=job.seq).run_now():
             return True, f"{describe(job)} is ready now."
         return False, f"{describe(job)} is not delayed any more."
 

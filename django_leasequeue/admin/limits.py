@@ -2,93 +2,183 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
 
 from .. import engine
 from ..engine import LimitValues
-from ..engine.flow.figures import CAP, KEY_CAP, MAX_KEYS, LimitFigures, allows, busy_keys, changed, list_limits
+from ..engine.flow import figures
+from ..engine.flow.figures import LimitFigures, allows, busy_keys, changed, list_limits
+from ..exceptions import InvalidOption
 from ..models import Limit
 from . import pages, reading
 from .audit import record
-from .base import PageAdmin
-from .figures import capped
-from .limit_form import LimitForm
+from .base import ListAdmin, column, moment_of
 
-#: Limits of a page; keys of one that its page shows.
-PAGE, MAX_BUSY = 25, 20
+if TYPE_CHECKING:  # generic for the type checker only
+    LimitModelForm = forms.ModelForm[Limit]
+else:
+    LimitModelForm = forms.ModelForm
+
+#: Keys of a limit that its page shows.
+MAX_BUSY = 20
+
+
+class LimitForm(LimitModelForm):
+    """The values of a limit, checked together as ``engine.set_limits`` does."""
+
+    per = forms.DecimalField(
+        required=False,
+        decimal_places=3,
+        max_digits=9,
+        label="The time, in seconds",
+        help_text="0.1 to 86400",
+        widget=forms.NumberInput({"class": "vIntegerField", "step": "any"}),
+    )
+
+    class Meta:
+        model = Limit
+        fields = ["concurrency", "rate", "burst", "fair"]
+        labels = {
+            "concurrency": "Jobs of a key at once",
+            "rate": "Starts of a key in a time",
+            "burst": "More starts at once",
+            "fair": "Keys take turns",
+        }
+        help_texts = {
+            "concurrency": "empty: as many as there are",
+            "rate": "empty: no limit",
+            "burst": "after a pause, beyond the rate",
+            "fair": "needs a number of jobs at once",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: As they are, and what the form says.
+        self.before = self.values = LimitValues.of(self.instance)
+        if self.before.per_ms is not None:
+            self.initial["per"] = f"{self.before.per_ms / 1000:g}"
+        if "burst" in self.fields:
+            self.fields["burst"].required = False
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if not self.errors:
+            per = given["per"]
+            per_ms = None if per is None else int(per * 1000)
+            burst = given["burst"] = given["burst"] or 0
+            try:
+                self.values = LimitValues(
+                    self.before.name, given["concurrency"], given["rate"], per_ms, burst, given["fair"]
+                )
+            except InvalidOption as error:
+                raise forms.ValidationError(str(error)) from error
+            self.instance.per_ms = per_ms
+        return given
+
+
+class LimitList(ChangeList):
+    """Reads the figures of the limits of a page."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        shown = list(self.result_list)
+        found = reading.read(list_limits(ids=[limit.pk for limit in shown])) if shown else []
+        known = {each.id: each for each in found}
+        for limit in shown:
+            limit.figures = known.get(limit.pk)
+        self.result_list = shown
+
+
+def _figure(limit: Any, name: str, bound: str) -> str:
+    found: LimitFigures | None = limit.figures
+    if found is None or (name == "taken" and limit.concurrency is None):
+        return "–"  # noqa: RUF001  (a dash, not a minus)
+    return reading.capped(getattr(found, name), getattr(figures, bound))
 
 
 @admin.register(Limit)
-class LimitAdmin(PageAdmin[Limit]):
+class LimitAdmin(ListAdmin[Limit]):
     """Limits are made by the first call that names them; here they are looked at and set."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of limits."""
-        return [
-            path("", self.view(self.changelist), name="leasequeue_limit_changelist"),
-            path("<int:pk>/change/", self.view(self.change), name="leasequeue_limit_change"),
-        ]
+    form = LimitForm
+    change_form_template = "admin/leasequeue/limit.html"
+    list_display = [
+        "name", "project", "allows", "set_by",
+        column("keys", lambda limit: _figure(limit, "keys", "MAX_KEYS")),
+        column("waiting", lambda limit: _figure(limit, "waiting", "CAP")),
+        column("slots taken", lambda limit: _figure(limit, "taken", "CAP")),
+        moment_of("updated_at", "changed"),
+    ]  # fmt: skip
+    search_fields = ["name"]
+    ordering = ["project", "name"]
+    list_per_page = 25
+    every = 10
+    actions = ["reset"]
+    fields = ["allows", "set_by", "concurrency", "rate", "per", "burst", "fair"]
+    readonly_fields = ["allows", "set_by"]
+    allows = staticmethod(column("allows each key", lambda limit: allows(LimitValues.of(limit))))
+    set_by = staticmethod(column("set by", lambda limit: "an operator" if limit.pinned else "the code", "pinned"))
 
-    def changelist(self, request: HttpRequest) -> HttpResponse:
-        """The limits by name."""
-        pages.require(request, "view_limit")
-        project, name = (request.GET.get(key, "").replace("\x00", "")[:1_024] for key in ("project", "after"))
-        found = reading.read(list_limits(after=(project, name) if name else None, size=PAGE + 1))
-        shown, last = found[:PAGE], found[PAGE - 1] if len(found) > PAGE else None
-        context = {
-            "lines": [(line, allows(line.values), _figures(line)) for line in shown],
-            "first": "?" if name else None,
-            "next": None if last is None else f"?{urlencode({'project': last.project, 'after': last.name})}",
-        }
-        return pages.page(request, self.admin_site, "limits.html", context, title="Limits")
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return pages.allowed(request, "view_limit", "change_limit")
 
-    def change(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """One limit and its busiest keys; a POST sets its values, or (``action=reset``) gives it back to the code."""
-        pages.require(request, "view_limit", *(("change_limit",) if request.method == "POST" else ()))
-        limit = reading.instance(Limit, pk)
-        if limit is None:
-            raise Http404(f"There is no limit {pk}.")
-        values = LimitValues.of(limit)
-        form = LimitForm(values, None if request.POST.get("action") == "reset" else request.POST or None)
-        if request.method == "POST" and (not form.is_bound or form.is_valid()):
-            _set(request, limit, values, form.values, pin=form.is_bound)
-            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_limit_change", pk))
-        after = request.GET.get("after", "").replace("\x00", "")[:512]
-        busy = reading.read(busy_keys(pk, after=after, most=MAX_BUSY))
-        context = {
-            "limit": limit,
-            "allows": allows(values),
-            "busy": busy,
-            "keys": [(key.key, capped(key.waiting, KEY_CAP), capped(key.taken, KEY_CAP)) for key in busy.keys],
-            "first": "?" if after else None,
-            "next": f"?{urlencode({'after': busy.last})}" if busy.more else None,
-            "form": form if pages.allowed(request, "change_limit") else None,
-        }
-        crumbs = [pages.Crumb("Limits", pages.url(self.admin_site, "leasequeue_limit_changelist"))]
-        return pages.page(request, self.admin_site, "limit.html", context, title=f"Limit {limit}", crumbs=crumbs)
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return LimitList
 
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        shown: dict[str, Any] = {"show_save_and_continue": False, "show_save_and_add_another": False}
+        limit = self.get_object(request, object_id or "")
+        if limit is not None and self.has_view_permission(request):
+            after = request.GET.get("after", "").replace("\x00", "")[:512]
+            busy = reading.read(busy_keys(limit.pk, after=after, most=MAX_BUSY))
+            capped, top = reading.capped, figures.KEY_CAP
+            shown |= {
+                "busy": busy,
+                "keys": [(key.key, capped(key.waiting, top), capped(key.taken, top)) for key in busy.keys],
+                "first": "?" if after else None,
+                "next": f"?{urlencode({'after': busy.last})}" if busy.more else None,
+            }
+        return super().changeform_view(request, object_id, form_url, {**shown, **(extra_context or {})})
 
-def _figures(line: LimitFigures) -> tuple[str, str, str]:
-    """Return its keys, what waits, and what is taken, in words."""
-    taken = "–" if line.concurrency is None else capped(line.taken, CAP)  # noqa: RUF001  (a dash, not a minus)
-    return capped(line.keys, MAX_KEYS), capped(line.waiting, CAP), taken
+    def save_model(self, request: HttpRequest, obj: Limit, form: LimitForm, change: bool) -> None:
+        self._set(request, obj, form.before, form.values, pin=True)
 
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """The audit writes Django's log as well."""
 
-def _set(request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues, *, pin: bool) -> None:
-    with transaction.atomic(using=reading.alias()):
-        done = engine.run(engine.set_limits([after], project=limit.project, pin=pin), using=reading.alias())
-        if done:
-            detail = {"limit": limit.name, "changed": changed(before, after)}
-            record(request, "set_limit" if pin else "reset_limit", obj=limit, project=limit.project, detail=detail)
-    if not done:
-        messages.info(request, "Nothing was changed.")
-    elif pin:
-        words = f"The limit {limit} is set: {allows(after)}. The code's values wait until it is given back."
-        messages.success(request, words)
-    else:
-        messages.success(request, f"The limit {limit} is given back: the next call that names it sets it.")
+    def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
+        """``_set`` says what was done."""
+
+    @admin.action(description="Give the selected limits back to the code", permissions=["change"])
+    def reset(self, request: HttpRequest, queryset: QuerySet[Limit]) -> None:
+        """Let the next calls that name them set them."""
+        for limit in queryset:
+            self._set(request, limit, LimitValues.of(limit), LimitValues.of(limit), pin=False)
+
+    def _set(self, request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues, *, pin: bool) -> None:
+        with transaction.atomic(using=reading.alias()):
+            done = engine.run(engine.set_limits([after], project=limit.project, pin=pin), using=reading.alias())
+            if done:
+                detail = {"limit": limit.name, "changed": changed(before, after)}
+                record(request, "set_limit" if pin else "reset_limit", obj=limit, project=limit.project, detail=detail)
+        if not done:
+            messages.info(request, f"Nothing was changed: {limit}.")
+        elif pin:
+            words = f"The limit {limit} is set: {allows(after)}. The code's values wait until it is given back."
+            messages.success(request, words)
+        else:
+            messages.success(request, f"The limit {limit} is given back: the next call that names it sets it.")

@@ -6,8 +6,10 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from .. import conf, engine
 from ..engine import DjangoExecutor
@@ -15,13 +17,16 @@ from ..engine.dead.action import CONFLICTS
 from ..engine.dead.bulkoperation import change_operation
 from ..engine.dead.filter import from_query
 from ..engine.dead.redaction import HIDDEN
+from ..engine.limits import seq_of
+from ..engine.span import span
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
+from ..models.operation import ACTIVE
 from ..reaper.leader import LOCK
+from ..templatetags.leasequeue_admin import count
 from . import audit, filters, pages, reading
-from .base import ReadOnlyAdmin
+from .base import ListAdmin, column, count_of, moment_of
 
-PAGE = 50
 #: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100
 _BUTTONS = {
@@ -31,55 +36,64 @@ _BUTTONS = {
 }
 
 
+def _progress(made: BulkOperation) -> dict[str, Any]:
+    """Return how far an operation is: its share of what is expected, in percent too, and the seconds that are left.
+
+    ``None`` where it is not known: nobody has counted, or nothing has been done yet.
+    """
+    if not made.expected or made.expected_capped:
+        return {"share": None, "percent": None, "left": None}
+    share = min(made.done + made.conflicts, made.expected)
+    left: float | None = None
+    if made.state == OperationState.RUNNING and made.started_at is not None and share:
+        took = (engine.clock.now() - made.started_at).total_seconds()
+        left = took / share * (made.expected - share)
+    return {"share": share, "percent": 100 * share // made.expected, "left": left}
+
+
+def _bar(made: BulkOperation) -> SafeString | str:
+    found = _progress(made)
+    if found["percent"] is None:
+        return "unknown"
+    left = "" if found["left"] is None else f", about {span(found['left'])} left"
+    bar = '<progress value="{}" max="100" aria-label="Progress of operation {}"></progress> {} %{}'
+    return format_html(bar, found["percent"], made.pk, found["percent"], left)
+
+
 @admin.register(BulkOperation)
-class BulkOperationAdmin(ReadOnlyAdmin[BulkOperation]):
-    """Its pages are its own; who may start a kind of operation may also stop it."""
+class BulkOperationAdmin(ListAdmin[BulkOperation]):
+    """The list of them, and a page of our own for one; who may start a kind of operation may also stop it."""
 
-    permission = "view_bulkoperation"
+    list_display = [
+        column("operation", lambda made: f"{made.pk}: {made.get_kind_display()}", "pk"),
+        column("state", lambda made: pages.badge(made.state, made.get_state_display()), "state"),
+        column("progress", _bar),
+        column("queue", lambda made: (made.queue or "all") + (f" to {made.target}" if made.target else ""), "queue"),
+        column("expected", lambda made: f"{count(made.expected)}{'+' if made.expected_capped else ''}", "expected"),
+        count_of("done"),
+        count_of("conflicts", "left alone"),
+        "username",
+        moment_of("created_at", "asked for"), moment_of("finished_at", "ended"),
+    ]  # fmt: skip
+    search_fields = ["=queue", "=username"]
+    ordering = ["-pk"]
 
-    def page_urls(self) -> list[URLPattern]:
-        return [
-            path("", self.view(self.index), name="leasequeue_operations"),
-            path("", self.view(self.index), name="leasequeue_bulkoperation_changelist"),
-            path("<int:pk>/", self.view(self.one), name="leasequeue_operation"),
-            # The name that Django's own log looks for.
-            path("<int:pk>/change/", self.view(self.moved), name="leasequeue_bulkoperation_change"),
-        ]
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
+        return super().get_queryset(request).defer("seqs", "conflict_sample", "conflict_counts", "cursor")
 
-    def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Lead from Django's log to the operation."""
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_operation", pk))
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        active = BulkOperation.objects.using(reading.alias()).filter(state__in=ACTIVE).exists()
+        return super().changelist_view(request, {"every": 2 if active else 0, **(extra_context or {})})
 
-    def index(self, request: HttpRequest) -> HttpResponse:
-        """All operations, the newest first."""
-        pages.require(request, "view_bulkoperation")
-        found = BulkOperation.objects.order_by("-pk").defer("seqs", "conflict_sample", "conflict_counts", "cursor")
-        before = request.GET.get("before", "")
-        if before.isdecimal() and len(before) < 19:
-            found = found.filter(pk__lt=int(before))
-        rows = list(found[: PAGE + 1])
-        more = rows[PAGE - 1].pk if len(rows) > PAGE else None
-        return pages.page(
-            request,
-            self.admin_site,
-            "deadletters/operations.html",
-            {
-                "operations": [
-                    {"of": row, "url": pages.url(self.admin_site, "leasequeue_operation", row.pk), **_progress(row)}
-                    for row in rows[:PAGE]
-                ],
-                "next_url": None if more is None else filters.with_query(request.path, before=str(more)),
-                "every": 2 if any(row.is_active for row in rows) else 0,
-            },
-            title="Bulk operations",
-        )
-
-    def one(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         """One operation; a POST pauses, resumes or cancels it."""
         pages.require(request, "view_bulkoperation")
-        made = BulkOperation.objects.filter(pk=pk).defer("seqs").first()
+        pk = seq_of(object_id) or 0
+        made = BulkOperation.objects.using(reading.alias()).filter(pk=pk).defer("seqs").first()
         if made is None:
-            raise Http404(f"There is no operation {pk}.")
+            raise Http404(f"There is no operation {object_id}.")
         if request.method == "POST":
             return self._change(request, made)
         may = pages.allowed(request, f"{made.kind}_job")
@@ -107,8 +121,8 @@ class BulkOperationAdmin(ReadOnlyAdmin[BulkOperation]):
             self.admin_site,
             "deadletters/operation.html",
             context,
-            title=f"Operation {pk}: {made.get_kind_display()}",
-            crumbs=[pages.Crumb("Bulk operations", pages.url(self.admin_site, "leasequeue_operations"))],
+            title=f"Operation {made.pk}: {made.get_kind_display()}",
+            crumbs=[pages.Crumb("Bulk operations", pages.url(self.admin_site, "leasequeue_bulkoperation_changelist"))],
         )
 
     def _change(self, request: HttpRequest, made: BulkOperation) -> HttpResponse:
@@ -143,18 +157,3 @@ def _words(request: HttpRequest, made: BulkOperation) -> list[str]:
     if pages.allowed(request, "view_payload"):
         return words
     return [f"payload {HIDDEN}" if word.startswith("payload ") else word for word in words]
-
-
-def _progress(made: BulkOperation) -> dict[str, Any]:
-    """Return how far an operation is: its share of what is expected, in percent too, and the seconds that are left.
-
-    ``None`` where it is not known: nobody has counted, or nothing has been done yet.
-    """
-    if not made.expected or made.expected_capped:
-        return {"share": None, "percent": None, "left": None}
-    share = min(made.done + made.conflicts, made.expected)
-    left: float | None = None
-    if made.state == OperationState.RUNNING and made.started_at is not None and share:
-        took = (engine.clock.now() - made.started_at).total_seconds()
-        left = took / share * (made.expected - share)
-    return {"share": share, "percent": 100 * share // made.expected, "left": left}

@@ -1,58 +1,33 @@
-"""All queues and workers on one page that refreshes itself."""
+"""The pages over all queues, Overview and Tasks.
+
+Django's list of apps shows models: each of the two has one, without a table.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
-from django.contrib.admin import AdminSite
+from django.apps.registry import Apps
+from django.contrib import admin
+from django.db import models
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine import clock
 from ..engine.queues.stats import Counts, Totals, counts_by_id
 from ..engine.span import span
 from ..reaper import concerns
-from . import leaselog, pages, rates, reading
-from .queue_list import CAP, PAGE, lines_of
+from . import pages, rates, reading
+from .base import ReadOnlyAdmin
+from .queues import CAP, PAGE, lines_of
+from .rates import TaskRate
 
 #: Projects whose samples are added up.
 _PROJECTS = 1_000
 _PLACES = ("ready", "delayed", "in flight", "dead letters")
-
-
-def overview(request: HttpRequest, site: AdminSite) -> HttpResponse:
-    """Answer with the overview."""
-    now = clock.now()
-    chosen = rates.chosen(request)
-    found = reading.read_log(leaselog.read_rates(None, seconds=chosen.seconds, bucket=chosen.bucket))
-    totals = reading.read(engine.totals(size=_PROJECTS))
-    counts = _busiest(found)
-    lines = lines_of(counts, found, now, chosen)
-    workers = reading.read(reading.read_workers()) if pages.allowed(request, "view_worker") else []
-    alive = [worker for worker in workers if not worker.gone]
-    server = reading.read(reading.read_server())
-    context: dict[str, Any] = {
-        "cards": _depths(totals, counts),
-        "rates": rates.show(found, None, chosen),
-        "ranges": rates.buttons(chosen),
-        "every": chosen.every,
-        "reach": found.reach,
-        "lines": lines,
-        "workers": alive[:20],
-        "worker_count": len(alive),
-        "show_workers": pages.allowed(request, "view_worker"),
-        "running": sum(len(worker.running) for worker in alive),
-        "server": server,
-        "concerns": sorted(
-            [
-                *concerns.of_server(server.leader, server.age, server.pid, server.application),
-                *(concern for line in lines for concern in line.concerns),
-                *concerns.of_workers((worker.node, worker.silent) for worker in workers),
-            ],
-            key=lambda concern: concern.level != "error",
-        ),
-    }
-    return pages.page(request, site, "overview.html", context, title="Overview")
 
 
 def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, str]]:
@@ -75,7 +50,7 @@ def _of(counts: Counts) -> tuple[int, int, int, int]:
     return counts.ready, counts.delayed, counts.in_flight, counts.dead
 
 
-def _busiest(found: leaselog.Rates) -> list[Counts]:
+def _busiest(found: rates.Rates) -> list[Counts]:
     """Return the figures of the queues with most events lately, filled up with the first by name."""
     busy = sorted(
         (rate for rate in found.rates.values() if rate.bucket is None and rate.queue_id is not None),
@@ -83,6 +58,157 @@ def _busiest(found: leaselog.Rates) -> list[Counts]:
     )
     ids = [rate.queue_id for rate in busy[:PAGE] if rate.queue_id is not None]
     if len(ids) < PAGE:
-        ids += [each.id for each in reading.read(reading.read_queues(None, "", None, PAGE)) if each.id not in ids]
+        ids += [each.id for each in reading.read_queues(PAGE) if each.id not in ids]
     counts = reading.read(counts_by_id(ids[:PAGE], cap=CAP)) if ids else {}
     return [counts[each] for each in ids[:PAGE] if each in counts]
+
+
+_DEFAULT = "1 h"
+
+
+class SortColumn(NamedTuple):
+    """A column that the list can be sorted by, the largest value first."""
+
+    name: str
+    label: str
+    value: Callable[[TaskRate], float]
+
+
+class ListedTask(NamedTuple):
+    """One task as the list shows it; times in words."""
+
+    task: TaskRate
+    share: str
+    waits: list[str]
+    ran: list[str]
+
+
+COLUMNS = (
+    SortColumn("runs", "Runs", lambda task: task.runs),
+    SortColumn("failed", "Failed runs", lambda task: task.failed),
+    SortColumn("retried", "Retried", lambda task: task.retried),
+    SortColumn("ended", "Failed for good", lambda task: task.ended),
+    SortColumn("wait", "Wait p50 / p95 / p99", lambda task: task.waits[2] if task.waits else -1),
+    SortColumn("ran", "Run p50 / p95 / p99", lambda task: task.ran[2] if task.ran else -1),
+    SortColumn("slowest", "Slowest", lambda task: -1 if task.slowest is None else task.slowest),
+    SortColumn("newest", "Newest failure", lambda task: task.failed_at.timestamp() if task.failed_at else -1),
+)
+
+
+def _query(chosen: str, sort: str) -> str:
+    return f"?{urlencode({'range': chosen, 'sort': sort})}"
+
+
+def _line(task: TaskRate) -> ListedTask:
+    share = f"{100 * task.failed / task.runs:.3g} %" if task.failed else ""
+    return ListedTask(task, share, _words(task.waits), _words(task.ran))
+
+
+def _words(times: tuple[float, float, float] | None) -> list[str]:
+    return ["unknown"] if times is None else [span(each) for each in times]
+
+
+#: Apart from the models of the project: migrations, permissions and content types know nothing of these two.
+_APART = Apps()
+
+
+class Overview(models.Model):  # noqa: DJ008  (there are no instances)
+    """Stands for the overview."""
+
+    class Meta:
+        apps = _APART
+        app_label = "leasequeue"
+        managed = False
+        verbose_name_plural = "overview"
+
+
+class Task(models.Model):  # noqa: DJ008  (there are no instances)
+    """Stands for the list of tasks."""
+
+    class Meta:
+        apps = _APART
+        app_label = "leasequeue"
+        managed = False
+        verbose_name_plural = "tasks"
+
+
+@admin.register(Overview)
+class OverviewAdmin(ReadOnlyAdmin[Overview]):
+    """All queues and workers on one page."""
+
+    permission = "view_queue"
+
+    def page_urls(self) -> list[URLPattern]:
+        """The page, by its own name and by the one that the list of apps looks for."""
+        return [
+            path("", self.view(self.page), name="leasequeue_overview"),
+            path("", self.view(self.page), name="leasequeue_overview_changelist"),
+        ]
+
+    def page(self, request: HttpRequest) -> HttpResponse:
+        """Answer with the overview."""
+        pages.require(request, self.permission)
+        now = clock.now()
+        chosen = rates.chosen(request)
+        found = reading.read_log(rates.read_rates(None, seconds=chosen.seconds, bucket=chosen.bucket))
+        totals = reading.read(engine.totals(size=_PROJECTS))
+        counts = _busiest(found)
+        lines = lines_of(counts, found, now, chosen)
+        workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
+        alive = [worker for worker in workers if not worker.gone]
+        server = reading.read(reading.read_server())
+        context: dict[str, Any] = {
+            "cards": _depths(totals, counts),
+            "rates": rates.show(found, None, chosen),
+            "ranges": rates.buttons(chosen),
+            "every": chosen.every,
+            "reach": found.reach,
+            "lines": lines,
+            "workers": alive[:20],
+            "worker_count": len(alive),
+            "show_workers": pages.allowed(request, "view_worker"),
+            "running": sum(len(worker.running) for worker in alive),
+            "server": server,
+            "concerns": sorted(
+                [
+                    *concerns.of_server(server.leader, server.age, server.pid, server.application),
+                    *(concern for line in lines for concern in line.concerns),
+                    *concerns.of_workers((worker.node, worker.silent) for worker in workers),
+                ],
+                key=lambda concern: concern.level != "error",
+            ),
+        }
+        return pages.page(request, self.admin_site, "overview.html", context, title="Overview")
+
+
+@admin.register(Task)
+class TaskAdmin(ReadOnlyAdmin[Task]):
+    """The runs of each task."""
+
+    permission = "view_job"
+
+    def page_urls(self) -> list[URLPattern]:
+        """The page, by its own name and by the one that the list of apps looks for."""
+        return [
+            path("", self.view(self.page), name="leasequeue_tasks"),
+            path("", self.view(self.page), name="leasequeue_task_changelist"),
+        ]
+
+    def page(self, request: HttpRequest) -> HttpResponse:
+        """Answer with the list of tasks."""
+        pages.require(request, self.permission)
+        chosen = request.GET.get("range", _DEFAULT)
+        chosen = chosen if chosen in rates.RANGES else _DEFAULT
+        column = next((each for each in COLUMNS if each.name == request.GET.get("sort")), COLUMNS[0])
+        found = reading.read_log(rates.read_tasks(seconds=rates.RANGES[chosen]))
+        one_of = max((task.one_of for task in found.tasks), default=1)
+        context: dict[str, Any] = {
+            "lines": [_line(task) for task in sorted(found.tasks, key=column.value, reverse=True)],
+            "columns": [(each, _query(chosen, each.name), each is column) for each in COLUMNS],
+            "ranges": [(name, _query(name, column.name), name == chosen) for name in rates.RANGES],
+            "chosen": chosen,
+            "reach": found.reach,
+            "sampled": f"Waits and runs are those of one job in {one_of:,}, evenly chosen." if one_of > 1 else "",
+            "most": rates.MAX_TASKS if len(found.tasks) == rates.MAX_TASKS else None,
+        }
+        return pages.page(request, self.admin_site, "tasks.html", context, title="Tasks")

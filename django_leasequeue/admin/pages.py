@@ -1,19 +1,31 @@
-"""What every page of the admin shares: its frame, its navigation, who may see it."""
+"""The frame of every page: navigation, permissions, and the answer while the database is away."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import django
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest
-from django.template.response import TemplateResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from ..engine.outage import Outage, passes
+from ..exceptions import LargeStorageError
 
 #: Since Django 6.1 the admin's breadcrumbs are a list.
 CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
+
+_outage = Outage(
+    logging.getLogger("django_leasequeue.admin"), "The database is away: pages are answered 503", "The database is back"
+)
 
 
 class Crumb(NamedTuple):
@@ -41,9 +53,9 @@ _NAVIGATION = (
     ("Workflows", "leasequeue_workflow_changelist", "leasequeue.view_workflow"),
     ("Limits", "leasequeue_limit_changelist", "leasequeue.view_limit"),
     ("Recurring tasks", "leasequeue_recurringtask_changelist", "leasequeue.view_recurringtask"),
-    ("Workers", "leasequeue_workers", "leasequeue.view_worker"),
-    ("Bulk operations", "leasequeue_operations", "leasequeue.view_bulkoperation"),
-    ("Operator actions", "leasequeue_audit", "leasequeue.view_operatoraction"),
+    ("Workers", "leasequeue_worker_changelist", "leasequeue.view_worker"),
+    ("Bulk operations", "leasequeue_bulkoperation_changelist", "leasequeue.view_bulkoperation"),
+    ("Operator actions", "leasequeue_operatoraction_changelist", "leasequeue.view_operatoraction"),
 )
 
 
@@ -58,6 +70,21 @@ def url_or_none(site: AdminSite, name: str, *args: Any) -> str | None:
         return url(site, name, *args)
     except NoReverseMatch:
         return None
+
+
+def link(text: object, address: str | None) -> SafeString | str:
+    """Return a link, or the text alone where there is no address."""
+    return format_html('<a href="{}">{}</a>', address, text) if address else str(text)
+
+
+def job_link(site: AdminSite, seq: object) -> SafeString | str:
+    """Return the number of a job with the way to its page."""
+    return link(seq, url_or_none(site, "leasequeue_job_change", seq))
+
+
+def badge(state: str, text: str = "") -> SafeString:
+    """Return a state in its colour, in other words if they are given."""
+    return format_html('<span class="lq-state lq-state-{}">{}</span>', state, text or state)
 
 
 def allowed(request: HttpRequest, *permissions: str) -> bool:
@@ -132,3 +159,45 @@ def page(
     )
     response["Cache-Control"] = "no-store"
     return response
+
+
+def _not_ready(error: Exception) -> HttpResponse:
+    """Return the answer while the database is away; raise what is something else."""
+    if isinstance(error, LargeStorageError):
+        return HttpResponse(f"{error}\n", content_type="text/plain", status=503, headers={"Retry-After": "5"})
+    if not passes(error):
+        raise error
+    _outage.begins("pages", error)
+    text = "The database is not reachable or has no free connection. Try again in a moment.\n"
+    return HttpResponse(text, content_type="text/plain", status=503, headers={"Retry-After": "5"})
+
+
+def or_not_ready(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Return the view with an answer for the time that the database is away, login and template included."""
+
+    @wraps(view)
+    def answer(*args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            response = view(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  (what is not of the database is raised again)
+            return _not_ready(error)
+        if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
+            # The page's statements run when it is rendered, after the view.
+            response.render = _rendering(response.render)  # type: ignore[method-assign]  # of this response alone
+        else:
+            _outage.ends("pages")
+        return response
+
+    return answer
+
+
+def _rendering(render: Callable[[], Any]) -> Callable[[], Any]:
+    def rendered() -> Any:
+        try:
+            found = render()
+        except Exception as error:  # noqa: BLE001  (what is not of the database is raised again)
+            return _not_ready(error)
+        _outage.ends("pages")
+        return found
+
+    return rendered

@@ -1,25 +1,110 @@
-"""Queues in the admin: the list, the page of one, what can be done to it."""
+"""Queues in the admin: the list, the page of one with its charts, what can be done to it."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
+from django.utils.safestring import SafeString
 
 from .. import engine
-from ..engine.queues.stats import counts_by_id
+from ..engine import clock
+from ..engine.queues.stats import Counts, counts_by_id
 from ..exceptions import LeaseQueueError
-from ..models import Queue
-from . import pages, reading
+from ..metrics import charts
+from ..models import Queue, QueueStat
+from ..reaper import concerns
+from . import pages, rates, reading
 from .audit import record
 from .base import PageAdmin
 from .queue_form import QueueForm
-from .queue_list import queue_list
-from .queue_page import queue_page
+from .reading import capped
+
+#: Queues of one page. Each count is exact up to here: more would cost a page of many queues too much.
+PAGE = 25
+CAP = 1_000
+
+
+class ListedQueue(NamedTuple):
+    """One queue as a list shows it."""
+
+    id: int
+    label: str
+    type: str
+    paused: bool
+    ready: str
+    delayed: str
+    in_flight: str
+    dead: str
+    oldest_at: datetime | None
+    spark: SafeString
+    wait: str
+    concerns: list[concerns.Concern]
+
+
+def lines_of(
+    counts: Sequence[Counts], found: rates.Rates, now: datetime, span: rates.Span = rates.HOUR
+) -> list[ListedQueue]:
+    """Return the lines of a list of queues."""
+    health = reading.read(concerns.read_health([each.queue_id for each in counts])) if counts else {}
+    return [
+        ListedQueue(
+            each.queue_id,
+            f"{each.project}/{each.queue}" if each.project else each.queue,
+            each.type,
+            each.paused_at is not None,
+            capped(each.ready, CAP),
+            capped(each.delayed, CAP),
+            capped(each.in_flight, CAP),
+            capped(each.dead, CAP),
+            each.oldest_at,
+            rates.spark(found, each.queue_id, span),
+            rates.wait_text(found.of(each.queue_id)),
+            concerns.of_queue(each, health.get(each.queue_id), now),
+        )
+        for each in counts
+    ]
+
+
+#: Places of the chart of depths: samples are spread over them.
+_PLACES = 60
+#: Samples that are read, the newest: of a longer time the chart may begin later.
+_SAMPLES = 5_000
+
+
+def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
+    """Draw the samples of the last time; places without a sample repeat the one before: only changes are sampled."""
+    newest = queue.samples.filter(sampled_at__gte=now - timedelta(seconds=seconds)).order_by("-sampled_at")
+    left = list(newest[:_SAMPLES])[::-1]
+    if not left:
+        return ""
+    times = [now - timedelta(seconds=seconds * (1 - (n + 1) / _PLACES)) for n in range(_PLACES)]
+    rows: list[QueueStat | None] = []
+    last: QueueStat | None = None
+    for at in times:
+        while left and left[0].sampled_at <= at:
+            last = left.pop(0)
+        rows.append(last)
+    return charts.lines(
+        "depths",
+        "Depth as sampled, jobs",
+        times,
+        [
+            charts.Series("ready", [None if row is None else row.ready for row in rows]),
+            charts.Series("delayed", [None if row is None else row.delayed for row in rows]),
+            charts.Series("in flight", [None if row is None else row.leased for row in rows]),
+            charts.Series("dead", [None if row is None else row.dead for row in rows]),
+        ],
+        unit="jobs",
+    )
+
 
 #: What can be purged, in words.
 PURGEABLE = ("ready", "delayed", "dead")
@@ -47,12 +132,65 @@ class QueueAdmin(PageAdmin[Queue]):
     def changelist(self, request: HttpRequest) -> HttpResponse:
         """The queues by name."""
         pages.require(request, "view_queue")
-        return queue_list(request, self.admin_site)
+        prefix = request.GET.get("q", "").strip()[:255].replace("\x00", "")
+        after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
+        names = reading.read_queues(PAGE + 1, prefix, after)
+        shown = names[:PAGE]
+        counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
+        now = clock.now()
+        found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
+        context: dict[str, Any] = {
+            "lines": lines_of([counts[each.id] for each in shown if each.id in counts], found, now),
+            "reach": found.reach,
+            "q": prefix,
+            "first": f"?{urlencode({'q': prefix})}" if after else None,
+            "next": None,
+        }
+        if len(names) > PAGE:
+            last = shown[-1]
+            context["next"] = f"?{urlencode({'q': prefix, 'after_project': last.project, 'after': last.name})}"
+        return pages.page(request, self.admin_site, "queues.html", context, title="Queues")
 
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
         """One queue."""
         pages.require(request, "view_queue")
-        return queue_page(request, self.admin_site, _find(pk))
+        queue = _find(pk)
+        counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
+        info = reading.read(engine.get(queue.name, project=queue.project))
+        if counts is None or info is None:
+            raise Http404
+        now = clock.now()
+        health = reading.read(concerns.read_health([queue.pk])).get(queue.pk)
+        server = reading.read(reading.read_server())
+        chosen = rates.chosen(request)
+        found = reading.read_log(rates.read_rates(queue.pk, seconds=chosen.seconds, bucket=chosen.bucket))
+        dead_letters = pages.url_or_none(self.admin_site, "leasequeue_deadletters")
+        context: dict[str, Any] = {
+            "queue": queue,
+            "counts": counts,
+            "ready": capped(counts.ready),
+            "delayed": capped(counts.delayed),
+            "waiting": capped(counts.waiting) if counts.waiting else "",
+            "in_flight": capped(counts.in_flight),
+            "dead": capped(counts.dead),
+            "records": capped(counts.records),
+            "concerns": [
+                *concerns.of_queue(counts, health, now),
+                *concerns.of_server(server.leader, server.age, server.pid, server.application),
+            ],
+            "health": health,
+            "rates": rates.show(found, None, chosen),
+            "ranges": rates.buttons(chosen),
+            "every": chosen.every,
+            "depths": _depths(queue, now, chosen.seconds),
+            "options": sorted(info.config.items()),
+            "dead_letters_url": dead_letters,
+            "can_pause": pages.allowed(request, "pause_queue"),
+            "can_change": pages.allowed(request, "change_queue"),
+            "can_purge": pages.allowed(request, "purge_queue"),
+        }
+        crumbs = [pages.Crumb("Queues", pages.url(self.admin_site, "leasequeue_queue_changelist"))]
+        return pages.page(request, self.admin_site, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
 
     def options(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The form of its options."""

@@ -1,17 +1,200 @@
-"""Throughput and waits of the last time as charts."""
+"""Throughput, waits and runs of the last time, counted in the lease log, and their charts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from ..engine.operation import Steps, operation
+from ..engine.span import span
 from ..engine.span import span as in_words
 from ..metrics import charts
-from .leaselog import Rate, Rates
+
+#: Times that can be chosen: their names and seconds.
+RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
+#: Rows of the log that one look reads: of a page that refreshes itself, and of one that does not.
+FEW_ROWS, MANY_ROWS = 250_000, 1_000_000
+#: Numbers of jobs in them, about: a row has up to 1,000. A job that ran once is in three.
+MAX_NUMBERS = 40_000_000
+#: Tasks of one page.
+MAX_TASKS = 300
+#: Shares of the time that is asked for, tried one after the other until few enough rows are behind its beginning.
+_SHARES = (1, 0.75, 0.5, 0.33, 0.25, 0.16, 0.1, 0.06, 0.03, 0)
+
+
+class Reach(NamedTuple):
+    """The time that was asked for, and since when it was counted: what is before is unknown."""
+
+    begin: datetime
+    since: datetime
+    now: datetime
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it was counted."""
+        return self.since <= self.begin
+
+    @property
+    def words(self) -> str:
+        """The time that was counted: ``last 1 h``, ``last 4 min``."""
+        return f"last {span(self.now - self.since)}"
+
+    def covers(self, at: datetime, seconds: int) -> float:
+        """Return how many seconds of a bucket that begins then were counted."""
+        return min(max((at + timedelta(seconds=seconds) - self.since).total_seconds(), 0.0), float(seconds))
+
+    @property
+    def note(self) -> str:
+        """The words for a time that was not counted wholly; empty where it was."""
+        if self.whole:
+            return ""
+        return f"Counted is the {self.words}; what was before is unknown: the log has too many rows, or begins then."
+
+
+class Rate(NamedTuple):
+    """Counts of what happened to jobs in one bucket of time (``bucket`` null: all of it) of one queue (null: all).
+
+    ``failed`` counts runs, ``retried`` those of them that are tried again, ``ended`` jobs that failed for good, without
+    a run as well. ``waits`` are p50, p95 and p99 of the time from when a job was ready to its claim, in seconds;
+    ``one_of`` is of how many claims one was looked at for them. A bucket of one queue has no waits.
+    """
+
+    queue_id: int | None
+    bucket: int | None
+    enqueued: int = 0
+    claimed: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    ended: int = 0
+    waits: tuple[float, float, float] | None = None
+    one_of: int = 1
+
+
+class Rates(NamedTuple):
+    """The rates of a time. Buckets are counted from ``reach.begin``; those before ``reach.since`` are unknown."""
+
+    reach: Reach
+    rates: dict[tuple[int | None, int | None], Rate]
+
+    def of(self, queue_id: int | None, bucket: int | None = None) -> Rate:
+        """Return the rate of a queue (``None``: all together), in a bucket (``None``: all of the time)."""
+        return self.rates.get((queue_id, bucket)) or Rate(queue_id, bucket)
+
+
+class TaskRate(NamedTuple):
+    """The runs of a task in a time; times in seconds, p50, p95 and p99, ``None`` where they are not known."""
+
+    name: str | None
+    runs: int
+    completed: int
+    failed: int
+    retried: int
+    ended: int
+    waits: tuple[float, float, float] | None
+    ran: tuple[float, float, float] | None
+    one_of: int
+    slowest: float | None
+    slowest_seq: int | None
+    failed_at: datetime | None
+    failed_seq: int | None
+
+
+class Tasks(NamedTuple):
+    """The tasks of a time, those with most runs first; at most ``MAX_TASKS``."""
+
+    reach: Reach
+    tasks: list[TaskRate]
+
+
+def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
+    """Steps that find since when the log can be counted: at the beginning of a bucket, or in the newest."""
+    ((now,),) = yield "server_time", {}
+    ((jobs,),) = yield "admin/event_sizes", {"since": now - timedelta(seconds=seconds), "now": now}
+    size = min(size, int(MAX_NUMBERS / max(jobs or 1, 1)))
+    oldest: datetime | None = None
+    counts = dict.fromkeys(max(math.ceil(share * seconds / bucket), 1) for share in _SHARES)
+    # Where the newest bucket alone has too many rows, a part of it, of a second at least, is counted.
+    parts = [bucket / 2**n for n in range(1, bucket.bit_length())]
+    for length in (*(bucket * count for count in counts), *parts):
+        at = now - timedelta(seconds=length)
+        ((few, oldest),) = yield "admin/event_reach", {"since": at, "size": size}
+        if few:
+            break
+    if oldest is not None and oldest > at:
+        after = math.ceil((oldest - at) / timedelta(seconds=bucket))
+        at = max(at, min(at + after * timedelta(seconds=bucket), now - timedelta(seconds=bucket)))
+    return Reach(now - timedelta(seconds=seconds), at, now)
+
+
+@operation
+def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = FEW_ROWS) -> Steps[Rates]:
+    """Count what happened lately.
+
+    Args:
+        queue_id: one queue; ``None``: each queue, and all together.
+        seconds: how far back; a multiple of ``bucket``.
+        bucket: seconds of one bucket.
+        size: rows of the log that are read; where there are more, it begins later.
+    """
+    reach = yield from _reach_steps(seconds, bucket, size)
+    params = {"queue": queue_id, "since": reach.since, "bucket": bucket, "now": reach.now}
+    rows = yield "admin/event_rates", params
+    first = int((reach.since - reach.begin).total_seconds() / bucket + 1e-6)
+    most = seconds // bucket - 1
+    found: dict[tuple[int | None, int | None], Rate] = {}
+    for queue, place, enqueued, claimed, completed, failed, retried, ended, waits, one_of in rows:
+        # What happens in this very moment belongs to the last bucket.
+        where = None if place is None else min(first + place, most)
+        rate = Rate(queue, where, enqueued, claimed, completed, failed, retried, ended, _seconds(waits), one_of)
+        found[queue, where] = rate if (queue, where) not in found else _sum(found[queue, where], rate)
+    return Rates(reach, found)
+
+
+@operation
+def read_tasks(*, seconds: int, size: int = MANY_ROWS) -> Steps[Tasks]:
+    """Count the runs of each task lately.
+
+    Args:
+        seconds: how far back.
+        size: rows of the log that are read; where there are more, it begins later.
+    """
+    reach = yield from _reach_steps(seconds, max(seconds // 60, 1), size)
+    rows = yield "admin/task_rates", {"since": reach.since, "size": MAX_TASKS, "now": reach.now}
+    return Tasks(reach, [_task(row) for row in rows])
+
+
+def _task(row: Sequence[Any]) -> TaskRate:
+    name, runs, completed, failed, retried, ended, waits, ran, one_of, slowest, *rest = row
+    longest = None if slowest is None else slowest / 1_000
+    return TaskRate(
+        name, runs, completed, failed, retried, ended, _seconds(waits), _seconds(ran), one_of, longest, *rest
+    )
+
+
+def _seconds(values: Sequence[int | None] | None) -> tuple[float, float, float] | None:
+    """Return three percentiles in seconds; ``None`` where they are not known."""
+    if not values or values[0] is None:
+        return None
+    p50, p95, p99 = (value / 1_000 for value in values if value is not None)
+    return p50, p95, p99
+
+
+def _sum(one: Rate, other: Rate) -> Rate:
+    return one._replace(
+        enqueued=one.enqueued + other.enqueued,
+        claimed=one.claimed + other.claimed,
+        completed=one.completed + other.completed,
+        failed=one.failed + other.failed,
+        retried=one.retried + other.retried,
+        ended=one.ended + other.ended,
+        waits=one.waits or other.waits,
+    )
 
 
 class Span(NamedTuple):

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple, TypeVar
 from django.db.models import Model
 
 from .. import conf, engine
-from ..engine import arrays, codec
+from ..engine import codec
 from ..engine.flow.limits import WAITING
-from ..engine.limits import MAX_SEQ, WORKER_LEASE
+from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation
 from ..engine.plans import steady
 from ..enums import EventKind, JobState, ResultState
+from ..models import Queue, Worker
 from ..reaper.leader import LOCK
-from .largeparts import shown_steps
+from ..reaper.status import seen
+from .payload import shown_steps
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -132,61 +134,6 @@ class LoggedEvent(NamedTuple):
         return {} if self.detail_json is None else codec.loads(self.detail_json)
 
 
-class QueueName(NamedTuple):
-    """A queue in a list."""
-
-    id: int
-    project: str
-    name: str
-    type: str
-    paused_at: datetime | None
-
-    @property
-    def label(self) -> str:
-        """The name, the project in front."""
-        return f"{self.project}/{self.name}" if self.project else self.name
-
-
-class Sample(NamedTuple):
-    """One sample of a queue's figures."""
-
-    at: datetime
-    ready: int
-    delayed: int
-    leased: int
-    dead: int
-    records: int
-    oldest_at: datetime | None
-
-
-class WorkerFacts(NamedTuple):
-    """A worker as it said of itself last, ``silent`` seconds ago."""
-
-    id: int
-    node: str
-    host: str
-    pid: int
-    project: str
-    queues: list[str]
-    concurrency: int
-    state: str
-    started_at: datetime
-    seen_at: datetime
-    silent: float
-    completed: int
-    failed: int
-    retried: int
-    lost: int
-    running: list[dict[str, Any]]
-    info: dict[str, Any]
-    stop_requested_at: datetime | None
-
-    @property
-    def gone(self) -> bool:
-        """Whether it was not seen for so long that it counts as dead."""
-        return self.silent > WORKER_LEASE
-
-
 class FoundJob(NamedTuple):
     """A job or a result that a search found."""
 
@@ -214,6 +161,17 @@ class ServerState(NamedTuple):
     pid: int | None
     application: str | None
     leader: bool
+
+
+def capped(count: int, cap: int | None = None) -> str:
+    """Return a count of which everything above ``cap`` (by default ``COUNT_CAP``) is an estimate: ``12``, ``10,000+``.
+
+    A count above the cap comes from the newest sample: ``about 123,000``.
+    """
+    top = cap or conf.settings.COUNT_CAP
+    if count <= top:
+        return f"{count:,}"
+    return f"{top:,}+" if count <= top + 1 else f"about {count:,}"
 
 
 def state_label(number: int) -> str:
@@ -256,36 +214,20 @@ def read_events(seq: int) -> Steps[list[LoggedEvent]]:
     return [LoggedEvent._make(row) for row in reversed(rows)]
 
 
-@operation
-def read_queues(project: str | None, prefix: str, after: tuple[str, str] | None, size: int) -> Steps[list[QueueName]]:
-    """Read queues by project and name, a page at a time."""
-    after_project, after_name = after or (None, None)
-    params = {
-        "project": project,
-        "prefix": prefix,
-        "after_project": after_project,
-        "after_name": after_name,
-        "size": size,
-    }
-    rows = yield "admin/queues", params
-    return [QueueName._make(row) for row in rows]
+def read_queues(size: int, prefix: str = "", after: tuple[str, str] | None = None) -> list[Queue]:
+    """Read queues by project and name, a page at a time: those behind ``after``, the last of the page before."""
+    found = Queue.objects.using(alias()).filter(name__startswith=prefix).order_by("project", "name")
+    if after is None:
+        return list(found[:size])
+    project, name = after
+    page = list(found.filter(project=project, name__gt=name)[:size])
+    return page + list(found.filter(project__gt=project)[: size - len(page)])
 
 
-@operation
-def read_samples(queue_id: int, seconds: int = 3_600, size: int = 720) -> Steps[list[Sample]]:
-    """Read the sampled figures of a queue, oldest first."""
-    rows = yield "admin/samples", {"queue": queue_id, "seconds": seconds, "size": size}
-    return [Sample._make(row) for row in reversed(rows)]
-
-
-@operation
-def read_workers(nodes: Sequence[str] | None = None) -> Steps[list[WorkerFacts]]:
+def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:
     """Read workers, the last seen first: at most ``MAX_WORKERS``, or those with these names."""
-    params = {"size": MAX_WORKERS, "nodes": None if nodes is None else arrays.texts(nodes), "lease": WORKER_LEASE}
-    rows = yield "admin/workers", params
-    return [
-        WorkerFacts._make([*told, codec.loads(running), codec.loads(info), stop]) for *told, running, info, stop in rows
-    ]
+    found = seen(Worker.objects.using(alias()))
+    return list((found if nodes is None else found.filter(node__in=nodes))[:MAX_WORKERS])
 
 
 class StepFacts(NamedTuple):

@@ -1,68 +1,99 @@
-"""Workers in the admin: who is there, what each runs now, and asking one to stop."""
+"""Workers in the admin: what each runs now, and asking some to stop."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from .. import engine
-from ..engine.limits import MAX_SEQ
+from ..engine.span import span
 from ..models import Worker
+from ..reaper.status import seen
+from ..templatetags.leasequeue_admin import ago
 from . import pages, reading
 from .audit import record
-from .base import PageAdmin
+from .base import ListAdmin, column, count_of, moment_of
+
+#: Jobs of a worker that the list names.
+_RUNNING = 3
+
+
+def _condition(worker: Worker) -> SafeString:
+    """Return its state, as far as it can be believed."""
+    if worker.gone:
+        return pages.badge("gone", f"not seen for {span(worker.silent)}")
+    if worker.stop_requested_at is None:
+        return pages.badge(worker.state)
+    asked = pages.badge("draining", f"asked to stop {ago(worker.stop_requested_at)}")
+    return format_html("{} {}", pages.badge(worker.state), asked)
 
 
 @admin.register(Worker)
-class WorkerAdmin(PageAdmin[Worker]):
+class WorkerAdmin(ListAdmin[Worker]):
     """Workers say of themselves that they are there."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of workers."""
-        return [
-            path("", self.view(self.workers), name="leasequeue_workers"),
-            # The name that the list of apps looks for.
-            path("", self.view(self.workers), name="leasequeue_worker_changelist"),
-            path("<int:pk>/change/", self.view(self.change), name="leasequeue_worker_change"),
-            path("<int:pk>/stop/", self.act_view(self.stop), name="leasequeue_worker_stop"),
-        ]
+    list_display = [
+        "node",
+        "condition",
+        column("queues", lambda worker: Truncator(", ".join(worker.queues) or "all").chars(80)),
+        "now",
+        *map(count_of, ("completed", "failed", "retried", "lost")),
+        "last_seen",
+    ]  # fmt: skip
+    search_fields = ["node", "host"]
+    actions = ["stop"]
+    every = 5
+    fields = [
+        "node", "condition", "host", "pid", "project", "queues", "concurrency", "since", "last_seen",
+        "completed", "failed", "retried", "lost", "runs",
+    ]  # fmt: skip
+    readonly_fields = ["condition", "since", "last_seen", "runs"]
+    condition = staticmethod(column("state", _condition, "state"))
+    last_seen = staticmethod(column("seen", lambda worker: f"{span(worker.silent)} ago", "seen_at"))
+    since = staticmethod(moment_of("started_at", "since"))
 
-    def workers(self, request: HttpRequest) -> HttpResponse:
-        """The workers, the last seen first; ``?node=`` shows one."""
-        pages.require(request, "view_worker")
-        node = request.GET.get("node", "").replace("\x00", "")
-        workers = reading.read(reading.read_workers([node] if node else None))
-        context = {
-            "workers": workers,
-            "node": node,
-            "most": reading.MAX_WORKERS if len(workers) == reading.MAX_WORKERS else None,
-            "can_stop": pages.allowed(request, "stop_worker"),
-        }
-        return pages.page(request, self.admin_site, "workers.html", context, title="Workers")
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        return seen(super().get_queryset(request))
 
-    def change(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Where Django's log of actions links to."""
-        pages.require(request, "view_worker")
-        if reading.instance(Worker, pk) is None:
-            messages.warning(request, "This worker is gone.")
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workers"))
+    def has_stop_permission(self, request: HttpRequest) -> bool:
+        """Who may ask workers to stop."""
+        return pages.allowed(request, "stop_worker")
 
-    def stop(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Ask a worker to stop: a POST."""
-        pages.require(request, "view_worker", "stop_worker")
-        if pk > MAX_SEQ:
-            raise Http404
-        with transaction.atomic(using=reading.alias()):
-            found = engine.run(reading.ask_worker_to_stop(pk), using=reading.alias())
-            if found is None:
-                messages.error(request, "This worker is gone.")
-            elif found[1]:
-                messages.info(request, f"{found[0]} had been asked before.")
-            else:
-                record(request, "stop_worker", obj=Worker(pk=pk, node=found[0]), detail={"node": found[0]})
-                messages.success(
-                    request, f"{found[0]} will stop at its next sign of life: it claims nothing more and ends its jobs."
-                )
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workers"))
+    @admin.display(description="running")
+    def now(self, worker: Worker) -> SafeString:
+        jobs = [] if worker.gone else worker.running
+        rest = f" and {len(jobs) - _RUNNING} more" if len(jobs) > _RUNNING else ""
+        return format_html("{} of {}{}{}", len(jobs), worker.concurrency, self._lines(jobs[:_RUNNING]), rest)
+
+    @admin.display(description="runs now")
+    def runs(self, worker: Worker) -> SafeString:
+        return self._lines([] if worker.gone else worker.running) or SafeString("nothing")
+
+    def _lines(self, jobs: list[dict[str, Any]]) -> SafeString:
+        site = self.admin_site
+        rows = (
+            (pages.job_link(site, job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"]))
+            for job in jobs
+        )
+        return format_html_join("", "<div>{} {} <small>{}, for {}</small></div>", rows)
+
+    @admin.action(description="Ask the selected workers to stop", permissions=["stop"])
+    def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        """Ask them: each hears it with its next sign of life."""
+        asked = 0
+        for worker in queryset:
+            with transaction.atomic(using=reading.alias()):
+                found = engine.run(reading.ask_worker_to_stop(worker.pk), using=reading.alias())
+                if found is not None and not found[1]:
+                    record(request, "stop_worker", obj=worker, detail={"node": worker.node})
+                    asked += 1
+        text = f"{asked} asked to stop with the next sign of life: they claim nothing more and end their jobs."
+        others = "The others had been asked before, or are gone."
+        self.message_user(request, f"{text} {others}", messages.SUCCESS if asked else messages.WARNING)

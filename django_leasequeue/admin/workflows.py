@@ -2,25 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import transaction
+from django.db.models import Count, Min
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
+from ..engine import NodeRow
 from ..engine.dead.action import RETRY
 from ..engine.dead.action import act as act_on_dead
 from ..engine.flow.figures import every_node
-from ..engine.limits import MAX_BATCH
-from ..enums import MemberState
+from ..engine.limits import MAX_BATCH, MAX_SEQ, seq_of
+from ..enums import MemberState, WorkflowState
 from ..models import Workflow
 from . import pages, reading
 from .audit import record
 from .base import PageAdmin
-from .workflow_list import workflow_list
-from .workflow_page import workflow_page
+from .workflow_graph import MAX_BOXES, counts_of, draw, jobs_of, name_of
+
+#: Workflows of a page, and those that are looked at for it.
+LIST_PAGE, MAX_LOOKED_AT = 50, 5_000
+STATES = {str(label): int(value) for value, label in WorkflowState.choices}
+
+
+class WorkflowPage(NamedTuple):
+    """A page of workflows, how many were looked at for it, and the id below which the next one begins."""
+
+    workflows: list[Workflow]
+    looked_at: int
+    next: int | None
+
+
+def read_workflows(*, state: int | None = None, text: str | None = None, below: int = MAX_SEQ) -> WorkflowPage:
+    """Read workflows of all projects, the newest first.
+
+    Args:
+        state: a ``WorkflowState``; ``None`` for any.
+        text: a part of the name, in any case; ``None`` for any.
+        below: the ``next`` of the page before.
+    """
+    older = Workflow.objects.using(reading.alias()).filter(pk__lt=below).order_by("-pk")
+    looked = older[:MAX_LOOKED_AT].aggregate(count=Count("pk"), lowest=Min("pk"))
+    wanted = older.filter(pk__gte=looked["lowest"] or 0)
+    if state is not None:
+        wanted = wanted.filter(state=state)
+    if text is not None:
+        wanted = wanted.filter(name__icontains=text)
+    found = list(wanted[: LIST_PAGE + 1])
+    if len(found) > LIST_PAGE:
+        return WorkflowPage(found[:LIST_PAGE], looked["count"], found[LIST_PAGE - 1].pk)
+    return WorkflowPage(found, looked["count"], looked["lowest"] if looked["count"] == MAX_LOOKED_AT else None)
+
+
+#: Jobs of one page of the list, and parents of a job that it names.
+PAGE, MAX_PARENTS = 500, 5
+
+
+class JobLine(NamedTuple):
+    """A job of the workflow as the list shows it; ``more`` is how many parents are not named."""
+
+    node: NodeRow
+    name: str
+    parents: list[tuple[int, str]]
+    more: int
+
+
+def _start(request: HttpRequest, count: int) -> int:
+    """Return the place in the list at which the page begins."""
+    given = request.GET.get("from", "")
+    start = int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else 0
+    return start if start < count else 0
+
+
+def _lines(nodes: Sequence[NodeRow], known: Mapping[int, NodeRow]) -> list[JobLine]:
+    found = []
+    for node in nodes:
+        parents = node.parents or []
+        named = [(seq, name_of(known[seq]) if seq in known else "job") for seq in parents[:MAX_PARENTS]]
+        found.append(JobLine(node, name_of(node), named, len(parents) - len(named)))
+    return found
+
 
 #: What is done to a workflow, and the permission that it needs.
 _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
@@ -43,12 +110,53 @@ class WorkflowAdmin(PageAdmin[Workflow]):
     def changelist(self, request: HttpRequest) -> HttpResponse:
         """The workflows, the newest first."""
         pages.require(request, "view_workflow")
-        return workflow_list(request, self.admin_site)
+        state, name = request.GET.get("state", ""), request.GET.get("name", "").replace("\x00", "").strip()[:255]
+        try:
+            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow", UUID(name)))
+        except ValueError:
+            pass  # a name
+        below = request.GET.get("below", "")
+        start = seq_of(below)
+        looked = read_workflows(state=STATES.get(state), text=name or None, below=MAX_SEQ if start is None else start)
+        query = {key: value for key, value in (("state", state), ("name", name)) if value}
+        context = {
+            "looked": looked,
+            "states": list(STATES),
+            "state": state,
+            "name": name,
+            "filtered": state in STATES or bool(name),
+            "first": f"?{urlencode(query)}" if start is not None else None,
+            "next": None if looked.next is None else f"?{urlencode({**query, 'below': looked.next})}",
+        }
+        return pages.page(request, self.admin_site, "workflows.html", context, title="Workflows")
 
     def one(self, request: HttpRequest, uid: UUID) -> HttpResponse:
         """One workflow and its jobs."""
         pages.require(request, "view_workflow", "view_job")
-        return workflow_page(request, self.admin_site, _find(uid))
+        workflow = _find(uid)
+        nodes = reading.read(every_node(workflow.pk))
+        jobs = jobs_of(nodes)
+        start = _start(request, len(nodes))
+        running = workflow.ended_at is None
+        context = {
+            "workflow": workflow,
+            "state": workflow.get_state_display(),
+            "counts": counts_of(jobs),
+            "graph": draw(jobs),
+            "lines": _lines(nodes[start : start + PAGE], {node.seq: node for node in nodes}),
+            "nodes": len(nodes),
+            "from": start + 1,
+            "to": min(start + PAGE, len(nodes)),
+            "before": f"?from={max(start - PAGE, 0)}" if start else None,
+            "next": f"?from={start + PAGE}" if start + PAGE < len(nodes) else None,
+            "every": 0 if not running else 5 if len(nodes) <= MAX_BOXES else 30,
+            "can_cancel": running and pages.allowed(request, "cancel_job"),
+            "can_retry": workflow.failed and pages.allowed(request, "retry_job"),
+        }
+        crumbs = [pages.Crumb("Workflows", pages.url(self.admin_site, "leasequeue_workflow_changelist"))]
+        return pages.page(
+            request, self.admin_site, "workflow.html", context, title=f"Workflow {workflow}", crumbs=crumbs
+        )
 
     def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Lead from Django's log to the workflow."""

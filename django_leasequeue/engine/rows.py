@@ -43,6 +43,15 @@ def make_id(seq: int, id_end: str) -> str:
     return f"{_id_begin(seq >> 12)}{seq & 4095:03x}-{id_end}"
 
 
+_ID = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-8([0-9a-f]{3})-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+
+
+def number_of(id: object) -> int | None:
+    """Return the number of the job that an id begins with; ``None`` if it is no id of ``make_id``."""
+    match = _ID.match(id) if isinstance(id, str) else None
+    return None if match is None else int("".join(match.groups()), 16)
+
+
 @lru_cache(maxsize=64)
 def _id_begin(part: int) -> str:
     """Return what the keys of 4,096 jobs in a row begin with."""

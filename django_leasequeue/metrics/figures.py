@@ -121,7 +121,7 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
     rows = (yield "queue_ages", {"queues": arrays.integers(ids)}) if ids else []
     ages = {queue_id: Ages(*figures) for queue_id, *figures in rows}
     ((*rest,),) = yield "queue_rest", {"after": ids[-1] if len(ids) == most_queues else 2**62}
-    workers = yield "worker_list", {"size": WORKERS, "lease": WORKER_LEASE}
+    workers = yield "worker_states", {"size": WORKERS, "lease": WORKER_LEASE}
     leaders = yield "reaper_leader", LOCK
     ((_, horizon, *_),) = yield "server_status", {}
     log, lags = yield from steady(_look_at_log(before), log=True).steps()
@@ -130,7 +130,7 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
         ages,
         Rest(*rest),
         log,
-        Counter(state for _, state, *_ in workers),
+        dict(workers),
         bool(leaders),
         max(horizon or 0.0, 0.0),
         lags,

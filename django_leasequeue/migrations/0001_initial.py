@@ -800,6 +800,7 @@ class Migration(migrations.Migration):
                 ("from_settings", models.BooleanField(default=False, editable=False)),
                 ("last_tick_at", models.DateTimeField(blank=True, null=True)),
                 ("next_tick_at", models.DateTimeField(blank=True, null=True)),
+                ("last_seq", models.BigIntegerField(editable=False, null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),

@@ -227,6 +227,13 @@ class Migration(migrations.Migration):
                 here="seq", related_name="+", there="seq", to="leasequeue.job"
             ),
         ),
+        migrations.AddField(
+            model_name="recurringtask",
+            name="last_job",
+            field=django_leasequeue.models.relations.SameNumber(
+                here="last_seq", related_name="+", there="seq", to="leasequeue.job"
+            ),
+        ),
         migrations.AddIndex(
             model_name="jobresult",
             index=models.Index(

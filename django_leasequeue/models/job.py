@@ -146,6 +146,18 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         """Return the dead letters that stand in their own queue."""
         return self.filter(state=JobStatus.DEAD)
 
+    def completed(self) -> JobQuerySet:
+        """Return the jobs that ended well, and are remembered."""
+        return self.filter(state=JobStatus.COMPLETED)
+
+    def failed(self) -> JobQuerySet:
+        """Return the jobs that failed for good and are no dead letters, and are remembered."""
+        return self.filter(state=JobStatus.FAILED)
+
+    def cancelled(self) -> JobQuerySet:
+        """Return the jobs that were cancelled, and are remembered, and those that a failed workflow cut off."""
+        return self.filter(state=JobStatus.CANCELLED)
+
     def finished(self) -> JobQuerySet:
         """Return the jobs that were completed, failed or were cancelled, and are remembered."""
         return self.filter(state__in=FINISHED)
@@ -287,7 +299,29 @@ class Job(ReadOnlyModel):
     def __str__(self) -> str:
         return f"job {self.seq}"
 
-    @property
-    def alone(self) -> JobQuerySet:
-        """Return the queryset of this job alone: ``job.alone.cancel()``."""
+    def _alone(self) -> JobQuerySet:
         return type(self).objects.using(self._state.db).filter(pk=self.pk)
+
+    def cancel(self) -> bool:
+        """Take it out if nobody has started it; return whether that was done."""
+        return bool(self._alone().cancel())
+
+    def retry(self) -> bool:
+        """Bring a dead letter back to the queue that it came from; return whether that was done."""
+        return bool(self._alone().retry())
+
+    def redrive(self, queue: str) -> bool:
+        """Bring a dead letter to another queue of its project; return whether that was done."""
+        return bool(self._alone().redrive(queue))
+
+    def discard(self, reason: str) -> bool:
+        """Remove a dead letter for good; return whether that was done."""
+        return bool(self._alone().discard(reason))
+
+    def run_now(self) -> bool:
+        """Make a delayed job ready; return whether that was done."""
+        return bool(self._alone().run_now())
+
+    def release(self) -> bool:
+        """Take a leased job from its worker, so that it is ready again; return whether that was done."""
+        return bool(self._alone().release())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from .relations import SameNumber
+
 
 class RecurringTask(models.Model):
     """A cron line. ``last_tick_at`` moves with the enqueue in one transaction, so a tick runs once whoever sees it."""
@@ -21,7 +23,13 @@ class RecurringTask(models.Model):
     from_settings = models.BooleanField(default=False, editable=False)
     last_tick_at = models.DateTimeField(null=True, blank=True)
     next_tick_at = models.DateTimeField(null=True, blank=True)
+    #: The job of the last tick; ``None`` where the task's backend is not ours.
+    last_seq = models.BigIntegerField(null=True, editable=False)
+    last_job = SameNumber("leasequeue.Job", here="last_seq")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    #: Seconds that it is overdue: of rows that ``reaper.status.recurring`` returns.
+    late: float | None
 
     class Meta:
         indexes = [models.Index(fields=["next_tick_at"], name="leasequeue_recurring_next")]

@@ -33,7 +33,7 @@ class SameNumber(models.ForeignObject):
         self, to: Any, here: str = "seq", there: str = "seq", *, related_name: str = "+", **kwargs: Any
     ) -> None:
         # What Django's migrations and clones say again of every relation of this kind.
-        for name in ("on_delete", "from_fields", "to_fields", "null", "blank", "editable"):
+        for name in ("on_delete", "from_fields", "to_fields", "null", "blank", "editable", "serialize"):
             kwargs.pop(name, None)
         super().__init__(
             to,
@@ -44,6 +44,7 @@ class SameNumber(models.ForeignObject):
             null=True,
             blank=True,
             editable=False,
+            serialize=False,
             **kwargs,
         )
         self.here, self.there = here, there

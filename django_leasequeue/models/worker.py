@@ -36,6 +36,10 @@ class Worker(ReadOnlyModel):
     info = models.JSONField(default=dict)
     stop_requested_at = models.DateTimeField(null=True, blank=True)
 
+    #: Seconds since it was seen, and whether it counts as dead: of rows that ``reaper.status.seen`` returns.
+    silent: float
+    gone: bool
+
     objects = ReadOnlyManager()
 
     class Meta:

@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.db.models import DateTimeField, F, FloatField, Func, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
+
 from .. import engine
 from ..engine import ConnectionExecutor, clock
 from ..engine.flow.figures import MAX_LIMITS, allows, list_limits
@@ -13,6 +16,7 @@ from ..engine.limits import WORKER_LEASE
 from ..engine.pool import connect
 from ..engine.queues.stats import counts_by_id
 from ..engine.upkeep import partitions
+from ..models import RecurringTask, Worker
 from .concerns import BOUNDS, Bounds, Concern, of_log, of_queue, of_recurring, of_server, of_workers, read_health
 from .leader import LOCK
 
@@ -120,6 +124,30 @@ class ReaperStatus:
         }
 
 
+def seconds_since(field: str) -> Func:
+    """Return an expression: the seconds since the time in a field, by the engine's clock."""
+    now = Coalesce(Value(clock.current(), DateTimeField()), Func(function="clock_timestamp"))
+    return Func(
+        now,
+        F(field),
+        template="extract(epoch FROM %(expressions)s)::float8",
+        arg_joiner=" - ",
+        output_field=FloatField(),
+    )
+
+
+def seen(workers: QuerySet[Worker]) -> QuerySet[Worker]:
+    """Return workers, the last seen first, with ``silent`` (seconds since then) and ``gone`` (longer than a lease)."""
+    found = workers.annotate(silent=seconds_since("seen_at"))  # type: ignore[no-redef]  # as the model declares it
+    return found.annotate(gone=Q(silent__gt=WORKER_LEASE)).order_by("-seen_at")  # type: ignore[no-redef]
+
+
+def recurring(using: str) -> QuerySet[RecurringTask]:
+    """Return the recurring tasks, the next due first, with ``late``: seconds overdue (below 0: not yet)."""
+    found = RecurringTask.objects.using(using).annotate(late=seconds_since("next_tick_at"))  # type: ignore[no-redef]
+    return found.order_by(F("next_tick_at").asc(nulls_last=True), "name")
+
+
 def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUNDS) -> ReaperStatus:
     """Look at one database, with short statements on a connection of its own.
 
@@ -135,15 +163,15 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         leaders = [Leader(pid, address, since) for pid, address, since, _ in executor.fetch("reaper_leader", LOCK)]
         lines = executor.run(engine.list_queues(project=project, size=size))
         counts = executor.run(engine.counts_of([line.name for line in lines], project=project))
-        workers = [WorkerLine(*row) for row in executor.fetch("worker_list", {"size": size, "lease": WORKER_LEASE})]
-        recurring = [RecurringLine(*row) for row in executor.fetch("recurring_status", {"size": size})]
+        workers = [_worker_line(worker) for worker in seen(Worker.objects.using(using))[:size]]
+        tasks = [RecurringLine(*row) for row in recurring(using).values_list(*RecurringLine.__annotations__)[:size]]
         limits = executor.run(list_limits(project=project, size=min(size, MAX_LIMITS)))
         log = _log(connection)
         totals = executor.run(engine.totals(size=size))
         problems = [
             *of_server(bool(leaders), server.oldest_transaction, server.pid, server.application or None, bounds),
             *of_workers((worker.node, worker.seen) for worker in workers),
-            *of_recurring(((line.name, line.late) for line in recurring if line.enabled), bounds),
+            *of_recurring(((line.name, line.late) for line in tasks if line.enabled), bounds),
             *of_log(log.in_default),
             *_of_queues(executor, bounds),
         ]
@@ -158,7 +186,7 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         totals,
         [counts[line.name] for line in lines if line.name in counts],
         workers,
-        recurring,
+        tasks,
         [
             LimitLine(each.name, allows(each.values), each.keys, each.waiting, each.taken)
             for each in limits
@@ -167,6 +195,12 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         log,
         [problem.text for problem in sorted(problems, key=lambda problem: problem.level != "error")],
     )
+
+
+def _worker_line(worker: Worker) -> WorkerLine:
+    state, running = ("gone", 0) if worker.gone else (worker.state, len(worker.running))
+    counts = (worker.completed, worker.failed, worker.retried, worker.lost)
+    return WorkerLine(worker.node, state, worker.queues, worker.concurrency, running, *counts, worker.silent)
 
 
 def _log(connection: partitions.Connection) -> LogStatus:

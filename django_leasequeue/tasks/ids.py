@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from os import urandom
 
+from ..engine import rows
 from ..exceptions import InvalidOption
 
 #: Digits that a UUID of RFC 9562 may have after its third hyphen: two fixed bits, two random ones.
@@ -31,16 +31,13 @@ def new_end() -> str:
     return next(new_ends())
 
 
-_ID = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-8([0-9a-f]{3})-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
-
-
 def number_of(id: str) -> int:
     """Return the number of the job that an id names.
 
     Raises:
         InvalidOption: it names none.
     """
-    match = _ID.match(id) if isinstance(id, str) else None
-    if match is None:
+    number = rows.number_of(id)
+    if number is None:
         raise InvalidOption(f"the id of a job in a workflow is that of its task's result; it is {id!r:.80}.")
-    return int("".join(match.groups()), 16)
+    return number

@@ -72,7 +72,7 @@ class Place:
 
     def operation(self, change: str) -> None:
         made = BulkOperation.objects.get()
-        self.post("operation", made.pk, change=change)
+        self.post("bulkoperation_change", made.pk, change=change)
 
     def key_form(self, name: str, /, *args: Any) -> None:
         self.post(name, *args, name="billing", scopes=["read"], topics="", project="", rate_per_second="",
@@ -120,8 +120,12 @@ def limit(place: Place) -> None:
     engine.run(engine.set_limits([LimitValues("api", concurrency=1)]))
 
 
-def set_limit(place: Place, **data: str) -> None:
-    place.post("limit_change", Limit.objects.get().pk, **data)
+def reset_limit(place: Place) -> None:
+    place.post("limit_changelist", action="reset", _selected_action=Limit.objects.get().pk)
+
+
+def set_limit(place: Place) -> None:
+    place.post("limit_change", Limit.objects.get().pk, concurrency="9")
 
 
 DEEDS = [
@@ -132,7 +136,7 @@ DEEDS = [
     Deed("purge", lambda p: p.post("queue_act", p.queue, action="purge", states=["ready"], typed="work")),
     Deed("cancel", lambda p: p.post("job_act", p.ready, action="cancel")),
     Deed("release", lambda p: p.post("job_act", p.leased, action="release", claim=p.claim)),
-    Deed("stop_worker", lambda p: p.post("worker_stop", p.worker.pk)),
+    Deed("stop_worker", lambda p: p.post("worker_changelist", action="stop", _selected_action=p.worker.pk)),
     Deed("retry", lambda p: p.confirmed("retry", scope="selection", seq=p.letter)),
     Deed("discard", lambda p: p.confirmed("discard", scope="selection", seq=p.letter, reason="a test")),
     Deed("retry", lambda p: p.confirmed("retry", scope="filter", filter="queue=work")),
@@ -142,8 +146,8 @@ DEEDS = [
     Deed("retry.cancel", lambda p: p.operation("cancel"), before=asked),
     Deed("cancel_workflow", lambda p: p.post("workflow_act", WORKFLOW, action="cancel"), before=workflow),
     Deed("retry_workflow", lambda p: p.post("workflow_act", WORKFLOW, action="retry"), before=failed_workflow),
-    Deed("set_limit", lambda p: set_limit(p, action="set", concurrency="9"), before=limit),
-    Deed("reset_limit", lambda p: set_limit(p, action="reset"), before=limit),
+    Deed("set_limit", set_limit, before=limit),
+    Deed("reset_limit", reset_limit, before=limit),
     Deed("set_limit", lambda p: command("leasequeue_limits", "set", "api", "--concurrency", "9"), "command", limit),
     Deed("create_key", lambda p: p.key_form("apikey_add")),
     Deed("change_key", lambda p: p.key_form("apikey_change", p.key.pk)),

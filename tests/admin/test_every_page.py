@@ -42,11 +42,12 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
     engine.run(engine.set_limits([engine.LimitValues(_NASTY, concurrency=1)], project=_NASTY))
     return [
         ("overview", []), ("queue_changelist", []), ("queue_change", [queue]), ("queue_options", [queue]),
-        ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("workers", []), ("tasks", []),
+        ("job_changelist", []), ("job_change", [dead]), ("job_change", [leased.seq]), ("tasks", []),
+        ("worker_changelist", []), ("worker_change", [Worker.objects.get().pk]),
         ("recurringtask_changelist", []), ("workflow_changelist", []), ("workflow", [uid]), ("limit_changelist", []),
         ("limit_change", [Limit.objects.get().pk]),
-        ("deadletters", []), ("deadletters_list", []), ("deadletters_edit", [dead]), ("operations", []),
-        ("operation", [operation.pk]), ("audit", []),
+        ("deadletters", []), ("deadletters_list", []), ("deadletters_edit", [dead]), ("bulkoperation_changelist", []),
+        ("bulkoperation_change", [operation.pk]), ("operatoraction_changelist", []), ("apikey_changelist", []),
     ]  # fmt: skip
 
 
@@ -72,7 +73,7 @@ LONG = "9" * 4_400
     ("name", "query"),
     [
         ("job_changelist", {"q": LONG}), ("job_changelist", {"queue": LONG}), ("job_changelist", {"below": LONG}),
-        ("workflow_changelist", {"below": LONG}), ("operatoraction_changelist", {"before": LONG}),
+        ("workflow_changelist", {"below": LONG}), ("worker_changelist", {"q": LONG}),
     ],
 )  # fmt: skip
 def test_numbers_that_are_none(client: Client, name: str, query: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from django.db import connection
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.admin import leaselog, rates, reading
+from django_leasequeue.admin import rates, reading
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine import clock as engine_clock
 from tests.admin.pages import Page
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.django_db
 BROKEN = Failure("shop.Declined", "card declined", "Traceback", "print-a")
 
 
-def lately(queue: int | None = None, **options: int) -> leaselog.Rates:
-    return reading.read_log(leaselog.read_rates(queue, **options))
+def lately(queue: int | None = None, **options: int) -> rates.Rates:
+    return reading.read_log(rates.read_rates(queue, **options))
 
 
-def tasks(seconds: int = 3_600, **options: int) -> dict[str | None, leaselog.TaskRate]:
-    return {task.name: task for task in reading.read_log(leaselog.read_tasks(seconds=seconds, **options)).tasks}
+def tasks(seconds: int = 3_600, **options: int) -> dict[str | None, rates.TaskRate]:
+    return {task.name: task for task in reading.read_log(rates.read_tasks(seconds=seconds, **options)).tasks}
 
 
 def fail(count: int, **options: int | None) -> None:
@@ -50,7 +50,7 @@ class TestRates:
         )  # fmt: skip
         assert lately(queue).of(queue) == whole._replace(queue_id=queue)
         clock.advance(minutes=7)
-        expected = leaselog.Rate(None, None, claimed=500, failed=500, ended=500, waits=(240.0,) * 3)
+        expected = rates.Rate(None, None, claimed=500, failed=500, ended=500, waits=(240.0,) * 3)
         assert lately(queue).of(None) == expected
 
     def test_each_way_to_end_counts_for_what_it_is(self, clock: engine_clock.Clock) -> None:
@@ -121,7 +121,7 @@ class TestRates:
         shown = rates.show(found, None)
         assert "last 7.5 s" in shown.note
         for share, expected in ((900, 7), (86_400, 5), (604_800, 4)):
-            reach = reading.read_log(leaselog.read_tasks(seconds=share, size=8)).reach
+            reach = reading.read_log(rates.read_tasks(seconds=share, size=8)).reach
             assert (reach.now - reach.since).total_seconds() <= expected + 3
 
     def test_rows_of_many_jobs_count_for_as_many(
@@ -132,7 +132,7 @@ class TestRates:
             put(100)
             clock.advance(minutes=1)
         assert lately(queue).reach.whole is True
-        monkeypatch.setattr(leaselog, "MAX_NUMBERS", 2_000)
+        monkeypatch.setattr(rates, "MAX_NUMBERS", 2_000)
         found = lately(queue)
         assert found.reach.whole is False
         assert 0 < found.of(None).enqueued <= 2_000

@@ -102,7 +102,7 @@ def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: engi
     for name, query in (
         ("overview", {}), ("queue_changelist", {}), ("job_changelist", {"queue": str(queue)}),
         ("job_changelist", {"state": "any"}), ("tasks", {}), ("deadletters_list", {}), ("deadletters", {}),
-        ("operations", {}), ("audit", {}),
+
     ):  # fmt: skip
         html = body(client, name, **query)
         for table in re.findall(r'<table class="lq-stack">.*?</table>', html, re.DOTALL):
@@ -134,12 +134,15 @@ def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: engi
         expected=10_000, done=2_400, conflicts=100,
     )  # fmt: skip
     clock.advance(minutes=1)
-    assert "2,500 of 10,000 dead letters, 25 %, about 3 min left" in Page(body(client, "operation", made.pk)).text
-    assert "25 %, about 3 min left" in Page(body(client, "operations")).text
+    assert (
+        "2,500 of 10,000 dead letters, 25 %, about 3 min left"
+        in Page(body(client, "bulkoperation_change", made.pk)).text
+    )
+    assert "25 %, about 3 min left" in Page(body(client, "bulkoperation_changelist")).text
     BulkOperation.objects.update(expected=None)
-    assert "running unknown" in Page(body(client, "operations")).text
+    assert "running unknown" in Page(body(client, "bulkoperation_changelist")).text
     BulkOperation.objects.update(expected=10_000, done=0, conflicts=0, started_at=NOON + timedelta(minutes=1))
-    assert "0 %, time left unknown" in Page(body(client, "operation", made.pk)).text
+    assert "0 %, time left unknown" in Page(body(client, "bulkoperation_change", made.pk)).text
 
 
 def test_times_of_death_by_button_keep_the_other_filters(clock: engine_clock.Clock, client: Client) -> None:

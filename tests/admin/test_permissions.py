@@ -47,8 +47,8 @@ PAGES: list[tuple[str, Callable[[Place], list[Any]], tuple[str, ...]]] = [
     ("leasequeue_queue_options", lambda p: [p.queue], ("view_queue", "change_queue")),
     ("leasequeue_job_changelist", lambda p: [], ("view_job",)),
     ("leasequeue_job_change", lambda p: [p.ready], ("view_job",)),
-    ("leasequeue_workers", lambda p: [], ("view_worker",)),
     ("leasequeue_worker_changelist", lambda p: [], ("view_worker",)),
+    ("leasequeue_worker_change", lambda p: [p.worker], ("view_worker",)),
     ("leasequeue_tasks", lambda p: [], ("view_job",)),
     ("leasequeue_recurringtask_changelist", lambda p: [], ("view_recurringtask",)),
 ]
@@ -87,10 +87,6 @@ ACTS = [
     Act(
         "leasequeue_job_act", lambda p: [p.leased], lambda p: {"action": "release", "claim": p.claim}, ("view_job",),
         "release_job", lambda p: state(p.leased) == "ready", "release",
-    ),
-    Act(
-        "leasequeue_worker_stop", lambda p: [p.worker], lambda p: {}, ("view_worker",), "stop_worker",
-        lambda p: Worker.objects.get(pk=p.worker).stop_requested_at is not None, "stop_worker",
     ),
 ]  # fmt: skip
 _IDS = [act.audited for act in ACTS]
@@ -176,7 +172,7 @@ def test_a_viewer_sees_no_button(place: Place) -> None:
         ("leasequeue_queue_change", [place.queue]),
         ("leasequeue_job_change", [place.ready]),
         ("leasequeue_job_change", [place.leased]),
-        ("leasequeue_workers", []),
+        ("leasequeue_worker_changelist", []),
     ):
         body = client.get(_url(name, args)).content.decode()
         main = body[body.index('id="content-main"') :]

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import reading
-from django_leasequeue.admin.figures import capped
+from django_leasequeue.admin.reading import capped
 from django_leasequeue.engine import Ending
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.limits import WORKER_LEASE
@@ -313,7 +313,7 @@ class TestLists:
         for name in (
             "leasequeue_overview",
             "leasequeue_queue_changelist",
-            "leasequeue_workers",
+            "leasequeue_worker_changelist",
             "leasequeue_job_changelist",
         ):
             look(client, name)
@@ -324,26 +324,31 @@ class TestWorkers:
         put_seq = make() and put()[0]
         worker(running=[{"seq": put_seq, "queue": "work", "name": "shop.pay", "seconds": 2.5}], completed=7)
         gone = worker("worker-0", seen_at=engine_clock.now() - timedelta(hours=1))
-        page = look(client, "leasequeue_workers")
-        for words in ("Runs now on worker-1", "shop.pay", "2.5 s", "Completed 7", "worker-0 not seen for 1 h"):
-            assert words in page.text, words
-        assert f"stop-{gone.pk}" not in page.ids()
-        assert "worker-0" not in look(client, "leasequeue_workers", node="worker-1").text
+        page = look(client, "leasequeue_worker_changelist")
+        line = f"worker-1 running work 1 of 2 {put_seq} shop.pay work, for 2.5 s 7 0 0 0"
+        for words in (line, "worker-0 not seen for 1 h work 0 of 2"):
+            assert words in page.text, (words, page.text)
+        assert "worker-0" not in look(client, "leasequeue_worker_changelist", q="worker-1").text
+        assert "Runs now: nothing" in look(client, "leasequeue_worker_change", gone.pk).text
 
     def test_a_worker_that_is_asked_hears_it_with_its_next_sign_of_life(self, client: Client) -> None:
         presence = Presence("worker-1", "h", 1, "", ["work"], 1, "running", 1.0, 0, 0, 0, 0, [], {})
         assert engine.run(say_presence(presence)) is False
         pk = Worker.objects.get().pk
-        url = reverse("admin:leasequeue_worker_stop", args=[pk])
-        client.post(url)
+        url, form = reverse("admin:leasequeue_worker_changelist"), {"action": "stop", "_selected_action": pk}
+        viewer = signed_in("view_worker", name="viewer")
+        for who in (viewer, signed_in("view_worker", "stop_worker", name="strict", enforce_csrf_checks=True)):
+            who.post(url, form)
+        assert "Ask the selected" not in Page(viewer.get(url).content.decode()).text
+        assert engine.run(say_presence(presence)) is False
+        client.post(url, form)
         assert engine.run(say_presence(presence)) is True
-        assert "asked to stop" in look(client, "leasequeue_workers").text
-        client.post(url)
+        assert "asked to stop" in look(client, "leasequeue_worker_changelist").text
+        client.post(url, form)
         assert OperatorAction.objects.count() == 1
 
     @pytest.mark.parametrize("pk", [999_999, 10**30])
     def test_a_worker_that_is_gone(self, client: Client, pk: int) -> None:
-        assert client.post(reverse("admin:leasequeue_worker_stop", args=[pk])).status_code in (302, 404)
         assert client.get(reverse("admin:leasequeue_worker_change", args=[pk])).status_code == 302
 
 

@@ -49,8 +49,8 @@ def shown(client: Client) -> str:
 
 
 def act(client: Client, task: RecurringTask, action: str) -> str:
-    url = reverse("admin:leasequeue_recurringtask_act", args=[task.pk])
-    answer = client.post(url, {"action": action}, follow=True)
+    url = reverse("admin:leasequeue_recurringtask_changelist")
+    answer = client.post(url, {"action": action, "_selected_action": task.pk}, follow=True)
     assert answer.status_code == 200
     return " ".join(str(message) for message in answer.context["messages"])
 
@@ -132,9 +132,10 @@ def test_the_settings_do_not_undo_a_pause(clock: engine_clock.Clock, client: Cli
 def test_who_may_only_look_cannot_act(clock: engine_clock.Clock) -> None:
     task = made()
     viewer = signed_in("view_recurringtask", name="viewer")
-    assert "Run now" not in shown(viewer)
+    assert "Run the selected" not in shown(viewer)
     for action in ("run", "pause", "resume"):
-        url = reverse("admin:leasequeue_recurringtask_act", args=[task.pk])
-        assert viewer.post(url, {"action": action}).status_code == 403
+        act(viewer, task, action)
+    task.refresh_from_db()
+    assert (task.enabled, StoredJob.objects.count(), OperatorAction.objects.count()) == (True, 0, 0)
     stranger = signed_in("view_job", name="stranger")
     assert stranger.get(reverse("admin:leasequeue_recurringtask_changelist")).status_code == 403

@@ -90,12 +90,12 @@ def test_how_long_each_page_takes(large: tuple[list[int], int], capsys: pytest.C
         ("overview", [], {}), ("queue_changelist", [], {}), ("queue_change", [queues[0]], {}),
         ("queue_change", [queues[1]], {}), ("queue_options", [queues[0]], {}),
         ("job_changelist", [], {"queue": queues[0], "state": "dead"}), ("job_change", [letter], {}),
-        ("job_change", [1_000], {}), ("workers", [], {}), ("deadletters", [], {}),
+        ("job_change", [1_000], {}), ("worker_changelist", [], {}), ("deadletters", [], {}),
         ("deadletters", [], {"queue": "q00"}), ("deadletters", [], {"sort": "largest"}),
         ("tasks", [], {}), ("tasks", [], {"range": "7 d"}), ("overview", [], {"range": "7 d"}),
         ("job_changelist", [], {"state": "any", "text": "no such error"}),
         ("deadletters_list", [], {}), ("deadletters_list", [], {"queue": "q00", "fingerprint": "print-7"}),
-        ("operations", [], {}), ("audit", [], {}),
+        ("bulkoperation_changelist", [], {}), ("operatoraction_changelist", [], {}),
     ):  # fmt: skip
         url = reverse(f"admin:leasequeue_{name}", args=args, query=query)
         took = []

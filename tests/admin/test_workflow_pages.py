@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.admin import workflow_graph, workflow_list, workflow_page
+from django_leasequeue.admin import workflow_graph, workflows
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import OperatorAction, Workflow
@@ -68,7 +68,7 @@ def listed(client: Client, **query: Any) -> list[str]:
     answer = client.get(reverse("admin:leasequeue_workflow_changelist"), query)
     assert answer.status_code == 200
     assert Page(answer.content.decode()).unnamed_fields() == []
-    return [line.status.name for line in answer.context["looked"].workflows]
+    return [line.name for line in answer.context["looked"].workflows]
 
 
 def act(client: Client, uid: UUID, action: str) -> str:
@@ -110,7 +110,7 @@ class TestOne:
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(workflow_graph, "MAX_BOXES", 10)
-        monkeypatch.setattr(workflow_page, "PAGE", 8)
+        monkeypatch.setattr(workflows, "PAGE", 8)
         uid = start(*[("resize", ()) for _ in range(8)], *[(f"other {n}", ()) for n in range(9)], ("tell", (0, 1, 16)))
         finish(*claim(3))
         claim()
@@ -230,8 +230,8 @@ class TestList:
     def test_pages_and_searches_go_on_where_the_one_before_ended(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(workflow_list, "PAGE", 2)
-        monkeypatch.setattr(workflow_list, "MAX_LOOKED_AT", 4)
+        monkeypatch.setattr(workflows, "LIST_PAGE", 2)
+        monkeypatch.setattr(workflows, "MAX_LOOKED_AT", 4)
         for number in range(7):
             start(("a", ()), name="seldom" if number in (0, 4) else "often")
 
@@ -239,7 +239,7 @@ class TestList:
             found: list[list[str]] = []
             while query:
                 answer = client.get(reverse("admin:leasequeue_workflow_changelist") + query)
-                found.append([line.status.name for line in answer.context["looked"].workflows])
+                found.append([line.name for line in answer.context["looked"].workflows])
                 query = answer.context["next"] or ""
             return found
 

@@ -133,6 +133,7 @@ class Person:
             if picture and _IMAGES:
                 self._picture(f"{picture}{'-dark' if scheme == 'dark' else ''}.png", dark=scheme == "dark")
         self.scheme("light")
+        self.driver.get_log("browser")  # what the policy refuses axe itself
 
     def scheme(self, scheme: str) -> None:
         """Prefer a light or a dark page."""

@@ -154,8 +154,8 @@ def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: d
         ("queue_change", [queue], "queue"),
         ("queue_options", [queue], None),
         ("job_changelist", [], None),
-        ("workers", [], None),
-        ("operations", [], None),
+        ("worker_changelist", [], None),
+        ("bulkoperation_changelist", [], None),
     ):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check(picture)

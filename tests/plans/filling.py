@@ -230,6 +230,14 @@ def fill_queues(connection: psycopg.Connection[Any]) -> None:
     )
 
 
+def fill_up(connection: psycopg.Connection[Any]) -> None:
+    """Put a million ready jobs and a million finished ones beside what ``fill`` made."""
+    ready, done = ({"first": first, "count": 1_000_000} for first in (10_000_000, 20_000_000))
+    given = {"now": NOW, "name": "many", "queue": IDS["busy"], "ranks": 3, "stale": False, "lane": 2}
+    for text, jobs in ((JOBS, ready), (READY, ready), (JOBS, done), (RESULT, done)):
+        psycopg.ClientCursor(connection).execute(text, {**given, **jobs})
+
+
 def fill(connection: psycopg.Connection[Any]) -> None:
     """Fill the tables, which are empty but for the queues; nothing is analyzed."""
 

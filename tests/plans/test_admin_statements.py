@@ -8,7 +8,7 @@ from django.db import connection as django_connection
 from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
-from django_leasequeue.admin import leaselog, reading
+from django_leasequeue.admin import rates, reading
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.plans import steady
 from django_leasequeue.engine.pool import connect
@@ -82,7 +82,7 @@ def test_events_of_a_job(explaining: Explaining) -> None:
 
 
 def test_rates_of_a_busy_hour_are_of_as_many_rows_as_one_look_reads(explaining: Explaining) -> None:
-    found = explaining.run(steady(leaselog.read_rates(IDS["busy"], seconds=3_600, bucket=600, size=5_000), log=True))
+    found = explaining.run(steady(rates.read_rates(IDS["busy"], seconds=3_600, bucket=600, size=5_000), log=True))
     assert found.reach.whole is False
     assert 0 < found.of(None).claimed < 10 * 5_000
     # The rows are read once to be counted and once for their waits, those at both ends of the time as well.
@@ -90,7 +90,7 @@ def test_rates_of_a_busy_hour_are_of_as_many_rows_as_one_look_reads(explaining: 
 
 
 def test_rates_of_tasks_are_of_as_many_rows_as_one_look_reads(explaining: Explaining) -> None:
-    found = explaining.run(steady(leaselog.read_tasks(seconds=3_600, size=5_000), log=True))
+    found = explaining.run(steady(rates.read_tasks(seconds=3_600, size=5_000), log=True))
     assert found.reach.whole is False
     assert len(found.tasks) == 7
     check(explaining.plan("admin/task_rates"), rows=2 * 5_000 + 2_000 + 7 * 2 * 500)
@@ -125,11 +125,3 @@ def test_a_search(explaining: Explaining) -> None:
     (done,) = explaining.run(steady(reading.find_jobs(None, f"busy-{DONE + 8}")))
     assert (done.seq, done.state) == (DONE + 8, "completed")
     check(explaining.plan("admin/find_jobs", 1), rows=CLAIMS + 30)
-
-
-def test_lists_of_queues_samples_and_workers(explaining: Explaining) -> None:
-    explaining.run(steady(reading.read_queues(None, "", None, 26)))
-    explaining.run(steady(reading.read_samples(IDS["busy"])))
-    explaining.run(steady(reading.read_workers()))
-    for name in ("admin/queues", "admin/samples", "admin/workers"):
-        check(explaining.plan(name), rows=0)

@@ -200,6 +200,7 @@ async def wait_for_tasks() -> None:
 def jobs_as_models() -> None:
     assert_type(Job.objects.dead().for_task(fetch).in_queue("images"), JobQuerySet)
     assert_type(Job.objects.get(pk=7), Job)
+    assert_type(Job.objects.failed().get().retry(), bool)
     Job.objects.in_queue(7)  # wrong
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .. import arrays
 from ..limits import MAX_PROJECT_BYTES, check_count, check_text
 from ..operation import Steps, operation
 from .limits import LimitValues
@@ -91,13 +93,18 @@ def changed(before: LimitValues, after: LimitValues) -> dict[str, list[Any]]:
 
 @operation
 def list_limits(
-    *, project: str | None = None, after: tuple[str, str] | None = None, size: int = 50
+    *,
+    project: str | None = None,
+    after: tuple[str, str] | None = None,
+    ids: Sequence[int] | None = None,
+    size: int = 50,
 ) -> Steps[list[LimitFigures]]:
     """Return limits with their figures, by project and name.
 
     Args:
         project: the tenant; ``None`` for those of all.
         after: project and name of the last one of the page before.
+        ids: of those that are wanted; ``None``: any.
         size: at most 100.
     """
     after_project, after_name = after or (project or "", "")
@@ -106,6 +113,7 @@ def list_limits(
             check_text(text, what, MAX_PROJECT_BYTES, 0)
     params = {
         "project": project,
+        "ids": None if ids is None else arrays.integers(ids),
         "after_project": after_project,
         "after_name": after_name,
         "size": check_count(size, "size", MAX_LIMITS, 1),

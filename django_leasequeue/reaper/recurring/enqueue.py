@@ -9,7 +9,9 @@ from django.db import transaction
 from django.utils.module_loading import import_string
 
 from ...engine import DjangoExecutor, codec
+from ...engine.rows import number_of
 from ...exceptions import InvalidOption
+from ...models import RecurringTask
 
 
 def find_task(path: str) -> Any:
@@ -78,7 +80,8 @@ def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) 
         taken = _take(alias, task_id, tick, following)
         if taken is None:
             return False
-        enqueue_task(taken)
+        seq = number_of(enqueue_task(taken).id)
+        RecurringTask.objects.using(alias).filter(pk=task_id).update(last_seq=seq)
     return True
 
 

@@ -1,5 +1,5 @@
 -- Purpose: limits by project and name, with their keys and what waits for them, each counted up to a bound.
--- Parameters: project (null: all), after_project, after_name (of the last one of the page before; null: from the start), size, keys
+-- Parameters: project (null: all), ids (null: any), after_project, after_name (of the last one of the page before; null: from the start), size, keys
 --   (of one limit that are looked at), cap (jobs of one limit that are counted).
 -- Index: leasequeue_limit_name, leasequeue_limitkey_key, leasequeue_member_waits, leasequeue_member_taken.
 -- Pages: 40 + 12 a row
@@ -7,7 +7,7 @@
 --   of their jobs wait for it and have slots of it.
 SELECT l.id, l.project, l.name, l.concurrency, l.rate, l.per_ms, l.burst, l.fair, l.pinned, l.updated_at, f.keys, f.waiting, f.taken
 FROM (SELECT * FROM leasequeue_limit l WHERE (%(project)s::text IS NULL OR l.project = %(project)s::text)
-        AND (l.project, l.name) > (COALESCE(%(after_project)s::text, ''), COALESCE(%(after_name)s::text, ''))
+        AND (%(ids)s::bigint[] IS NULL OR l.id = ANY (%(ids)s::bigint[])) AND (l.project, l.name) > (COALESCE(%(after_project)s::text, ''), COALESCE(%(after_name)s::text, ''))
     ORDER BY l.project, l.name LIMIT %(size)s::int) l
 CROSS JOIN LATERAL (
     WITH k AS MATERIALIZED (
