@@ -71,6 +71,9 @@ class Chain(Canvas[T_co]):
         return after
 
 
+Step._chain = Chain
+
+
 class Group(Canvas[list[T]]):
     """Steps side by side, made by ``group``."""
 

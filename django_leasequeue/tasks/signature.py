@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
 from ..exceptions import InvalidOption
@@ -78,15 +78,16 @@ class Step(ABC, Generic[T_co]):
 
     __slots__ = ()
 
+    #: ``Chain``, which is a step itself: its module sets it.
+    _chain: ClassVar[type[Chain[Any]]]
+
     @abstractmethod
     def place(self, graph: Graph, after: Ends) -> Ends:
         """Add the calls of this part to a graph; return where it ends."""
 
     def __or__(self, after: Step[T]) -> Chain[T]:
         """Return the chain of this step and another one: ``fetch.s(url) | parse.s() | store.s()``."""
-        from .canvas import Chain  # a chain is a step
-
-        return Chain((self, after)) if isinstance(after, Step) else NotImplemented
+        return self._chain((self, after)) if isinstance(after, Step) else NotImplemented
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,9 +122,8 @@ class Command(LeaseQueueCommand):
             ],
         )
         if found.limits:
-            head = ("name", "allows", "keys", "waiting", "slots taken")
             lines = [(row.name, row.allows, row.keys, row.waiting, row.taken) for row in found.limits]
-            self._list("Limits that jobs wait for", head, lines)
+            self._list("Limits that jobs wait for", ("name", "allows", "keys", "waiting", "slots taken"), lines)
         if found.problems:
             out.write("\nTo look at:")
             for problem in found.problems:
