@@ -1,0 +1,124 @@
+"""The tutorial about an order, followed by its reader: files, commands, sessions in a shell, and a worker killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.support.documents import blocks
+from tests.support.environment import child_environment
+from tests.support.temporary_server import TemporaryServer
+from tests.support.waiting import eventually
+
+PAGE = blocks("tutorial/order.md")
+#: A session of the page in a shell of its own; its doctest says whether it printed what the page says.
+SESSION = (
+    "import django, doctest, sys; django.setup(); sys.exit(doctest.testfile('session.txt', module_relative=False)[0])"
+)
+#: Days of seconds, and less time to kill the worker.
+QUICKER = {"seconds=20": "seconds=6", "sleep(15)": "sleep(3)"}
+
+
+class Reader:
+    """A project in a folder, and what its reader does."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        environment = child_environment(url)
+        path = os.pathsep.join([str(folder), environment["PYTHONPATH"]])
+        self._environment = {**environment, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "shop_settings"}
+        self._sessions = iter([block.text for block in PAGE if block.text.startswith(">>>")])
+        self.log = folder / "services.log"
+
+    def write(self, name: str, text: str) -> None:
+        for said, quicker in QUICKER.items():
+            text = text.replace(said, quicker)
+        path = self._folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=self._folder, env=self._environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+    def session(self) -> None:
+        self.write("session.txt", next(self._sessions))
+        self.run("-c", SESSION)
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "django", "runworker"]
+        return subprocess.Popen(
+            command, cwd=self._folder, env=self._environment, start_new_session=True, stderr=subprocess.DEVNULL
+        )
+
+    def calls(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@pytest.fixture
+def reader(tmp_path: Path, migrated_server: TemporaryServer) -> Reader:
+    found = Reader(tmp_path, migrated_server.url())
+    found.write("shop/__init__.py", "")
+    settings = next(block.text for block in PAGE if block.text.startswith("# settings.py"))
+    found.write(
+        "shop_settings.py",
+        f"from testproject.settings import *\n{settings}\nINSTALLED_APPS = [*INSTALLED_APPS, 'shop']\n",
+    )
+    for block in PAGE:
+        if block.word:
+            found.write(block.word.removeprefix("file="), block.text)
+    for block in PAGE:
+        for command in re.findall(r"^python manage\.py (.*migra.*)$", block.text, re.MULTILINE):
+            found.run("-m", "django", *command.split())
+    return found
+
+
+@pytest.fixture
+def worker(reader: Reader) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    workers: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        workers.append(reader.start_worker())
+        return workers[-1]
+
+    yield start
+    for one in workers:
+        if one.poll() is None:
+            os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+
+
+@pytest.mark.slow
+def test_the_reader_gets_what_the_page_says(
+    reader: Reader, worker: Callable[[], subprocess.Popen[bytes]], migrated_server: TemporaryServer
+) -> None:
+    reader.session()  # places an order
+    first = worker()
+    eventually(reader.calls, "the charge")
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    reader.session()  # nothing is reserved
+    worker()
+    eventually(lambda: _has_step(migrated_server, "reserve"), "the reservation")
+    reader.session()  # reserved once, charged once
+    reader.session()  # packed
+    eventually(lambda: _has_step(migrated_server, "on its way"), "the sleep")
+    reader.session()  # what it has done
+    eventually(lambda: reader.calls()[1:], "the mail")
+    reader.session()
+    assert [call.split()[0] for call in reader.calls()] == ["charged", "mail"]
+    reader.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "shop/test_orders.py")
+
+
+def _has_step(server: TemporaryServer, name: str) -> bool:
+    with psycopg.connect(server.conninfo()) as connection:
+        return bool(connection.execute("SELECT FROM leasequeue_jobstep WHERE name = %s", [name]).fetchall())
