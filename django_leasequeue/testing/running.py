@@ -15,6 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from .. import engine
 from ..engine import LeasedJob, codec
+from ..engine.jobs.events import emit_ended
 from ..engine.jobs.progress import Progress, progress
 from ..engine.jobs.steps import wake_waiting
 from ..engine.queues import routing
@@ -111,8 +112,11 @@ class JobRunner:
         for alias in self.aliases():
             queues = list(QueueRow.objects.using(alias).filter(type="queue").order_by("project", "name"))
             ids = [queue.pk for queue in queues]
-            for _ in range(2):
+            for again in range(2):
                 # What has ended in one queue may set a job of another free, one that was looked at before too.
+                after: tuple[str, str] | None = ("", "") if again else None
+                while after is not None:  # as the reaper does it: tasks that wait for others that have ended
+                    after = engine.run(emit_ended(after, 1_000), alias)
                 while engine.run(engine.advance(ids), alias) > 0:
                     pass
                 for queue in queues:

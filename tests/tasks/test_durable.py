@@ -17,7 +17,7 @@ from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep
 from django_leasequeue.reaper.duty import Turn
-from django_leasequeue.reaper.steps import MissedEvents, awaited_results, forget_events
+from django_leasequeue.reaper.steps import MissedEvents, forget_events
 from django_leasequeue.tasks import aemit, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
@@ -326,19 +326,14 @@ class TestOthers:
 
     def test_another_task_is_started_once_and_waited_for(self, leasequeue: Harness) -> None:
         result = tasks.parent.enqueue(4)
-        assert states(leasequeue) == ["suspended", "completed"]
-        duty(awaited_results)
-        assert states(leasequeue) == ["completed"]
+        assert states(leasequeue) == ["suspended", "completed", "completed"]
         result.refresh()
         assert result.return_value == 8
         assert tasks.doubler.jobs.count() == 1
 
     def test_its_failure_is_raised_in_each_delivery(self, leasequeue: Harness) -> None:
         result = tasks.parent.using(max_attempts=2).enqueue(-1)
-        states(leasequeue)
-        for _ in range(12):
-            states(leasequeue, advance=True)
-            duty(awaited_results)
+        states(leasequeue, advance=True)
         result.refresh()
         assert result.status == TaskResultStatus.FAILED
         assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]

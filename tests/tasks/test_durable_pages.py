@@ -1,0 +1,129 @@
+"""The how-tos about durable tasks: their code is an app, and their own tests run on it."""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission
+from django.contrib.contenttypes.models import ContentType
+from django.test import Client
+
+from django_leasequeue.models import JobStep
+from django_leasequeue.testing import Harness
+from tests.support.shop import shop
+from tests.tasks.durable_tasks import control
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: None
+) -> Iterator[ModuleType]:
+    with shop(request.param, tmp_path, monkeypatch) as tests:
+        yield tests
+
+
+def of(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", [f"how-to/{name}.md"], indirect=True)
+
+
+class TestApproval:
+    pytestmark = of("approval")
+
+    @pytest.mark.parametrize("answer", ["approve", "refuse"])
+    def test_somebody_decides(self, page: Any, leasequeue: Harness, client: Client, answer: str) -> None:
+        page.test_somebody_decides(leasequeue, client, answer)
+
+    def test_nobody_decides(self, page: Any, leasequeue: Harness) -> None:
+        page.test_nobody_decides(leasequeue)
+
+    def test_who_may_not_approve_cannot(
+        self, page: Any, leasequeue: Harness, client: Client, django_user_model: Any
+    ) -> None:
+        clerk = django_user_model.objects.create_user("clerk", is_staff=True)
+        expense = page.Expense.objects.create(reason="train", amount=1)
+        kind = ContentType.objects.get_for_model(page.Expense)
+        for name in ("view", "change"):
+            clerk.user_permissions.add(
+                Permission.objects.create(codename=f"{name}_expense", name=name, content_type=kind)
+            )
+        client.force_login(clerk)
+        sent = {"reason": "train", "amount": "1", "_approve": "1"}
+        assert client.post(f"/admin/shop/expense/{expense.pk}/change/", sent).status_code == 403
+        assert not JobStep.objects.exists()
+
+
+class TestExactlyOnce:
+    pytestmark = of("exactly-once")
+
+    @pytest.mark.parametrize("step", ["move", "start book_interest", "mail"])
+    def test_a_crash(self, page: Any, leasequeue: Harness, step: str) -> None:
+        page.test_a_crash_moves_nothing_twice(leasequeue, step)
+
+    def test_half_a_move(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        page.test_half_a_move_is_none(leasequeue, monkeypatch)
+
+
+class TestAgents:
+    pytestmark = of("agents")
+
+    @pytest.mark.parametrize("step", ["model", "tool find", "model#2", "tool order", "model#3"])
+    def test_a_crash(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+        page.test_no_call_is_paid_twice(leasequeue, monkeypatch, step)
+
+    def test_a_person_refuses(self, page: Any, leasequeue: Harness) -> None:
+        page.test_a_person_refuses(leasequeue)
+
+
+@pytest.mark.parametrize("page", ["how-to/move-from-django-absurd.md", "how-to/move-from-dbos.md"], indirect=True)
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_others_task_becomes(page: Any, leasequeue: Harness, packed: bool) -> None:
+    result = page.fulfil.enqueue(7)
+    leasequeue.drain()
+    if packed:
+        page.packed(7, "box 3")
+    leasequeue.drain(advance=True)
+    result.refresh()
+    calls = page.calls if hasattr(page, "calls") else importlib.import_module("shop.services").calls
+    assert (result.return_value, calls) == (("payment-7", ["charge", "mail"]) if packed else ("not packed", ["charge"]))
+    assert Group.objects.get().name == "reserved for order 7"
+
+
+class TestChangedCode:
+    pytestmark = of("change-code")
+
+    @pytest.mark.parametrize("began", [1, 2])
+    def test_a_job_keeps_its_way(
+        self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, began: int
+    ) -> None:
+        page.test_a_job_keeps_its_way(leasequeue, monkeypatch, began)
+
+    def test_an_old_worker(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        page.test_an_old_worker_leaves_a_newer_job(leasequeue, monkeypatch)
+
+    def test_a_task_without_a_version(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        from shop import refunds  # type: ignore[import-not-found]  # a module of the page
+
+        class Then:
+            """The control, as code used it that knew of no version."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(control(), name)
+
+            def step(self, name: str, *arguments: Any, **options: Any) -> Any:
+                return 1 if name == "version" else control().step(name, *arguments, **options)
+
+        with monkeypatch.context() as before:
+            before.setattr(refunds, "current", Then)
+            results = {1: refunds.refund.enqueue(1)}
+            leasequeue.drain()
+        results[2] = refunds.refund.enqueue(2)
+        leasequeue.drain(advance=True)
+        for version, result in results.items():
+            result.refresh()
+            assert result.return_value == version
+        assert JobStep.objects.filter(name="check").count() == 1
