@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from .models import SourceReport
+from .models import SourceReport, Total
 
 
 @admin.register(SourceReport)
@@ -15,4 +15,16 @@ class SourceReportAdmin(admin.ModelAdmin):
 
     def has_add_permission(self, request: object) -> bool:
         """Only the task makes reports."""
+        return False
+
+
+@admin.register(Total)
+class TotalAdmin(admin.ModelAdmin):
+    """Totals are read here, not written."""
+
+    list_display = ["path", "files", "lines", "written_at"]
+    readonly_fields = [field.name for field in Total._meta.fields]
+
+    def has_add_permission(self, request: object) -> bool:
+        """Only the task writes totals."""
         return False

@@ -25,3 +25,18 @@ class SourceReport(models.Model):
 
     def __str__(self) -> str:
         return self.path
+
+
+class Total(models.Model):
+    """What is in all files of a directory, written by a task of several steps."""
+
+    path = models.TextField()
+    files = models.PositiveIntegerField()
+    lines = models.PositiveIntegerField()
+    written_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return self.path

@@ -1,15 +1,17 @@
-"""The demo's task."""
+"""The demo's tasks: one of a moment, and one of several steps."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
+from django.db.models import Count, Sum
 from django.utils import timezone
 
-from django_leasequeue.tasks import LeaseQueueContext, task
+from django_leasequeue.tasks import LeaseQueueContext, current, task
 
-from .models import SourceReport
+from .models import SourceReport, Total
 from .source import examine
 
 
@@ -30,3 +32,26 @@ def report_source(context: LeaseQueueContext, path: str) -> dict[str, int]:
         },
     )
     return {"lines": found.lines, "functions": found.functions, "classes": found.classes}
+
+
+@task(queue_name="demo-steps", max_attempts=10)
+def publish_total(path: str, approval: str) -> str:
+    """Count, write, wait for an approval, sleep: each once, though its worker is killed."""
+    job = current()
+    assert job is not None
+    total = job.step("count", count)
+    job.step("write", write, path, total, atomic=True)
+    approved = job.wait_for(approval, timeout=60)
+    job.sleep("cool off", seconds=1)
+    return f"{total['lines']:,} lines in {total['files']:,} files, approved by {approved}"
+
+
+def count() -> dict[str, Any]:
+    """Count what is reported."""
+    return SourceReport.objects.aggregate(files=Count("pk"), lines=Sum("lines", default=0))
+
+
+def write(path: str, total: dict[str, Any]) -> None:
+    """Write the total; slow enough to be killed before the commit."""
+    Total.objects.create(path=path, **total)
+    time.sleep(1)

@@ -13,6 +13,8 @@ import psutil
 import pytest
 from django.conf import settings
 
+#: Of the task of several steps: its first worker was killed in the second one.
+STEPS = [("count", 1), ("write", 2), ("event", 2), ("cool off", 2)]
 MANAGE = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py"), "demo"]
 
 
@@ -41,6 +43,7 @@ def test_it_ends_by_itself_with_a_table(files: Path, subprocess_env: dict[str, s
     assert {"jobs done 5", "lines, functions 20, 5", "retries 4", "dead letters 2"} <= set(rows)
     assert any(row.startswith("2 builtins.SyntaxError: invalid syntax") for row in rows)
     assert "7/7" in done.stdout
+    assert rows[-4:] == [f"{name} in delivery {number}" for name, number in STEPS]
 
 
 @pytest.fixture

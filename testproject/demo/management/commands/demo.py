@@ -19,11 +19,12 @@ from django.utils import timezone
 from django_leasequeue import engine
 from django_leasequeue.models import Queue
 from testproject.demo.display import ProgressBar, table
+from testproject.demo.durable import steps
 from testproject.demo.figures import progress, summarise
-from testproject.demo.models import SourceReport
+from testproject.demo.models import SourceReport, Total
 from testproject.demo.processes import Child, free_port, running
 from testproject.demo.source import find_sources
-from testproject.demo.tasks import report_source
+from testproject.demo.tasks import publish_total, report_source
 
 QUEUE = "demo"
 #: Short tries, so that what cannot succeed is a dead letter before a visitor's coffee is cold.
@@ -124,6 +125,12 @@ class Command(BaseCommand):
             time.sleep(_TICK)
         bar.end()
         self.stdout.write(table(summarise(queue, since)))
+        self.stdout.write("\nNow a task of several steps, whose worker is killed in the middle:")
+        try:
+            for line in steps(options["path"]):
+                self.stdout.write(f"  {line}")
+        except TimeoutError as error:
+            raise CommandError(str(error)) from error
 
     def _serve(self, worker: Child, port: int, source: Path) -> None:
         port = free_port(port)
@@ -160,7 +167,10 @@ def prepare() -> Queue:
         users.create_superuser(username=LOGIN, email="", password=PASSWORD)
     if not engine.run(engine.create(QUEUE, **OPTIONS)):
         engine.run(engine.configure(QUEUE, **OPTIONS))
-    while engine.run(engine.purge(QUEUE, states=["ready", "delayed", "leased", "dead"])):
-        pass
+    for name in (QUEUE, publish_total.queue_name):
+        engine.run(engine.create(name, preset="django"))
+        while engine.run(engine.purge(name, states=["ready", "delayed", "leased", "dead"])):
+            pass
     SourceReport.objects.all().delete()
+    Total.objects.all().delete()
     return Queue.objects.get(project="", name=QUEUE)
