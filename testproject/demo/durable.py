@@ -32,6 +32,7 @@ def steps(path: str) -> Iterator[str]:
         approval = f"approved {uuid4()}"
         result = publish_total.enqueue(path, approval)
         job = result.job
+        assert job is not None
         done = JobStep.objects.filter(seq=job.pk)
         until("the first step", done.filter(name="count").exists, one, other)
         job.refresh_from_db()
