@@ -8,6 +8,8 @@ from dataclasses import dataclass
 PROJECT = "leasequeue-bench"
 
 SIZE, QUICK_SIZE = 20_000, 2_000
+#: Durable steps of a job that has some.
+STEPS = 5
 ROUNDS, QUICK_ROUNDS = 3, 2
 MIN_SIZE, MAX_SIZE = 100, 1_000_000
 MAX_ROUNDS = 100

@@ -88,11 +88,11 @@ class Sandbox:
             raise BenchRefused("Another benchmark runs on this database: wait for its end, or stop it.")
         try:
             self.clean(everything=True)
-            for name in ("bare_create", "bare_index", "bare_result_create"):
+            for name in ("bare_create", "bare_index", "bare_result_create", "bare_step_create"):
                 self._connection.execute(statement(name))
         except psycopg.errors.InsufficientPrivilege as error:
             raise BenchRefused(
-                f"The benchmark makes two tables for its ceilings, and this account may not: {error}"
+                f"The benchmark makes three tables for its ceilings, and this account may not: {error}"
             ) from error
         return self
 
@@ -111,6 +111,8 @@ class Sandbox:
         if ids:
             for model in _JOBS:
                 self._delete(model, queue_id__in=ids)
+            self._connection.execute(statement("steps_forget"))
+        self._connection.execute(statement("emitted_forget"), {"project": PROJECT})
         pages = self._connection.execute(statement("event_pages")).fetchall() if ids and everything else []
         if ids and everything:
             # The log may be long: its index on the time keeps to what is not older than the queues.

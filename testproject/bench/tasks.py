@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import itertools
 import mmap
+import os
 import socket
+import threading
 import time
 from functools import cache
+from typing import Any
 
-from django_leasequeue.tasks import task
+import psycopg
+
+from django_leasequeue import conf
+from django_leasequeue.engine import pool
+from django_leasequeue.tasks import current, task
 
 from . import notes, stamps
+from .options import STEPS
+from .sql import statement
 
 _count = itertools.count(1)
 
 #: Milliseconds that a job takes that is not to be quick.
 NAP_MS = 20
+
+_own = threading.local()
 
 
 @task
@@ -47,6 +58,32 @@ def nap(number: int) -> None:
     """Take ``NAP_MS``, and note the end."""
     time.sleep(NAP_MS / 1000)
     notes.note(number)
+
+
+@task
+def five_steps(number: int) -> None:
+    """Do five durable steps."""
+    job = current()
+    assert job is not None
+    for _ in range(STEPS):
+        job.step("step", int)
+
+
+@task
+def five_inserts(number: int) -> None:
+    """Do by hand what five steps do: five rows, each committed."""
+    for step in range(STEPS):
+        params = {"job": number, "name": f"step#{step}", "value": "0"}
+        with psycopg.Cursor(_connection()) as cursor:
+            cursor.execute(statement("bare_step_insert"), params, prepare=True)
+
+
+def _connection() -> psycopg.Connection[Any]:
+    """Return a connection of this thread's own."""
+    if (found := getattr(_own, "connection", None)) is None:
+        using = os.environ.get("LEASEQUEUE_BENCH_DATABASE") or conf.settings.DATABASE
+        found = _own.connection = psycopg.connect(**pool.connection_parameters(using), autocommit=True)
+    return found
 
 
 @cache

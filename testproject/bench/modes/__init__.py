@@ -11,6 +11,7 @@ from . import (
     crowd,
     drain,
     duplicate,
+    durable,
     enqueue,
     flow,
     http,
@@ -46,6 +47,7 @@ MODES: dict[str, ModuleType] = {
     "triage": triage,
     "flow": flow,
     "limits": limits,
+    "durable": durable,
     "http": http,
 }
 

@@ -1,0 +1,3 @@
+-- Purpose: the events that the benchmark has emitted.
+-- Parameters: project.
+DELETE FROM leasequeue_emittedevent WHERE project = %(project)s
