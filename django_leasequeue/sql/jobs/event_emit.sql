@@ -2,5 +2,6 @@
 -- Parameters: project, name, payload (JSON text), keep (ms), size (jobs that are due at most: the reaper finds the others), now.
 -- Index: leasequeue_emittedevent_pkey, leasequeue_jobstep_event, leasequeue_delayed_pkey, in the function.
 -- Pages: 60 + 20 a row
+-- Host: the function has its own settings.
 -- Returns: whether it is the first of its name, the queues (ids) of those that waited.
 SELECT * FROM leasequeue_emit(%(project)s::text, %(name)s::text, %(payload)s::text::json, %(keep)s::bigint, %(size)s::int, %(now)s::timestamptz)
