@@ -19,6 +19,7 @@ from . import (
     limits,
     log,
     memory,
+    peers,
     request,
     scheduled,
     single,
@@ -49,6 +50,7 @@ MODES: dict[str, ModuleType] = {
     "limits": limits,
     "durable": durable,
     "http": http,
+    "peers": peers,
 }
 
 #: Those that run when no mode is named: the others need more than the database.

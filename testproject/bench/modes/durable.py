@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -34,12 +34,11 @@ def run(bench: Bench) -> None:
     """Add the figures."""
     bench.start_reaper()
     each = bench.options.singles
-    bare = _bare(bench, lambda insert, jobs: [insert() for _ in range(jobs)])
+    bare = _bare(bench, bench.bare.connection, partial(_prepared, bench.bare.connection))
     _compare(bench, "a durable step", _steps(bench, _plain), bare, each, 1.5)
-    by_hand = _bare(bench, lambda insert, jobs: [_in_transaction(bench, insert) for _ in range(jobs)], ours=True)
+    by_hand = _bare(bench, _django(bench), partial(_in_transaction, bench))
     label = "that INSERT in transaction.atomic()"
     _compare(bench, "an atomic step of an INSERT", _steps(bench, _atomic), by_hand, each, None, label)
-    _statements(bench)
     _compare(bench, "emit that nobody waits for", _emits(bench), bare, each, 1.3)
     _jobs(bench, max(100, bench.options.size // 2))
     _beside(bench, bench.options.size * 5)
@@ -101,23 +100,23 @@ def _insert(bench: Bench) -> None:
         cursor.execute(statement("bare_step_insert"), {"job": next(_numbers), "name": "step", "value": "0"})
 
 
-def _in_transaction(bench: Bench, insert: Callable[[], None]) -> None:
+def _in_transaction(bench: Bench) -> None:
     with transaction.atomic(using=bench.options.using):
-        insert()
+        _insert(bench)
 
 
-def _bare(bench: Bench, do: Callable[[Callable[[], None], int], object], *, ours: bool = False) -> Measurement:
-    """Measure INSERTs: on a bare connection of psycopg, prepared, or with ``ours`` on Django's."""
-    connection = _django(bench) if ours else bench.bare.connection
+def _prepared(connection: psycopg.Connection[Any]) -> None:
+    """Insert a row as nothing can be quicker."""
+    with psycopg.Cursor(connection) as cursor:
+        params = {"job": next(_numbers), "name": "step", "value": "0"}
+        cursor.execute(statement("bare_step_insert"), params, prepare=True)
 
-    def prepared() -> None:
-        with psycopg.Cursor(connection) as cursor:
-            params = {"job": next(_numbers), "name": "step", "value": "0"}
-            cursor.execute(statement("bare_step_insert"), params, prepare=True)
 
+def _bare(bench: Bench, connection: psycopg.Connection[Any], insert: Callable[[], None]) -> Measurement:
     def measure(rows: int) -> Sample:
         with bench.meter.measure(rows, connection) as sample:
-            do((lambda: _insert(bench)) if ours else prepared, rows)
+            for _ in range(rows):
+                insert()
         return sample
 
     return measure
@@ -133,29 +132,11 @@ def _emits(bench: Bench) -> Measurement:
     return measure
 
 
-def _statements(bench: Bench) -> None:
-    """Add how many statements an atomic step runs more than its transaction by hand."""
-    (control,) = _leased(bench, 1)
-    with _counted(bench) as of_step:
-        _atomic(bench, control)
-    with _counted(bench) as by_hand:
-        _in_transaction(bench, lambda: _insert(bench))
-    more = float(len(of_step) - len(by_hand))
-    name = "statements that an atomic step adds"
-    bench.add(Figure(bench.mode, name, "statements", [more], target=Target("value", at_most=1)))
-
-
-@contextmanager
-def _counted(bench: Bench) -> Iterator[list[Any]]:
-    """Collect the statements of Django's connection, those of the engine as well."""
-    found: list[Any] = []
-
-    def count_one(execute: Any, sql: Any, *rest: Any) -> Any:
-        found.append(sql)
-        return execute(sql, *rest)
-
-    with connections[bench.options.using].execute_wrapper(count_one):
-        yield found
+def fill_steps(bench: Bench, queue: str, jobs: int, name: str) -> None:
+    """Enqueue calls of ``five_steps`` or ``five_inserts``, each with a number of its own."""
+    for first in range(0, jobs, _BATCH):
+        part = jobs_of(min(_BATCH, jobs - first), name=_TASK.format(name))
+        bench.enqueue(queue, [job._replace(data={"args": [next(_numbers)]}) for job in part])
 
 
 def _jobs(bench: Bench, jobs: int) -> None:
@@ -165,10 +146,7 @@ def _jobs(bench: Bench, jobs: int) -> None:
         bench.progress.step(f"{bench.mode}: jobs of {STEPS} steps, round {round_} of {bench.options.rounds}")
         for name, found in rates.items():
             queue, number = bench.queue(), max(100, jobs // 10) if round_ == 0 else jobs  # the first one warms up
-            for first in range(0, number, _BATCH):
-                part = jobs_of(min(_BATCH, number - first), name=_TASK.format(name))
-                data = [{"args": [next(_numbers)]} for _ in part]
-                bench.enqueue(queue, [job._replace(data=args) for job, args in zip(part, data, strict=True)])
+            fill_steps(bench, queue, number, name)
             rate = drain(bench, number, fill=False, queue=queue).rate
             if round_:
                 found.append(rate)
