@@ -19,6 +19,13 @@ def booked(number: int) -> int:
     return write("task", number)
 
 
+@task
+def awaiting(number: int) -> None:
+    job = control()
+    assert job.wait_for(f"random:{number}", timeout=3_600) == number
+    job.step("heard", write, "heard", number, atomic=True)
+
+
 @task(max_attempts=10_000)
 def ordered(number: int) -> int:
     job = control()

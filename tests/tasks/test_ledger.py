@@ -1,4 +1,7 @@
-"""Exactly once, counted: workers killed, hung past their lease, PostgreSQL crashed; ``LEDGER_KILLS=200`` for more."""
+"""Exactly once, counted: workers killed, hung past their lease, PostgreSQL crashed; ``LEDGER_KILLS=200`` for more.
+
+And no event lost, whenever it is emitted; ``LEDGER_EVENTS=10000`` for more.
+"""
 
 import os
 import random
@@ -8,10 +11,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine
@@ -24,6 +28,9 @@ KILLS, CRASHES, STOPS = (int(os.environ.get(f"LEDGER_{name}", "3")) for name in 
 #: Milliseconds: who hangs for longer has lost it.
 LEASE = 1_500
 ORDERS = 40
+EVENTS = int(os.environ.get("LEDGER_EVENTS", "300"))
+#: When an event is emitted, in seconds after its task was enqueued: before the wait, while it goes to wait, after.
+MOMENTS = ((-1.0, -0.05), (-0.03, 0.06), (0.06, 1.5))
 
 
 class Crew:
@@ -63,10 +70,11 @@ def jobs(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -
 
 
 def order(first: int) -> None:
-    new = [
-        engine.NewJob(data={"args": [number]}, name="tests.tasks.ledger_tasks.ordered")
-        for number in range(first, first + ORDERS)
-    ]
+    enqueue("ordered", *range(first, first + ORDERS))
+
+
+def enqueue(name: str, *numbers: int) -> None:
+    new = [engine.NewJob(data={"args": [number]}, name=f"tests.tasks.ledger_tasks.{name}") for number in numbers]
     engine.run(engine.enqueue("default", new), "jobs")
 
 
@@ -96,7 +104,7 @@ def test_what_is_atomic_is_there_once(jobs: TemporaryServer) -> None:
                 jobs.start()
                 connections["jobs"].close()
             crew.fill()
-        _wait_for_the_end(jobs, ordered)
+        _wait_for_the_end(jobs, 2 * ordered)
     finally:
         crew.close()
     with psycopg.connect(jobs.conninfo()) as connection:
@@ -110,7 +118,54 @@ def test_what_is_atomic_is_there_once(jobs: TemporaryServer) -> None:
     print(f"{ordered} orders, {dict(Counter(faults))}: plain steps done again: {times['plain'].total() - ordered}")
 
 
-def _wait_for_the_end(server: TemporaryServer, orders: int) -> None:
+class _Undone(Exception):
+    """A transaction of a test is rolled back."""
+
+
+def emit_somehow(number: int) -> None:
+    """Emit an event: alone, in a transaction that takes its time, or after one that was rolled back."""
+    try:
+        with transaction.atomic(using="jobs"):
+            engine.run(emit(f"random:{number}", number), "jobs")
+            time.sleep(random.choice((0, 0, random.uniform(0, 0.1))))
+            if random.random() < 0.2:
+                raise _Undone
+    except _Undone:
+        engine.run(emit(f"random:{number}", number), "jobs")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_no_event_is_lost(jobs: TemporaryServer) -> None:
+    deeds: list[tuple[float, int, int]] = []
+    for number in range(EVENTS):
+        enqueued = random.uniform(0, EVENTS / 200)
+        deeds += [(enqueued, 0, number), (enqueued + random.uniform(*random.choice(MOMENTS)), 1, number)]
+    began = time.monotonic() + 1
+
+    def do(part: list[tuple[float, int, int]]) -> None:
+        for at, emits, number in part:
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            if emits:
+                emit_somehow(number)
+            else:
+                enqueue("awaiting", number)
+        connections["jobs"].close()
+
+    crew = Crew(jobs.url())
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(do, [sorted(deeds)[thread::8] for thread in range(8)]))
+        _wait_for_the_end(jobs, EVENTS)
+    finally:
+        crew.close()
+    with psycopg.connect(jobs.conninfo()) as connection:
+        heard = connection.execute("SELECT number FROM ledger WHERE kind = 'heard' ORDER BY number").fetchall()
+    assert heard == [(number,) for number in range(EVENTS)]
+    print(f"{EVENTS} events, each heard once")
+
+
+def _wait_for_the_end(server: TemporaryServer, jobs: int) -> None:
     end = time.monotonic() + 300
     left = -1
     while left and time.monotonic() < end:
@@ -119,4 +174,4 @@ def _wait_for_the_end(server: TemporaryServer, orders: int) -> None:
             ((left,),) = connection.execute(
                 "SELECT count(*) FROM leasequeue_job WHERE seq NOT IN (SELECT seq FROM leasequeue_jobresult)"
             ).fetchall()
-    assert left == 0, f"{left} of {2 * orders} jobs have not ended"
+    assert left == 0, f"{left} of {jobs} jobs have not ended"
