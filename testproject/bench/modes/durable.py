@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from math import isnan, nan
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ from django_leasequeue.engine.jobs.events import emit
 from django_leasequeue.worker import JobControl
 
 from ..bench import NODE, Bench, Measurement, jobs_of
-from ..drains import drain
+from ..drains import Drain, drain
 from ..figures import Figure, Sample, Target
 from ..options import PROJECT, STEPS
 from ..sql import statement
@@ -141,19 +142,26 @@ def fill_steps(bench: Bench, queue: str, jobs: int, name: str) -> None:
 
 def _jobs(bench: Bench, jobs: int) -> None:
     """Add the rate of a worker on jobs of several steps, beside one whose jobs insert as many rows by hand."""
-    rates: dict[str, list[float]] = {"five_steps": [], "five_inserts": []}
+    drains: dict[str, list[Drain]] = {"five_steps": [], "five_inserts": []}
     for round_ in range(bench.options.rounds + 1):
         bench.progress.step(f"{bench.mode}: jobs of {STEPS} steps, round {round_} of {bench.options.rounds}")
-        for name, found in rates.items():
+        for name, found in drains.items():
             queue, number = bench.queue(), max(100, jobs // 10) if round_ == 0 else jobs  # the first one warms up
             fill_steps(bench, queue, number, name)
-            rate = drain(bench, number, fill=False, queue=queue).rate
+            done = drain(bench, number, fill=False, queue=queue)
             if round_:
-                found.append(rate)
-    ours, beside = rates.values()
-    target = Target("ratio", at_least=0.6)
+                found.append(done)
     label = f"the same worker, {STEPS} INSERTs by hand"
-    bench.add(Figure(bench.mode, f"jobs of {STEPS} steps on one worker", "jobs/s", ours, beside, label, target))
+    target = Target("ratio", at_least=0.6)
+    name = f"jobs of {STEPS} steps on one worker"
+    for what, unit, value, aim in (
+        ("", "jobs/s", lambda one: one.rate, target),
+        (", CPU of the worker", "us", lambda one: one.worker_cpu_us, None),
+        (", CPU of PostgreSQL", "us", lambda one: (one.cost.server_cpu or nan) / one.jobs * 1e6, None),
+    ):
+        ours, beside = ([value(one) for one in found] for found in drains.values())
+        if not any(map(isnan, ours + beside)):
+            bench.add(Figure(bench.mode, f"{name}{what}", unit, ours, beside, label, aim))
 
 
 def _beside(bench: Bench, each: int) -> None:
