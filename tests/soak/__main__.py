@@ -23,6 +23,7 @@ import django
 from tests.support.proxy import Proxy
 
 from . import look, plan, report
+from .clock import Clock
 from .evidence import DIRECTORY, ROLE, Tail, Witness
 from .oracle import Oracle
 from .server import Disk, SoakServer
@@ -52,10 +53,16 @@ class Soak:
         minutes: how long it lasts.
         directory: where evidence and logs go.
         keep_going: go on to the end when a promise is broken.
+        only: names of the faults to choose from.
+        drain: seconds until all jobs have to have ended when nothing more goes wrong.
     """
 
-    def __init__(self, seed: int, minutes: float, directory: Path, keep_going: bool) -> None:
+    def __init__(
+        self, seed: int, minutes: float, directory: Path, keep_going: bool, only: list[str] | None, drain: float
+    ) -> None:
         self.keep_going = keep_going
+        self.only = only
+        self.drain = drain
         self.seed = seed
         self.minutes = minutes
         self.directory = directory
@@ -72,7 +79,10 @@ class Soak:
     def run(self) -> bool:
         """Do all of it; return whether every promise was kept."""
         disk = Disk(self.directory / "disk")
-        self._server = SoakServer(disk)
+        clock = Clock(self.directory)
+        if clock.why_not:
+            self.without |= dict.fromkeys(["clock forward", "clock back"], clock.why_not)
+        self._server = SoakServer(disk, clock)
         os.environ.update({"DATABASE_URL": self._server.url, "DJANGO_SETTINGS_MODULE": "tests.soak.settings"})
         os.environ.update({DIRECTORY: str(self.directory), ROLE: "soak"})
         from .readers import READERS
@@ -93,8 +103,8 @@ class Soak:
             django.setup()
             migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
             subprocess.run(migrate, cwd=BASE, check=True)
-            self._recruit(stack)
-            tracks = plan.plan(self.seed, self.minutes, frozenset(self.without))
+            self._recruit(stack, clock)
+            tracks = plan.plan(self.seed, self.minutes, self.without, self.only)
             self._print_plan(tracks)
             self._soak(tracks)
             broken = bool(self._oracle.broken) and not self.keep_going
@@ -103,7 +113,7 @@ class Soak:
         self._oracle.finish(time.monotonic_ns(), whole)
         return self._report()
 
-    def _recruit(self, stack: ExitStack) -> None:
+    def _recruit(self, stack: ExitStack, clock: Clock) -> None:
         from .crew import Crew
         from .faults import Faults
         from .healer import Healer
@@ -140,17 +150,17 @@ class Soak:
         crew.add("producers", "-m", "tests.soak.producers", str(self.seed), url)
         self._healer = Healer(self._server.connect, self._witness, self.seed)
         self._healer.start()
-        self._faults = Faults(self._server, crew, self._proxies, self._witness, self._tell)
+        self._faults = Faults(self._server, clock, crew, self._proxies, self._witness, self._tell)
 
-    def _print_plan(self, tracks: tuple[list[plan.Step], list[plan.Step]]) -> None:
-        steps = sorted([*tracks[0], *tracks[1]], key=lambda step: step.at)
+    def _print_plan(self, tracks: list[list[plan.Step]]) -> None:
+        steps = plan.in_time(tracks)
         print(f"Plan of seed {self.seed}, {self.minutes:g} minutes, {len(steps)} faults; evidence in {self.directory}")
         for step in steps:
             print(f"  {step}")
         for name, why in self.without.items():
             print(f"  {name}: not on this machine: {why}")
 
-    def _soak(self, tracks: tuple[list[plan.Step], list[plan.Step]]) -> None:
+    def _soak(self, tracks: list[list[plan.Step]]) -> None:
         end = time.monotonic() + 60
         while not self._oracle.counts["done"]:
             if time.monotonic() > end:
@@ -207,7 +217,7 @@ class Soak:
         self._tell("the end: no more faults, no more jobs; all that is there has to come to its end")
         self._server.wait()
         self._crew.dismiss("producers")
-        end = time.monotonic() + DRAIN
+        end = time.monotonic() + self.drain
         with self._server.connect() as connection:
             while time.monotonic() < end:
                 time.sleep(LOOK)
@@ -242,7 +252,7 @@ class Soak:
         sys.stdout.flush()
 
     def _report(self) -> bool:
-        names = [fault.name for fault in (*plan.SERVER, *plan.CREW)]
+        names = [fault.name for track in plan.GAPS for fault in track if not self.only or fault.name in self.only]
         print(f"\n{report.table(self._oracle, names, self.without)}\n")
         print(f"{self.minutes:g} minutes, seed {self.seed}: {report.counts(self._oracle)}.")
         print(f"The machine: {self.machine}.")
@@ -288,13 +298,20 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, default=None, help="where evidence and logs go, and stay")
     parser.add_argument("--keep-going", action="store_true", help="go on to the end when a promise is broken")
     parser.add_argument("--plan", action="store_true", help="print the plan, and do nothing")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="FAULT",
+        help="choose from these faults (default: from all; in less than"
+        f" {plan.WORLD_MINUTES:g} minutes without failovers, steps of the clock, cancelled statements, paused queues)",
+    )
+    parser.add_argument("--drain", type=float, default=DRAIN, help="seconds for what is left at the end (default 180)")
     given = parser.parse_args()
+    if unknown := set(given.only or ()) - {fault.name for track in plan.GAPS for fault in track}:
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}; --plan --minutes 10 shows them")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10_000)
     if given.plan:
-        for step in sorted(
-            [*plan.plan(seed, given.minutes)[0], *plan.plan(seed, given.minutes)[1]], key=lambda s: s.at
-        ):
-            print(step)
+        print(*plan.in_time(plan.plan(seed, given.minutes, only=given.only)), sep="\n")
         return 0
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     directory = given.directory or Path(tempfile.mkdtemp(prefix="leasequeue-soak-"))
@@ -304,7 +321,7 @@ def main() -> int:
     directory.chmod(0o711)
     # Whatever ends it: the disk, PostgreSQL and all processes go as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    good = Soak(seed, given.minutes, directory, given.keep_going).run()
+    good = Soak(seed, given.minutes, directory, given.keep_going, given.only, given.drain).run()
     if good and given.directory is None:
         shutil.rmtree(directory)
     else:

@@ -31,13 +31,21 @@ last        a handler that is about to end its process           job, claim, cau
 put         a writer of a log, before a transaction              topic, [item, ...]
 kept        a writer of a log, after COMMIT was answered         topic, [item, ...]
 dropped     a writer of a log, after a rollback for sure         topic, [item, ...]
+reset       a reader, after such a failover                      reader, topic, where it begins again
 read        a reader, of each page                               reader, topic, [[seq, item], ...]
-events      the reader of the event stream, of each page         [[id, kind, claim, at, deadline, [seq, ...]], ...]
+events      the reader of the event stream, of each page         [[id, transaction, kind, claim, at, deadline,
+                                                                 [seq, ...]], ...]
 upto        the same                                             every event that is older than this was read
 fault       who makes the faults                                 number, name, "begin" or "end", [role, ...]
 kill, stop, who makes the faults, at a process                   process number, name of the fault
 cont, died
 crash       who makes the faults: PostgreSQL ends without a word
+failover    the same: another server takes over, without some    known, ended: what was answered between these times
+            of what was answered                                 may be lost
+stepped     the same: the server's clock                         by how many ns
+cancelled   the same: statements                                 how many
+paused      the same, after the queue was paused                 queue
+resumed     the same, before it is resumed                       queue
 back        who makes the faults: work may go on from now        name of the fault, role or "" for the server
 dead        the last look: a job is dead                         job
 there       the last look: what a topic holds                    topic, [[seq, item], ...]
@@ -54,15 +62,21 @@ import os
 import secrets
 import threading
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from . import clock
 
 Entry = list[Any]
 
 #: The roles and directory of a process of the soak, in its environment.
 DIRECTORY, ROLE = "SOAK_DIRECTORY", "SOAK_ROLE"
-SECOND = 1_000_000_000
+#: Leases of the soak's queues in ms: short, so that much happens.
+LEASE_MS = 4_000
+#: A file in that directory: up to when the server that took over last has all that was answered.
+FAILOVER = "failover"
+SECOND = clock.SECOND
 
 
 class Witness:
@@ -102,8 +116,14 @@ def witness() -> Witness:
 
 
 def monotonic(at: datetime) -> int:
-    """Return a point of the wall clock on the monotonic one."""
-    return time.monotonic_ns() + round((at.timestamp() - time.time()) * SECOND)
+    """Return a time of the server's clock on the monotonic one."""
+    return clock.monotonic(at, Path(os.environ[DIRECTORY]))
+
+
+def lease(deadline: datetime) -> tuple[int, int]:
+    """Return when a lease was given or extended, and when it ends; the clock may have been stepped in between."""
+    begin = monotonic(deadline - timedelta(milliseconds=LEASE_MS))
+    return begin, begin + LEASE_MS * SECOND // 1_000
 
 
 class Tail:

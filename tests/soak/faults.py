@@ -9,19 +9,22 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from django.db import Error, connection
 
+from django_leasequeue import Queue
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.tasks import chord
 from tests.support.proxy import Proxy
 
 from . import flow_tasks, tasks
+from .clock import Clock
 from .crew import Crew
-from .evidence import Witness
+from .evidence import DIRECTORY, FAILOVER, SECOND, Witness
 from .plan import WORKERS, Step
 from .server import SoakServer
 
@@ -29,6 +32,12 @@ from .server import SoakServer
 TABLES = ("leasequeue_job", "leasequeue_ready", "leasequeue_claim", "leasequeue_leaseevent", "leasequeue_queue")
 #: Milliseconds of ``statement_timeout``: nothing passes, little, nearly everything.
 TIMEOUTS = (1, 5, 50)
+#: Faults beside which others may go on: the server stays.
+BESIDE = ("statements cancelled", "queue paused")
+#: The queue that is paused; its jobs have limits, rates and workflows.
+PAUSED = "sure"
+#: Seconds of the shortest step of the server's clock, longer than a lease, and of the longest.
+STEP = (10.0, 30.0)
 #: How many jobs of a harmful kind come at once; the first does harm for ever, the others at their first delivery.
 HARMFUL = 3
 #: How often a poisonous one is tried.
@@ -50,14 +59,18 @@ class Faults:
 
     Args:
         server: PostgreSQL.
+        clock: PostgreSQL's.
         crew: the processes.
         proxies: those of the members that have one.
         witness: says what is done.
         tell: prints a line.
     """
 
-    def __init__(self, server: SoakServer, crew: Crew, proxies: dict[str, Proxy], witness: Witness, tell: Tell) -> None:
+    def __init__(
+        self, server: SoakServer, clock: Clock, crew: Crew, proxies: dict[str, Proxy], witness: Witness, tell: Tell
+    ) -> None:
         self._server = server
+        self._clock = clock
         self._crew = crew
         self._proxies = proxies
         self._witness = witness
@@ -73,17 +86,22 @@ class Faults:
         for step in steps:
             if self.over.wait(max(0.0, begin + step.at - time.monotonic())):
                 return
-            self._tell(f"fault  {step}")
-            self._witness.say("fault", step.number, step.fault, "begin", [step.role] if step.role else [])
-            try:
-                self._do(step)
-            except (psycopg.Error, Error, OSError) as error:
-                # Another fault was in the way: the server was away, or had no connection for this one.
-                self._tell(f"       {step.fault}: {' '.join(str(error).split())[:100]}")
-            self._witness.say("fault", step.number, step.fault, "end", [])
-            if not step.role and not step.fault.startswith("task"):
-                self._server.wait()
-                self._witness.say("back", step.fault, "")
+            of_server = not step.role and not step.fault.startswith("task") and step.fault not in BESIDE
+            with self._server.busy if of_server else nullcontext():
+                self._make(step)
+                if of_server:
+                    self._server.wait()
+                    self._witness.say("back", step.fault, "")
+
+    def _make(self, step: Step) -> None:
+        self._tell(f"fault  {step}")
+        self._witness.say("fault", step.number, step.fault, "begin", [step.role] if step.role else [])
+        try:
+            self._do(step)
+        except (psycopg.Error, Error, OSError) as error:
+            # Another fault was in the way: the server was away, or had no connection for this one.
+            self._tell(f"       {step.fault}: {' '.join(str(error).split())[:100]}")
+        self._witness.say("fault", step.number, step.fault, "end", [])
 
     def _do(self, step: Step) -> None:
         what = step.fault.partition(" ")[2]
@@ -164,6 +182,56 @@ class Faults:
     def _read_only(self, step: Step) -> None:
         with self._server.setting("default_transaction_read_only", "on"):
             self._rest(step)
+
+    # Of the world
+
+    def _clean_failover(self, step: Step) -> None:
+        with self._server.standby() as node:
+            self._server.hand_over(node)
+
+    def _lossy_failover(self, step: Step) -> None:
+        with self._server.standby() as node:
+            known = self._server.cut_off(node)
+            self._rest(step)
+            self._server.stop()
+            self._witness.say("failover", known, time.monotonic_ns())
+            # Before anything can be read from the other one.
+            (Path(os.environ[DIRECTORY]) / FAILOVER).write_text(str(known))
+            self._server.take_over(node)
+
+    def _clock_forward(self, step: Step) -> None:
+        self._step_clock(STEP[0] + step.chance * (STEP[1] - STEP[0]))
+
+    def _clock_back(self, step: Step) -> None:
+        self._step_clock(-STEP[0] - step.chance * (STEP[1] - STEP[0]))
+
+    def _step_clock(self, seconds: float) -> None:
+        self._tell(f"       by {seconds:.1f} s")
+        self._witness.say("stepped", round(seconds * SECOND))
+        self._clock.step(seconds)
+
+    def _statements_cancelled(self, step: Step) -> None:
+        self._witness.say("cancelled", self._server.cancel_statements(self.over, step.seconds))
+
+    def _queue_paused(self, step: Step) -> None:
+        if not self._pause(paused=True):
+            return
+        self._witness.say("paused", PAUSED)
+        self._rest(step)
+        self._witness.say("resumed", PAUSED)
+        if not self._pause(paused=False):
+            self.trouble.append(f"the queue {PAUSED} could not be resumed")
+
+    def _pause(self, *, paused: bool) -> bool:
+        """Pause the queue, or resume it, however long a fault of the server is in the way."""
+        for _ in range(2 * TRIES):
+            try:
+                Queue(PAUSED).pause(paused)
+                return True
+            except (Error, LeaseQueueError):
+                connection.close()
+                time.sleep(0.5)
+        return False
 
     # Of the crew
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .evidence import SECOND
 from .graphs import Graphs
 from .incidents import Incidents
 from .limits import Limits
-from .promises import INPUT, Broken
+from .promises import INPUT, PAUSED, Broken
 from .registry import Registry
-from .runs import Leases, Run
+from .runs import Leases, Run, said
+
+#: The longest that a claim which began before its queue was paused goes on.
+SETTLING = SECOND // 4
+FOR_EVER = 1 << 62
 
 
 class Flows:
@@ -18,18 +23,19 @@ class Flows:
     Args:
         incidents: what the faults did.
         leases: how long leases were.
-        forgetful: queues whose leases a crash of PostgreSQL may take back.
         registry: the jobs.
     """
 
-    def __init__(self, incidents: Incidents, leases: Leases, forgetful: frozenset[str], registry: Registry) -> None:
+    def __init__(self, incidents: Incidents, leases: Leases, registry: Registry) -> None:
         self._incidents = incidents
         self._registry = registry
-        self._limits = Limits(incidents, leases, forgetful, registry.find)
+        self._limits = Limits(incidents, leases, registry.find)
         self._graphs = Graphs(incidents, registry.find)
         #: Starts that were not judged yet.
         self._starts: list[tuple[int, int, Run]] = []
         self._wrong: list[Broken] = []
+        #: When each queue was paused, and when it was resumed.
+        self._pauses: dict[str, list[tuple[int, int]]] = {}
         #: Workflows that were committed, dead letters that were tried again.
         self.workflows = self.tried_again = 0
 
@@ -76,6 +82,14 @@ class Flows:
             text = f"job {number} got other values than those before it returned"
             self._wrong.append(Broken(INPUT, at, self._incidents.explain(at, at, who), text))
 
+    def paused(self, queue: str, at: int) -> None:
+        """Note that a queue is paused."""
+        self._pauses.setdefault(queue, []).append((at, FOR_EVER))
+
+    def resumed(self, queue: str, at: int) -> None:
+        """Note that it is about to be resumed."""
+        self._pauses[queue][-1] = (self._pauses[queue][-1][0], at)
+
     def started(self, number: int, run: Run) -> None:
         """Note a start."""
         self._starts.append((run.start, number, run))
@@ -89,6 +103,9 @@ class Flows:
         for _, number, run in due:
             yield from self._limits.started(number, run)
             yield from self._graphs.started(number, run)
+            if any(begin + SETTLING < run.claimed < end for begin, end in self._pauses.get(run.queue, ())):
+                text = f"job {number}: {said(run)}, claimed while {run.queue} was paused"
+                yield Broken(PAUSED, run.start, self._incidents.explain(run.claimed, run.start), text)
         yield from self._graphs.judge(known)
         yield from self._wrong
 

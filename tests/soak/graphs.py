@@ -59,14 +59,16 @@ class Graphs:
     def started(self, number: int, run: Run) -> Iterator[Broken]:
         """Judge a start. They come in the order of time, and all that happened before is known."""
         gone = self._recalled.get(number)
-        if gone is not None and run.claimed > gone + CLOCKS:
+        job = self._lookup(number)
+        unsure = job is not None and self._incidents.may_be_lost(job.recalled, gone or 0)
+        if gone is not None and run.claimed > gone + CLOCKS and not unsure:
             fault = self._incidents.explain(gone, run.start)
             yield Broken(RECALLED, run.start, fault, f"job {number} was taken out, claimed later, and {said(run)}")
         parents = self._parents.get(number)
         for parent in parents.numbers if parents is not None else ():
-            job = self._lookup(parent)
-            if job is None or not self._ended(job, run.start, parents is not None and parents.tolerant):
-                fault = self._incidents.explain(job.tried if job is not None else run.start, run.start, run.who)
+            before = self._lookup(parent)
+            if before is None or not self._ended(before, run.start, parents is not None and parents.tolerant):
+                fault = self._incidents.explain(before.tried if before else run.start, run.start, run.who)
                 yield Broken(EARLY, run.start, fault, f"job {number} comes after job {parent}, and {said(run)}")
 
     def _ended(self, job: Job, at: int, tolerant: bool) -> bool:
@@ -92,4 +94,4 @@ class Graphs:
 
     def _had_ended(self, number: int, at: int) -> bool:
         job = self._lookup(number)
-        return job is not None and self._ended(job, at, tolerant=False)
+        return job is not None and (job.doubtful or self._ended(job, at, tolerant=False))

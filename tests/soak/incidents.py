@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,6 +57,10 @@ class Incidents:
         self.processes: dict[str, Process] = {}
         self.windows: dict[int, Window] = {}
         self.crashes: list[int] = []
+        #: When the server's clock was moved forward by more than any lease.
+        self.jumps: list[int] = []
+        #: Failovers to a server that had not seen all: up to when it had, and when the other one had ended.
+        self.losses: list[tuple[int, int]] = []
         self._by_pid: dict[int, str] = {}
         #: What was done to a process before it said hello.
         self._early: dict[int, list[tuple[str, int, str]]] = {}
@@ -137,12 +140,29 @@ class Incidents:
 
     def crashed(self, begin: int, end: int) -> bool:
         """Whether PostgreSQL crashed between two moments."""
-        at = bisect_left(self.crashes, begin)
-        return at < len(self.crashes) and self.crashes[at] <= end
+        return any(begin <= at <= end for at in self.crashes)
+
+    def jumped(self, begin: int, end: int) -> bool:
+        """Whether the server's clock went forward between two moments, so that every lease ended."""
+        return any(begin <= at <= end for at in self.jumps)
+
+    def may_be_lost(self, tried: int, answered: int) -> bool:
+        """Whether what was tried and answered at these times may have gone with a server."""
+        return any(tried <= ended and answered >= known for known, ended in self.losses)
+
+    def disturbed(self, begin: int, end: int) -> bool:
+        """Whether something else was done to the server between two moments."""
+        return any(
+            not window.roles
+            and not window.name.startswith("task")
+            and window.begin <= end
+            and (window.end is None or window.end > begin)
+            for window in self.windows.values()
+        )
 
     def crash(self, at: int) -> None:
         """Note that PostgreSQL ended without a word."""
-        self.crashes.insert(bisect_left(self.crashes, at), at)
+        self.crashes.append(at)
 
     def explain(self, begin: int, end: int, who: str = "") -> str:
         """Return the name of the fault that explains what happened between two moments; "" if there is none.

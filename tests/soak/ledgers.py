@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .evidence import SECOND
+from .incidents import Incidents
 from .promises import REPEATED, SKIPPED, TAKEN_BACK, Broken
 
 Pair = tuple[int, int]
+#: A row of the lease log: number, transaction, kind, claim, when, deadline, jobs.
+Event = tuple[int, int, int, int, int, int, list[int]]
 
 
 @dataclass(slots=True)
@@ -25,16 +28,21 @@ class Ledgers:
     Args:
         sure: topics whose commits wait for the disk: what was answered survives a crash.
         readers: the readers of topics, by name; each reads every topic.
+        incidents: what the faults did.
     """
 
-    def __init__(self, sure: frozenset[str], readers: frozenset[str]) -> None:
+    def __init__(self, sure: frozenset[str], readers: frozenset[str], incidents: Incidents) -> None:
         self._sure = sure
+        self._incidents = incidents
         self._kept: dict[str, set[int]] = {}
+        self._tried: dict[int, int] = {}
+        self._answered: dict[int, int] = {}
         self._dropped: dict[str, set[int]] = {}
         self._readings: dict[tuple[str, str], Reading] = {}
         self._readers = readers
         self._there: dict[str, dict[int, int]] = {}
-        self._events: set[int] = set()
+        #: Rows of the lease log that were read, and their transactions.
+        self._events: dict[int, int] = {}
         self._claims: set[int] = set()
         self.upto = 0
         self.read_records = 0
@@ -44,9 +52,30 @@ class Ledgers:
         """How many rows of the lease log were read."""
         return len(self._events)
 
-    def kept(self, topic: str, items: list[int]) -> None:
-        """Note what was written for sure."""
-        self._kept.setdefault(topic, set()).update(items)
+    def put(self, at: int, items: list[int]) -> None:
+        """Note what is about to be written."""
+        self._tried.update(dict.fromkeys(items, at))
+
+    def kept(self, at: int, topic: str, items: list[int]) -> None:
+        """Note what was written for sure, as far as a server that takes over has to know."""
+        kept = self._kept.setdefault(topic, set())
+        kept.update(item for item in items if not self._incidents.may_be_lost(self._tried.get(item, at), at))
+        self._answered.update(dict.fromkeys(items, at))
+
+    def forget_lost(self) -> None:
+        """Let go of what was written for sure by a server that has taken it along."""
+        for kept in self._kept.values():
+            lost = self._incidents.may_be_lost
+            kept -= {item for item in kept if lost(self._tried.get(item, 0), self._answered[item])}
+
+    def reset(self, reader: str, topic: str, cursor: int) -> None:
+        """Note that a reader begins again."""
+        if topic == "events":
+            self._events = {number: txid for number, txid in self._events.items() if txid <= cursor}
+            return
+        reading = self._readings.setdefault((reader, topic), Reading())
+        reading.items = {item: seq for item, seq in reading.items.items() if seq <= cursor}
+        reading.last = cursor
 
     def dropped(self, topic: str, items: list[int]) -> None:
         """Note what was rolled back for sure."""
@@ -75,12 +104,12 @@ class Ledgers:
             reading.items[item] = seq
             reading.last = max(reading.last, seq)
 
-    def events(self, at: int, rows: list[tuple[int, int, int, int, int, list[int]]]) -> Iterator[Broken]:
+    def events(self, at: int, rows: list[Event]) -> Iterator[Broken]:
         """Note rows of the lease log; yield what came again."""
-        for number, _, claim, *_ in rows:
+        for number, txid, _, claim, *_ in rows:
             if number in self._events:
                 yield Broken(REPEATED, at, "", f"the event stream gave row {number} again")
-            self._events.add(number)
+            self._events[number] = txid
             if claim:
                 self._claims.add(claim)
 
@@ -121,9 +150,9 @@ class Ledgers:
                         )
                         break
         events = self._there.get("events", {}).keys()
-        for number in sorted(events - self._events)[:5]:
+        for number in sorted(events - self._events.keys())[:5]:
             yield Broken(SKIPPED, at, "", f"the event stream never gave row {number}")
-        for number in sorted(self._events - events)[:5]:
+        for number in sorted(self._events.keys() - events)[:5]:
             yield Broken(TAKEN_BACK, at, "", f"the event stream gave row {number}: it is not there")
         for claim in sorted(claims - self._claims)[:5]:
             yield Broken(SKIPPED, at, "", f"jobs were started under claim {claim}: the event stream never said so")

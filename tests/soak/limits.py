@@ -48,14 +48,12 @@ class Limits:
     Args:
         incidents: what the faults did.
         leases: how long leases were.
-        forgetful: queues whose leases a crash of PostgreSQL may take back.
         lookup: returns what is known of a job.
     """
 
-    def __init__(self, incidents: Incidents, leases: Leases, forgetful: frozenset[str], lookup: Lookup) -> None:
+    def __init__(self, incidents: Incidents, leases: Leases, lookup: Lookup) -> None:
         self._incidents = incidents
         self._leases = leases
-        self._forgetful = forgetful
         self._lookup = lookup
         self._keys: dict[str, Key] = {}
         self._of: dict[int, Key] = {}
@@ -84,7 +82,9 @@ class Limits:
             number: of the job.
             run: its run.
         """
-        if self._pace is not None and number in self._pace.tries:
+        # A server that takes over does not know the permits that were given last.
+        known = not self._incidents.may_be_lost(run.claimed, run.start)
+        if self._pace is not None and number in self._pace.tries and known:
             self._pace.starts.setdefault(number, run.start)
         key = self._of.get(number)
         if key is None:
@@ -109,7 +109,7 @@ class Limits:
             return False
         if run.told is not None and run.told <= at and run.reason != "lease_lost":
             return False  # its worker ends, and has given it back
-        if run.queue in self._forgetful and self._incidents.crashed(run.claimed, at):
+        if self._leases.forgotten(run, at):
             return False
         deadline = self._leases.deadline(run, at)
         if at < deadline - CLOCKS:
@@ -130,6 +130,8 @@ class Limits:
         # answered nobody knows when it was committed.
         if job is None or not (job.committed or job.over) or run.delivery > 1 or run.alone:
             return
+        if self._leases.forgotten(run, run.start):
+            return
         fault = self._incidents.explain(job.tried, run.start, run.who)
         text = f"job {number} of {key.name}, {said(run)}, {seconds(at, run.start)} after job {other},"
         yield Broken(ORDER, run.start, fault, f"{text} which was enqueued after it")
@@ -138,7 +140,7 @@ class Limits:
         """No time of the limit's length has more starts than it says, whatever happened before."""
         starts = sorted(pace.starts.values())
         for first, at in zip(starts, starts[pace.rate :], strict=False):
-            if at - first < pace.per - CLOCKS:
+            if at - first < pace.per - CLOCKS and not self._incidents.jumped(first, at):
                 fault = self._incidents.explain(first, at)
                 text = f"{pace.rate + 1} jobs under the rate started in {(at - first) / SECOND:.3f} s"
                 yield Broken(RATE, at, fault, text)
@@ -164,7 +166,7 @@ class Limits:
             waiting -= 1
             started += 1
             allowed = 1.5 + (at - begin + LATE + CLOCKS) * pace.rate / pace.per
-            if started > allowed:
+            if started > allowed and not self._incidents.jumped(begin, at):
                 fault = self._incidents.explain(begin, at)
                 text = f"{started} jobs under the rate started in {(at - begin) / SECOND:.3f} s; {allowed:.1f} may"
                 yield Broken(RATE, at, fault, f"{text} (job {number} was the last)")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from .evidence import SECOND, Entry
 from .flows import Flows
 from .incidents import Incidents
-from .ledgers import Ledgers
+from .ledgers import Event, Ledgers
 from .promises import (
     AGAIN,
     CROWDED,
@@ -21,6 +21,7 @@ from .promises import (
     LOST,
     ORDER,
     OVERLAP,
+    PAUSED,
     RATE,
     RECALLED,
     RECOVERY,
@@ -72,7 +73,7 @@ class Oracle:
         workers: Iterable[str] = (),
     ) -> None:
         self.incidents = Incidents()
-        self.ledgers = Ledgers(frozenset(sure), frozenset(readers))
+        self.ledgers = Ledgers(frozenset(sure), frozenset(readers), self.incidents)
         self.broken: list[Broken] = []
         self.rows: dict[str, Row] = {}
         self.counts: Counter[str] = Counter()
@@ -80,13 +81,14 @@ class Oracle:
         self.most_deliveries = 0
         self._forgetful = frozenset(forgetful)
         self._workers = frozenset(workers)
-        self._leases = Leases()
-        self._judge = Judge(self.incidents, self._leases, self._forgetful)
+        self._leases = Leases(self.incidents, self._forgetful)
+        self._judge = Judge(self.incidents, self._leases)
         self._registry = Registry()
-        self.flows = Flows(self.incidents, self._leases, self._forgetful, self._registry)
+        self.flows = Flows(self.incidents, self._leases, self._registry)
         self._threads: dict[tuple[str, int], int] = {}
         self._returns = Returns()
-        self._claims: set[int] = set()
+        #: Claims that the lease log has to have, each with its time and that of its first start.
+        self._claims: dict[int, tuple[int, int]] = {}
         self._known: set[str] = set()
 
     @property
@@ -118,7 +120,12 @@ class Oracle:
             job = self._registry.touch(number, at)
             self.counts["committed"] += not job.committed
             job.committed = job.committed or at
-            self._registry.note(number, job)
+            self._doubt(number, job)
+
+    def _doubt(self, number: int, job: Job) -> None:
+        if job.committed and self.incidents.may_be_lost(job.tried, job.committed):
+            job.doubtful = True
+        self._registry.note(number, job)
 
     def _undone(self, at: int, who: str, numbers: list[int]) -> None:
         for number in numbers:
@@ -154,7 +161,7 @@ class Oracle:
         self.flows.started(number, run)
         self.counts["runs"] += 1
         if queue not in self._forgetful:
-            self._claims.add(claim)
+            self._claims[claim] = (claimed, at)
         if job.mode not in DEADLY:
             self.most_deliveries = max(self.most_deliveries, delivery)
         self._returns.started(at, self.incidents.role(who))
@@ -184,21 +191,25 @@ class Oracle:
 
     def _put(self, at: int, who: str, topic: str, items: list[int]) -> None:
         self.counts["records"] += len(items)
+        self.ledgers.put(at, items)
 
     def _kept(self, at: int, who: str, topic: str, items: list[int]) -> None:
-        self.ledgers.kept(topic, items)
+        self.ledgers.kept(at, topic, items)
 
     def _dropped(self, at: int, who: str, topic: str, items: list[int]) -> None:
         self.ledgers.dropped(topic, items)
+
+    def _reset(self, at: int, who: str, reader: str, topic: str, cursor: int) -> None:
+        self.ledgers.reset(reader, topic, cursor)
 
     def _read(self, at: int, who: str, reader: str, topic: str, pairs: list[tuple[int, int]]) -> None:
         for broken in self.ledgers.read(at, reader, topic, pairs):
             self._break(broken._replace(fault=self.incidents.explain(at, at)))
 
-    def _events(self, at: int, who: str, rows: list[tuple[int, int, int, int, int, list[int]]]) -> None:
+    def _events(self, at: int, who: str, rows: list[Event]) -> None:
         for broken in self.ledgers.events(at, rows):
             self._break(broken._replace(fault=self.incidents.explain(at, at)))
-        for _, kind, claim, then, deadline, seqs in rows:
+        for _, _, kind, claim, then, deadline, seqs in rows:
             if kind == EXTENDED:
                 self._leases.extended(then, deadline, claim, seqs)
 
@@ -227,7 +238,27 @@ class Oracle:
 
     def _crash(self, at: int, who: str) -> None:
         self.incidents.crash(at)
-        self.counts["kills"] += 1
+        self.counts.update(["kills", "crashes"])
+
+    def _failover(self, at: int, who: str, known: int, ended: int) -> None:
+        self.incidents.losses.append((known, ended))
+        for number, job in self._registry.jobs.items():
+            self._doubt(number, job)
+        self.ledgers.forget_lost()
+        self.counts.update(["kills", "lossy"])
+
+    def _stepped(self, at: int, who: str, by: int) -> None:
+        if by > 0:
+            self.incidents.jumps.append(at)
+
+    def _cancelled(self, at: int, who: str, statements: int) -> None:
+        self.counts["cancelled"] += statements
+
+    def _paused(self, at: int, who: str, queue: str) -> None:
+        self.flows.paused(queue, at)
+
+    def _resumed(self, at: int, who: str, queue: str) -> None:
+        self.flows.resumed(queue, at)
 
     def _back(self, at: int, who: str, fault: str, role: str) -> None:
         self._returns.note(fault, role, at)
@@ -283,6 +314,7 @@ class Oracle:
             self._count_again(job)
             if not whole:
                 continue
+            self.counts["lost"] += job.doubtful and not job.runs
             has_to_end = job.owed or (job.committed and job.mode in DEADLY)
             if has_to_end and not job.done and not job.dead:
                 since = job.runs[-1].start if job.runs else job.committed
@@ -292,7 +324,8 @@ class Oracle:
                 self._break(Broken(LOST, now, fault, f"{text} never ran to its end ({len(job.runs)} runs)"))
         for broken in self.flows.finish():
             self._break(broken)
-        for broken in self.ledgers.finish(now, self._claims) if whole else ():
+        claims = {claim for claim, times in self._claims.items() if not self.incidents.may_be_lost(*times)}
+        for broken in self.ledgers.finish(now, claims) if whole else ():
             self._break(broken)
         return self.broken
 
@@ -311,7 +344,7 @@ class Oracle:
             self.row(broken.fault).overlaps += 1
         elif broken.promise in (CROWDED, RATE):
             self.row(broken.fault).crowded += 1
-        elif broken.promise in (EARLY, ORDER, RECALLED, AGAIN):
+        elif broken.promise in (EARLY, ORDER, RECALLED, AGAIN, PAUSED):
             self.row(broken.fault).early += 1
 
     def _judge_returns(self, now: int) -> None:
@@ -321,6 +354,8 @@ class Oracle:
                 row.recoveries.append(took)
             # Of one worker nothing is promised: others have the jobs.
             if back.role or (took is not None and took <= RECOVERY):
+                continue
+            if self.incidents.disturbed(back.at, back.at + RECOVERY):
                 continue
             runs = [run for job in self._registry.jobs.values() for run in job.runs]
             if all_busy(back.at, runs, self.incidents.alive(self._workers, back.at, back.at + RECOVERY - SECOND)):

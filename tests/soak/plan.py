@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 #: Roles of the crew. The first two workers reach PostgreSQL directly, the others through a proxy each.
@@ -60,8 +61,19 @@ CREW = (
     Fault("web server killed", (0.1, 2.0), (WEB_SERVER,)),
     Fault("web server asked to end", (0.0, 0.0), (WEB_SERVER,)),
 )
+#: What changes the world around the queue; a track of its own, so that the plans of the others stay as they are.
+WORLD = (
+    Fault("clean failover"),
+    Fault("lossy failover", (0.2, 1.5)),
+    Fault("clock forward"),
+    Fault("clock back"),
+    Fault("statements cancelled", (3.0, 5.0)),
+    Fault("queue paused", (2.0, 5.0)),
+)
 #: Seconds between two faults of a track: the server gets time to be seen to come back.
-GAPS: dict[tuple[Fault, ...], Length] = {SERVER: (4.5, 6.5), CREW: (1.0, 3.0)}
+GAPS: dict[tuple[Fault, ...], Length] = {SERVER: (4.5, 6.5), CREW: (1.0, 3.0), WORLD: (3.0, 5.0)}
+#: Shorter runs have no such track.
+WORLD_MINUTES = 2.0
 
 
 class Step(NamedTuple):
@@ -80,28 +92,34 @@ class Step(NamedTuple):
         return f"{self.at:7.1f} s  #{self.number} {self.fault}{whom}{lasting}"
 
 
-def plan(seed: int, minutes: float, without: frozenset[str] = frozenset()) -> tuple[list[Step], list[Step]]:
-    """Return the faults of the server and those of the crew, each in order of time.
+def plan(
+    seed: int, minutes: float, without: Collection[str] = (), only: Collection[str] | None = None
+) -> list[list[Step]]:
+    """Return the faults of each track, in order of time.
 
     Args:
         seed: of the run.
         minutes: how long it lasts.
         without: names of faults that this machine cannot make.
+        only: names of the faults to choose from; all, but those of the world in a short run.
     """
-    tracks = [
-        [step for step in _track(track, random.Random(f"{seed}/{place}"), minutes * 60) if step.fault not in without]
-        for place, track in enumerate((SERVER, CREW))
-    ]
-    numbered = {step: number for number, step in enumerate(sorted([*tracks[0], *tracks[1]], key=_time), 1)}
-    server, crew = ([step._replace(number=numbered[step]) for step in track] for track in tracks)
-    return server, crew
+    tracks = []
+    for place, (faults, gap) in enumerate(GAPS.items()):
+        chosen = [fault for fault in faults if only is None or fault.name in only]
+        if not chosen or (faults is WORLD and only is None and minutes < WORLD_MINUTES):
+            continue
+        steps = _track(chosen, gap, random.Random(f"{seed}/{place}"), minutes * 60)
+        tracks.append([step for step in steps if step.fault not in without])
+    numbered = {step: number for number, step in enumerate(in_time(tracks), 1)}
+    return [[step._replace(number=numbered[step]) for step in track] for track in tracks]
 
 
-def _time(step: Step) -> float:
-    return step.at
+def in_time(tracks: Iterable[Iterable[Step]]) -> list[Step]:
+    """Return the steps of all tracks in order of time."""
+    return sorted(itertools.chain(*tracks), key=lambda step: step.at)
 
 
-def _track(track: tuple[Fault, ...], dice: random.Random, seconds: float) -> Iterator[Step]:
+def _track(track: Sequence[Fault], gap: Length, dice: random.Random, seconds: float) -> Iterator[Step]:
     at = WARM_UP
     while True:
         # Every kind once in each round.
@@ -112,4 +130,4 @@ def _track(track: tuple[Fault, ...], dice: random.Random, seconds: float) -> Ite
             if at + lasts > seconds - COOL_DOWN:
                 return
             yield step
-            at += lasts + dice.uniform(*GAPS[track])
+            at += lasts + dice.uniform(*gap)

@@ -23,6 +23,7 @@ ORDER = "a job of a key that has one at a time started before one enqueued earli
 RATE = "more starts in a time than a rate allows"
 EARLY = "a job of a workflow started before one that it comes after had ended"
 RECALLED = "run after its cancel"
+PAUSED = "claimed from a paused queue"
 AGAIN = "a job of a workflow completed, ran again, and no fault explains it"
 INPUT = "a job of a workflow got other values than those before it returned"
 INCONSISTENT = "something is left over, or the tables disagree"

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import django
@@ -27,7 +30,7 @@ from django_leasequeue.engine.topics import log
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.spark import slices
 
-from .evidence import SECOND, monotonic, witness
+from .evidence import DIRECTORY, FAILOVER, SECOND, monotonic, witness
 
 logger = logging.getLogger("tests.soak.readers")
 
@@ -40,6 +43,8 @@ POLL = 0.1
 SILENCE = 20.0
 #: Events of transactions that began so long before a look are sure to be read by it.
 MARGIN = SECOND
+#: How long a reader remembers where it was.
+MEMORY = 60 * SECOND
 
 #: When the oldest transaction that holds a number began; now, if there is none.
 OLDEST = (
@@ -47,11 +52,64 @@ OLDEST = (
     " AND datname = current_database()"
 )
 EVENTS = (
-    "SELECT p.txid, p.id, p.kind, coalesce(p.claim, 0), p.occurred_at, coalesce(p.deadline, p.occurred_at), p.seqs"
+    "SELECT p.txid, p.id, p.kind, coalesce(p.claim, 0), p.occurred_at,"
+    " coalesce(extract(epoch FROM p.deadline - p.occurred_at) * 1000000000, 0)::bigint, p.seqs"
     " FROM leasequeue_leaseevent p WHERE {} ORDER BY p.txid, p.id"
 )
 
 stop = threading.Event()
+
+
+class Bookmark:
+    """Where a reader is, and was: it begins again before the loss when a server takes over that has not seen all.
+
+    Args:
+        reader: its name.
+        begin: where it begins.
+        positions: returns what the oracle calls a place: topics, and the positions in them.
+    """
+
+    def __init__(self, reader: str, begin: Any, positions: Callable[[Any], dict[str, int]]) -> None:
+        self.reader = reader
+        self._positions = positions
+        self._known = self._failover()
+        self._past = deque([(0, begin)])
+
+    @property
+    def place(self) -> Any:
+        """Where it is."""
+        return self._past[-1][1]
+
+    def move(self, place: Any) -> None:
+        """Note where it is now."""
+        now = time.monotonic_ns()
+        self._past.append((now, place))
+        while len(self._past) > 2 and self._past[1][0] < now - MEMORY:
+            self._past.popleft()
+
+    def lost(self) -> bool:
+        """Whether a server has taken over since the last call: then what was read last does not count."""
+        known = self._failover()
+        if known == self._known:
+            return False
+        self._known = known
+        while len(self._past) > 1 and self._past[-1][0] > known - MARGIN:
+            self._past.pop()
+        for topic, position in self._positions(self.place).items():
+            witness().say("reset", self.reader, topic, position)
+        return True
+
+    @staticmethod
+    def _failover() -> int:
+        try:
+            return int((Path(os.environ[DIRECTORY]) / FAILOVER).read_text() or 0)
+        except FileNotFoundError:
+            return 0
+
+
+def in_topics(reader: str) -> Bookmark:
+    """Return the bookmark of a reader of the topics."""
+    return Bookmark(reader, dict.fromkeys(TOPICS, 0), dict)
 
 
 def say(reader: str, topic: str, pairs: list[list[int]]) -> None:
@@ -63,15 +121,18 @@ def say(reader: str, topic: str, pairs: list[list[int]]) -> None:
 def by_cursor() -> None:
     """Read topics with the engine's cursor."""
     seals = log.Sealer()
-    cursors = dict.fromkeys(TOPICS, 0)
+    mark = in_topics("cursor")
     connection: psycopg.Connection[Any] | None = None
     while not stop.is_set():
         try:
             connection = connection or pool.connect("default")
             for topic in TOPICS:
-                page = ConnectionExecutor(connection).run(log.read(topic, after=cursors[topic], size=100, seals=seals))
+                after = mark.place[topic]
+                page = ConnectionExecutor(connection).run(log.read(topic, after=after, size=100, seals=seals))
+                if mark.lost():
+                    break
                 say("cursor", topic, [[record.seq, record.data] for record in page.records])
-                cursors[topic] = page.cursor
+                mark.move({**mark.place, topic: page.cursor})
         except psycopg.Error as error:
             logger.warning("cursor: %s", error)
             if connection is not None:
@@ -82,28 +143,33 @@ def by_cursor() -> None:
 
 def by_diff(url: str) -> None:
     """Read topics over HTTP, page by page."""
-    cursors = dict.fromkeys(TOPICS, 0)
+    mark = in_topics("diff")
     with Client(url, timeout=5, retry=Retry(tries=1)) as client:
         while not stop.is_set():
             for topic in TOPICS:
                 try:
-                    page = client.read(topic, cursors[topic], limit=100)
+                    page = client.read(topic, mark.place[topic], limit=100)
                 except ClientError as error:
                     logger.warning("diff: %s", error)
                     continue
+                if mark.lost():
+                    break
                 say("diff", topic, [[record["$seq"], record["data"]] for record in page.records])
-                cursors[topic] = page.next_from_seq
+                mark.move({**mark.place, topic: page.next_from_seq})
             stop.wait(POLL)
 
 
 def by_watch(url: str) -> None:
     """Read topics as an event stream over HTTP; after a break go on behind the last event."""
     address, last = "", None
+    mark = in_topics("watch")
     while not stop.is_set():
         try:
             with httpx.Client(timeout=httpx.Timeout(5, read=SILENCE)) as client:
+                if mark.lost():
+                    address, last = "", None
                 if not address:
-                    answer = client.post(f"{url}/watch", json={"topics": dict.fromkeys(TOPICS, 0)})
+                    answer = client.post(f"{url}/watch", json={"topics": mark.place})
                     answer.raise_for_status()
                     address = url.removesuffix("/v0") + answer.json()["stream_url"]
                 headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
@@ -114,9 +180,14 @@ def by_watch(url: str) -> None:
                         if stop.is_set():
                             return
                         for event in reader.feed(piece):
+                            if mark.lost():
+                                address, last = "", None
+                                raise httpx.ReadError("another server took over")
                             if event.name == "record":
                                 record = json.loads(event.data)
-                                say("watch", record["topic"], [[record["$seq"], record["data"]]])
+                                topic, seq = record["topic"], record["$seq"]
+                                say("watch", topic, [[seq, record["data"]]])
+                                mark.move({**mark.place, topic: seq})
                             last = event.id or last
         except (httpx.HTTPError, ValueError) as error:
             logger.warning("watch: %r", error)
@@ -125,7 +196,7 @@ def by_watch(url: str) -> None:
 
 def by_events() -> None:
     """Read the lease log as a stream: behind the last row, up to the horizon."""
-    after = slices.START
+    mark = Bookmark("events", slices.START, lambda point: {"events": point.txid})
     connection: psycopg.Connection[Any] | None = None
     while not stop.is_set():
         try:
@@ -134,17 +205,21 @@ def by_events() -> None:
             assert row is not None
             known = monotonic(row[0]) - MARGIN
             top = slices.Point(slices.horizon(connection).xmin - 1, slices.MAX_ID)
-            if top > after:
-                rows = connection.execute(sql.SQL(EVENTS).format(slices.of_events(after, top))).fetchall()
+            if top > mark.place:
+                rows = connection.execute(sql.SQL(EVENTS).format(slices.of_events(mark.place, top))).fetchall()
+                if mark.lost():
+                    continue
                 for at in range(0, len(rows), 200):
                     witness().say(
                         "events",
                         [
-                            [number, kind, claim, monotonic(said), monotonic(deadline), seqs]
-                            for _, number, kind, claim, said, deadline, seqs in rows[at : at + 200]
+                            [number, txid, kind, claim, monotonic(said), monotonic(said) + lasts, seqs]
+                            for txid, number, kind, claim, said, lasts, seqs in rows[at : at + 200]
                         ],
                     )
-                after = top
+                mark.move(top)
+            elif mark.lost():
+                continue
             witness().say("upto", known)
         except (psycopg.Error, LeaseQueueError) as error:
             logger.warning("events: %s", error)

@@ -107,8 +107,10 @@ def counts(oracle: Oracle) -> str:
     """Return what happened in all, in words."""
     found = oracle.counts
     return (
-        f"{found['committed']:,} jobs committed, {found['undone']:,} rolled back, {found['runs']:,} runs,"
-        f" {found['kills']:,} kills, {oracle.flows.workflows:,} workflows, {oracle.flows.limited:,} jobs under limits,"
+        f"{found['committed']:,} jobs committed, {found['undone']:,} rolled back, {found['runs']:,} runs;"
+        f" {found['kills']:,} kills, of these {found['crashes']:,} crashes of PostgreSQL, {found['lossy']:,} failovers"
+        f" that took {found['lost']:,} jobs along; {found['cancelled']:,} statements cancelled;"
+        f" {oracle.flows.workflows:,} workflows, {oracle.flows.limited:,} jobs under limits,"
         f" {oracle.flows.tried_again:,} dead letters tried again;"
         f" {found['told']:,} told that their lease is lost, {found['answers']:,} answers;"
         f" {found['records']:,} records written, {oracle.ledgers.read_records:,} read,"

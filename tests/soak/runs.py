@@ -22,6 +22,8 @@ UNOWED = DEADLY | {"never", "failure"}
 FLOW = frozenset({"node", "limited", "doomed", "forever", "never", "failure", "unique"})
 #: What separates two looks at two clocks.
 CLOCKS = SECOND // 200
+#: What a statement may take between the time that it notes and its commit.
+TAKING = SECOND
 #: Time within which a thread that was stopped between the worker's check and its job's first step takes that step.
 RESUMING = SECOND // 4
 
@@ -60,6 +62,8 @@ class Job:
     committed: int = 0
     undone: int = 0
     dead: int = 0
+    #: Its commit was answered by a server that took it along.
+    doubtful: bool = False
     #: Its cancel was tried, and may have been done.
     recalled: int = 0
     #: It was done long ago, and only what came later is known.
@@ -69,7 +73,7 @@ class Job:
     @property
     def owed(self) -> bool:
         """Whether it has to come to its end."""
-        return self.committed > 0 and self.mode not in UNOWED and not self.recalled
+        return self.committed > 0 and self.mode not in UNOWED and not self.recalled and not self.doubtful
 
     @property
     def done(self) -> bool:
@@ -85,9 +89,16 @@ class Extension(NamedTuple):
 
 
 class Leases:
-    """How long each lease was, as the lease log has it: what a worker was answered, it may rely on."""
+    """How long each lease was, as the lease log has it: what a worker was answered, it may rely on.
 
-    def __init__(self) -> None:
+    Args:
+        incidents: what the faults did.
+        forgetful: queues whose leases a crash of PostgreSQL may take back.
+    """
+
+    def __init__(self, incidents: Incidents, forgetful: frozenset[str]) -> None:
+        self._incidents = incidents
+        self._forgetful = forgetful
         self._extensions: dict[tuple[int, int], list[Extension]] = {}
 
     def extended(self, at: int, deadline: int, claim: int, seqs: list[int]) -> None:
@@ -98,7 +109,23 @@ class Leases:
     def deadline(self, run: Run, at: int) -> int:
         """Return the end of a run's lease, as it was at a moment."""
         known = self._extensions.get((run.claim, run.seq), ())
-        return max([run.deadline, *(one.deadline for one in known if one.at <= at)])
+        # Numbers are given again by a server that has not seen all.
+        return max([run.deadline, *(one.deadline for one in known if run.claimed - CLOCKS <= one.at <= at)])
+
+    def forgotten(self, run: Run, at: int) -> bool:
+        """Whether the server may have taken a run's lease back before a moment, as it is permitted.
+
+        A crash takes leases back where the queue says so, a clock that goes forward ends all, and a server that takes
+        over keeps those that it knows up to the deadline that it knows.
+        """
+        if run.queue in self._forgetful and self._incidents.crashed(run.claimed, at):
+            return True
+        if self._incidents.jumped(run.claimed, at):
+            return True
+        return any(
+            run.claimed <= ended and known <= at and (run.claimed > known - TAKING or self.deadline(run, known) <= at)
+            for known, ended in self._incidents.losses
+        )
 
     def forget(self, before: int) -> None:
         """Drop what is long over."""
@@ -113,13 +140,11 @@ class Judge:
     Args:
         incidents: what the faults did.
         leases: how long leases were.
-        forgetful: queues whose leases a crash of PostgreSQL may take back.
     """
 
-    def __init__(self, incidents: Incidents, leases: Leases, forgetful: frozenset[str]) -> None:
+    def __init__(self, incidents: Incidents, leases: Leases) -> None:
         self._incidents = incidents
         self._leases = leases
-        self._forgetful = forgetful
 
     def judge(self, number: int, job: Job, upto: int) -> tuple[list[Broken], bool]:
         """Return what is broken, and whether that is all that can be known of what there is now.
@@ -163,8 +188,10 @@ class Judge:
             )
         elif not job.tried and not job.committed:
             yield Broken(UNKNOWN, first.start, "", f"nobody enqueued job {number}, and {said(first)}")
-        if (job.mode == "keyed" or job.mode in FLOW) and len({run.seq for run in runs}) > 1:
-            numbers = ", ".join(sorted({str(run.seq) for run in runs}))
+        # One that was lost with its server is enqueued again, where the producer did not hear of it.
+        seqs = {run.seq for run in runs if not self._incidents.may_be_lost(run.claimed, run.start)}
+        if (job.mode == "keyed" or job.mode in FLOW) and len(seqs) > 1:
+            numbers = ", ".join(sorted(map(str, seqs)))
             yield Broken(
                 TWICE_QUEUED,
                 runs[-1].start,
@@ -186,7 +213,7 @@ class Judge:
         )
         if run.start <= deadline + CLOCKS and later is None:
             return None
-        if self._stopped_on_the_way(run) or self._forgotten(run, run.claimed, run.start):
+        if self._stopped_on_the_way(run) or self._leases.forgotten(run, run.start):
             return None
         text = f"job {number}: {said(run)}, {seconds(deadline, run.start)} after the end of its lease"
         if later is not None:
@@ -200,10 +227,6 @@ class Judge:
             run.before <= stop.begin and stop.end is not None and stop.end <= run.start <= stop.end + RESUMING
             for stop in process.stops
         )
-
-    def _forgotten(self, run: Run, begin: int, end: int) -> bool:
-        """Whether a crash may have taken the lease back, as its queue permits."""
-        return run.queue in self._forgetful and self._incidents.crashed(begin, end)
 
     def _overlaps(self, number: int, runs: list[Run], upto: int) -> Iterator[tuple[Broken, bool]]:
         for at, first in enumerate(runs):
@@ -219,7 +242,7 @@ class Judge:
                 if (
                     in_time
                     or self._incidents.stopped(first.who, first.claimed, second.start)
-                    or self._forgotten(first, first.claimed, second.start)
+                    or self._leases.forgotten(first, second.start)
                 ):
                     continue
                 told = "was never told" if first.told is None else f"was told {seconds(first.told, deadline)} before it"

@@ -1,7 +1,8 @@
-"""The soak's own PostgreSQL: durable, on a small disk of its own where that can be had, and made to fail."""
+"""The soak's own PostgreSQL: durable, on a small disk where that can be had, made to fail and to fail over."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -14,11 +15,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from django_leasequeue.devdb import DATABASE, Server
+from django_leasequeue.devdb.account import Account, open_path, run
+from django_leasequeue.devdb.config import PORT, SUPERUSER
+from django_leasequeue.devdb.database_url import url_from_database
+
+from .clock import Clock
 
 #: The disk is small, so that it can be filled in a moment.
-DISK_MB = 1_000
+DISK_MB = 1_400
 #: Bytes that are taken at once when the disk is filled.
 PIECE = 64 * 1024
 #: Connections that the server takes: few, so that they can be used up.
@@ -81,26 +88,105 @@ class Disk:
         self._filler.unlink(missing_ok=True)
 
 
+class Node(Server):
+    """One server of the soak's: with a clock that can be stepped, and able to become the standby of another.
+
+    Args:
+        data_dir: where its data is.
+        clock: of all of them.
+    """
+
+    def __init__(self, data_dir: Path, clock: Clock) -> None:
+        super().__init__(data_dir, durable=True)
+        self._clock = clock
+
+    @property
+    def host(self) -> str:
+        """The directory of its socket."""
+        return str(self.django_database()["HOST"])
+
+    def copy(self, primary: Node) -> None:
+        """Become a standby of a server that runs, and wait until it receives the log."""
+        account = self._account()
+        self.data_dir.mkdir(mode=0o700)
+        open_path(account, self.data_dir)
+        if account:
+            os.chown(self.data_dir, account.uid, account.gid)
+        options = [
+            "-h",
+            primary.host,
+            "-p",
+            str(PORT),
+            "-U",
+            SUPERUSER,
+            "-D",
+            str(self.data_dir),
+            "-R",
+            "-N",
+            "-c",
+            "fast",
+        ]
+        done = run([self.bin_dir / "pg_basebackup", *options], account, 120)
+        if done.returncode:
+            raise OSError(f"pg_basebackup: {done.stdout.strip()}")
+        # Of the other one's socket, which is in its data.
+        (self.data_dir / f".s.PGSQL.{PORT}.lock").unlink(missing_ok=True)
+        self.start()
+        self.until("SELECT status = 'streaming' FROM pg_stat_wal_receiver")
+
+    def until(self, condition: str, *values: object) -> None:
+        """Wait until a query is true.
+
+        Raises:
+            OSError: it is not within 30 seconds.
+        """
+        end = time.monotonic() + 30
+        with self.connect("postgres") as connection:
+            while (row := connection.execute(condition, values).fetchone()) is None or not row[0]:
+                if time.monotonic() > end:
+                    raise OSError(f"the standby: not within 30 s: {condition}")
+                time.sleep(0.02)
+
+    def promote(self) -> None:
+        """Become a primary."""
+        done = self._pg_ctl(self._account(), "promote", "-t", "60", timeout=90)
+        if done.returncode:
+            raise OSError(f"pg_ctl promote: {done.stdout.strip()}")
+
+    def _pg_ctl(self, account: Account | None, *arguments: str, timeout: int) -> subprocess.CompletedProcess[str]:
+        command = ["env", *self._clock.environment, str(self.bin_dir / "pg_ctl"), "-D", str(self.data_dir), "-w"]
+        return run([*command, *arguments], account, timeout)
+
+
 class SoakServer:
-    """The server, and what can be done to it.
+    """The server, and what can be done to it. A link names the one of its nodes that is the primary.
 
     Args:
         disk: where its data is.
+        clock: of its nodes.
     """
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, clock: Clock) -> None:
         self.disk = disk
-        self._server = Server(disk.path / "data", durable=True)
+        self._clock = clock
+        self._nodes = itertools.count(1)
+        self._server = self._node()
+        self._link = disk.path / "primary"
+        #: Held while something is done to it that cannot go on beside a failover.
+        self.busy = threading.Lock()
+
+    def _node(self) -> Node:
+        return Node(self.disk.path / f"node{next(self._nodes)}", self._clock)
 
     @property
     def url(self) -> str:
         """The ``DATABASE_URL`` of those who connect directly."""
-        return self._server.url()
+        return url_from_database({**self._server.django_database(), "HOST": self.socket})
 
     @property
     def socket(self) -> str:
-        """The directory of its socket."""
-        return str(self._server.django_database()["HOST"])
+        """The directory of the primary's socket."""
+        return str(self._link)
 
     @property
     def log(self) -> Path:
@@ -109,6 +195,7 @@ class SoakServer:
 
     def __enter__(self) -> Self:
         self._server.start()
+        self._lead(self._server)
         with self.connect() as connection:
             for name, value in OPTIONS.items():
                 connection.execute(f"ALTER SYSTEM SET {name} = '{value}'")
@@ -122,9 +209,62 @@ class SoakServer:
         with suppress(OSError):
             shutil.copy(self.log, self.disk.path.with_name("postgresql.log"))
 
+    def _lead(self, node: Node) -> None:
+        new = self._link.with_suffix(".new")
+        new.symlink_to(node.host)
+        new.replace(self._link)
+        self._server = node
+
+    @contextmanager
+    def standby(self) -> Iterator[Node]:
+        """Have a standby of the primary, whose data goes again with the block, unless it was promoted."""
+        node, before = self._node(), self._server
+        try:
+            node.copy(before)
+            yield node
+        finally:
+            gone = before if self._server is node else node
+            with suppress(psycopg.Error):
+                gone.stop("immediate")
+            shutil.rmtree(gone.data_dir, ignore_errors=True)
+
+    def hand_over(self, node: Node) -> None:
+        """End the primary in order, and promote the standby: it has all that was committed.
+
+        Raises:
+            OSError: it has not.
+        """
+        self._server.stop("fast")
+        end = run([node.bin_dir / "pg_controldata", self._server.data_dir], None).stdout
+        at = end.partition("Latest checkpoint location:")[2].split()[0]
+        node.until("SELECT pg_last_wal_receive_lsn() >= %s::pg_lsn", at)
+        node.promote()
+        self._lead(node)
+
+    def cut_off(self, node: Node) -> int:
+        """Have the standby receive nothing more; return a time up to which it has all that was answered."""
+        known = time.monotonic_ns()
+        with self.connect("postgres") as connection:
+            # Its commit flushes all commits before it, also those that did not wait for the disk.
+            connection.execute("SELECT pg_logical_emit_message(true, 'soak', '')")
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        node.until("SELECT pg_last_wal_receive_lsn() >= %s::pg_lsn", row[0])
+        with node.connect("postgres") as connection:
+            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            connection.execute("SELECT pg_reload_conf()")
+        node.until("SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
+        return known
+
+    def take_over(self, node: Node) -> None:
+        """Promote the standby, as it is: the primary has ended."""
+        node.promote()
+        self._lead(node)
+
     def connect(self, name: str = DATABASE, seconds: int = 5) -> psycopg.Connection[Any]:
         """Open a connection."""
-        return self._server.connect(name, timeout=seconds)
+        info = make_conninfo(host=self.socket, port=PORT, user=SUPERUSER, dbname=name)
+        return psycopg.connect(info, connect_timeout=seconds, autocommit=True)
 
     def answers(self) -> bool:
         """Whether it answers a query, and may write, by a connection of its own."""
@@ -186,6 +326,18 @@ class SoakServer:
         """Begin another file of the write-ahead log: where there is no room for one PostgreSQL ends itself."""
         with suppress(psycopg.Error), self.connect("postgres") as connection:
             connection.execute("SELECT pg_switch_wal() FROM pg_logical_emit_message(true, 'soak', '')")
+
+    def cancel_statements(self, over: threading.Event, seconds: float) -> int:
+        """Cancel one after the other of the statements that run, for some seconds; return how many were."""
+        end, count = time.monotonic() + seconds, 0
+        while time.monotonic() < end and not over.wait(0.05):
+            with suppress(psycopg.Error), self.connect("postgres", seconds=2) as connection:
+                count += connection.execute(
+                    "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+                    " AND datname = %s AND state = 'active' ORDER BY random() LIMIT 1",
+                    [DATABASE],
+                ).rowcount
+        return count
 
     def terminate_backends(self) -> None:
         """End all sessions of clients."""

@@ -17,7 +17,7 @@ from django_leasequeue.tasks import current, task
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import JobControl
 
-from .evidence import monotonic, witness
+from .evidence import lease, monotonic, witness
 
 #: Bytes of one piece of memory. Nothing is written to it, so it costs address space, and no memory of the machine.
 PIECE = 64 * 1024 * 1024
@@ -67,7 +67,7 @@ def started(job: LeasedJob) -> int:
         job.deliveries,
         job.token,
         monotonic(job.claimed_at),
-        monotonic(job.deadline),
+        lease(job.deadline)[1],
         threading.get_native_id(),
         job.queue,
         bool(job.flags & JobFlag.SUSPECT),

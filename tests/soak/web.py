@@ -10,10 +10,8 @@ import time
 from django_leasequeue.client import Client, ClientJob, Worker
 from django_leasequeue.engine import parse_lease_id
 
-from .evidence import SECOND, monotonic, witness
+from .evidence import LEASE_MS, lease, witness
 
-#: As long as those of the other queues.
-LEASE_MS = 4_000
 #: Seconds between looks whether the lease is lost.
 LOOK = 0.02
 
@@ -22,10 +20,9 @@ def handle(job: ClientJob) -> None:
     """Run one job; say what it sees. When it is told that its lease is lost it stops, or (stubborn) goes on."""
     number, seconds, stubborn = job.data["job"], job.data["seconds"], job.data["stubborn"]
     claim, _ = parse_lease_id(job.lease_id)
-    deadline = monotonic(job.deadline)
+    claimed, deadline = lease(job.deadline)
     thread = threading.get_native_id()
-    lease = LEASE_MS * SECOND // 1_000
-    witness().say("start", number, job.seq, job.deliveries, claim, deadline - lease, deadline, thread, "web")
+    witness().say("start", number, job.seq, job.deliveries, claim, claimed, deadline, thread, "web")
     how = "done"
     end = time.monotonic() + seconds
     told = False

@@ -54,7 +54,7 @@ class Story:
         self.end(number, at + 0.1, pid=options.get("pid", 11), delivery=options.get("delivery", 1))
 
     def read_claims(self, *claims: int) -> None:
-        self.say("events", 90, [[claim, 2, claim, 0, 0, [1]] for claim in claims], who="3.x")
+        self.say("events", 90, [[claim, 1, 2, claim, 0, 0, [1]] for claim in claims], who="3.x")
         self.say("there", 91, "events", [[claim, claim] for claim in claims])
 
     def verdict(self) -> Oracle:

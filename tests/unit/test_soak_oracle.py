@@ -8,7 +8,7 @@ import pytest
 from tests.soak import promises
 from tests.soak.evidence import SECOND, Tail, Witness
 from tests.soak.oracle import Oracle
-from tests.soak.plan import CREW, SERVER, plan
+from tests.soak.plan import CREW, SERVER, WORLD, plan
 from tests.unit.soak_story import LEASE, Story
 
 
@@ -31,7 +31,7 @@ def topic(s: Story, kept: list[int], there: list[int], read: list[int], name: st
 
 def extended(s: Story, at: float) -> None:
     """The lease of the first claim is extended."""
-    s.say("events", at, [[7, 3, 101, round(at * SECOND), round((at + LEASE) * SECOND), [1]]], who="3.x")
+    s.say("events", at, [[7, 1, 3, 101, round(at * SECOND), round((at + LEASE) * SECOND), [1]]], who="3.x")
     s.say("there", 91, "events", [[7, 7]])
 
 
@@ -185,7 +185,7 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a record that was rolled back": (rolled_back_record, promises.TAKEN_BACK),
     "an event that was skipped": (lambda s: s.say("there", 91, "events", [[500, 500]]), promises.SKIPPED),
     "an event that came again": (
-        lambda s: s.say("events", 89, [[101, 2, 101, 0, 0, [1]]], who="3.x"), promises.REPEATED),
+        lambda s: s.say("events", 89, [[101, 1, 2, 101, 0, 0, [1]]], who="3.x"), promises.REPEATED),
     "a claim that the stream never told": (lambda s: (s.job(1), s.run(1, 2, delivery=7)), promises.SKIPPED),
     "a slow return": (
         lambda s: (s.job(1), fault(s, "restart", 2, 3), s.say("back", 3, "restart", ""), s.run(1, 6.1)), promises.SLOW),
@@ -344,7 +344,7 @@ def test_what_is_long_done_is_forgotten_and_known_again(story: Story) -> None:
 def test_what_was_judged_is_not_judged_again_when_extensions_are_forgotten(story: Story) -> None:
     oracle = Oracle()
     story.job(1, mode="poison")
-    story.say("events", 5, [[7, 3, 101, 5 * SECOND, 9 * SECOND, [1]]], who="3.x")
+    story.say("events", 5, [[7, 1, 3, 101, 5 * SECOND, 9 * SECOND, [1]]], who="3.x")
     story.run(1, 7, claimed=2)
     story.say("upto", 8, 8 * SECOND, who="3.x")
     oracle.hear(story.entries)
@@ -356,11 +356,12 @@ def test_what_was_judged_is_not_judged_again_when_extensions_are_forgotten(story
 
 def test_the_plan_comes_from_the_seed_alone() -> None:
     assert plan(7, 5) == plan(7, 5) != plan(8, 5)
-    server, crew = plan(7, 5)
+    server, crew, world = plan(7, 5)
     assert {step.fault for step in server} == {fault.name for fault in SERVER}
     assert {step.fault for step in crew} == {fault.name for fault in CREW}
     # What a machine cannot make is left out, and nothing else changes.
-    left, _ = plan(7, 5, frozenset(["disk full"]))
+    assert {step.fault for step in world} == {fault.name for fault in WORLD}
+    left, *_ = plan(7, 5, ["disk full"])
     assert [step._replace(number=0) for step in left] == [
         step._replace(number=0) for step in server if step.fault != "disk full"
     ]
