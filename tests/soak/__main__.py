@@ -147,6 +147,7 @@ class Soak:
         crew.add("web1", "-m", "tests.soak.web", f"http://{door.host}:{door.port}/v0", "stream")
         crew.add("web2", "-m", "tests.soak.web", url, "claims")
         crew.add("readers", "-m", "tests.soak.readers", url)
+        crew.add("late", "-m", "tests.soak.late", str(self.seed))
         crew.add("producers", "-m", "tests.soak.producers", str(self.seed), url)
         self._healer = Healer(self._server.connect, self._witness, self.seed)
         self._healer.start()
@@ -227,7 +228,7 @@ class Soak:
                     break
             self._healer.over.set()
             self._healer.join()
-            roles = [*WORKERS, "web1", "web2", "http"]
+            roles = [*WORKERS, "late", "web1", "web2", "http"]
             if not self._crew.dismiss(*roles):
                 self._faults.trouble.append("a process did not end when it was asked to, with nothing to do")
             # The readers read what the last of them wrote.

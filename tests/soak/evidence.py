@@ -22,6 +22,8 @@ recalled    a producer, after they were taken out                [job, ...]
 stays       a producer, after they were not                      [job, ...]
 took        a handler of a workflow's job                        job, whether it got the right values
 healed      an operator, after dead letters came back            [job, ...]
+acked       a consumer, after its ack was answered, or not       job, claim, claimed, when it was asked, outcome
+forged      the same, under another token or name                job, what was tried, outcome
 answer      a caller that got its answer                         job, whether it is the right one
 start       a handler, first thing                               job, seq, delivery, claim, claimed, deadline,
                                                                  thread, queue, whether it is run alone

@@ -235,10 +235,21 @@ class FlowProducer(Producer):
         members = [sketch.add(tasks.step) for _ in range(self._dice.randint(2, 6))]
         numbers = tuple(number for number, *_ in sketch.named)
         callback = sketch.add(tasks.joins, list(numbers), after=numbers)
+        self._cancel(sketch, lambda: chord(members, callback).enqueue(), self._dice.choice([0, 0.02, 0.2]))
+
+    def halts(self) -> None:
+        """A workflow of more jobs than there are threads, which is cancelled while they run."""
+        sketch = Sketch(self)
+        members = [sketch.add(tasks.lingers) for _ in range(self._dice.randint(20, 40))]
+        numbers = tuple(number for number, *_ in sketch.named)
+        callback = sketch.add(tasks.joins, list(numbers), after=numbers)
+        self._cancel(sketch, lambda: chord(members, callback).enqueue(), self._dice.uniform(0.2, 1.0))
+
+    def _cancel(self, sketch: Sketch, enqueue: Callable[[], Any], seconds: float) -> None:
         results: list[Any] = []
-        if self._start(sketch, lambda: results.append(chord(members, callback).enqueue()), undo=0) != "committed":
+        if self._start(sketch, lambda: results.append(enqueue()), undo=0) != "committed":
             return
-        stop.wait(self._dice.choice([0, 0.02, 0.2]))
+        stop.wait(seconds)
         named = [number for number, *_ in sketch.named]
         witness().say("recall", named)
         results[0].cancel()

@@ -41,6 +41,13 @@ def step(number: int, key: str = "", seconds: float = 0.002, stubborn: bool = Fa
 
 
 @task
+def lingers(number: int) -> int:
+    """Take long enough for others to wait."""
+    pause(number, 0.4, stubborn=True)
+    return number
+
+
+@task
 def stumbles(number: int, key: str = "") -> int:
     """Raise at the first delivery."""
     control = current()

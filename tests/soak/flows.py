@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .acks import Ack, Acks
 from .evidence import SECOND
 from .graphs import Graphs
 from .incidents import Incidents
@@ -31,6 +32,7 @@ class Flows:
         self._registry = registry
         self._limits = Limits(incidents, leases, registry.find)
         self._graphs = Graphs(incidents, registry.find)
+        self.acks = Acks(incidents, registry.find)
         #: Starts that were not judged yet.
         self._starts: list[tuple[int, int, Run]] = []
         self._wrong: list[Broken] = []
@@ -90,6 +92,15 @@ class Flows:
         """Note that it is about to be resumed."""
         self._pauses[queue][-1] = (self._pauses[queue][-1][0], at)
 
+    def acked(self, at: int, who: str, number: int, claim: int, claimed: int, asked: int, outcome: str) -> None:
+        run = self._registry.run(number, who, claim, at)
+        self.acks.acked(number, Ack(claim, claimed, asked, at), outcome, run is not None and asked > run.deadline)
+        if (job := self._registry.jobs.get(number)) is not None:
+            self._registry.note(number, job)
+
+    def forged(self, at: int, who: str, number: int, name: str, outcome: str) -> None:
+        self.acks.forged(at, number, name, outcome)
+
     def started(self, number: int, run: Run) -> None:
         """Note a start."""
         self._starts.append((run.start, number, run))
@@ -103,10 +114,12 @@ class Flows:
         for _, number, run in due:
             yield from self._limits.started(number, run)
             yield from self._graphs.started(number, run)
+            yield from self.acks.started(number, run)
             if any(begin + SETTLING < run.claimed < end for begin, end in self._pauses.get(run.queue, ())):
                 text = f"job {number}: {said(run)}, claimed while {run.queue} was paused"
                 yield Broken(PAUSED, run.start, self._incidents.explain(run.claimed, run.start), text)
         yield from self._graphs.judge(known)
+        yield from self.acks.judge(known)
         yield from self._wrong
 
     def finish(self) -> Iterator[Broken]:

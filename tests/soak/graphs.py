@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .evidence import SECOND
 from .incidents import Incidents
+from .ledgers import seconds
 from .promises import EARLY, RECALLED, TWICE_QUEUED, Broken
 from .runs import CLOCKS, Job, Run, said
+
+#: Until the cancel of a workflow is heard everywhere; and how long a fault is felt by those who listen.
+HEARING, ECHO = SECOND, 3 * SECOND
 
 Lookup = Callable[[int], Job | None]
 
@@ -64,6 +69,12 @@ class Graphs:
         if gone is not None and run.claimed > gone + CLOCKS and not unsure:
             fault = self._incidents.explain(gone, run.start)
             yield Broken(RECALLED, run.start, fault, f"job {number} was taken out, claimed later, and {said(run)}")
+        # Where its worker, or the server, was in the hands of a fault it may have heard later.
+        elif (
+            gone is not None and run.start > gone + HEARING and not self._incidents.met(run.who, gone - ECHO, run.start)
+        ):
+            late = f"{seconds(gone, run.start)} after that {said(run)}"
+            yield Broken(RECALLED, run.start, "", f"job {number} was taken out with its workflow; {late}")
         parents = self._parents.get(number)
         for parent in parents.numbers if parents is not None else ():
             before = self._lookup(parent)

@@ -150,11 +150,14 @@ class Incidents:
         """Whether what was tried and answered at these times may have gone with a server."""
         return any(tried <= ended and answered >= known for known, ended in self.losses)
 
-    def disturbed(self, begin: int, end: int) -> bool:
-        """Whether something else was done to the server between two moments."""
+    def met(self, who: str, begin: int, end: int) -> bool:
+        """Whether a fault met a process, or the server, between two moments."""
+        return self.disturbed(begin, end, self.role(who))
+
+    def disturbed(self, begin: int, end: int, role: str = "") -> bool:
+        """Whether something was done to the server, or to a role, between two moments."""
         return any(
-            not window.roles
-            and not window.name.startswith("task")
+            (role in window.roles if window.roles else not window.name.startswith("task"))
             and window.begin <= end
             and (window.end is None or window.end > begin)
             for window in self.windows.values()

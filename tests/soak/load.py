@@ -12,6 +12,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,6 +175,23 @@ class Producer(threading.Thread):
             return
         witness().say("committed", [number])
         witness().say("answer", number, answer == number)
+
+    def wait(self) -> None:
+        """A task whose result is waited for."""
+        (number,) = numbers = [next(self._numbers)]
+        queue = self._dice.choice(["sure", "swift"])
+        witness().say("try", [[number, queue, "asked"]])
+        result = tasks.work.using(queue_name=queue).enqueue(number, 0.01)
+        witness().say("committed", numbers)
+        with suppress(WaitTimeout):  # it goes on
+            witness().say("answer", number, result.wait(20.0) == number)
+
+    def tardy(self) -> None:
+        """A job for consumers that settle late."""
+        number = next(self._numbers)
+        witness().say("try", [[number, "late", "late"]])
+        Queue("late").enqueue({"job": number})
+        witness().say("committed", [number])
 
     def post(self) -> None:
         """Some jobs over HTTP."""

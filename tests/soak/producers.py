@@ -15,6 +15,8 @@ from .load import Producer, stop
 
 #: Seconds between two things that a producer of workflows and limits does, on average.
 FLOW_PAUSE = 0.7
+#: The same of the one whose workflows are cancelled while they run.
+HALT_PAUSE = 4.0
 
 
 def main(seed: int, url: str) -> None:
@@ -35,6 +37,8 @@ def main(seed: int, url: str) -> None:
     flow = {"ordered": 5, "pairs": 3, "paced": 3, "recalls": 1, "uniques": 3, "newest": 2}
     flow |= {"chains": 2, "chords": 3, "graphs": 2, "stops": 1}
     producers += [FlowProducer(place, seed, flow, FLOW_PAUSE) for place in (8, 9)]
+    producers += [FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE)]
+    producers += [Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1})]
     with Client(url) as client:
         for producer in producers:
             producer.client = client

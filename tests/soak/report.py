@@ -112,6 +112,7 @@ def counts(oracle: Oracle) -> str:
         f" that took {found['lost']:,} jobs along; {found['cancelled']:,} statements cancelled;"
         f" {oracle.flows.workflows:,} workflows, {oracle.flows.limited:,} jobs under limits,"
         f" {oracle.flows.tried_again:,} dead letters tried again;"
+        f" {oracle.flows.acks.late:,} late acks accepted, {oracle.flows.acks.refused:,} of others refused;"
         f" {found['told']:,} told that their lease is lost, {found['answers']:,} answers;"
         f" {found['records']:,} records written, {oracle.ledgers.read_records:,} read,"
         f" {oracle.ledgers.read_events:,} rows of the lease log read;"

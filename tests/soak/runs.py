@@ -18,6 +18,8 @@ DEADLY = frozenset({"poison", "forever"})
 #: Modes of jobs that need not come to their end: those, what comes after them in a workflow, and what starts for a
 #: failure: it is taken out where the dead letter was tried again and the workflow completed before it had started.
 UNOWED = DEADLY | {"never", "failure"}
+#: The mode of jobs whose runs are told nothing: they settle late.
+LATE_ACKS = "late"
 #: Modes of jobs that are in a workflow, under a limit, or of a unique key.
 FLOW = frozenset({"node", "limited", "doomed", "forever", "never", "failure", "unique"})
 #: What separates two looks at two clocks.
@@ -167,7 +169,7 @@ class Judge:
                 broken.append(late)
             else:
                 settled = False
-        for broke, sure in self._overlaps(number, runs, upto):
+        for broke, sure in self._overlaps(number, runs, upto) if job.mode != LATE_ACKS else ():
             if sure:
                 broken.append(broke)
             else:

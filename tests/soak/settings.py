@@ -33,6 +33,14 @@ LEASEQUEUE = {
             "durability": "fsync",
             "leases_durable": True,
         },
+        # Here who acks late may still be heard; claims are lost as often as their consumers like.
+        "late": {
+            "preset": "topics",
+            "max_deliveries": 0,
+            "durability": "fsync",
+            "leases_durable": True,
+            "late_ack": "accept",
+        },
         "log": {**_LOG, "durability": "fsync"},
         "fastlog": {**_LOG, "durability": "disk"},
     },
