@@ -4,7 +4,7 @@
 #   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-all test-browser demo serve docs lint format bench soak lake-demo clean
+.PHONY: help test test-all test-browser demo serve docs lint format bench soak soak-sabotage lake-demo clean
 
 export PYTHON
 # Where this is set, each of the suite's processes would compile every module anew: a third of the whole time.
@@ -26,6 +26,7 @@ help:  ## list the commands
 	@echo "make serve   the demo's admin and HTTP doors    (PORT=8000)"
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
 	@echo "make soak    work under faults, and the verdict (ARGS='--minutes 5 --seed 7'; --help)"
+	@echo "make soak-sabotage  faults in a copy of our code, each of which the soak has to catch   (ARGS='cancel' for some)"
 	@echo "make lake-demo  a week of made-up events through Spark, and the report   (EVENTS=1000000)"
 	@echo "make docs    the documentation as a site, build/docs/index.html; what is wrong in it ends the build"
 	@echo "make lint    ruff, import-linter, mypy, pyright and bandit"
@@ -74,6 +75,9 @@ docs: .venv/.installed-docs
 
 soak: .venv/.installed-test
 	@$(PY) -m tests.soak $(ARGS)
+
+soak-sabotage: .venv/.installed-test
+	@$(PY) -m tests.soak.sabotage $(ARGS)
 
 .venv/.installed-spark: .venv/.installed-test
 	@scripts/make-venv .venv test,spark

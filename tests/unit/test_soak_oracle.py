@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.soak import promises
+from tests.soak.clock import place
 from tests.soak.evidence import SECOND, Tail, Witness
 from tests.soak.oracle import Oracle
 from tests.soak.plan import CREW, SERVER, WORLD, plan
+from tests.soak.sabotage import missing
+from tests.soak.sabotages import SABOTAGES
 from tests.unit.soak_story import LEASE, Story
 
 
@@ -107,13 +110,13 @@ def child(s: Story, how: str, at: float, tolerant: bool = False) -> None:
         s.run(1, 5, delivery=2)
 
 
-def recalled(s: Story, word: str, claimed: float | None) -> None:
+def recalled(s: Story, word: str, claimed: float | None, start: float = 3.3) -> None:
     """A job is cancelled; it was claimed at that time, or never."""
     s.job(1, mode="limited")
     s.say("recall", 2.8, [1], who="1.x")
     s.say(word, 3, [1], who="1.x")
     if claimed:
-        s.run(1, 3.3, claimed=claimed)
+        s.run(1, start, claimed=claimed)
 
 
 def unique(s: Story, ended: float) -> None:
@@ -130,6 +133,30 @@ def rolled_back_record(s: Story) -> None:
     s.say("dropped", 1.2, "log", [3], who="1.x")
     # Written before the read is heard, as producers do.
     s.entries.insert(0, s.entries.pop())
+
+
+def failover(s: Story, known: float = 1.5, ended: float = 3.0) -> None:
+    s.say("failover", ended, round(known * SECOND), round(ended * SECOND))
+
+
+def handed_over(s: Story, known: float, claimed: float = 1.99, again: float = 3.5) -> None:
+    """A job runs, a server takes over that had seen all up to some moment, and another worker runs the job."""
+    s.job(1)
+    s.start(1, 2, claimed=claimed)
+    failover(s, known)
+    s.run(1, again, pid=12, delivery=2)
+
+
+def acked(s: Story, outcome: str, *, before: bool, lost: bool = False) -> None:
+    """A consumer acks late, before or after another has claimed its job."""
+    s.job(1, mode="late")
+    s.start(1, 2)
+    s.end(1, 8 if before else 6.8, how="done" if outcome == "ok" else "stopped")
+    at = 8.0 if before else 6.8
+    s.say("acked", at, 1, 101, round(1.99 * SECOND), round((at - 0.1) * SECOND), outcome, who="11.x")
+    if lost:
+        failover(s, 6.5, 6.9)
+    s.run(1, 7, pid=12, delivery=2)
 
 
 def crashed(s: Story, queue: str) -> None:
@@ -243,6 +270,35 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "two jobs of a unique key": (lambda s: unique(s, 4.0), promises.TWICE_QUEUED),
     "a job that an operator tried again begins to count anew": (
         lambda s: (s.job(1, mode="doomed"), raised(s, 1, 2), raised(s, 1, 3, delivery=2), s.run(1, 5)), None),
+    "a job that was lost with its server": (lambda s: (s.job(1, 2), failover(s)), None),
+    "a job that the other server had": (lambda s: (s.job(1, 1), failover(s)), promises.LOST),
+    "a job of the other server": (lambda s: (s.job(1, 3.1), failover(s)), promises.LOST),
+    "a claim that was lost with its server": (lambda s: handed_over(s, 1.5), None),
+    "a claim that the other server had": (lambda s: handed_over(s, 3.0), promises.OVERLAP),
+    "a record that was lost with its server": (
+        lambda s: (s.say("put", 1.9, "log", [2], who="1.x"), topic(s, [1, 2], [1], [1]), failover(s, 0.9)), None),
+    "a lease that a clock ended": (
+        lambda s: (s.job(1), s.start(1, 2), s.say("stepped", 2.5, 10 * SECOND), s.run(1, 3, pid=12, delivery=2)), None),
+    "a lease while a clock went back": (
+        lambda s: (s.job(1), s.start(1, 2), s.say("stepped", 2.5, -10 * SECOND), s.run(1, 3, pid=12, delivery=2)),
+        promises.OVERLAP),
+    "starts of two windows that a clock made one": (
+        lambda s: (paced_twice(s, 3.0), s.say("stepped", 2.97, 10 * SECOND)), None),
+    "a claim from a paused queue": (
+        lambda s: (s.job(1), s.say("paused", 1.5, "sure"), s.run(1, 2), s.say("resumed", 3, "sure")), promises.PAUSED),
+    "a claim from a resumed queue": (
+        lambda s: (s.job(1), s.say("paused", 1.2, "sure"), s.say("resumed", 1.5, "sure"), s.run(1, 2)), None),
+    "a late ack": (lambda s: (acked(s, "ok", before=True), s.entries.pop(), s.entries.pop()), None),
+    "a late ack that is refused": (lambda s: acked(s, "not_held", before=True), None),
+    "a late ack of a job that another has": (lambda s: acked(s, "ok", before=True), promises.ACCEPTED),
+    "a job that comes after its ack": (lambda s: acked(s, "ok", before=False), promises.ACCEPTED),
+    "an ack that was lost with its server": (lambda s: acked(s, "ok", before=False, lost=True), None),
+    "an ack under another token": (
+        lambda s: (s.job(1, mode="late"), s.run(1, 2), s.say("forged", 2.05, 1, "ack", "ok")), promises.FORGED),
+    "a start soon after a cancel": (lambda s: recalled(s, "recalled", 2.9, start=3.9), None),
+    "a start long after a cancel": (lambda s: recalled(s, "recalled", 2.9, start=4.2), promises.RECALLED),
+    "a start long after a cancel that its worker did not hear": (
+        lambda s: (fault(s, "worker hung", 2.5, 4, "worker1"), recalled(s, "recalled", 2.9, start=4.2)), None),
     "a doomed job that stays dead": (
         lambda s: (s.job(1, mode="doomed"), raised(s, 1, 2), s.say("dead", 95, 1)), promises.INNOCENT),
 }  # fmt: skip
@@ -365,6 +421,20 @@ def test_the_plan_comes_from_the_seed_alone() -> None:
     assert [step._replace(number=0) for step in left] == [
         step._replace(number=0) for step in server if step.fault != "disk full"
     ]
+
+
+def test_a_time_of_the_server_is_found_across_steps_of_its_clock() -> None:
+    steps = [(0, 0), (100 * SECOND, 30 * SECOND), (200 * SECOND, -5 * SECOND)]
+    for now in (50, 120, 150, 199, 220, 300):
+        offset = 0 if now < 100 else 30 if now < 200 else -5
+        known = [step for step in steps if step[0] <= now * SECOND]
+        assert place((now + offset) * SECOND, known, now * SECOND) == now * SECOND
+    assert place(205 * SECOND, steps, 203 * SECOND) == 175 * SECOND, "not in the future, so before it was set back"
+
+
+def test_each_sabotage_stands_in_the_code() -> None:
+    assert len(SABOTAGES) >= 15
+    assert [text for sabotage in SABOTAGES for text in missing(sabotage)] == []
 
 
 def test_evidence_is_read_line_by_line(tmp_path: Path) -> None:
