@@ -31,7 +31,7 @@ from .promises import (
 )
 from .registry import MEMORY, Registry
 from .returns import QUIET, Returns, all_busy
-from .runs import DEADLY, FAILED, FLOW, Job, Judge, Leases, Run, said
+from .runs import DEADLY, FAILED, FLOW, LATE_ACKS, Job, Judge, Leases, Run, said
 
 #: The number of an extension in the lease log.
 EXTENDED = 3
@@ -370,8 +370,8 @@ class Oracle:
         runs = sorted(job.runs, key=lambda run: run.start)
         for first, second in pairwise(runs):
             fault, why = self._judge.again(first, second)
-            # A job that raised asked for another run.
-            if why != FAILED:
+            # A job that raised asked for another run, and one of consumers that settle late may have many.
+            if why != FAILED and job.mode != LATE_ACKS:
                 self.row(fault).again[why] += 1
             if first.how == "done" and not fault and job.mode in FLOW:
                 text = f"a job ({job.mode}): {said(first)}, done, and {said(second)}"
