@@ -19,7 +19,7 @@ class Sabotage(NamedTuple):
     name: str
     patches: tuple[Patch, ...]
     faults: tuple[str, ...]
-    #: Whether it shows in late work or in what is left over; for others that does not count (a slow machine).
+    #: Whether it shows in late work; for others that does not count (a slow machine).
     delays: bool = False
 
 
@@ -60,8 +60,8 @@ SABOTAGES = (
         ("sql/leases/sweep.sql", "WHERE r.state = 0\n)", "WHERE r.state = 0 AND r.delivery > 1\n)")),
     _sabotage("a running job is not told that its lease ends", SILENCE,
         ("worker/leases.py", 'control.abort("lease_lost")', "pass")),
-    _sabotage("a job is started though its lease is over", SILENCE,
-        ("worker/leases.py", "return lease is None or lease.forbids(job, time.monotonic())", "return False")),
+    _sabotage("a job is started though its lease is over", ("worker stopped",),
+        ("worker/threads.py", "if lease is None or lease.forbids(job, since):", "if False:")),
     _sabotage("a limit has room for two more", QUIET,
         (_ADMIT, "NOT NULL THEN l.concurrency -", "NOT NULL THEN l.concurrency + 2 -")),
     _sabotage("a rate gives three times as many starts", ("queue paused",),
@@ -84,7 +84,7 @@ SABOTAGES = (
     _sabotage("a unique key is free while its job waits", QUIET,
         ("sql/jobs/unique_look.sql", "WHEN p.waits THEN 0 ELSE 1 END AS verdict", "ELSE 2 END AS verdict")),
     _sabotage("a key is free again when its job has ended", QUIET,
-        ("sql/jobs/key_taken.sql", "p.state >= 10 THEN (q.dedup_until <> 'result_ttl' OR", "p.state >= 10 THEN (true OR")),
+        ("sql/jobs/key_taken.sql", ">= 10 THEN (q.dedup_until <> 'result_ttl' OR", ">= 10 THEN (true OR")),
     _sabotage("a commit is answered before it is on disk", CRASHES,
         *((f"sql/jobs/{name}.sql", "durability <> 'fsync' THEN set_config", "true THEN set_config")
           for name in ("enqueue", "enqueue_one"))),
