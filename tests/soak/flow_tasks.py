@@ -20,7 +20,7 @@ HEALED = "healed"
 ONE = Limit("one:{key}", concurrency=1)
 TWO = Limit("two:{key}", concurrency=2)
 #: Starts, and the seconds in which so many are allowed; too few for the small part of them that may come at once.
-RATE, PER = 12, 3
+RATE, PER = 8, 3
 PACE = Limit("pace", rate=RATE, per=PER)
 
 

@@ -40,6 +40,8 @@ class Pace:
     per: int
     tries: dict[int, int] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
+    #: The last starts, one more than are allowed in that time.
+    last: list[int] = field(default_factory=list)
 
 
 class Limits:
@@ -84,8 +86,9 @@ class Limits:
         """
         # A server that takes over does not know the permits that were given last.
         known = not self._incidents.may_be_lost(run.claimed, run.start)
-        if self._pace is not None and number in self._pace.tries and known:
-            self._pace.starts.setdefault(number, run.start)
+        if (pace := self._pace) is not None and number in pace.tries and number not in pace.starts and known:
+            pace.starts[number] = run.start
+            yield from self._in_window(pace, run.start)
         key = self._of.get(number)
         if key is None:
             return
@@ -136,22 +139,19 @@ class Limits:
         text = f"job {number} of {key.name}, {said(run)}, {seconds(at, run.start)} after job {other},"
         yield Broken(ORDER, run.start, fault, f"{text} which was enqueued after it")
 
-    def _windows(self, pace: Pace) -> Iterator[Broken]:
+    def _in_window(self, pace: Pace, at: int) -> Iterator[Broken]:
         """No time of the limit's length has more starts than it says, whatever happened before."""
-        starts = sorted(pace.starts.values())
-        for first, at in zip(starts, starts[pace.rate :], strict=False):
-            if at - first < pace.per - CLOCKS and not self._incidents.jumped(first, at):
-                fault = self._incidents.explain(first, at)
-                text = f"{pace.rate + 1} jobs under the rate started in {(at - first) / SECOND:.3f} s"
-                yield Broken(RATE, at, fault, text)
-                return
+        pace.last = [*pace.last[-pace.rate :], at]
+        first = pace.last[0]
+        if len(pace.last) > pace.rate and at - first < pace.per - CLOCKS and not self._incidents.jumped(first, at):
+            text = f"{pace.rate + 1} jobs under the rate started in {(at - first) / SECOND:.3f} s"
+            yield Broken(RATE, at, self._incidents.explain(first, at), text)
 
     def finish(self) -> Iterator[Broken]:
         """Judge the rate, when all starts are known."""
         if self._pace is None:
             return
         pace = self._pace
-        yield from self._windows(pace)
         # From a moment at which none waits so many may start: one at once, half of one that is caught up, and one more
         # each time; each as late as a worker may be.
         moments = [(pace.tries[number], 0, number) for number in pace.starts]
