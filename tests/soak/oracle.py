@@ -310,6 +310,8 @@ class Oracle:
         # The others were judged when all was known of them that had to be.
         self._registry.touched = dict.fromkeys(self._registry.touched, 0)
         self.judge(now + RECOVERY + QUIET)
+        for broken in self.flows.finish():
+            self._break(broken)
         for number, job in self._registry.jobs.items():
             self._count_again(job)
             if not whole:
@@ -322,8 +324,6 @@ class Oracle:
                 self.row(fault).lost += 1
                 text = f"job {number} of {job.queue} ({job.mode}) was committed at {job.committed / SECOND:.3f}, and"
                 self._break(Broken(LOST, now, fault, f"{text} never ran to its end ({len(job.runs)} runs)"))
-        for broken in self.flows.finish():
-            self._break(broken)
         claims = {claim for claim, times in self._claims.items() if not self.incidents.may_be_lost(*times)}
         for broken in self.ledgers.finish(now, claims) if whole else ():
             self._break(broken)
