@@ -240,10 +240,10 @@ class FlowProducer(Producer):
     def halts(self) -> None:
         """A workflow of more jobs than there are threads, which is cancelled while they run."""
         sketch = Sketch(self)
-        members = [sketch.add(tasks.lingers) for _ in range(self._dice.randint(20, 40))]
+        members = [sketch.add(tasks.lingers) for _ in range(self._dice.randint(100, 160))]
         numbers = tuple(number for number, *_ in sketch.named)
         callback = sketch.add(tasks.joins, list(numbers), after=numbers)
-        self._cancel(sketch, lambda: chord(members, callback).enqueue(), self._dice.uniform(0.2, 1.0))
+        self._cancel(sketch, lambda: chord(members, callback).enqueue(), self._dice.uniform(0.1, 0.6))
 
     def _cancel(self, sketch: Sketch, enqueue: Callable[[], Any], seconds: float) -> None:
         results: list[Any] = []

@@ -43,7 +43,7 @@ def step(number: int, key: str = "", seconds: float = 0.002, stubborn: bool = Fa
 @task
 def lingers(number: int) -> int:
     """Take long enough for others to wait."""
-    pause(number, 0.8, stubborn=True)
+    pause(number, 0.3, stubborn=True)
     return number
 
 

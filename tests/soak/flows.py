@@ -38,8 +38,8 @@ class Flows:
         self._wrong: list[Broken] = []
         #: When each queue was paused, and when it was resumed.
         self._pauses: dict[str, list[tuple[int, int]]] = {}
-        #: Workflows that were committed, dead letters that were tried again.
-        self.workflows = self.tried_again = 0
+        #: Workflows that were committed, dead letters that were tried again, cancels of jobs and of workflows.
+        self.workflows = self.tried_again = self.cancels = 0
 
     @property
     def limited(self) -> int:
@@ -70,6 +70,7 @@ class Flows:
             self._registry.recall(number, at)
 
     def recalled(self, at: int, who: str, numbers: list[int]) -> None:
+        self.cancels += 1
         self._graphs.recalled(at, numbers)
 
     def stays(self, at: int, who: str, numbers: list[int]) -> None:
