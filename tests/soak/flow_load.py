@@ -278,13 +278,11 @@ class FlowProducer(Producer):
         """One of several unique tasks, which other producers enqueue as well."""
         number, name = self.number(), self._dice.choice(["x", "y"])
         made: list[bool] = []
-        alone = self.chance(0.5)
+        alone, seconds = self.chance(0.5), self._dice.choice([0.002, 0.5, 1.5])
         witness().say("try", [[number, "sure", "unique"]])
 
         def body() -> None:
-            made[:] = [
-                tasks.unique.using(queue_name="sure").enqueue(number, name, self._seconds()).created is not False
-            ]
+            made[:] = [tasks.unique.using(queue_name="sure").enqueue(number, name, seconds).created is not False]
 
         if alone:
             body()
