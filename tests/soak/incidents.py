@@ -11,6 +11,8 @@ from .evidence import SECOND
 ECHO = 8 * SECOND
 #: What it may take to notice that a process has ended.
 NOTICING = SECOND
+#: What the names of faults begin with beside which the server works, and workers hear of everything.
+HARMLESS = ("task", "snapshot", "transaction", "queue", "clock")
 
 
 class Death(NamedTuple):
@@ -157,7 +159,7 @@ class Incidents:
     def disturbed(self, begin: int, end: int, role: str = "") -> bool:
         """Whether something was done to the server, or to a role, between two moments."""
         return any(
-            (role in window.roles if window.roles else not window.name.startswith("task"))
+            (role in window.roles if window.roles else not window.name.startswith(HARMLESS))
             and window.begin <= end
             and (window.end is None or window.end > begin)
             for window in self.windows.values()

@@ -16,7 +16,7 @@ from .load import Producer, stop
 #: Seconds between two things that a producer of workflows and limits does, on average.
 FLOW_PAUSE = 0.7
 #: The same of the one whose workflows are cancelled while they run.
-HALT_PAUSE = 6.0
+HALT_PAUSE = 3.0
 
 
 def main(seed: int, url: str) -> None:
