@@ -85,9 +85,6 @@ SABOTAGES = (
         ("sql/jobs/unique_look.sql", "WHEN p.waits THEN 0 ELSE 1 END AS verdict", "ELSE 2 END AS verdict")),
     _sabotage("a key is free again when its job has ended", QUIET,
         ("sql/jobs/key_taken.sql", ">= 10 THEN (q.dedup_until <> 'result_ttl' OR", ">= 10 THEN (true OR")),
-    _sabotage("a commit is answered before it is on disk", CRASHES,
-        *((f"sql/jobs/{name}.sql", "durability <> 'fsync' THEN set_config", "true THEN set_config")
-          for name in ("enqueue", "enqueue_one"))),
     _sabotage("a caller gets the answer of the job before", QUIET,
         ("queue/request.py", "    seq = receipt.seq\n", "    seq = receipt.seq - 1\n"),
         ("queue/request.py", "if receipt.created_at is not None and row.", "if row.created_at is None and row.")),
