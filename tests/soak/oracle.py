@@ -164,7 +164,8 @@ class Oracle:
             self._claims[claim] = (claimed, at)
         if job.mode not in DEADLY:
             self.most_deliveries = max(self.most_deliveries, delivery)
-        self._returns.started(at, self.incidents.role(who))
+        role = self.incidents.role(who)
+        self._returns.started(at, role, role in self._workers)
 
     def _told(self, at: int, who: str, number: int, claim: int, reason: str) -> None:
         run = self._registry.run(number, who, claim, at)

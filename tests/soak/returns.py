@@ -35,10 +35,14 @@ class Returns:
         """Note that work may go on."""
         self._open.append(Return(fault, role, at))
 
-    def started(self, at: int, role: str) -> None:
-        """Note that a job was started."""
+    def started(self, at: int, role: str, worker: bool) -> None:
+        """Note that a job was started; everywhere, work goes on when one of the workers has started one."""
         for back in self._open:
-            if at > back.at and back.role in ("", role) and (back.first is None or at < back.first):
+            if (
+                at > back.at
+                and (back.role == role or (worker and not back.role))
+                and (back.first is None or at < back.first)
+            ):
                 back.first = at
 
     def due(self, now: int) -> Iterator[tuple[Return, int | None]]:
