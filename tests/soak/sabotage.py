@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .promises import INCONSISTENT, LOST, SLOW
-from .sabotages import SABOTAGES, Sabotage
+from .sabotages import QUIET, SABOTAGES, Sabotage
 
 BASE = Path(__file__).resolve().parents[2]
 PACKAGE = "django_leasequeue"
@@ -23,6 +23,8 @@ PACKAGE = "django_leasequeue"
 COPIED = (PACKAGE, "testproject", "tests/__init__.py", "tests/soak", "tests/support", "manage.py", "pyproject.toml")
 #: Seconds in which each has to be caught; minutes of faults, and seconds for the rest, that fit into it.
 LIMIT, MINUTES, DRAIN = 180.0, 0.7, 75.0
+#: The code as it is, which has to pass.
+CONTROL = Sabotage("none", (), QUIET)
 BROKEN = re.compile(r"BROKEN: (?P<promise>.+?) \(during: (?P<fault>.+?)\): (?P<evidence>.+)")
 
 
@@ -117,6 +119,9 @@ def main() -> int:
                 shutil.copytree(BASE / part, copy / part, ignore=ignored)
             else:
                 shutil.copy(BASE / part, copy / part)
+        if not given.words and (broken := run(CONTROL, copy, given.seed)).promise:
+            print(f"Without any fault it is broken already: {broken.promise}: {broken.text}")
+            return 2
         print("| fault | caught by | after |\n| --- | --- | --- |", flush=True)
         for sabotage in chosen:
             verdict = run(sabotage, copy, given.seed)
