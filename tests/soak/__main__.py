@@ -24,12 +24,12 @@ from tests.support.proxy import Proxy
 
 from . import look, plan, report
 from .clock import Clock
-from .evidence import DIRECTORY, ROLE, Tail, Witness
+from .evidence import DIRECTORY, HALTED, ROLE, Tail, Witness
 from .oracle import Oracle
 from .server import Disk, SoakServer
 
 BASE = Path(__file__).resolve().parents[2]
-QUEUES = "sure,swift,keyed"
+QUEUES = f"sure,swift,keyed,{HALTED}"
 #: Seconds between looks at the evidence, and between lines of progress.
 LOOK, PROGRESS = 1.0, 10.0
 #: So many jobs may wait before the producers hold on.

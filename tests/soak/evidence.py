@@ -76,6 +76,8 @@ Entry = list[Any]
 DIRECTORY, ROLE = "SOAK_DIRECTORY", "SOAK_ROLE"
 #: Leases of the soak's queues in ms: short, so that much happens.
 LEASE_MS = 4_000
+#: The same of the queue whose workflows are cancelled: long enough for workers to hear of that by nothing else.
+HALTED, HALTED_LEASE_MS = "halted", 12_000
 #: A file in that directory: up to when the server that took over last has all that was answered.
 FAILOVER = "failover"
 SECOND = clock.SECOND
@@ -122,10 +124,11 @@ def monotonic(at: datetime) -> int:
     return clock.monotonic(at, Path(os.environ[DIRECTORY]))
 
 
-def lease(deadline: datetime) -> tuple[int, int]:
+def lease(deadline: datetime, queue: str = "") -> tuple[int, int]:
     """Return when a lease was given or extended, and when it ends; the clock may have been stepped in between."""
-    begin = monotonic(deadline - timedelta(milliseconds=LEASE_MS))
-    return begin, begin + LEASE_MS * SECOND // 1_000
+    length = HALTED_LEASE_MS if queue == HALTED else LEASE_MS
+    begin = monotonic(deadline - timedelta(milliseconds=length))
+    return begin, begin + length * SECOND // 1_000
 
 
 class Tail:

@@ -37,7 +37,7 @@ BESIDE = ("statements cancelled", "queue paused")
 #: The queue that is paused; its jobs have limits, rates and workflows.
 PAUSED = "sure"
 #: Seconds of the shortest step of the server's clock, longer than a lease, and of the longest.
-STEP = (10.0, 30.0)
+STEP = (14.0, 30.0)
 #: How many jobs of a harmful kind come at once; the first does harm for ever, the others at their first delivery.
 HARMFUL = 3
 #: How often a poisonous one is tried.

@@ -12,7 +12,7 @@ from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.tasks import Workflow, chain, chord, group
 
 from . import flow_tasks as tasks
-from .evidence import SECOND, witness
+from .evidence import HALTED, SECOND, witness
 from .load import Producer, Undo, stop
 
 #: Keys of which there is one job at a time, of each producer; and those of two, which producers share.
@@ -34,10 +34,18 @@ class Sketch:
         self.edges: list[list[Any]] = []
         self.limited: list[list[Any]] = []
 
-    def add(self, task: Any, *args: Any, after: Sequence[int] = (), mode: str = "node", tolerant: bool = False) -> Any:
+    def add(
+        self,
+        task: Any,
+        *args: Any,
+        after: Sequence[int] = (),
+        mode: str = "node",
+        tolerant: bool = False,
+        queue: str = "",
+    ) -> Any:
         """Return the signature of a call; ``joins`` takes what those before it return, other tasks nothing."""
         number = self._producer.number()
-        queue = self._producer.queue()
+        queue = queue or self._producer.queue()
         self.named.append([number, queue, mode])
         if after:
             self.edges.append([number, list(after), tolerant])
@@ -240,7 +248,7 @@ class FlowProducer(Producer):
     def halts(self) -> None:
         """A workflow of more jobs than there are threads, which is cancelled while they run."""
         sketch = Sketch(self)
-        members = [sketch.add(tasks.lingers) for _ in range(self._dice.randint(100, 160))]
+        members = [sketch.add(tasks.lingers, queue=HALTED) for _ in range(self._dice.randint(100, 160))]
         numbers = tuple(number for number, *_ in sketch.named)
         callback = sketch.add(tasks.joins, list(numbers), after=numbers)
         self._cancel(sketch, lambda: chord(members, callback).enqueue(), self._dice.uniform(0.1, 0.6))

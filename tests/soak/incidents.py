@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from .evidence import SECOND
 
-#: How long a fault can still be the cause of something after its end: a lease, and what it takes to come back.
-ECHO = 8 * SECOND
+#: How long a fault can still be the cause of something after its end: the longest lease, and some seconds.
+ECHO = 16 * SECOND
 #: What it may take to notice that a process has ended.
 NOTICING = SECOND
 #: What the names of faults begin with beside which the server works, and workers hear of everything.

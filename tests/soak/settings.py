@@ -2,7 +2,7 @@
 
 from testproject.settings import *  # noqa: F403  (the whole of the other settings, by design)
 
-from .evidence import LEASE_MS
+from .evidence import HALTED, HALTED_LEASE_MS, LEASE_MS
 
 DEBUG = False
 ALLOWED_HOSTS = ["*"]
@@ -25,6 +25,7 @@ LEASEQUEUE = {
         # Leases that survive a crash of PostgreSQL; and those of the default, which it may take back.
         "sure": {**_TASKS, "leases_durable": True},
         "swift": _TASKS,
+        HALTED: {**_TASKS, "lease_ms": HALTED_LEASE_MS},
         "keyed": {**_TASKS, "leases_durable": True, "dedup_until": "result_ttl", "result_ttl_ms": 86_400_000},
         "web": {
             "preset": "topics",

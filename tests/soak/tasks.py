@@ -67,7 +67,7 @@ def started(job: LeasedJob) -> int:
         job.deliveries,
         job.token,
         monotonic(job.claimed_at),
-        lease(job.deadline)[1],
+        lease(job.deadline, job.queue)[1],
         threading.get_native_id(),
         job.queue,
         bool(job.flags & JobFlag.SUSPECT),
