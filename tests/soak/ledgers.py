@@ -20,6 +20,8 @@ class Reading:
 
     items: dict[int, int] = field(default_factory=dict)
     last: int = 0
+    #: How often it began again: others may not have yet.
+    resets: int = 0
 
 
 class Ledgers:
@@ -76,6 +78,7 @@ class Ledgers:
         reading = self._readings.setdefault((reader, topic), Reading())
         reading.items = {item: seq for item, seq in reading.items.items() if seq <= cursor}
         reading.last = cursor
+        reading.resets += 1
 
     def dropped(self, topic: str, items: list[int]) -> None:
         """Note what was rolled back for sure."""
@@ -101,6 +104,10 @@ class Ledgers:
                 )
             if item in dropped:
                 yield Broken(TAKEN_BACK, at, "", f"{reader} got item {item} of {topic}, which was rolled back")
+            for other in self._readers - {reader}:
+                theirs = self._reading(other, topic)
+                if theirs.resets == reading.resets and theirs.last > seq and item not in theirs.items:
+                    yield Broken(SKIPPED, at, "", f"{other} got {theirs.last} of {topic}, and not {seq} (item {item})")
             reading.items[item] = seq
             reading.last = max(reading.last, seq)
 

@@ -449,3 +449,11 @@ def test_evidence_is_read_line_by_line(tmp_path: Path) -> None:
         assert [entry[0] for entry in tail.look()] == ["crash"]
         file.write(b',"x"]\n')
     assert tail.look() == [["crash", 1, "x"]]
+
+
+def test_a_record_that_one_reader_got_and_another_went_past() -> None:
+    oracle = Oracle(sure=["log"], readers=["r1", "r2"])
+    oracle.hear([["read", 1, "3.x", "r1", "log", [[2, 20]]], ["read", 2, "3.x", "r2", "log", [[2, 20]]]])
+    assert not oracle.broken
+    oracle.hear([["read", 3, "3.x", "r1", "log", [[4, 40]]], ["read", 4, "3.x", "r2", "log", [[3, 30], [4, 40]]]])
+    assert [one.promise for one in oracle.broken] == [promises.SKIPPED]
