@@ -297,6 +297,7 @@ class Oracle:
         self._judge_returns(now)
         for job in self._registry.forget(now):
             self._count_again(job)
+            job.runs = job.runs[-1:]
         self._leases.forget(now - MEMORY)
         return self.broken
 
@@ -379,4 +380,3 @@ class Oracle:
                 self._break(Broken(AGAIN, second.start, fault, text))
         if job.over and not job.mode:
             self.row("").again["long after its end"] += 1
-        job.runs = runs[-1:]

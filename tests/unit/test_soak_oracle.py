@@ -397,6 +397,18 @@ def test_what_is_long_done_is_forgotten_and_known_again(story: Story) -> None:
     assert oracle.waiting == 0
 
 
+def test_a_job_that_is_done_before_a_stopped_process_starts_it(story: Story) -> None:
+    story.job(1)
+    stopped(story)
+    story.run(1, 6.5, pid=12, delivery=2, claimed=6.4)
+    story.start(1, 8.05, claimed=1.9)
+    story.end(1, 8.06, how="stopped")
+    story.read_claims(101, 102)
+    oracle = Oracle(workers=["worker1"])
+    oracle.hear(story.entries)
+    assert oracle.finish(60 * SECOND) == []
+
+
 def test_what_was_judged_is_not_judged_again_when_extensions_are_forgotten(story: Story) -> None:
     oracle = Oracle()
     story.job(1, mode="poison")
