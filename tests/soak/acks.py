@@ -56,7 +56,7 @@ class Acks:
     def started(self, number: int, run: Run) -> Iterator[Broken]:
         """Judge a start: not after an ack that was accepted."""
         ack = self._accepted.get(number)
-        if ack is None or run.claimed <= ack.answered + CLOCKS:
+        if ack is None or run.claim == ack.claim or run.claimed <= ack.answered + CLOCKS:
             return
         # What a server that took over did not know was asked before it did, and may be known only now.
         if not self._incidents.may_be_lost(ack.asked, ack.answered):

@@ -13,7 +13,7 @@ from time import monotonic_ns, time_ns
 SECOND = 1_000_000_000
 #: Every step so far, in the directory of the evidence: since when (monotonic), and the offset from then on, both in ns.
 STEPS = "clock.json"
-#: What separates the two clocks of a machine, and a step from its entry.
+#: What separates the two clocks of a machine.
 TOLERANCE = SECOND // 200
 
 Steps = list[tuple[int, int]]
@@ -81,5 +81,6 @@ def place(wall: int, steps: Steps, now: int) -> int:
     for since, offset in reversed(steps):
         if since - TOLERANCE <= wall - offset <= until + TOLERANCE:
             return wall - offset
-        until = since
+        # The step itself comes a moment after its entry.
+        until = since + SECOND
     return wall - steps[-1][1]

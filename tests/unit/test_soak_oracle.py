@@ -441,6 +441,7 @@ def test_a_time_of_the_server_is_found_across_steps_of_its_clock() -> None:
         offset = 0 if now < 100 else 30 if now < 200 else -5
         known = [step for step in steps if step[0] <= now * SECOND]
         assert place((now + offset) * SECOND, known, now * SECOND) == now * SECOND
+    assert place(200 * SECOND + 30_050_000_000, steps, 201 * SECOND) == 200_050_000_000, "the step came a little late"
     assert place(205 * SECOND, steps, 203 * SECOND) == 175 * SECOND, "not in the future, so before it was set back"
 
 
