@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import Queue
 from django_leasequeue.compat import jqueue_leases
-from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoundError, JQueueError
+from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoundError
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.queue.enqueue import CancelStatus
@@ -116,9 +116,6 @@ class TestStaleTimeout:
         assert await q.requeue_stale(timedelta(0)) == 2
         assert len((await q.read_state()).queued_jobs()) == 3
 
-    async def test_requeue_stale_of_a_queue_that_is_not_there(self) -> None:
-        assert await DirectQueue("nowhere").requeue_stale(timedelta(0)) == 0
-
     async def test_sweeps_are_not_made_for_every_call(
         self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -136,21 +133,6 @@ class TestStaleTimeout:
             clock.advance(seconds=1)
             await broker.dequeue()
             assert swept == [5 * MINUTE] * 2
-
-    @pytest.mark.parametrize("timeout", [-SECOND, 300, timedelta.max])
-    def test_wrong_ones(self, timeout: Any) -> None:
-        for kind in (DirectQueue, BrokerQueue):
-            with pytest.raises(JQueueError, match="stale_timeout"):
-                kind("jobs", stale_timeout=timeout)
-
-    def test_a_broker_has_one(self) -> None:
-        with pytest.raises(JQueueError, match="stale_timeout"):
-            BrokerQueue("jobs", stale_timeout=None)  # type: ignore[arg-type]  # on purpose
-
-    @pytest.mark.parametrize("age", [-SECOND, 5, None])
-    async def test_wrong_ages(self, age: Any) -> None:
-        with pytest.raises(JQueueError, match="timeout"):
-            await DirectQueue("jobs").requeue_stale(age)
 
 
 class TestLate:

@@ -10,24 +10,12 @@ from django.db import connections
 from django.test import override_settings
 
 from django_leasequeue import BufferedQueue, NewJob, Queue, engine
-from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
+from django_leasequeue.models import LiveJob, StoredJob
 from django_leasequeue.queue import adding
 
 from .support import jobqueue, states
 
 pytestmark = pytest.mark.django_db
-
-
-def test_the_existing_job_is_named() -> None:
-    queue = Queue("mail")
-    first = queue.enqueue({"to": "a"}, key="k", unique_until="end")
-    again = queue.enqueue({"to": "b"}, key="k", unique_until="end")
-    assert (first.status, again.status, again.seq, again.state) == ("queued", "duplicate", first.seq, "queued")
-    (job,) = queue.claim()
-    assert job.payload == {"to": "a"}
-    queue.ack(job)
-    assert queue.enqueue({"to": "c"}, key="k", unique_until="end").status == "queued"
 
 
 def test_the_jobs_word_wins_over_the_queues_option(clock: Any) -> None:
@@ -88,27 +76,6 @@ def test_many_at_once() -> None:
         "queued",
     ]
     assert [receipt.seq for receipt in receipts[10:20]] == [receipt.seq for receipt in receipts[:10]]
-
-
-def test_a_bad_key_is_refused_before_anything_is_written() -> None:
-    queue = Queue("mail")
-    queue.create()
-    bad: list[dict[str, Any]] = [
-        {"key": "é" * 257, "unique_until": "end"},
-        {"key": "", "on_conflict": "ignore"},
-        {"unique_for_ms": 5},
-        {"key": "k", "unique_for_ms": 0},
-        {"key": "k", "unique_until": "now"},
-        {"key": "k", "on_conflict": "forget"},
-        {"key": "k", "unique_for_ms": 5, "unique_until": "end"},
-    ]
-    for options in bad:
-        with pytest.raises(InvalidOption):
-            queue.enqueue(1, **options)
-        with pytest.raises(InvalidOption):
-            queue.enqueue_many([NewJob(1, key="good", unique_until="end"), NewJob(1, **options)])
-    assert not StoredJob.objects.exists()
-    assert not UniqueKey.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
