@@ -70,13 +70,6 @@ def test_l2_every_field_is_kept(api: Api) -> None:
     assert api.state("t")["config"] == config
 
 
-def test_l3_the_same_put_again(api: Api) -> None:
-    api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=201)
-    again = api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=200)
-    assert again["created"] is False
-    assert again["config"]["lease_ms"] == 5000
-
-
 def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was there, and is not: then it is put once more."""
     api.put("topics/t", {}, status=201)
@@ -93,7 +86,8 @@ def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pyte
 
 def test_l3_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Clock) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 5000, "max_deliveries": 2, "dead_letter": "d"}, status=201)
-    api.put("topics/t", {"type": "queue", "lease_ms": 7000}, status=200)
+    for _ in range(2):
+        assert api.put("topics/t", {"type": "queue", "lease_ms": 7000}, status=200)["created"] is False
     assert api.state("t")["config"] == {**DEFAULTS, "type": "queue", "lease_ms": 7000}
     api.write("t", 1)
     (job,) = api.claim("t")
@@ -176,17 +170,6 @@ def test_l6_the_head_survives_its_records(api: Api, clock: engine_clock.Clock) -
         assert state["last_write_ts"] == written
 
 
-def test_l6_the_head_of_a_log_survives_deletion_and_ttl(api: Api, clock: engine_clock.Clock) -> None:
-    api.log("events", ttl_ms=1000)
-    seqs = api.write("events", 1, 2)
-    api.post("topics/events/delete", {"before_seq": seqs[-1] + 1}, status=200)
-    assert api.state("events")["head_seq"] == seqs[-1]
-    last = api.write("events", 3)[0]
-    clock.advance(seconds=2)
-    state = api.state("events")
-    assert (state["head_seq"], state["count"]) == (last, 0)
-
-
 def test_l6_the_state_of_a_log_has_no_queue(api: Api) -> None:
     api.log("events")
     seqs = api.write("events", 1, 2)
@@ -217,26 +200,11 @@ def test_l7_pages(api: Api) -> None:
     exact = api.get("topics?page_size=8", status=200)
     assert len(exact["topics"]) == 8
     assert "next_cursor" not in exact.json
-
-
-def test_l7_a_prefix(api: Api) -> None:
-    for name in ("ab", "abc", "b", "a%", "a_"):
-        if "%" not in name:
-            api.put(f"topics/{name}", {}, status=201)
-    assert [line["topic"] for line in api.get("topics?prefix=ab")["topics"]] == ["ab", "abc"]
-    assert [line["topic"] for line in api.get("topics?prefix=a_")["topics"]] == ["a_"]  # not a pattern
+    assert [line["topic"] for line in api.get("topics?prefix=u&page_size=100000")["topics"]] == ["u1"]
     assert api.get("topics?prefix=%25")["topics"] == []
-
-
-@pytest.mark.parametrize(
-    "query", ["cursor=x", "cursor=", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1"]
-)
-def test_l7_a_bad_cursor_or_size(api: Api, query: str) -> None:
-    assert api.get(f"topics?{query}", status=400).code == "invalid_request"
-
-
-def test_l7_the_page_is_bounded(api: Api) -> None:
-    assert api.get("topics?page_size=100000", status=200)["topics"] == []
+    wrong = ("cursor=x", "cursor=", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1")
+    for query in wrong:
+        assert api.get(f"topics?{query}", status=400).code == "invalid_request"
 
 
 def test_l8_delete(api: Api) -> None:
