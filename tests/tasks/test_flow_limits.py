@@ -88,28 +88,6 @@ class TestEnqueueing:
         result = add.using(run_after=later).enqueue(1)
         assert samples.add.get_result(result.id).task.run_after == later
 
-    def test_a_unique_task_under_a_limit(self, clock: Clock) -> None:
-        unique = add.using(key="one")
-        first, again = unique.enqueue_many([(1,), (1,)])
-        assert again.id == first.id
-        add.enqueue(1, 5)
-        assert values_of(10) == [[1]]
-        assert values_of(10) == [[1, 5]]
-
-
-@pytest.mark.django_db
-def test_a_rate_that_changes_counts_for_those_that_wait(clock: Clock) -> None:
-    samples.add.using(limit=Limit("k", rate=1, per=3600)).enqueue_many((number,) for number in range(30))
-    assert len(values_of(100)) == 1
-    clock.advance(seconds=2)
-    assert values_of(100) == []
-    engine.run(engine.set_limits([LimitValues("k", rate=10, per_ms=1_000)]))
-    started = 0
-    for _ in range(20):
-        started += len(values_of(100))
-        clock.advance(milliseconds=100)
-    assert started >= 10
-
 
 class Async(LeaseQueueTestMixin, TestCase):
     async def test_the_async_twins(self) -> None:
@@ -160,10 +138,6 @@ class TestRefused:
             samples.add.using(limit=Limit(template, concurrency=1))
         with pytest.raises(InvalidTask, match=says):
             task(limit=Limit(template, concurrency=1))(samples.add.func)
-
-    def test_what_is_no_limit_at_all(self) -> None:
-        with pytest.raises(InvalidTask, match="limit must be a Limit"):
-            samples.add.using(limit="customer")  # type: ignore[arg-type]  # just this is refused
 
     @pytest.mark.parametrize(
         ("limit", "args", "says"),

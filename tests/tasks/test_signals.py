@@ -101,12 +101,6 @@ def test_a_task_is_finished_when_it_is_not_tried_again(heard: Heard, clock: Cloc
     assert (type(current), str(current)) == (ValueError, "it broke")
 
 
-def test_a_task_that_failed_for_good_is_finished(heard: Heard) -> None:
-    samples.fail_for_good.enqueue()
-    run_one()
-    assert heard[-2][1].status == TaskResultStatus.FAILED
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_task_whose_worker_died_at_its_last_attempt_is_not_told_as_finished(heard: Heard, clock: Clock) -> None:
     stalled: list[str] = []

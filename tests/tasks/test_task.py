@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue.tasks import Backoff, LeaseQueueTask, task
-from django_leasequeue.tasks.api import InvalidTask, Task
+from django_leasequeue.tasks.api import InvalidTask
 from tests.tasks import samples
 
 IMMEDIATE = {
@@ -23,14 +23,6 @@ IMMEDIATE = {
 
 def work() -> None:
     return None
-
-
-def test_the_decorator_makes_a_task_of_our_class() -> None:
-    assert isinstance(samples.add, LeaseQueueTask)
-    assert isinstance(samples.add, Task)
-    assert samples.add.name == "add"
-    assert samples.add.module_path == "tests.tasks.samples.add"
-    assert samples.add.call(1, second=2) == 3
 
 
 def test_the_decorator_takes_all_arguments() -> None:
