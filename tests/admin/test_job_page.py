@@ -19,7 +19,6 @@ from tests.engine.helpers import NODE, enqueue, make, one, put, state
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
-_EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
@@ -186,11 +185,6 @@ class TestWhatItSays:
         assert "no result is kept of it" in page.text
         assert "Attempt 1: completed" in page.text
 
-    def test_a_job_of_another_project_is_found_by_its_number(self, client: Client) -> None:
-        make(project="tenant")
-        (seq,) = put(project="tenant")
-        assert "project tenant" in look(client, seq).text
-
     def test_a_letter_that_moved_links_there_and_back(self, client: Client) -> None:
         make(max_deliveries=1, exhaust_at="release", dead_letter="graves")
         (seq,) = put()
@@ -207,20 +201,6 @@ class TestWhatItSays:
 
 
 class TestPayload:
-    def test_html_and_scripts_show_as_text(self, client: Client) -> None:
-        make(result_ttl_ms=60_000)
-        enqueue(
-            NewJob(data={_EVIL: [_EVIL, {"deep": _EVIL}]}, meta={"m": _EVIL}, key=_EVIL, name=_EVIL, tag=_EVIL[:60])
-        )
-        job = one()
-        failure = Failure(_EVIL, _EVIL, _EVIL, _EVIL[:60])
-        engine.run(engine.release([Release(job.seq, job.token, 0, failure)], "worker-1"))
-        page = look(client, job.seq)
-        assert "<script>alert('x')" in page.text
-        assert not [attrs for tag, attrs in page.tags if tag == "img"]
-        body = client.get(reverse("admin:leasequeue_job_changelist"), {"q": _EVIL}, follow=True).content.decode()
-        assert Page(body).inline == []
-
     def test_without_the_permission_only_the_shape_is_seen(self) -> None:
         make()
         enqueue(NewJob(data={"card": "4111", "n": 7, "ok": True, "list": ["private"]}, meta={"who": "ann"}))
@@ -272,14 +252,6 @@ class TestPayload:
         assert "and 3,000 more" in look(client, first).text
         assert "too long to be shown here" in look(client, second).text
         assert "10,002 characters in all" in look(client, third).text
-
-    def test_a_deep_payload_is_no_trouble(self, client: Client) -> None:
-        value: Any = "core"
-        for _ in range(90):
-            value = {"a": [value]}
-        make()
-        enqueue(NewJob(data=value))
-        look(client, one().seq)
 
 
 def stumble(value: Any, **_: Any) -> Any:

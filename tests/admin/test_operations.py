@@ -94,19 +94,6 @@ class TestCarriedOut:
         tick(reaper, clock)
         assert states(first) == ["dead", "dead"]
 
-    def test_a_search(self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch) -> None:
-        monkeypatch.setattr(bulkoperation, "LOOK", 7)
-        monkeypatch.setattr(bulkoperation, "BATCH", 2)
-        graves()
-        found = bury(40)
-        made = start("discard", "payload=data.kwargs.customer = 3", reason="they left")
-        tick(reaper, clock)
-        made.refresh_from_db()
-        assert (made.state, made.done, made.looked_at) == ("done", 4, 40)
-        gone = [found[n] for n in (3, 13, 23, 33)]
-        assert states(gone) == ["-"] * 4
-        assert LiveJob.objects.count() == 36
-
     def test_redrive_to_another_queue_with_jitter(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
         graves()
         make("spare")
@@ -216,24 +203,6 @@ class TestPauseCancelRestart:
         with pytest.raises(InvalidOption):
             engine.run(change_operation(made.pk, "explode"))
 
-    def test_another_reaper_goes_on(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
-        graves()
-        found = bury(30)
-        made = start("retry", rate=20)
-        tick(reaper, clock)
-        tick(reaper, clock)
-        reaper.resign()
-        other = Reaper(duties=[Duty("operations", operations, 0.5)])
-        assert other.lead()
-        try:
-            tick(other, clock)
-            tick(other, clock)
-        finally:
-            other.resign()
-        made.refresh_from_db()
-        assert (made.state, made.done) == ("done", 30)
-        assert states(found) == ["ready"] * 30
-
     def test_a_crash_in_a_batch_loses_nothing_and_does_nothing_twice(
         self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
     ) -> None:
@@ -328,18 +297,6 @@ class TestConflicts:
             [[retried, "retried"], [gone, "gone"], [again, "died_again"], [999_999, "gone"]]
         )
         assert states([fine, fine_too, again]) == ["ready", "ready", "dead"]
-
-    def test_keys_that_are_taken(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
-        graves()
-        make("spare")
-        (taken,) = bury(1, key="k1")
-        (free,) = bury(1, key="k2")
-        enqueue(NewJob(key="k1"), queue="spare")
-        made = start("redrive", to="spare")
-        tick(reaper, clock)
-        made.refresh_from_db()
-        assert (made.done, made.conflict_sample) == (1, [[taken, "key_taken"]])
-        assert states([taken, free]) == ["dead", "-"]
 
     def test_a_target_that_went_away(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
         graves()
