@@ -62,13 +62,6 @@ def test_c6_a_cohort_shares_evenly(
     assert not ClaimWaiter.objects.exists()
 
 
-def test_c6_greedy_without_a_window(server: Server, topic: str) -> None:
-    server.put(f"topics/{topic}", {"type": "queue"})
-    server.write(topic, *range(15))
-    counts = [server.post(f"topics/{topic}/claim", {"node": "w", "max": 10})["count"] for _ in range(3)]
-    assert counts == [10, 5, 0]
-
-
 @pytest.mark.slow
 def test_c6_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
