@@ -316,7 +316,7 @@ def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_d
     for (old,) in serving(child_environment(test_database_url)):
         with Relay(old.port) as relay, running(Worker(Client(relay.address), queue, handler, concurrency=4)):
             eventually(lambda: len(done) > 20)
-            relay.target = servers[1].port
+            relay.lead_to(servers[1].port)
             assert old.stop() is not None
             eventually(empty(client, queue))
     assert set(done) == set(range(120))

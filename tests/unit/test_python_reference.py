@@ -123,27 +123,3 @@ def test_every_name_of_the_facades(module: Any) -> None:
     text = SECTIONS["Other libraries' names"].split("\n\n")
     [part] = [part for part in text if module.__name__ in part]
     assert [name for name in module.__all__ if f"`{name}`" not in part] == []
-
-
-def test_links_lead_somewhere() -> None:
-    for page in [
-        *("batching", "cancel", "deduplication", "move-from-jobqueue", "move-from-jqueue", "progress"),
-        *("request-response", "serializers", "testing"),
-    ]:
-        assert_links(f"how-to/{page}.md")
-    for name in ("reference/python-api.md", "explanation/delivery-contract.md", "README.md"):
-        assert_links(name)
-
-
-def assert_links(page: str) -> None:
-    path = DOCS / page
-    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
-        file, _, anchor = target.partition("#")
-        if "://" in target:
-            continue
-        found = (path.parent / file) if file else path
-        assert found.exists(), f"{page} leads to {target}"
-        if anchor:
-            headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), flags=re.MULTILINE)
-            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-            assert anchor in anchors, f"{page} leads to {target}"
