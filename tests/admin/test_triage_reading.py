@@ -75,6 +75,8 @@ class TestGroups:
                 break
         assert [size for *_, size in seen] == [9, 4, 4, 3, 1]
         assert {(queue, cause): size for queue, cause, size in seen} == sizes
+        with pytest.raises(InvalidOption):
+            groups(after="nonsense")
 
     def test_beyond_what_is_counted_each_look_says_the_same(
         self, clock: engine_clock.Clock, settings, monkeypatch
@@ -100,21 +102,6 @@ class TestGroups:
         assert [g.dead_letters for g in groups("since=1h").groups] == [3]
         assert [g.dead_letters for g in groups("until=1h").groups] == [4]
         assert [g.dead_letters for g in groups("fingerprint=a").groups] == [7]
-
-    def test_pages_show_each_group_once(self, clock: engine_clock.Clock) -> None:
-        graves()
-        for number in range(7):
-            bury(1, failure=failure(f"p{number}"))
-            clock.advance(seconds=number % 2)  # some at the same time
-        seen, after = [], None
-        while True:
-            found = groups(size=3, after=after)
-            seen += [g.fingerprint for g in found.groups]
-            if (after := found.next) is None:
-                break
-        assert sorted(seen) == [f"p{n}" for n in range(7)]
-        with pytest.raises(InvalidOption):
-            groups(after="nonsense")
 
     def test_more_than_one_call_looks_at(self, clock: engine_clock.Clock, monkeypatch) -> None:
         graves()

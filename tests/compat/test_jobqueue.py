@@ -21,13 +21,11 @@ from django_leasequeue.compat.jobqueue import (
     Queue,
     Reaper,
     StorageError,
-    TimeoutError,
     UpdateResultTTLResult,
     create_json_serde,
 )
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
-from tests.queue.processes import python, readline
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
@@ -41,51 +39,6 @@ def stack() -> Iterator[ExitStack]:
 
 
 class TestExamples:
-    def test_producer_only(self) -> None:
-        queue = Queue("email-queue")
-        queue.start()
-
-        # Fire and forget
-        queue.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
-
-        # Deduplicated - same ID won't be queued twice
-        result = queue.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
-        assert result.status == "duplicate"
-        assert result.existing_state == "queued"
-
-        assert queue.stop()
-
-    @pytest.mark.slow
-    def test_consumer_only(self, subprocess_env: dict[str, str]) -> None:
-        code = """
-        from django_leasequeue.compat.jobqueue import Queue
-
-        def send_email(email, template, idempotency_key):
-            print(email, template, idempotency_key, flush=True)
-
-        queue = Queue("email-queue", worker_id="worker-1", concurrency=5, reaper=False)
-
-        # Handler MUST be idempotent - it may be called multiple times for the same job
-        @queue.execute
-        def handler(job):
-            send_email(job.payload["email"], job.payload["template"], idempotency_key=job.id)
-
-        queue.on("error", lambda error: print("Queue error:", error, flush=True))
-        queue.start()
-
-        # Graceful shutdown
-        sys.stdin.readline()
-        print(queue.stop(), flush=True)
-        """
-        producer = Queue("email-queue")
-        producer.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
-        with python(code, subprocess_env) as process:
-            assert readline(process) == "user@example.com welcome email-123"
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert readline(process) == "True"
-        assert producer.get_status("email-123").state == "completed"  # type: ignore[union-attr]  # it is there
-
     def test_request_response(self) -> None:
         queue = Queue("image-processor", result_ttl=3_600_000)
 
@@ -130,40 +83,28 @@ class TestExamples:
         assert done == [("v", asked)]
         assert queue.enqueue("v", None) == EnqueueResult("completed", None, asked)
 
-    def test_error_handling(self, caplog: pytest.LogCaptureFixture) -> None:
-        queue = Queue("jobs")
-        dead_letter_queue = Queue("dead-letters")
+    def test_error_handling(self) -> None:
+        queue, dead_letters = Queue("jobs"), Queue("dead-letters")
 
         def on_failed(id: str, error: Exception) -> None:
             if isinstance(error, MaxRetriesError):
-                # Move to dead letter queue or alert
-                dead_letter_queue.enqueue(id, error.payload)  # type: ignore[attr-defined]  # events have it
+                dead_letters.enqueue(id, error.payload)  # type: ignore[attr-defined]  # events have it
 
-        queue.on("failed", on_failed)
-
-        @queue.execute
         def handler(job: Job) -> None:
             raise RuntimeError("no disk")
 
+        queue.on("failed", on_failed)
+        queue.execute(handler)
         with queue:
-            try:
+            with pytest.raises(JobFailedError) as caught:
                 queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
-                raise AssertionError
-            except TimeoutError:
-                raise
-            except JobFailedError as error:
-                # Job failed after max retries
-                original = (error.error, error.deliveries)
-            assert original == ("no disk", 3)
-            # Duplicates are handled via return value, not exceptions
-            result = queue.enqueue("job-1", {"a": 1})
-            assert (result.status, result.existing_state) == ("queued", None)  # a failed id is free
-            with pytest.raises(MaxRetriesError, match="no disk"):
-                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
-            with pytest.raises(MaxRetriesError, match="no disk"):
-                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
-            eventually(lambda: dead_letter_queue.get_status("job-1"))
-        [moved] = dead_letter_queue.queue.claim()
+            assert (caught.value.error, caught.value.deliveries) == ("no disk", 3)
+            assert queue.enqueue("job-1", {"a": 1}) == EnqueueResult("queued")  # a failed id is free
+            for _ in range(2):
+                with pytest.raises(MaxRetriesError, match="no disk"):
+                    queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
+            eventually(lambda: dead_letters.get_status("job-1"))
+        [moved] = dead_letters.queue.claim()
         assert moved.payload == {"a": 1}
 
     @pytest.mark.usefixtures("closed_pools")

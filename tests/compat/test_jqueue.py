@@ -40,28 +40,6 @@ async def q(request: pytest.FixtureRequest) -> Any:
 
 
 class TestExamples:
-    async def test_background_job_processing(self) -> None:
-        resized = []
-
-        async def resize(payload: bytes) -> None:
-            resized.append(payload)
-
-        async def worker(q: BrokerQueue) -> None:
-            while True:
-                jobs = await q.dequeue("resize_image", batch_size=5)
-                if not jobs:
-                    return
-                for job in jobs:
-                    async with HeartbeatManager(q, job.id, interval=timedelta(seconds=30)):
-                        await resize(job.payload)
-                    await q.ack(job.id)
-
-        async with BrokerQueue("images") as q:
-            for number in range(12):
-                await q.enqueue("resize_image", payload=bytes([number]), priority=0)
-            await worker(q)
-        assert resized == [bytes([number]) for number in range(12)]
-
     async def test_error_handling(self, q: DirectQueue) -> None:
         await q.enqueue("task", b"1")
         [job] = await q.dequeue()
@@ -72,29 +50,6 @@ class TestExamples:
         assert isinstance(caught.value, JQueueError)
         assert issubclass(StorageError, JQueueError)
         assert issubclass(CASConflictError, JQueueError)
-
-    async def test_monitoring(self, clock: engine_clock.Clock) -> None:
-        async def collect_metrics(q: BrokerQueue) -> dict[str, Any]:
-            state = await q.read_state()
-            now = clock.now
-            queued = state.queued_jobs()
-            return {
-                "queue_depth": len(queued),
-                "in_progress": len(state.in_progress_jobs()),
-                "version": state.version,
-                "oldest_queued_age_s": ((now - min(j.created_at for j in queued)).total_seconds() if queued else 0),
-            }
-
-        async with BrokerQueue("mail") as q:
-            assert (await collect_metrics(q))["oldest_queued_age_s"] == 0
-            await q.enqueue("a", b"")
-            await q.enqueue("b", b"")
-            before = await collect_metrics(q)
-            await q.dequeue()
-            clock.advance(seconds=10)
-            after = await collect_metrics(q)
-        assert (after["queue_depth"], after["in_progress"], after["oldest_queued_age_s"]) == (1, 1, 10)
-        assert after["version"] > before["version"]
 
 
 class TestJobs:

@@ -14,7 +14,7 @@ from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoun
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.queue.enqueue import CancelStatus
-from tests.queue.processes import go, python, readline
+from tests.queue.processes import python, readline
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
@@ -243,45 +243,6 @@ class TestOtherProcesses:
             "ack done",
             "ack JobNotFound",
         ]
-
-    @pytest.mark.slow
-    async def test_a_shorter_timeout_of_another_process_counts(self, subprocess_env: dict[str, str]) -> None:
-        code = """
-        import asyncio
-        from datetime import timedelta
-        from django_leasequeue.compat.jqueue import BrokerQueue, JQueueError
-
-        async def main():
-            async with BrokerQueue("jobs", stale_timeout=timedelta(hours=1)) as q:
-                await q.enqueue("task", b"1")
-                [job] = await q.dequeue()
-                print(job.id, flush=True)
-                await asyncio.to_thread(sys.stdin.readline)
-                for job_id in (job.id, str(job.id)):
-                    try:
-                        await q.ack(job_id)
-                    except JQueueError as error:
-                        print(type(error).__name__, flush=True)
-            async with BrokerQueue("jobs") as anew:
-                try:
-                    await anew.ack(str(job.id))
-                except JQueueError as error:
-                    print(type(error).__name__, flush=True)
-
-        asyncio.run(main())
-        """
-        with python(code, subprocess_env) as process:
-            job_id = await asyncio.to_thread(readline, process)
-            async with BrokerQueue("jobs", stale_timeout=5 * SECOND) as q:
-                async with asyncio.timeout(60):
-                    while not (jobs := await q.dequeue()):
-                        await asyncio.sleep(0.05)
-                assert [job.id for job in jobs] == [job_id]
-                # The other process may take its time.
-                await DirectQueue("jobs", stale_timeout=HOUR).heartbeat(jobs[0].id)
-                go(process)
-                assert [await asyncio.to_thread(readline, process) for _ in range(3)] == ["LeaseLost"] * 3
-                await q.ack(jobs[0].id)
 
 
 class TestQueuedJobs:
