@@ -39,26 +39,6 @@ def stack() -> Iterator[ExitStack]:
 
 
 class TestExamples:
-    def test_request_response(self) -> None:
-        queue = Queue("image-processor", result_ttl=3_600_000)
-
-        # Consumer side - naturally idempotent: same input image produces same thumbnail
-        @queue.execute
-        async def process(job: Job) -> dict[str, Any]:
-            return {"thumbnail_url": f"{job.payload['url']}?w={job.payload['width']}", "attempts": job.attempts}
-
-        with queue:
-            # Producer side - wait for result
-            result = queue.enqueue_and_wait(
-                "img-abc123",
-                {"url": "https://example.com/photo.jpg", "width": 200, "height": 200},
-                timeout=60,
-                result_ttl=24 * 60 * 60 * 1000,
-            )
-        assert result == {"thumbnail_url": "https://example.com/photo.jpg?w=200", "attempts": 1}
-        status = queue.queue.get_status("img-abc123")
-        assert (status.expires_at - status.finished_at).total_seconds() == pytest.approx(86_400)
-
     def test_custom_serde_messagepack(self) -> None:
         class MsgpackSerde:
             def serialize(self, value: Any) -> bytes:
@@ -110,12 +90,17 @@ class TestExamples:
     @pytest.mark.usefixtures("closed_pools")
     async def test_a_service_under_test_in_async_code(self) -> None:
         queue = Queue("tests")
+        heard: list[str] = []
+        queue.on("started", lambda: heard.append("started"))
+        queue.on("stopped", lambda: heard.append("stopped"))
 
         @queue.execute
         async def handler(job: Job) -> dict[str, bool]:
             return {"processed": True}
 
+        assert await queue.astop()
         async with queue:
+            await queue.astart()
             assert await queue.aenqueue_and_wait("test-1", {"data": "test"}) == {"processed": True}
             first, second = await queue.aenqueue("job-1"), await queue.aenqueue("job-1")
             assert first.status == "queued"
@@ -125,6 +110,7 @@ class TestExamples:
             status = await queue.aget_status("test-1")
             assert status.state == "completed"
             assert await queue.acancel("nobody") == CancelResult("not_found")
+        assert heard == ["started", "stopped"]
 
 
 class TestRules:
@@ -136,59 +122,34 @@ class TestRules:
         clock.advance(seconds=1.1)
         assert (queue.get_result("id"), queue.get_status("id")) == (None, None)
 
-    def test_retries(self) -> None:
-        queue = Queue("jobs", max_retries=5)
-        attempts = []
-
-        @queue.execute
-        def handler(job: Job) -> str:
-            attempts.append(job.attempts)
-            if job.attempts < 3:
-                raise ValueError("not yet")
-            return "works"
-
-        failing: list[Any] = []
-        queue.on("failing", lambda id, error, attempt: failing.append((id, type(error), str(error.error), attempt)))
-        with queue:
-            assert queue.enqueue_and_wait("id") == "works"
-        assert attempts == [1, 2, 3]
-        assert failing == [("id", JobFailedError, "not yet", 1), ("id", JobFailedError, "not yet", 2)]
-
-    def test_a_handler_is_told_to_stop(self) -> None:
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_handler_is_told_to_stop(self, is_async: bool) -> None:
         queue = Queue("jobs")
         seen: list[Any] = []
 
-        @queue.execute
-        def handler(job: Job) -> None:
-            seen.append(job.signal.aborted)
-            assert job.signal.wait(20)
-            seen.append(job.signal.reason)
+        def told(job: Job, reason: str) -> None:
+            seen.append(reason)
             try:
                 job.signal.throw_if_aborted()
             except AbortError:
                 seen.append("thrown")
                 raise
 
+        def handler(job: Job) -> None:
+            seen.append(job.signal.aborted)
+            assert job.signal.wait(20)
+            told(job, job.signal.reason)
+
+        async def ahandler(job: Job) -> None:
+            seen.append(job.signal.aborted)
+            told(job, await job.signal.wait_aborted())
+
+        queue.execute(ahandler if is_async else handler)
         queue.start()
         queue.enqueue("id")
         eventually(lambda: seen)
         queue.stop(timeout=0.1)
         assert seen == [False, "stopping", "thrown"]
-
-    def test_coroutines_too(self) -> None:
-        queue = Queue("jobs")
-        seen: list[str] = []
-
-        @queue.execute
-        async def handler(job: Job) -> None:
-            seen.append("")
-            seen.append(await job.signal.wait_aborted())
-
-        queue.start()
-        queue.enqueue("id")
-        eventually(lambda: seen)
-        queue.stop(timeout=0.1)
-        assert seen == ["", "stopping"]
 
     def test_the_reaper_says_stalled_once(self, stack: ExitStack) -> None:
         handle = Handle("jobs", preset="jobqueue", lease_ms=100)

@@ -52,10 +52,12 @@ def kept_for(queue: Queue, id: str) -> float:
 
 
 class TestRuns:
-    @pytest.mark.parametrize(("retries", "runs"), [(0, 1), (1, 1), (2, 2)])
+    @pytest.mark.parametrize(("retries", "runs"), [(0, 1), (1, 1), (3, 3)])
     def test_max_retries_is_the_number_of_runs_and_0_is_one(self, retries: int, runs: int) -> None:
         queue = Queue("jobs", max_retries=retries)
         attempts: list[int] = []
+        failing: list[Any] = []
+        queue.on("failing", lambda id, error, attempt: failing.append((id, type(error), str(error.error), attempt)))
 
         @queue.execute
         def handler(job: Job) -> None:
@@ -65,7 +67,11 @@ class TestRuns:
         with queue, pytest.raises(MaxRetriesError):
             queue.enqueue_and_wait("id")
         assert attempts == [*range(1, runs + 1)]
-        assert queue.get_status("id").state == "failed"  # type: ignore[union-attr]  # it is there
+        assert failing == [("id", JobFailedError, "no disk", attempt) for attempt in range(1, runs)]
+        status = queue.get_status("id")
+        assert (status.state, status.attempts, status.result) == ("failed", runs, None)
+        assert (status.error.message, status.error.code) == ("no disk", "builtins.ValueError")
+        assert 'raise ValueError("no disk")' in str(status.error.stack)
 
     def test_of_one_job(self) -> None:
         queue = Queue("jobs")
@@ -301,17 +307,6 @@ class TestLife:
             pass
         assert heard == ["started", "stopped"] * 2
 
-    @pytest.mark.usefixtures("closed_pools")
-    async def test_and_in_async_code(self) -> None:
-        queue = Queue("jobs")
-        heard: list[str] = []
-        queue.on("started", lambda: heard.append("started"))
-        queue.on("stopped", lambda: heard.append("stopped"))
-        assert await queue.astop()
-        async with queue:
-            await queue.astart()
-        assert heard == ["started", "stopped"]
-
     def test_a_handler_that_does_not_take_what_it_gets_is_refused(self) -> None:
         queue = Queue("jobs")
         with pytest.raises(InvalidOption, match="there is no callback"):
@@ -334,17 +329,6 @@ class TestStatus:
         assert (status.id, status.state, status.attempts) == ("id", "completed", 1)
         assert (status.result, status.error) == (result, None)
         assert before < status.created_at <= datetime.now(UTC) + timedelta(minutes=1)
-
-    def test_of_a_failed_job(self) -> None:
-        queue = Queue("jobs", max_retries=2)
-        queue.execute(boom)
-        with queue, pytest.raises(MaxRetriesError):
-            queue.enqueue_and_wait("id")
-        status = queue.get_status("id")
-        assert (status.state, status.attempts, status.result) == ("failed", 2, None)
-        assert (status.error.message, status.error.code) == ("no disk", "builtins.ValueError")
-        assert status.error.stack is not None
-        assert 'raise ValueError("no disk")' in status.error.stack
 
     def test_of_a_job_that_gave_up_and_of_one_between_two_runs(self) -> None:
         queue = Queue("jobs")

@@ -111,15 +111,6 @@ class TestJ3Heartbeat:
         assert not heart.lost
         await queue.aack(job)
 
-    async def test_stops_on_an_error_of_the_body(self) -> None:
-        queue = jqueue()
-        await queue.aenqueue(1)
-        [job] = await queue.aclaim()
-        with pytest.raises(ZeroDivisionError):
-            async with Heartbeat(queue, job, interval=0.01) as heart:
-                raise ZeroDivisionError
-        assert heart._task is None
-
     async def test_a_lost_job_ends_it_silently_and_visibly(self) -> None:
         queue = jqueue()
         await queue.aenqueue(1)

@@ -192,33 +192,6 @@ class TestWorkers:
         assert Counter(run.key for run in oracle.runs())["free"] == 20
 
     @pytest.mark.slow
-    def test_three_worker_processes(
-        self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
-    ) -> None:
-        """A queue with three at once, and keys of another one with one at once, in their order."""
-        engine.run(engine.create("default", preset="django", concurrency=3))
-        flow_samples.seen.enqueue_many(("all", number) for number in range(100))
-        by_key = flow_samples.for_customer.using(queue_name="other")
-        by_key.enqueue_many((f"c{number % 4}", number) for number in range(100))
-        command = [sys.executable, "manage.py", "runworker", "--queues", "default,other", "--concurrency", "4"]
-        env = {**subprocess_env, flow_samples.FOLDER: str(oracle.folder)}
-        workers = [subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) for _ in range(3)]
-        try:
-            eventually(lambda: len(oracle.runs()) == 200, "all have run", 120)
-        finally:
-            for worker in workers:
-                worker.terminate()
-            for worker in workers:
-                worker.wait()
-        ran: dict[str, list[int]] = {}
-        for run in oracle.runs():
-            ran.setdefault(run.key, []).append(run.value)
-        assert sorted(ran.pop("all")) == list(range(100))
-        assert oracle.most_at_once("all") <= 3
-        assert ran == {f"c{n}": list(range(n, 100, 4)) for n in range(4)}
-        assert all(oracle.most_at_once(customer) == 1 for customer in ran)
-
-    @pytest.mark.slow
     def test_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         flow_samples.seen.using(limit=Limit("k", concurrency=1)).enqueue_many(("k", n, 0.2) for n in range(30))
         with working(TaskHandler(), queues=["default"], concurrency=4):

@@ -109,34 +109,26 @@ def test_a_failure_tells_class_text_traceback_and_fingerprint(task: Any) -> None
 def test_a_cause_is_part_of_the_traceback() -> None:
     job = leased(samples.fail)
     try:
-        try:
-            raise KeyError("inner")
-        except KeyError as inner:
-            raise ValueError("outer") from inner
+        raise ValueError("outer") from KeyError("inner")
     except ValueError as error:
         failure, _ = TaskHandler().failed(job, error)
     assert "KeyError: 'inner'" in failure.traceback
     assert "direct cause" in failure.traceback
 
 
-def test_wrong_arguments_fail_the_attempt_with_pythons_word() -> None:
-    """Enqueueing refuses them; these were right for the code that enqueued them."""
-    job = engine.NewJob({"args": [1, 2, 3]}, name=samples.add.module_path)
-    engine.run(engine.enqueue("default", [job]))
-    failure, _ = verdict_of(claim()[0])
-    assert failure.type == "builtins.TypeError"
-    assert "takes from 1 to 2 positional arguments" in failure.message
-
-
-def test_an_exception_without_a_text_is_kept_all_the_same() -> None:
-    failure, _ = verdict_of(leased(samples.fail_unprintably))
-    assert failure.type == "tests.tasks.samples.Unprintable"
-    assert "its text cannot be had: RuntimeError" in failure.message
-
-
-def test_exiting_is_failing() -> None:
-    failure, _ = verdict_of(leased(samples.exits))
-    assert (failure.type, failure.message) == ("builtins.SystemExit", "3")
+@pytest.mark.parametrize(
+    ("task", "data", "kind", "words"),
+    [
+        # Enqueueing refuses these arguments: they were right for the code that enqueued them.
+        (samples.add, {"args": [1, 2, 3]}, "builtins.TypeError", "takes from 1 to 2 positional arguments"),
+        (samples.fail_unprintably, None, "tests.tasks.samples.Unprintable", "its text cannot be had: RuntimeError"),
+        (samples.exits, None, "builtins.SystemExit", "3"),
+    ],
+)
+def test_what_else_is_a_failure(task: Any, data: Any, kind: str, words: str) -> None:
+    failure, _ = verdict_of(put(name=task.module_path, data=data))
+    assert failure.type == kind
+    assert words in failure.message
 
 
 @pytest.mark.parametrize(
@@ -177,30 +169,15 @@ def test_a_broken_backoff_function_leaves_it_to_the_queue(caplog: pytest.LogCapt
     assert "the backoff itself is broken" in caplog.text
 
 
-@pytest.mark.parametrize("wrong", [-1, float("nan"), "soon"])
-def test_retry_later_checks_its_delay(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="number of seconds"):
-        RetryLater(wrong)
-
-
 def test_the_timeout_is_the_tasks_or_the_callers() -> None:
     handler = TaskHandler()
     assert handler.timeout(leased(samples.with_timeout)) == (30.0, None)
     assert handler.timeout(leased(samples.with_timeout.using(timeout=2.5))) == (2.5, None)
-    assert handler.timeout(leased(samples.add, 1)) == (None, None)
-    assert handler.timeout(leased(samples.plain, 1)) == (None, None)
-
-
-@pytest.mark.parametrize("wrong", ["long", -1, None, [], {}])
-def test_a_timeout_that_is_none_is_ignored(wrong: Any) -> None:
-    job = put(name="tests.tasks.samples.add", meta={"timeout": wrong})
-    assert TaskHandler().timeout(job) == (None, None)
-
-
-@pytest.mark.parametrize("wrong", ["never", {"kind": "odd"}, {"cmd": 1}, -5])
-def test_a_backoff_that_is_none_leaves_it_to_the_queue(wrong: Any) -> None:
-    job = put(name="tests.tasks.samples.fail", meta={"backoff": wrong})
-    assert verdict_of(job)[1] == Retry(None)
+    for task in (samples.add, samples.plain):
+        assert handler.timeout(leased(task, 1)) == (None, None)
+    for wrong in (-1, float("nan"), "soon"):
+        with pytest.raises(ValueError, match="number of seconds"):
+            RetryLater(wrong)  # type: ignore[arg-type]  # just this is refused
 
 
 @pytest.mark.parametrize(
@@ -255,14 +232,18 @@ class OtherBackend:
         self.alias = alias
 
 
-@pytest.mark.parametrize("data", [[1, 2], "text", 7, {"values": [1]}, {"args": [1], "extra": 1}])
-def test_a_payload_that_is_not_ours_fails_with_a_word(data: Any) -> None:
-    failure, _ = verdict_of(put(name="tests.tasks.samples.add", data=data))
-    assert 'The payload of a task is {"args": [...]' in failure.message
+ADD, FAIL = "tests.tasks.samples.add", "tests.tasks.samples.fail"
 
 
-def test_meta_that_is_not_ours_does_no_harm() -> None:
-    job = put(name="tests.tasks.samples.add", data={"args": [1, 2]}, meta={"trace": "x"})
+def test_what_other_doors_wrote_does_no_harm() -> None:
+    for number, wrong in enumerate(("long", -1, None, [], {})):
+        assert TaskHandler().timeout(put(key=f"timeout-{number}", name=ADD, meta={"timeout": wrong})) == (None, None)
+    for number, wrong in enumerate(("never", {"kind": "odd"}, {"cmd": 1}, -5)):
+        assert verdict_of(put(key=f"backoff-{number}", name=FAIL, meta={"backoff": wrong}))[1] == Retry(None)
+    for number, data in enumerate(([1, 2], "text", 7, {"values": [1]}, {"args": [1], "extra": 1})):
+        failure, _ = verdict_of(put(key=f"payload-{number}", name=ADD, data=data))
+        assert 'The payload of a task is {"args": [...]' in failure.message
+    job = put(name=ADD, data={"args": [1, 2]}, meta={"trace": "x"})
     job = job._replace(meta_json='{"$dead_letter_from": "mail", "trace": "x"}')
     assert json.loads(TaskHandler().run(job, JobControl(job, NODE)) or "") == 3
 

@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import TestCase, override_settings
 
 from django_leasequeue import engine
@@ -514,19 +513,6 @@ class TestWorkers:
             before = len(oracle.runs())
             eventually(lambda: not worker.state.held, "it knows")
             assert len(oracle.runs()) - before < 15
-
-    def test_a_cancel_while_somebody_waits(self) -> None:
-        result = chain(flow.double.s(1)).enqueue()
-
-        def cancel() -> None:
-            result.cancel()
-            connection.close()
-
-        thread = threading.Timer(0.2, cancel)
-        thread.start()
-        with pytest.raises(JobCancelled):
-            result.wait(timeout=60)
-        thread.join()
 
     @pytest.mark.slow
     def test_killed_workers_leave_nothing_stuck_and_the_callback_runs_once(
