@@ -11,6 +11,8 @@ from django_leasequeue.engine.leases import stale
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from tests.engine.helpers import read_result
 
+pytestmark = pytest.mark.django_db
+
 NODE = "worker-1"
 BOOM = Failure("builtins.ValueError", "boom")
 
@@ -54,7 +56,6 @@ def lasts(clock: clock.Clock, found: str, seconds: int) -> None:
     assert state() is None
 
 
-@pytest.mark.django_db
 class TestStatus:
     def test_a_stalled_job_and_one_given_back_without_an_error_are_queued(self, clock: clock.Clock) -> None:
         make()
@@ -130,7 +131,6 @@ class TestStatus:
         assert slices == [b"234", b"", None]
 
 
-@pytest.mark.django_db
 class TestTimeToLive:
     def test_of_a_result_counts_from_the_change(self, clock: clock.Clock) -> None:
         make()
@@ -177,7 +177,6 @@ class TestTimeToLive:
             engine.run(results.update_result_ttl("work", ttl, key="a"))
 
 
-@pytest.mark.django_db
 class TestProgress:
     def test_is_kept_over_retries_and_with_the_result(self) -> None:
         make()
@@ -206,7 +205,6 @@ class TestProgress:
             engine.run(progress.progress([progress.Progress(1, 1, "x" * 70_000)], NODE))
 
 
-@pytest.mark.django_db
 class TestReplies:
     def test_channels_join_once_each(self) -> None:
         from django_leasequeue.models import StoredJob
@@ -264,7 +262,6 @@ class TestReplies:
             put(reply_to="a b")
 
 
-@pytest.mark.django_db
 class TestStale:
     def test_leases_without_renewal_come_back(self, clock: clock.Clock) -> None:
         make(lease_ms=300_000, max_deliveries=0)

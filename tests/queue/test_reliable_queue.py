@@ -29,8 +29,9 @@ from tests.queue.support import jobqueue, states
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 class TestP1Deduplication:
     def test_queued_then_duplicate_in_every_live_state(self) -> None:
         queue = jobqueue()
@@ -59,7 +60,6 @@ class TestP1Deduplication:
         ]
 
 
-@pytest.mark.django_db
 class TestP3Cancel:
     def test_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
@@ -81,7 +81,6 @@ class TestP3Cancel:
         assert queue.cancel("other") == "failed"
 
 
-@pytest.mark.django_db
 class TestP4States:
     def test_status_of_a_life(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
@@ -128,7 +127,6 @@ class TestP4States:
         assert b"".join(queue.stream_result("text")) == f'"{text}"'.encode()
 
 
-@pytest.mark.django_db
 class TestP5Retries:
     def test_at_the_end_max_retries_is_recorded(self) -> None:
         queue = jobqueue()
@@ -393,7 +391,6 @@ def kill_listeners(dsn: str) -> None:
         )
 
 
-@pytest.mark.django_db
 class TestP12Serializers:
     def _round_trip(self, queue: Queue, value: Any) -> Any:
         receipt = queue.enqueue(value)

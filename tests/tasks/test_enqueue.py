@@ -20,6 +20,8 @@ from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_back
 from django_leasequeue.tasks.ids import new_end
 from tests.tasks import samples
 
+pytestmark = pytest.mark.django_db
+
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
@@ -78,7 +80,6 @@ class InTestCase(TestCase):
         assert result.args == [[{"a": [1, "x"]}]]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("value", "error", "says"),
     [
@@ -99,21 +100,18 @@ def test_arguments_that_are_not_json_are_refused(value: Any, error: type[Excepti
     assert not StoredJob.objects.exists()
 
 
-@pytest.mark.django_db
 def test_too_large_arguments_are_refused() -> None:
     with override_settings(LEASEQUEUE={"MAX_PAYLOAD_BYTES": 100}), pytest.raises(PayloadTooLarge, match="reference"):
         samples.echo.enqueue("x" * 200)
     assert not StoredJob.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_task_that_no_worker_would_find_is_refused() -> None:
     with pytest.raises(InvalidTask, match=r"No worker could run this task.*samples\._hidden.*not a task"):
         samples.renamed.enqueue(1)
     assert not StoredJob.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_task_of_a_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> None:
         return None
@@ -124,7 +122,6 @@ def test_a_task_of_a_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestMany:
-    @pytest.mark.django_db
     def test_many_calls_of_one_task(self) -> None:
         results = samples.add.enqueue_many([(1,), (2, 3), {"first": 4, "second": 5}])
         assert [result.args for result in results] == [[1], [2, 3], []]
@@ -137,7 +134,6 @@ class TestMany:
         ]
         assert all(result.enqueued_at == jobs[result.id].created_at for result in results)
 
-    @pytest.mark.django_db
     def test_many_calls_of_several_tasks_and_queues(self) -> None:
         calls = [
             (samples.add, (1,), {}),
@@ -152,7 +148,6 @@ class TestMany:
             ("default", "plain", 0),
         ]
 
-    @pytest.mark.django_db
     def test_more_than_one_statement_holds_is_still_one_call_in_order(self) -> None:
         assert samples.echo.enqueue_many([]) == []
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 150}):
@@ -171,13 +166,11 @@ class TestMany:
             samples.echo.enqueue_many((number,) for number in range(400))
         assert StoredJob.objects.count() == 1
 
-    @pytest.mark.django_db
     def test_an_argument_that_is_no_set_of_arguments_is_refused(self) -> None:
         for wrong in (1, "word", b"word", None):
             with pytest.raises(TypeError, match="a tuple such as"):
                 samples.echo.enqueue_many([wrong])  # type: ignore[list-item]  # what is refused is just this
 
-    @pytest.mark.django_db
     def test_there_is_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backend_module, "MAX_MANY", 3)
         with pytest.raises(BatchTooLarge, match="at most 3"):
@@ -226,7 +219,6 @@ class AsyncOutsideOfATransaction(TransactionTestCase):
         assert not await StoredJob.objects.aexists()
 
 
-@pytest.mark.django_db
 def test_the_backend_of_a_job_is_remembered_unless_it_is_the_default() -> None:
     tasks = {alias: {"BACKEND": BACKEND, "QUEUES": []} for alias in ("default", "second")}
     with override_settings(TASKS=tasks):
@@ -234,7 +226,6 @@ def test_the_backend_of_a_job_is_remembered_unless_it_is_the_default() -> None:
     assert the_job().meta == {"backend": "second"}
 
 
-@pytest.mark.django_db
 def test_projects_are_kept_apart() -> None:
     tasks = {"default": {"BACKEND": BACKEND}, "tenant": {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1"}}}
     with override_settings(TASKS=tasks):
@@ -245,7 +236,6 @@ def test_projects_are_kept_apart() -> None:
         assert len(engine.run(engine.claim("default", "worker", 1, project="tenant-1"))) == 1
 
 
-@pytest.mark.django_db
 @override_settings(USE_TZ=False)
 def test_without_time_zones_times_are_naive_in_the_hosts_zone() -> None:
     with timezone.override("Asia/Tokyo"):

@@ -31,6 +31,8 @@ from tests.tasks import flow_samples, samples
 from tests.tasks.helpers import claim
 from tests.worker.support import working
 
+pytestmark = pytest.mark.django_db
+
 ONE = Limit("customer:{first}", concurrency=1)
 add = samples.add.using(limit=ONE)
 
@@ -48,7 +50,6 @@ def values_of(count: int = 1) -> list[Any]:
     return [job.data["args"] for job in jobs]
 
 
-@pytest.mark.django_db
 class TestEnqueueing:
     def test_the_key_is_made_of_the_arguments_as_the_function_names_them(self, clock: Clock) -> None:
         add.enqueue(1)
@@ -148,7 +149,6 @@ class TestRefused:
             (Limit("k", concurrency=1, key=lambda first: first), (5,), "the key of a limit must be text"),
         ],
     )
-    @pytest.mark.django_db
     def test_a_key_that_is_none_is_refused_before_anything_is_written(
         self, limit: Limit, args: tuple[Any, ...], says: str
     ) -> None:
@@ -166,7 +166,6 @@ class TestRefused:
         assert pickle.loads(pickle.dumps(ONE)) == ONE
 
 
-@pytest.mark.django_db
 def test_django_s_own_backends_take_no_notice() -> None:
     backend = "django.tasks.backends.immediate.ImmediateBackend"
     if TaskResultStatus.__module__.startswith("django_tasks"):
@@ -224,7 +223,6 @@ class TestWorkers:
 
 
 @pytest.mark.slow
-@pytest.mark.django_db
 def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
     leasequeue.freeze()
     names = run_page("how-to/limits.md", monkeypatch)

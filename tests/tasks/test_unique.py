@@ -28,6 +28,8 @@ from tests.support.threads import ThreadResult
 from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
 
+pytestmark = pytest.mark.django_db
+
 add, index_document, send_invoice = samples.add, samples.index_document, samples.send_invoice
 invoice = add.using(key="invoice-7")
 ONE_AT_A_TIME = Limit("unique-tests", concurrency=1)
@@ -37,7 +39,6 @@ class Rollback(Exception):
     pass
 
 
-@pytest.mark.django_db
 class TestOneJobToAKey:
     def test_a_second_call_gives_the_result_that_is_there(self) -> None:
         first = invoice.enqueue(1)
@@ -103,7 +104,6 @@ class TestOneJobToAKey:
         assert not UniqueKey.objects.exists()
 
 
-@pytest.mark.django_db
 class TestHowLong:
     def test_the_result_is_there_as_long_as_the_key_holds(self, clock: Any) -> None:
         engine.run(engine.create("default", preset="django", result_ttl_ms=0))
@@ -132,7 +132,6 @@ class TestHowLong:
         assert send_invoice.enqueue(5).id == kept.id
 
 
-@pytest.mark.django_db
 class TestConflicts:
     def test_replace_gives_a_waiting_task_the_new_arguments(self) -> None:
         first = index_document.enqueue(1, text="old")
@@ -169,7 +168,6 @@ class TestConflicts:
             first.wait(5)
 
 
-@pytest.mark.django_db
 class TestUnderALimit:
     def test_a_task_that_waits_for_a_limit_is_replaced(self, leasequeue: Any) -> None:
         first = add.using(limit=ONE_AT_A_TIME).enqueue(1)
@@ -194,7 +192,6 @@ class TestUnderALimit:
         assert [ran.payload for ran in leasequeue.drain()] == [{"args": [3]}]
 
 
-@pytest.mark.django_db
 class TestBadKeys:
     def test_the_key_is_of_its_queue_and_project(self) -> None:
         assert invoice.enqueue(1).created
@@ -388,7 +385,6 @@ def wait_for_a_blocked_session() -> None:
     raise AssertionError("nobody waits")
 
 
-@pytest.mark.django_db
 def test_the_page_about_unique_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Any) -> None:
     shop, module = types.ModuleType("shop"), types.ModuleType("shop.tasks")
     monkeypatch.setitem(sys.modules, "shop", shop)

@@ -41,6 +41,8 @@ from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
 from tests.worker.support import working
 
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture
 def oracle(tmp_path: Path) -> Iterator[flow.Oracle]:
@@ -60,7 +62,6 @@ def states(result: WorkflowResult[Any]) -> list[str]:
     return [member.state for member in result.members()]
 
 
-@pytest.mark.django_db
 class TestChain:
     def test_each_gets_the_return_value_of_the_one_before(self) -> None:
         result = chain(flow.double.s(3), samples.add.s(4), flow.double.s()).enqueue()
@@ -111,7 +112,6 @@ class TestChain:
         assert Delayed.objects.count() == delayed == 2, "only what was cancelled, and may be retried"
 
 
-@pytest.mark.django_db
 class TestGroup:
     def test_counts_results_and_members_in_order(self) -> None:
         result = group(flow.double.s(number) for number in range(5)).enqueue()
@@ -164,7 +164,6 @@ class TestGroup:
         assert told == [member.id for member in result.members()]
 
 
-@pytest.mark.django_db
 class TestChord:
     def test_the_callback_gets_the_values_in_order(self) -> None:
         result = chord([flow.given.s(number) for number in range(5)], flow.given.s("end")).enqueue()
@@ -229,7 +228,6 @@ class TestChord:
         assert result.wait() == [[[], "x"]]
 
 
-@pytest.mark.django_db
 class TestWorkflow:
     def test_a_graph_of_any_form(self, leasequeue: Harness) -> None:
         workflow = Workflow(name="report")
@@ -307,7 +305,6 @@ class TestWorkflow:
             chain(many, many).enqueue()
 
 
-@pytest.mark.django_db
 class TestCancel:
     def test_what_has_not_started_is_taken_out(self) -> None:
         result = chain(flow.double.s(1), flow.double.s()).enqueue()
@@ -329,7 +326,6 @@ class TestCancel:
         assert (result.status.completed, result.status.cancelled) == (1, 1)
 
 
-@pytest.mark.django_db
 class TestReferences:
     def test_the_payload_has_no_value_of_the_one_before(self) -> None:
         chain(flow.much.s(100_000), flow.length.s()).enqueue()
@@ -369,7 +365,6 @@ class TestReferences:
             result.results()
 
 
-@pytest.mark.django_db
 class TestRefused:
     @pytest.mark.parametrize(
         ("make", "error", "says"),
@@ -537,7 +532,6 @@ class TestWorkers:
         assert sum(run.key == "total" for run in runs) == 1
 
 
-@pytest.mark.django_db
 def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
     names = run_page("how-to/workflows.md", monkeypatch, lambda text: text.replace("range(5_000)", "range(50)"))
     assert names["said"] == "a@example.org: 50 pictures, 245000 bytes"
