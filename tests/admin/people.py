@@ -18,7 +18,6 @@ def person(*codenames: str, name: str = "somebody", staff: bool = True) -> User:
 
 
 def signed_in(*codenames: str, name: str = "somebody", **client: Any) -> Client:
-    """Return a client of such a person."""
     made = Client(**client)
     made.force_login(person(*codenames, name=name))
     return made

@@ -287,7 +287,6 @@ class TestButtons:
 
 
 def page_lines(client: Client, seq: int) -> list[Any]:
-    """The lines of a job's table of events."""
     answer = client.get(reverse("admin:leasequeue_job_change", args=[seq]))
     return list(answer.context["lines"])
 

@@ -28,7 +28,6 @@ def client() -> Client:
 
 
 def found(client: Client, **query: Any) -> list[int]:
-    """The jobs of every page of a search."""
     url: str | None = reverse("admin:leasequeue_job_changelist", query={"state": "any", **query})
     seen: list[int] = []
     while url:

@@ -45,7 +45,6 @@ def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
 
 
 def warned(queue: int) -> list[str]:
-    """What a queue is warned of, in words."""
     counts = engine.run(counts_by_id([queue]))[queue]
     health = reading.read(concerns.read_health([queue]))[queue]
     return [concern.text for concern in concerns.of_queue(counts, health, engine_clock.now())]

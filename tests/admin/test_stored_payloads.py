@@ -94,8 +94,6 @@ KNOWN = [
 
 
 def strict(text: str) -> Any:
-    """What strict JSON says."""
-
     def refuse(name: str) -> Any:
         raise AssertionError(f"{name} is not JSON")
 
@@ -174,7 +172,6 @@ def look_everywhere(people: dict[str, Client], seqs: list[int], test: str) -> No
 
 
 def read(kind: str, text: str, count: int) -> None:
-    """Read an export as its readers do."""
     text.encode()
     if kind == "jsonl":
         assert len([strict(line) for line in text.split("\n") if line]) == count

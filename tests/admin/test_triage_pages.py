@@ -42,7 +42,6 @@ def url(name: str, *args: Any) -> str:
 
 
 def confirmed(page: Any, **more: Any) -> dict[str, Any]:
-    """What the form of a confirmation page sends."""
     context = page.context_data
     asked = context["asked"]
     data = {

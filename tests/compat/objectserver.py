@@ -68,7 +68,6 @@ def _tag(content: bytes) -> str:
 
 @contextmanager
 def serve_objects() -> Iterator[ObjectServer]:
-    """Run a server for the length of the block."""
     with ObjectServer() as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -26,7 +26,6 @@ def other(queue: Queue) -> Queue:
 
 
 def reap(queue: Queue) -> None:
-    """Do what the reaper does of this queue."""
     info = queue.info()
     for duty in (engine.sweep, engine.promote, engine.expire):
         run(duty([info.id]), queue.using)
@@ -38,7 +37,6 @@ def claimed(queue: Queue, size: int = 10, **options: Any) -> list[Any]:
 
 
 def kill(queue: Queue, times: int = 5) -> None:
-    """Let the next task fail so often that it is dead."""
     for _ in range(times):
         [job] = queue.claim()
         state = queue.nack(job, delay_ms=0, error=ValueError("boom")).state

@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What is entered ends with the test."""
     with ExitStack() as found:
         yield found
 

@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What is entered ends with the test."""
     with ExitStack() as found:
         yield found
 
@@ -46,7 +45,6 @@ def boom(job: Job) -> None:
 
 
 def kept_for(queue: Queue, id: str) -> float:
-    """Return for how many seconds the end of a job is remembered."""
     status = queue.queue.get_status(id)
     return (status.expires_at - status.finished_at).total_seconds()
 

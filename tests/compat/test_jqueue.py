@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture(params=["direct", "broker"])
 async def q(request: pytest.FixtureRequest) -> Any:
-    """Both queues have the same interface."""
     if request.param == "direct":
         yield DirectQueue("jobs")
         return

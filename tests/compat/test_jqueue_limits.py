@@ -22,7 +22,6 @@ MIB = 1024 * 1024
 
 @pytest.fixture(params=[DirectQueue, BrokerQueue])
 async def q(request: pytest.FixtureRequest) -> AsyncIterator[DirectQueue]:
-    """Both queues have the same interface."""
     queue = request.param("jobs")
     if isinstance(queue, BrokerQueue):
         async with queue:

@@ -23,13 +23,11 @@ SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "min
 
 @pytest.fixture(autouse=True)
 def _forget_leases() -> None:
-    """Numbers of jobs begin anew with each test."""
     jqueue_leases._of_process.clear()
 
 
 @asynccontextmanager
 async def opened(kind: type[DirectQueue], **options: Any) -> AsyncIterator[DirectQueue]:
-    """Both queues have the same interface."""
     queue = kind("jobs", **options)
     if isinstance(queue, BrokerQueue):
         async with queue:

@@ -21,15 +21,12 @@ class Relay(Proxy):
 
     @property
     def address(self) -> str:
-        """Where the API is, through the relay."""
         return f"http://127.0.0.1:{self.port}/v0"
 
     def lead_to(self, target: int) -> None:
-        """Lead new connections to another port."""
         self._target = ("127.0.0.1", target)
 
     def count(self, words: str) -> int:
-        """How often clients sent these words."""
         return self.sent.count(words.encode())
 
     def _pass(self, source: socket.socket, target: socket.socket, gate: threading.Event) -> None:

@@ -21,7 +21,6 @@ SHOWN = "/v0/topics/work/work?node=a&token=[redacted]&max=2"
 
 @pytest.fixture(autouse=True)
 def _loggers() -> Iterator[None]:
-    """The servers' loggers are left as they were."""
     install()
     names = ("gunicorn.access", "gunicorn.error", "uvicorn.access")
     before = {name: (logging.getLogger(name).propagate, logging.getLogger(name).level) for name in names}
@@ -36,7 +35,6 @@ def _loggers() -> Iterator[None]:
 
 
 def gunicorn_line(log: Path, line_format: str) -> str:
-    """Return what gunicorn writes of one request."""
     config = Config()
     config.set("accesslog", str(log))
     config.set("access_log_format", line_format)

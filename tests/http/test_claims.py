@@ -190,7 +190,6 @@ def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> Non
 
 
 def exhaust(api: Api, clock: engine_clock.Clock, seq: int) -> None:
-    """Deliver a job twice: given back once, lost once."""
     assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, 1)]
     api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq]}, status=200)
     assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, 2)]

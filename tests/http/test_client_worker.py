@@ -44,7 +44,6 @@ def queue(client: Client, topic: str) -> str:
 
 @contextmanager
 def running(worker: Worker) -> Iterator[threading.Thread]:
-    """Run a worker in a thread; it is stopped and has ended afterwards."""
     thread = threading.Thread(target=worker.run, kwargs={"signals": False})
     thread.start()
     try:

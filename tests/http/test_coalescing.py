@@ -28,8 +28,6 @@ def warm(servers: list[Server], emptied: None) -> None:
 
 
 def together(servers: list[Server], topic: str, sizes: list[int]) -> list[list[dict[str, Any]]]:
-    """Claim at the same time, spread over the servers; return each one's jobs."""
-
     def claim(number: int) -> list[dict[str, Any]]:
         body = {"node": f"w{number}", "max": sizes[number]}
         jobs: list[dict[str, Any]] = servers[number % len(servers)].post(f"topics/{topic}/claim", body)["claimed"]

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.django_db
 
 
 def dealt(count: int, *sizes: int) -> list[list[int]]:
-    """Enqueue jobs and deal them; return each claimer's positions."""
     make("work", preset="topics")
     numbers = put(count)
     hands = engine.run(deal("work", [Claimer(f"w{n}", size) for n, size in enumerate(sizes)]))

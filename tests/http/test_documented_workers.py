@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 @pytest.fixture(scope="module")
 def servers(test_database_url: str) -> Iterator[list[Server]]:
-    """A server that wants keys."""
     yield from serving(child_environment(test_database_url), 1, api={"ACCESS": "keys"})
 
 

@@ -142,7 +142,6 @@ def test_results_that_nobody_keeps_are_told(api: Api) -> None:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the statements that requests run."""
     names: list[str] = []
     fetch = DjangoExecutor.fetch
 
@@ -173,7 +172,6 @@ def test_a_new_configuration_is_what_warnings_go_by(api: Api) -> None:
 
 
 def _of(statements: list[str], call: Callable[[], Any]) -> list[str]:
-    """The statements of a call."""
     statements.clear()
     call()
     return list(statements)

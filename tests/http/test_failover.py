@@ -77,7 +77,6 @@ def endpoints(resolver: URLResolver | None = None, prefix: str = "") -> Iterator
 
 
 def requests(wid: str) -> list[Sent]:
-    """Return a request for each method of each view."""
     values = {
         "topic": "jobs",
         "queue": "jobs",
@@ -147,19 +146,16 @@ class Door:
             connection.close()
 
     def all(self) -> list[tuple[Sent, int, dict[str, str], Any]]:
-        """Send one of everything, all at once."""
         sent = requests(self.wid)
         with ThreadPoolExecutor(len(sent)) as threads:
             return [(one, *answer) for one, answer in zip(sent, threads.map(self.send, sent), strict=True)]
 
     def works(self) -> bool:
-        """Whether both doors write and read."""
         one = self.send(Sent("POST", "/v0/topics/alive", {"records": [{"data": 1}]}))
         other = self.send(Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 86_400, "body": 1}]))
         return one[0] in (200, 201) and other[0] == 201
 
     def lines(self, words: str) -> int:
-        """How many lines of the log begin so."""
         return sum(line.startswith(words) for line in self.server.read_log().splitlines())
 
 
@@ -336,7 +332,6 @@ UNWRITABLE: dict[str, Callable[[Faulty], Any]] = {
 
 
 def check_refusal(sent: Sent, status: int, headers: dict[str, str], body: Any) -> None:
-    """Check the form of a 503: when to come again, and the door's own words."""
     assert status == 503, (sent, status, body)
     assert int(headers["retry-after"]) >= 1, sent
     if sent.method == "HEAD":
@@ -421,7 +416,6 @@ def test_streams_go_on_by_themselves(database: Faulty, asgi: Door, fault: str) -
 
 
 def admin_pages() -> list[str]:
-    """Return the addresses of all our pages in the admin."""
     found = []
     for resolver in get_resolver("testproject.urls").url_patterns:
         if isinstance(resolver, URLResolver) and resolver.app_name == "admin":
@@ -434,7 +428,6 @@ def admin_pages() -> list[str]:
 
 
 def signed_in(database: Faulty) -> str:
-    """Make an operator and a session of theirs; return the cookie."""
     with alias(database, "direct", direct=True) as using:
         user = get_user_model().objects.db_manager(using).create_superuser("operator")
         content = {SESSION_KEY: str(user.pk), BACKEND_SESSION_KEY: "django.contrib.auth.backends.ModelBackend"}

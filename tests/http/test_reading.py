@@ -48,14 +48,12 @@ def seqs(answer: dict[str, Any]) -> list[int]:
 
 @contextmanager
 def uncommitted(topic: str, *data: Any) -> Iterator[tuple[ConnectionExecutor, list[int]]]:
-    """Records of a transaction that is open."""
     with open_transaction() as executor:
         answers = executor.run(engine.enqueue(topic, [NewJob(data=item) for item in data], create=False))
         yield executor, [answer.seq for answer in answers]
 
 
 def in_background(call: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Begin a call now; the function returned waits for its answer."""
     answers: list[dict[str, Any]] = []
     thread = threading.Thread(target=lambda: answers.append(call()))
     thread.start()
@@ -310,7 +308,6 @@ def watch(server: Server, topics: dict[str, int], **options: Any) -> EventSource
 
 
 def until(stream: EventSource, name: str) -> list[Event]:
-    """The events up to and with the next of that name."""
     found = [stream.event()]
     while found[-1].name != name:
         found.append(stream.event())

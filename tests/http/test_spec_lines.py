@@ -55,7 +55,6 @@ _NAMED = re.compile(r"(?<=_)[glwrcads][1-9](?=_)")
 
 
 def find_tests() -> dict[str, list[str]]:
-    """Return the names of the tests of this package by the rules in them."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in Path(__file__).parent.glob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

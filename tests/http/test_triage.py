@@ -13,7 +13,6 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ask(settings: Any) -> Ask:
-    """Asks with a new key that has these rights."""
     return asking(settings, "/v0/dead-letters")
 
 

@@ -19,12 +19,10 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ask(settings: Any) -> Ask:
-    """Asks with a new key that has these rights."""
     return asking(settings, "/v0/")
 
 
 def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "", limit: Limited | None = None) -> UUID:
-    """Start a workflow of nodes: label, queue and places of the parents of each."""
     uid = uuid4()
     made = [Node(queue, NewJob({}, name="shop.step"), parents, label=label) for label, queue, parents in nodes]
     engine.run(engine.start_workflow(made, uid, name="report", project=project))

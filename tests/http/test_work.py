@@ -29,7 +29,6 @@ def servers(test_database_url: str) -> Iterator[list[Server]]:
 
 @pytest.fixture
 def other(servers: list[Server]) -> Server:
-    """The other process."""
     return servers[1]
 
 

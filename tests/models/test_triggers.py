@@ -34,7 +34,6 @@ OTHERS = {
 
 
 def refused(constraint: str, act: Callable[[], Any]) -> str:
-    """Expect an IntegrityError that names the constraint; return its message."""
     with pytest.raises(IntegrityError) as caught, transaction.atomic():
         act()
     cause = caught.value.__cause__

@@ -35,11 +35,9 @@ def python(code: str, env: dict[str, str], *arguments: str) -> Iterator[subproce
 
 
 def readline(process: subprocess.Popen[str]) -> str:
-    """Return the next line that the process printed."""
     return process.stdout.readline().strip()
 
 
 def go(process: subprocess.Popen[str]) -> None:
-    """Let the process go on."""
     process.stdin.write("\n")
     process.stdin.flush()

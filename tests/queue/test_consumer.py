@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def consume() -> Iterator[Any]:
-    """Start consumers that end with the test."""
     with ExitStack() as stack:
 
         def start(queue: Queue, handler: Any, **options: Any) -> Consumer:
@@ -36,7 +35,6 @@ def consume() -> Iterator[Any]:
 
 @pytest.fixture
 def heard() -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """Everything that the signals say, in order."""
     log: list[tuple[str, dict[str, Any]]] = []
     with ExitStack() as stack:
         for name in ("enqueued", "started", "completed", "failing", "failed", "stalled", "cancelled", "dead_lettered"):

@@ -49,7 +49,6 @@ def finish(job: engine.LeasedJob, **end: Any) -> None:
 
 
 def lasts(clock: clock.Clock, found: str, seconds: int) -> None:
-    """Check that the job is known as this for so long and not a moment longer."""
     clock.advance(seconds=seconds - 0.001)
     assert state() == found
     clock.advance(seconds=0.001)

@@ -50,14 +50,11 @@ async def leased_in_thread(*, lease_ms: int) -> tuple[Queue, list[ClaimedJob]]:
 
 
 def beats(heart: Heartbeat) -> None:
-    """Wait until it has beaten once more."""
     before = heart.job.deadline
     eventually(lambda: heart.job.deadline > before)
 
 
 class Lines(logging.Handler):
-    """What the heartbeats say, from INFO on."""
-
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.lines: list[str] = []
@@ -78,7 +75,6 @@ def said() -> Iterator[list[str]]:
 
 
 def check_said(said: list[str]) -> None:
-    """Check that the fault was said in one line, and its end in another."""
     eventually(lambda: len(said) >= 2)
     failed, back = said
     assert failed.startswith("Heartbeats fail, trying again")

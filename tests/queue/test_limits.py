@@ -15,7 +15,6 @@ CUSTOMER = Limit("customer:{id}", concurrency=1)
 
 
 def claimed(queue: Queue) -> list[Any]:
-    """Claim what may start and complete it; the payloads."""
     jobs = queue.claim(10)
     for job in jobs:
         queue.ack(job)

@@ -19,7 +19,6 @@ def codeq(name: str = "work", **options: Any) -> Queue:
 
 
 def other(queue: Queue) -> Queue:
-    """The same queue, as another worker has it."""
     return Queue(queue.name, project=queue.project, node="worker-2")
 
 

@@ -70,11 +70,9 @@ class Rival:
                     return
 
     def begin(self) -> None:
-        """Let the rival go."""
         self._line.wait()
 
     def end(self) -> Any:
-        """Wait until it has done it; return what it got."""
         self._line.wait()
         return self.answer
 

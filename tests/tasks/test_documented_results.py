@@ -249,8 +249,6 @@ def test_the_sender_of_signals_is_the_class_of_the_backend(task: Any) -> None:
 
 
 class Async(TestCase):
-    """The async variants say the same."""
-
     async def test_aget_result_of_task_and_backend(self) -> None:
         result = await django_api.adouble.aenqueue(4)
         for ask in (django_api.adouble.aget_result, tasks.default_task_backend.aget_result):

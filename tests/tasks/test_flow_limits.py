@@ -44,7 +44,6 @@ def oracle(tmp_path: Path) -> Iterator[flow_samples.Oracle]:
 
 
 def values_of(count: int = 1) -> list[Any]:
-    """Claim what may start, and end it; what it was called with."""
     jobs = claim(size=count)
     engine.run(engine.finish([engine.Ending(job.seq, job.token) for job in jobs], "worker-1"))
     return [job.data["args"] for job in jobs]

@@ -27,14 +27,12 @@ BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
 def leased(task: Any, *args: Any, **kwargs: Any) -> LeasedJob:
-    """Enqueue one call of a task and claim it."""
     task.enqueue(*args, **kwargs)
     (job,) = claim(task.queue_name)
     return job
 
 
 def put(**fields: Any) -> LeasedJob:
-    """Enqueue a job that no task made, and claim it."""
     engine.run(engine.enqueue("default", [NewJob(**{"key": "id-1", **fields})]))
     (job,) = claim()
     return job

@@ -26,7 +26,6 @@ Heard = list[tuple[str, Any]]
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    """What receivers of Django's three signals were told, in order."""
     told: Heard = []
 
     def listen(name: str) -> Any:
@@ -48,7 +47,6 @@ def heard() -> Iterator[Heard]:
 
 @pytest.fixture
 def ours() -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """What receivers of this app's signals were told, in order."""
     told: list[tuple[str, dict[str, Any]]] = []
     with ExitStack() as stack:
         for word in ("started", "completed", "failing", "failed"):
@@ -195,8 +193,6 @@ def test_a_task_that_is_not_there_is_told_to_ours_only(heard: Heard, ours: list[
 
 
 class Async(TestCase):
-    """Receivers of what async code enqueues."""
-
     async def test_enqueued(self) -> None:
         told: list[Any] = []
 

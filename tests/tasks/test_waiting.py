@@ -26,8 +26,6 @@ def _listeners_end() -> Any:
 
 
 def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> threading.Thread:
-    """Run something in another thread as soon as somebody waits."""
-
     def run() -> None:
         try:
             while not waiting():
@@ -42,7 +40,6 @@ def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> threading.T
 
 
 def told() -> bool:
-    """Whether a job names somebody who is told of its end."""
     return LiveJob.objects.exclude(reply_to=None).exists()
 
 

@@ -51,7 +51,6 @@ def oracle(tmp_path: Path) -> Iterator[flow.Oracle]:
 
 
 def run_all() -> list[str | None]:
-    """Run until nothing is ready; how each job ended."""
     endings = []
     while (ending := run_one()) is not None:
         endings.append(ending)

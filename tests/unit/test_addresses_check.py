@@ -25,7 +25,6 @@ ZAQAR = path("v1/", include("django_leasequeue.http.zaqar.urls"))
 
 
 def hidden(*patterns: Any) -> Sequence[str]:
-    """The addresses that the check tells of."""
     urls = ModuleType("urls_of_a_host")
     urls.urlpatterns = list(patterns)  # type: ignore[attr-defined]  # what Django looks for
     with override_settings(ROOT_URLCONF=urls):

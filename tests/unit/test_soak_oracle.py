@@ -29,20 +29,17 @@ def topic(s: Story, kept: list[int], there: list[int], read: list[int], name: st
 
 
 def extended(s: Story, at: float) -> None:
-    """The lease of the first claim is extended."""
     s.say("events", at, [[7, 3, 101, round(at * SECOND), round((at + LEASE) * SECOND), [1]]], who="3.x")
     s.say("there", 91, "events", [[7, 7]])
 
 
 def under(s: Story, *numbers: int, most: int = 1) -> None:
-    """Jobs under a limit, in the order of their key."""
     s.say("under", 0.9, [[number, "key", most, True] for number in numbers], who="1.x")
     for number in numbers:
         s.job(number, mode="limited")
 
 
 def nodes(s: Story, *numbers: int, after: dict[int, list[int]] | None = None, tolerant: bool = False) -> None:
-    """Jobs of a workflow."""
     for number in numbers:
         s.job(number, mode="node")
     for number, parents in (after or {}).items():

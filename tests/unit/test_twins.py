@@ -35,7 +35,6 @@ def pairs(kind: type) -> list[tuple[Any, Any]]:
 
 
 def twin_of(kind: type, name: str, found: dict[str, Any]) -> bool:
-    """Return whether a method has a twin, or is one."""
     return f"a{name}" in found or (name.startswith("a") and name[1:] in found) or (kind, name) in ALONE
 
 

@@ -16,8 +16,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 
 class Http:
-    """A client with a connection of its own."""
-
     def __init__(self, url: str, project: str) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         self.headers = {"Client-ID": str(uuid.uuid4()), "X-Project-Id": project, "Accept": "application/json"}
