@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -29,12 +28,6 @@ from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as found:
-        yield found
 
 
 class TestExamples:

@@ -3,13 +3,11 @@
 import asyncio
 import pickle
 from datetime import UTC, timedelta
-from typing import Any
 
 import pytest
 
 from django_leasequeue import Queue
 from django_leasequeue.compat.jqueue import (
-    BrokerQueue,
     CASConflictError,
     DirectQueue,
     HeartbeatManager,
@@ -27,15 +25,6 @@ from django_leasequeue.exceptions import InvalidOption
 from tests.support.waiting import aeventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
-
-
-@pytest.fixture(params=["direct", "broker"])
-async def q(request: pytest.FixtureRequest) -> Any:
-    if request.param == "direct":
-        yield DirectQueue("jobs")
-        return
-    async with BrokerQueue("jobs") as broker:
-        yield broker
 
 
 class TestExamples:

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,16 +17,6 @@ from django_leasequeue.exceptions import PayloadTooLarge, QueueClosed
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(params=[DirectQueue, BrokerQueue])
-async def q(request: pytest.FixtureRequest) -> AsyncIterator[DirectQueue]:
-    queue = request.param("jobs")
-    if isinstance(queue, BrokerQueue):
-        async with queue:
-            yield queue
-    else:
-        yield queue
 
 
 class TestPayloads:

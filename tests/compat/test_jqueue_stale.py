@@ -1,8 +1,7 @@
 """When a job of ``compat.jqueue`` comes back, and whose call counts afterwards."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -26,14 +25,9 @@ def _forget_leases() -> None:
     jqueue_leases._of_process.clear()
 
 
-@asynccontextmanager
-async def opened(kind: type[DirectQueue], **options: Any) -> AsyncIterator[DirectQueue]:
+def opened(kind: type[DirectQueue], **options: Any) -> AbstractAsyncContextManager[DirectQueue]:
     queue = kind("jobs", **options)
-    if isinstance(queue, BrokerQueue):
-        async with queue:
-            yield queue
-    else:
-        yield queue
+    return queue if isinstance(queue, BrokerQueue) else nullcontext(queue)
 
 
 both = pytest.mark.parametrize("kind", [DirectQueue, BrokerQueue])
