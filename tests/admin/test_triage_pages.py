@@ -4,11 +4,12 @@ import csv
 import io
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
@@ -17,24 +18,21 @@ from django_leasequeue.admin import deadaction
 from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
 from tests.admin.letters import bury, failure, graves, start, states
+from tests.admin.people import signed_in
 from tests.engine.helpers import make
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
 
-def client(*permissions: str, name: str = "ann", staff: bool = True, superuser: bool = False) -> Client:
-    user, _ = User.objects.get_or_create(username=name, defaults={"is_staff": staff, "is_superuser": superuser})
-    user.user_permissions.set(Permission.objects.filter(content_type__app_label="leasequeue", codename__in=permissions))
-    assert user.user_permissions.count() == len(permissions)
-    made = Client()
-    made.force_login(user)
-    return made
+client = partial(signed_in, name="ann")
 
 
 @pytest.fixture
 def boss() -> Client:
-    return client(name="boss", superuser=True)
+    made = Client()
+    made.force_login(User.objects.create_superuser("boss"))
+    return made
 
 
 def url(name: str, *args: Any) -> str:
