@@ -110,17 +110,6 @@ def test_a1_ack(api: Api) -> None:
     assert not StoredJob.objects.filter(seq__in=written[:2]).exists()
 
 
-def test_a1_only_the_holder(api: Api) -> None:
-    api.queue()
-    (seq,) = api.write("jobs", 1)
-    api.claim(node="w1")
-    for word, extra in (("ack", {}), ("nack", {}), ("extend", {"lease_ms": 1000})):
-        answer = api.post(f"topics/jobs/{word}", {"node": "w2", "seqs": [seq], **extra}, status=200)
-        assert answer["skipped"] == [seq]
-    assert api.state()["queue"] == {"ready": 0, "in_flight": 1, "dead_lettered": 0}
-    assert api.ack("jobs", [seq])["acked"] == 1
-
-
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
 def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(
     api: Api, clock: engine_clock.Clock, word: str
@@ -138,16 +127,6 @@ def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(
         assert api.post(f"topics/jobs/{word}", {**body, "lease_ids": [token]}, status=200)["skipped"] == [first]
     assert LiveJob.objects.get(seq=first).deadline == LiveJob.objects.get(seq=second).deadline
     assert api.post(f"topics/jobs/{word}", {**body, "lease_ids": [present["lease_id"]]}, status=200)["skipped"] == []
-
-
-def test_a4_nack_at_once(api: Api) -> None:
-    api.queue()
-    written = api.write("jobs", 1, 2)
-    api.claim(max=2)
-    answer = api.post("topics/jobs/nack", {"node": "w1", "seqs": [written[1]]}, status=200)
-    assert (answer["nacked"], answer["skipped"], answer["ready"], answer["in_flight"]) == (1, [], 1, 1)
-    (again,) = api.claim(node="w2")
-    assert (again["$seq"], again["deliveries"]) == (written[1], 2)
 
 
 def test_a4_a_delayed_nack_is_in_no_counter(api: Api, clock: engine_clock.Clock) -> None:

@@ -154,28 +154,15 @@ def test_l6_the_state_of_a_queue(api: Api, clock: engine_clock.Clock) -> None:
     assert state["queue"] == {"ready": 3, "in_flight": 2, "dead_lettered": 0}
 
 
-def test_l6_the_head_survives_its_records(api: Api, clock: engine_clock.Clock) -> None:
-    api.queue("jobs")
-    written = int(clock.now.timestamp() * 1000)
-    seqs = api.write("jobs", 1, 2, 3)
-    api.claim(max=3)
-    api.ack("jobs", seqs)
-    other = api.write("other", 1)[0]  # numbers of others do not move this topic's head
-    assert other > seqs[-1]
-    for advance in (0, 40):  # before and after the claim's row is swept away
-        clock.advance(seconds=advance)
-        api.claim()
-        state = api.state()
-        assert (state["head_seq"], state["next_seq"], state["count"]) == (seqs[-1], seqs[-1] + 1, 0)
-        assert state["last_write_ts"] == written
-
-
-def test_l6_the_state_of_a_log_has_no_queue(api: Api) -> None:
+def test_l6_the_state_of_a_log_has_no_queue_and_its_head_survives_its_records(api: Api) -> None:
     api.log("events")
     seqs = api.write("events", 1, 2)
     state = api.state("events")
     assert "queue" not in state.json
     assert (state["type"], state["count"], state["head_seq"], state["earliest_seq"]) == ("log", 2, seqs[1], seqs[0])
+    api.post("topics/events/delete", {"before_seq": seqs[-1] + 1}, status=200)
+    state = api.state("events")
+    assert (state["count"], state["head_seq"], state["next_seq"]) == (0, seqs[1], seqs[1] + 1)
 
 
 def test_l6_a_topic_is_never_created_by_a_read(api: Api) -> None:
@@ -227,17 +214,3 @@ def test_l8_only_if_empty(api: Api) -> None:
     api.ack("jobs", [seq])
     assert api.delete("topics/jobs?if_empty=true", status=200)["deleted"] is True
     assert api.delete("topics/jobs?if_empty=maybe", status=400).code == "invalid_request"
-
-
-def test_l8_a_topic_made_anew_begins_at_nothing(api: Api) -> None:
-    api.queue("jobs", max_deliveries=1, dead_letter="dlq")
-    api.write("jobs", 1)
-    (job,) = api.claim()
-    api.post("topics/jobs/nack", {"node": "w1", "seqs": [job["$seq"]]}, status=200)
-    assert api.claim() == []
-    assert api.state()["queue"]["dead_lettered"] == 1
-    api.delete("topics/jobs", status=200)
-    api.queue("jobs")
-    state = api.state()
-    assert state["queue"] == {"ready": 0, "in_flight": 0, "dead_lettered": 0}
-    assert (state["count"], state["head_seq"], state["last_write_ts"]) == (0, 0, None)

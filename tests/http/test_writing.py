@@ -200,13 +200,3 @@ def test_w4_a_cap_in_bytes(api: Api) -> None:
     state = api.state("t")
     assert state["count"] == 2
     assert state["bytes"] <= 5_000
-
-
-def test_w4_deletion_makes_room(api: Api, clock: engine_clock.Clock) -> None:
-    api.log("t", cap_records=2, discard="reject", ttl_ms=1000)
-    seqs = api.write("t", 1, 2)
-    api.post("topics/t/delete", {"before_seq": seqs[1]}, status=200)
-    api.write("t", 3)
-    clock.advance(seconds=2)
-    api.state("t")  # looking removes what has expired
-    api.write("t", 4, 5)
