@@ -128,18 +128,12 @@ def test_waits_do_not_grow_for_ever() -> None:
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (400, "batch_too_large", InvalidRequest),
-        (401, "unauthorized", Unauthorized),
-        (403, "forbidden", Forbidden),
-        (404, "topic_not_found", TopicNotFound),
-        (404, "not_found", ApiError),
-        (409, "not_a_queue", NotAQueue),
-        (409, "topic_not_empty", TopicConflict),
-        (413, "payload_too_large", InvalidRequest),
-        (422, "topic_full", TopicFull),
-        (500, "internal", ServerUnavailable),
+        (400, "batch_too_large", InvalidRequest), (401, "unauthorized", Unauthorized), (403, "forbidden", Forbidden),
+        (404, "topic_not_found", TopicNotFound), (404, "not_found", ApiError), (409, "not_a_queue", NotAQueue),
+        (409, "topic_not_empty", TopicConflict), (413, "payload_too_large", InvalidRequest),
+        (422, "topic_full", TopicFull), (500, "internal", ServerUnavailable),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: type[ApiError]) -> None:
     network = Network(refused(status, code))
     with pytest.raises(kind) as caught:

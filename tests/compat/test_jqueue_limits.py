@@ -153,14 +153,9 @@ class TestDumps:
 
     def test_of_a_job(self) -> None:
         assert self.JOB.model_dump() == {
-            "id": "an-id",
-            "entrypoint": "täsk",
-            "payload": "AP8=",
-            "status": JobStatus.IN_PROGRESS,
-            "priority": 3,
-            "created_at": self.JOB.created_at,
-            "heartbeat_at": self.JOB.heartbeat_at,
-        }
+            "id": "an-id", "entrypoint": "täsk", "payload": "AP8=", "status": JobStatus.IN_PROGRESS, "priority": 3,
+            "created_at": self.JOB.created_at, "heartbeat_at": self.JOB.heartbeat_at,
+        }  # fmt: skip
         assert self.JOB.model_dump_json() == (
             '{"id":"an-id","entrypoint":"täsk","payload":"AP8=","status":"in_progress","priority":3,'
             '"created_at":"2030-01-01T12:00:00Z","heartbeat_at":"2030-01-01T12:00:00.000005Z"}'

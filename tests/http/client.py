@@ -52,13 +52,9 @@ class Api:
             headers.setdefault("authorization", f"Bearer {self.token}")
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         response = self.client.generic(
-            method,
-            f"/v0/{path}",
-            content,
-            content_type=options.pop("content_type", "application/json"),
-            headers=headers,
-            **options,
-        )
+            method, f"/v0/{path}", content, content_type=options.pop("content_type", "application/json"),
+            headers=headers, **options,
+        )  # fmt: skip
         answer = Answer(response)
         check(answer)
         contract.check(method, f"/v0/{path}", answer.status, answer.json)

@@ -63,15 +63,9 @@ def test_c3_the_answer(api: Api, clock: engine_clock.Clock) -> None:
     assert (answer["topic"], answer["count"], answer["ready"]) == ("jobs", 2, 0)
     first, second = answer["claimed"]
     assert first == {
-        "$seq": written[0],
-        "lease_id": first["lease_id"],
-        "deadline": now + 1000 + LEASE * 1000,
-        "$ts": now,
-        "$tag": "a",
-        "deliveries": 1,
-        "data": {"n": 1},
-        "meta": {"trace": "z9"},
-    }
+        "$seq": written[0], "lease_id": first["lease_id"], "deadline": now + 1000 + LEASE * 1000, "$ts": now,
+        "$tag": "a", "deliveries": 1, "data": {"n": 1}, "meta": {"trace": "z9"},
+    }  # fmt: skip
     assert set(second) == {"$seq", "lease_id", "deadline", "$ts", "deliveries", "data"}
     assert second["data"] is None
     empty = api.post("topics/jobs/claim", {"node": "w1", "max": 10}, status=200)
@@ -97,13 +91,9 @@ def test_a1_ack(api: Api) -> None:
     api.claim(max=3)
     answer = api.ack("jobs", [written[4], written[1], 10**15, written[0], written[1]])
     assert answer.json == {
-        "topic": "jobs",
-        "acked": 2,
-        "skipped": [written[4], 10**15],
-        "ready": 2,
-        "in_flight": 1,
+        "topic": "jobs", "acked": 2, "skipped": [written[4], 10**15], "ready": 2, "in_flight": 1,
         "performance": answer["performance"],
-    }
+    }  # fmt: skip
     again = api.ack("jobs", [written[1], written[0]])
     assert (again["acked"], again["skipped"]) == (0, [written[1], written[0]])
     assert api.state()["count"] == 3
@@ -191,11 +181,8 @@ def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> Non
     letter = StoredJob.objects.get(queue__name="jobs.dlq")
     assert (letter.data, letter.tag, letter.origin) == ({"n": 1}, "a", "p")
     assert letter.meta == {
-        "trace": "z",
-        "$dead_letter_from": "jobs",
-        "$dead_letter_deliveries": 2,
-        "$dead_letter_src_seq": seq,
-    }
+        "trace": "z", "$dead_letter_from": "jobs", "$dead_letter_deliveries": 2, "$dead_letter_src_seq": seq,
+    }  # fmt: skip
 
 
 def test_d1_what_a_claim_moves_is_not_ready_in_a_count_that_was_kept(

@@ -17,18 +17,13 @@ from tests.http.client import Answer, Api, check
 
 def test_g1_every_answer_says_what_it_took(api: Api) -> None:
     answers = [
-        api.put("topics/q", {"type": "queue"}),
-        api.post("topics/q", {"records": [{"data": 1}]}),
+        api.put("topics/q", {"type": "queue"}), api.post("topics/q", {"records": [{"data": 1}]}),
         api.post("topics/q/claim", {"node": "w"}),
         api.post("topics/q/extend", {"node": "w", "seqs": [1], "lease_ms": 1000}),
-        api.post("topics/q/nack", {"node": "w", "seqs": [1]}),
-        api.post("topics/q/ack", {"node": "w", "seqs": [1]}),
-        api.post("topics/q/diff", {}),
-        api.post("topics/q/delete", {"before_seq": 1}),
-        api.get("topics"),
-        api.get("topics/q"),
-        api.delete("topics/q"),
-    ]
+        api.post("topics/q/nack", {"node": "w", "seqs": [1]}), api.post("topics/q/ack", {"node": "w", "seqs": [1]}),
+        api.post("topics/q/diff", {}), api.post("topics/q/delete", {"before_seq": 1}), api.get("topics"),
+        api.get("topics/q"), api.delete("topics/q"),
+    ]  # fmt: skip
     for answer in answers:
         assert answer.status in (200, 201)
         assert isinstance(answer["performance"]["server_total_ms"], float)
@@ -87,13 +82,9 @@ def test_g2_g3_every_error_has_one_form(api: Api) -> None:
         )
     }
     assert found == {
-        (400, "invalid_request"),
-        (409, "not_a_queue"),
-        (404, "topic_not_found"),
-        (404, "not_found"),
-        (405, "method_not_allowed"),
-        (415, "unsupported_media_type"),
-    }
+        (400, "invalid_request"), (409, "not_a_queue"), (404, "topic_not_found"), (404, "not_found"),
+        (405, "method_not_allowed"), (415, "unsupported_media_type"),
+    }  # fmt: skip
     assert api.call("PATCH", "topics/log").headers["allow"] == "GET, POST, PUT, DELETE, HEAD"
 
 
@@ -103,23 +94,18 @@ def test_g2_g3_every_error_has_one_form(api: Api) -> None:
         (ours.InvalidOption("x is wrong."), 400, "invalid_request"),
         (ours.BatchTooLarge("too many."), 400, "batch_too_large"),
         (ours.PayloadTooLarge("too large."), 400, "record_too_large"),
-        (ours.QueueNotFound("t"), 404, "topic_not_found"),
-        (ours.NotAQueue("t"), 409, "not_a_queue"),
-        (ours.QueueConflict("type."), 409, "topic_exists_incompatible"),
-        (ours.QueueFull("full."), 422, "topic_full"),
-        (ours.StorageError("gone."), 503, "not_ready"),
-        (OperationalError("connection refused"), 503, "not_ready"),
+        (ours.QueueNotFound("t"), 404, "topic_not_found"), (ours.NotAQueue("t"), 409, "not_a_queue"),
+        (ours.QueueConflict("type."), 409, "topic_exists_incompatible"), (ours.QueueFull("full."), 422, "topic_full"),
+        (ours.StorageError("gone."), 503, "not_ready"), (OperationalError("connection refused"), 503, "not_ready"),
         (psycopg.OperationalError("connection refused"), 503, "not_ready"),
         (psycopg.errors.NumericValueOutOfRange("value overflows numeric format"), 400, "invalid_request"),
-        (drf.NotAuthenticated(), 401, "unauthorized"),
-        (drf.AuthenticationFailed(), 401, "unauthorized"),
-        (drf.PermissionDenied(), 403, "forbidden"),
-        (drf.NotAcceptable(), 406, "not_acceptable"),
+        (drf.NotAuthenticated(), 401, "unauthorized"), (drf.AuthenticationFailed(), 401, "unauthorized"),
+        (drf.PermissionDenied(), 403, "forbidden"), (drf.NotAcceptable(), 406, "not_acceptable"),
         (drf.Throttled(wait=3), 429, "throttled"),
         (ApiError(413, "payload_too_large", "Too large."), 413, "payload_too_large"),
         (RuntimeError("a secret of the server"), 500, "internal"),
     ],
-)
+)  # fmt: skip
 def test_g3_codes(error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture) -> None:
     answer = describe(error, "t")
     assert (answer.status, answer.code) == (status, code)
@@ -155,27 +141,14 @@ def test_g4_a_body_that_is_not_json(api: Api) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b"{",
-        b"nonsense",
-        b"[]",
-        b"1",
-        b'"x"',
-        b"null",
-        b'{"records": [{"data": NaN}]}',
-        b'{"records": [{"data": Infinity}]}',
-        b'{"records": [{"data": 1e400}]}',
-        b'{"records": [{"data": "\xff"}]}',
-        b'{"records": [{"data": "\\ud800"}]}',
-        b'{"records": [{"data": 123456789012345678901234567890, "x": NaN}]}',
-        b"{\"records\": [{'data': 1}]}",
-        b'{"records": [{"data": 1},]}',
-        b"\xef\xbb\xbf{}",
-        b'{"records": [{"data": -1e400}]}',
-        b'{"records": [{"data": %b}]}' % (b"1" * 5_000),
-        b'{"records": [{"data": 1, "tag": 1e3}]}',
-        b'{"records": [{"data": 1}], "create": 1.0}',
+        b"{", b"nonsense", b"[]", b"1", b'"x"', b"null", b'{"records": [{"data": NaN}]}',
+        b'{"records": [{"data": Infinity}]}', b'{"records": [{"data": 1e400}]}', b'{"records": [{"data": "\xff"}]}',
+        b'{"records": [{"data": "\\ud800"}]}', b'{"records": [{"data": 123456789012345678901234567890, "x": NaN}]}',
+        b"{\"records\": [{'data': 1}]}", b'{"records": [{"data": 1},]}', b"\xef\xbb\xbf{}",
+        b'{"records": [{"data": -1e400}]}', b'{"records": [{"data": %b}]}' % (b"1" * 5_000),
+        b'{"records": [{"data": 1, "tag": 1e3}]}', b'{"records": [{"data": 1}], "create": 1.0}',
     ],
-)
+)  # fmt: skip
 def test_g4_malformed_json(api: Api, raw: bytes) -> None:
     answer = api.post("topics/t", raw=raw, status=400)
     assert answer.code == "invalid_request"

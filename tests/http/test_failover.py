@@ -45,20 +45,13 @@ class Sent(NamedTuple):
 
 #: (the address's name, method) -> the body; of what is not here the body is empty.
 BODIES: dict[tuple[str | None, str], Any] = {
-    ("topic", "POST"): {"records": [{"data": 1}]},
-    ("topic", "PUT"): {},
-    ("claim", "POST"): {"node": "w", "max": 1},
-    ("ack", "POST"): {"node": "w", "seqs": [1]},
-    ("nack", "POST"): {"node": "w", "seqs": [1]},
-    ("extend", "POST"): {"node": "w", "seqs": [1], "lease_ms": 1_000},
-    ("diff", "POST"): {"from_seq": 0},
-    ("delete", "POST"): {"seqs": [1]},
-    ("watch", "POST"): {"topics": {"jobs": 0}},
-    ("metadata", "PUT"): {"a": 1},
-    ("messages", "POST"): [{"ttl": 86_400, "body": 1}],
-    ("claims", "POST"): {"ttl": 300, "grace": 60},
+    ("topic", "POST"): {"records": [{"data": 1}]}, ("topic", "PUT"): {}, ("claim", "POST"): {"node": "w", "max": 1},
+    ("ack", "POST"): {"node": "w", "seqs": [1]}, ("nack", "POST"): {"node": "w", "seqs": [1]},
+    ("extend", "POST"): {"node": "w", "seqs": [1], "lease_ms": 1_000}, ("diff", "POST"): {"from_seq": 0},
+    ("delete", "POST"): {"seqs": [1]}, ("watch", "POST"): {"topics": {"jobs": 0}}, ("metadata", "PUT"): {"a": 1},
+    ("messages", "POST"): [{"ttl": 86_400, "body": 1}], ("claims", "POST"): {"ttl": 300, "grace": 60},
     ("claim", "PATCH"): {"ttl": 300},
-}
+}  # fmt: skip
 #: A workflow that is not there.
 WORKFLOW = "0e2b7d0c-5a0c-4a86-9d1b-6f2f5f3a1c11"
 #: What answers without the database.
@@ -78,15 +71,9 @@ def endpoints(resolver: URLResolver | None = None, prefix: str = "") -> Iterator
 
 def requests(wid: str) -> list[Sent]:
     values = {
-        "topic": "jobs",
-        "queue": "jobs",
-        "wid": wid,
-        "seq": "1",
-        "workflow": WORKFLOW,
-        "rest": "a/b/c",
-        "message": "50b68a50d6f5b8c8a7c62b01",
-        "claim": "51db7067821e727dc24df754",
-    }
+        "topic": "jobs", "queue": "jobs", "wid": wid, "seq": "1", "workflow": WORKFLOW, "rest": "a/b/c",
+        "message": "50b68a50d6f5b8c8a7c62b01", "claim": "51db7067821e727dc24df754",
+    }  # fmt: skip
     found = []
     for template, pattern in endpoints():
         named = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"<\1>", template)

@@ -86,13 +86,10 @@ def test_g5_another_secret_with_a_known_prefix(key: KeyMaker) -> None:
 @pytest.mark.parametrize(
     ("scopes", "allowed"),
     [
-        (["read"], READ),
-        (["write"], WRITE),
-        (["read", "write"], READ + WRITE + BOTH),
-        (["delete"], DELETE),
+        (["read"], READ), (["write"], WRITE), (["read", "write"], READ + WRITE + BOTH), (["delete"], DELETE),
         (["admin"], ADMIN),
     ],
-)
+)  # fmt: skip
 def test_g5_scopes(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None:
     key().queue()
     api = key(*scopes)
@@ -415,14 +412,11 @@ def test_g5_the_command(key: KeyMaker) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["create", "x", "--scopes", "read,fly"], "fly"),
-        (["create", "x", "--scopes", ""], "nothing"),
-        (["create", "x", "--days", "0"], "days"),
-        (["create", "x" * 200], "128"),
-        (["revoke", "nope"], "nope"),
+        (["create", "x", "--scopes", "read,fly"], "fly"), (["create", "x", "--scopes", ""], "nothing"),
+        (["create", "x", "--days", "0"], "days"), (["create", "x" * 200], "128"), (["revoke", "nope"], "nope"),
         (["rotate", "nope"], "nope"),
     ],
-)
+)  # fmt: skip
 def test_g5_the_command_refuses(db: None, words: list[str], says: str) -> None:
     with pytest.raises(CommandError, match=says):
         command(*words)
@@ -431,13 +425,8 @@ def test_g5_the_command_refuses(db: None, words: list[str], says: str) -> None:
 
 def test_g5_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -> None:
     form = {
-        "name": "svc",
-        "scopes": ["read"],
-        "topics": "a.,b.",
-        "project": "",
-        "rate_per_second": "",
-        "expires_at": "",
-    }
+        "name": "svc", "scopes": ["read"], "topics": "a.,b.", "project": "", "rate_per_second": "", "expires_at": "",
+    }  # fmt: skip
     page = admin_client.post("/admin/leasequeue/apikey/add/", {**form, "expires_at_0": "", "expires_at_1": ""})
     assert page.status_code == 200
     made = ApiKey.objects.get()

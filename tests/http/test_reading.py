@@ -73,13 +73,9 @@ def test_r1_a_page(server: Server, topic: str) -> None:
     answer = diff(server, topic, limit=3, include_tags=True)
     assert seqs(answer) == written[:3]
     assert answer["records"][0] == {
-        "$seq": written[0],
-        "$ts": answer["records"][0]["$ts"],
-        "$tag": "t0",
-        "$node": "n0",
-        "data": 0,
+        "$seq": written[0], "$ts": answer["records"][0]["$ts"], "$tag": "t0", "$node": "n0", "data": 0,
         "meta": {"n": 0},
-    }
+    }  # fmt: skip
     assert (answer["next_from_seq"], answer["head_seq"]) == (written[2], written[4])
     assert (answer["caught_up"], answer["lag"], answer["tombstone"]) == (False, written[4] - written[2], None)
     rest = diff(server, topic, from_seq=answer["next_from_seq"])

@@ -10,20 +10,10 @@ from django_leasequeue.models import Queue
 from tests.http.client import Api
 
 DEFAULTS = {
-    "type": "log",
-    "ttl_ms": 0,
-    "cap_records": 0,
-    "cap_bytes": 0,
-    "discard": "old",
-    "durable": False,
-    "durability": "disk",
-    "idempotency_window_ms": 120000,
-    "lease_ms": 30000,
-    "claim_jitter_ms": 0,
-    "max_deliveries": 0,
-    "dead_letter": None,
-    "leases_durable": False,
-}
+    "type": "log", "ttl_ms": 0, "cap_records": 0, "cap_bytes": 0, "discard": "old", "durable": False,
+    "durability": "disk", "idempotency_window_ms": 120000, "lease_ms": 30000, "claim_jitter_ms": 0, "max_deliveries": 0,
+    "dead_letter": None, "leases_durable": False,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "0", "a.b_c:d-e", "x" * 255])
@@ -52,20 +42,10 @@ def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
 
 def test_l2_every_field_is_kept(api: Api) -> None:
     config = {
-        "type": "queue",
-        "ttl_ms": 60000,
-        "cap_records": 10,
-        "cap_bytes": 100000,
-        "discard": "reject",
-        "durable": True,
-        "durability": "fsync",
-        "idempotency_window_ms": 5000,
-        "lease_ms": 1000,
-        "claim_jitter_ms": 20,
-        "max_deliveries": 3,
-        "dead_letter": "t.dlq",
-        "leases_durable": True,
-    }
+        "type": "queue", "ttl_ms": 60000, "cap_records": 10, "cap_bytes": 100000, "discard": "reject", "durable": True,
+        "durability": "fsync", "idempotency_window_ms": 5000, "lease_ms": 1000, "claim_jitter_ms": 20,
+        "max_deliveries": 3, "dead_letter": "t.dlq", "leases_durable": True,
+    }  # fmt: skip
     assert api.put("topics/t", config, status=201)["config"] == config
     assert api.state("t")["config"] == config
 
@@ -106,14 +86,10 @@ def test_l3_the_type_never_changes(api: Api) -> None:
 @pytest.mark.parametrize(
     ("field", "given", "echoed"),
     [
-        ("lease_ms", 1, 100),
-        ("lease_ms", -5, 100),
-        ("lease_ms", 10**15, 86400000),
-        ("lease_ms", 10**30, 86400000),
-        ("claim_jitter_ms", 5001, 5000),
-        ("claim_jitter_ms", -1, 0),
+        ("lease_ms", 1, 100), ("lease_ms", -5, 100), ("lease_ms", 10**15, 86400000), ("lease_ms", 10**30, 86400000),
+        ("claim_jitter_ms", 5001, 5000), ("claim_jitter_ms", -1, 0),
     ],
-)
+)  # fmt: skip
 def test_l4_clamps_are_echoed(api: Api, field: str, given: int, echoed: int) -> None:
     assert api.put("topics/t", {"type": "queue", field: given}, status=201)["config"][field] == echoed
     assert api.state("t")["config"][field] == echoed
@@ -122,15 +98,11 @@ def test_l4_clamps_are_echoed(api: Api, field: str, given: int, echoed: int) -> 
 @pytest.mark.parametrize(
     ("given", "durability", "durable"),
     [
-        ({}, "disk", False),
-        ({"durable": False}, "disk", False),
-        ({"durable": True}, "fsync", True),
-        ({"durability": "fsync"}, "fsync", True),
-        ({"durability": "memory", "durable": True}, "memory", False),
-        ({"durability": "ephemeral"}, "ephemeral", False),
-        ({"durability": None, "durable": True}, "fsync", True),
+        ({}, "disk", False), ({"durable": False}, "disk", False), ({"durable": True}, "fsync", True),
+        ({"durability": "fsync"}, "fsync", True), ({"durability": "memory", "durable": True}, "memory", False),
+        ({"durability": "ephemeral"}, "ephemeral", False), ({"durability": None, "durable": True}, "fsync", True),
     ],
-)
+)  # fmt: skip
 def test_l5_durability(api: Api, given: dict[str, object], durability: str, durable: bool) -> None:
     config = api.put("topics/t", given, status=201)["config"]
     assert (config["durability"], config["durable"]) == (durability, durable)

@@ -25,12 +25,9 @@ def test_groups(ask: Ask) -> None:
     assert [(group["fingerprint"], group["dead_letters"]) for group in page["groups"]] == [("b", 1)]
     status, page = ask("/groups", {"page_size": 1, "cursor": page["next_cursor"]})
     (group,) = page["groups"]
-    assert (group["queue"], group["dead_letters"], group["error_type"], group["error"]) == (
-        "mail",
-        3,
-        "shop.Timeout",
-        "no route",
-    )
+    assert (
+        group["queue"], group["dead_letters"], group["error_type"], group["error"],
+    ) == ("mail", 3, "shop.Timeout", "no route")  # fmt: skip
     assert (sum(group["bars"]), page["next_cursor"], page["complete"]) == (3, None, True)
 
 

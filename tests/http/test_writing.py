@@ -80,11 +80,8 @@ def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
 
 def test_w2_at_the_limits(api: Api) -> None:
     largest = {
-        "data": "x" * (1_048_576 - 2 - len('{"k":"v"}')),
-        "meta": {"k": "v"},
-        "tag": "ü" * 128,
-        "node": "x" * 128,
-    }
+        "data": "x" * (1_048_576 - 2 - len('{"k":"v"}')), "meta": {"k": "v"}, "tag": "ü" * 128, "node": "x" * 128,
+    }  # fmt: skip
     api.post("topics/t", {"records": [largest]}, status=201)
     api.post(
         "topics/t", {"records": [{"data": n, "meta": {str(k): k for k in range(64)}} for n in range(10)]}, status=200

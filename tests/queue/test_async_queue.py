@@ -80,12 +80,9 @@ class TestJ6Version:
         before = queue.read_state().version
         jobs: list[Any] = []
         writes = (
-            lambda: queue.enqueue(1),
-            lambda: jobs.extend(queue.claim()),
-            lambda: queue.nack(jobs.pop()),
-            lambda: jobs.extend(queue.claim()),
-            lambda: queue.ack(jobs.pop()),
-        )
+            lambda: queue.enqueue(1), lambda: jobs.extend(queue.claim()), lambda: queue.nack(jobs.pop()),
+            lambda: jobs.extend(queue.claim()), lambda: queue.ack(jobs.pop()),
+        )  # fmt: skip
         with transaction.atomic():
             versions = [queue.read_state().version]
             assert before <= versions[0]
@@ -174,14 +171,10 @@ class TestJ5GroupCommit:
                 await buffer.aenqueue(number, key=f"k{number}")
             ack, nack, extend, fail, progress, stays = [(await buffer.aclaim())[0] for _ in range(6)]
             answers = await asyncio.gather(
-                buffer.aack(ack, {"r": 1}),
-                buffer.anack(nack, error="boom"),
-                buffer.aextend(extend, 600_000),
-                buffer.afail(fail, ValueError("no use")),
-                buffer.aprogress(progress, {"percent": 5}),
-                buffer.aenqueue("new", key="new"),
-                buffer.aclaim(1),
-            )
+                buffer.aack(ack, {"r": 1}), buffer.anack(nack, error="boom"), buffer.aextend(extend, 600_000),
+                buffer.afail(fail, ValueError("no use")), buffer.aprogress(progress, {"percent": 5}),
+                buffer.aenqueue("new", key="new"), buffer.aclaim(1),
+            )  # fmt: skip
         assert (answers[0].state, answers[0].result) == ("completed", {"r": 1})
         assert answers[1].state == "ready"
         assert answers[2].deadline > extend.deadline
@@ -198,17 +191,10 @@ class TestJ5GroupCommit:
             gone, good, back = await buffer.aclaim(3)
             await buffer.aack(gone)
             answers = await asyncio.gather(
-                buffer.aenqueue("valid"),
-                buffer.anack(gone),
-                buffer.aenqueue("\x00"),
-                buffer.aenqueue("x" * 2_000_000),
-                buffer.aenqueue({1, 2}),
-                buffer.aack(good),
-                buffer.aack(gone),
-                buffer.anack(back),
-                buffer.aclaim(1),
+                buffer.aenqueue("valid"), buffer.anack(gone), buffer.aenqueue("\x00"), buffer.aenqueue("x" * 2_000_000),
+                buffer.aenqueue({1, 2}), buffer.aack(good), buffer.aack(gone), buffer.anack(back), buffer.aclaim(1),
                 return_exceptions=True,
-            )
+            )  # fmt: skip
         kinds = [type(answer) for answer in answers]
         assert kinds[1:5] == [JobNotFound, InvalidOption, PayloadTooLarge, InvalidOption]
         assert kinds[6] is JobNotFound

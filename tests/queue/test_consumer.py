@@ -210,13 +210,10 @@ class TestTheHandler:
     @pytest.mark.parametrize(
         "options",
         [
-            {"handler": "not callable"},
-            {"handler": print, "concurrency": 0},
-            {"handler": print, "concurrency": True},
-            {"handler": print, "timeout": 0},
-            {"handler": print, "visibility_timeout": 0},
+            {"handler": "not callable"}, {"handler": print, "concurrency": 0}, {"handler": print, "concurrency": True},
+            {"handler": print, "timeout": 0}, {"handler": print, "visibility_timeout": 0},
         ],
-    )
+    )  # fmt: skip
     def test_refuses_wrong_arguments(self, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidOption):
             Consumer("images", **options)

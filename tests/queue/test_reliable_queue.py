@@ -136,12 +136,9 @@ class TestP5Retries:
         status = queue.get_status("id")
         failure = status.failure
         assert isinstance(failure, MaxRetries)
-        assert (failure.job_id, failure.deliveries, failure.error_type, failure.error) == (
-            "id",
-            3,
-            "builtins.ValueError",
-            "boom 2",
-        )
+        assert (
+            failure.job_id, failure.deliveries, failure.error_type, failure.error,
+        ) == ("id", 3, "builtins.ValueError", "boom 2")  # fmt: skip
         assert "ValueError: boom 2" in failure.traceback
         assert isinstance(pickle.loads(pickle.dumps(failure)), MaxRetries)  # crosses process borders
 

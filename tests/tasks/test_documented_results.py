@@ -92,13 +92,9 @@ def test_ids_are_short_texts_and_unique() -> None:
 
 
 CHANGES: list[dict[str, Any]] = [
-    {},
-    {"priority": -7, "queue_name": "emails"},
-    {"run_after": timedelta(hours=1)},
-    {"run_after": timedelta(hours=-1)},
-    {"timeout": 2.5, "backoff": [1, 2]},
-    {"max_attempts": 9, "backoff": "linear"},
-]
+    {}, {"priority": -7, "queue_name": "emails"}, {"run_after": timedelta(hours=1)}, {"run_after": timedelta(hours=-1)},
+    {"timeout": 2.5, "backoff": [1, 2]}, {"max_attempts": 9, "backoff": "linear"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", CHANGES)

@@ -101,21 +101,17 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({}, "limits nothing"),
-            ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
-            ({"concurrency": 0}, "concurrency must be"),
-            ({"concurrency": True}, "concurrency must be"),
-            ({"rate": 5}, "both rate= and per="),
-            ({"per": 5}, "both rate= and per=|limits nothing"),
+            ({}, "limits nothing"), ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
+            ({"concurrency": 0}, "concurrency must be"), ({"concurrency": True}, "concurrency must be"),
+            ({"rate": 5}, "both rate= and per="), ({"per": 5}, "both rate= and per=|limits nothing"),
             ({"rate": 5, "per": 0.01}, "per, in milliseconds, must be"),
             ({"rate": 5, "per": -1}, "per must be a number of seconds"),
             ({"rate": 5, "per": "a minute"}, "per must be a number of seconds"),
-            ({"rate": 0, "per": 5}, "rate must be"),
-            ({"rate": 1, "per": 5, "burst": -1}, "burst must be"),
+            ({"rate": 0, "per": 5}, "rate must be"), ({"rate": 1, "per": 5, "burst": -1}, "burst must be"),
             ({"concurrency": 1, "key": "customer"}, "key must be a function"),
             ({"concurrency": 1, "name": ""}, "the name of a limit"),
         ],
-    )
+    )  # fmt: skip
     def test_what_is_no_limit(self, options: dict[str, Any], says: str) -> None:
         with pytest.raises(InvalidOption, match=says):
             Limit("api", **options)

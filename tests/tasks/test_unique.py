@@ -79,12 +79,8 @@ class TestOneJobToAKey:
         backend: Any = task_backends["default"]
         other = invoice.using(queue_name="mail")
         calls: list[Any] = [
-            (invoice, (1,), {}),
-            (other, (2,), {}),
-            (add, (3,), {}),
-            (invoice, (4,), {}),
-            (other, (5,), {}),
-        ]
+            (invoice, (1,), {}), (other, (2,), {}), (add, (3,), {}), (invoice, (4,), {}), (other, (5,), {}),
+        ]  # fmt: skip
         results = backend.enqueue_many(calls)
         assert [result.created for result in results] == [True, True, True, False, False]
         assert [results[3].id, results[4].id] == [results[0].id, results[1].id]
@@ -214,17 +210,13 @@ class TestBadKeys:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"key": "a{order}"}, "order"),
-            ({"key": "a{"}, "template"),
-            ({"key": "a{0}"}, "no argument"),
-            ({"key": 7}, "key must be"),
-            ({"key": "k", "unique_until": "never"}, "unique_until"),
-            ({"key": "k", "unique_for": 0}, "unique_for"),
-            ({"key": "k", "unique_for": "soon"}, "unique_for"),
+            ({"key": "a{order}"}, "order"), ({"key": "a{"}, "template"), ({"key": "a{0}"}, "no argument"),
+            ({"key": 7}, "key must be"), ({"key": "k", "unique_until": "never"}, "unique_until"),
+            ({"key": "k", "unique_for": 0}, "unique_for"), ({"key": "k", "unique_for": "soon"}, "unique_for"),
             ({"key": "k", "unique_for": 1, "unique_until": "end"}, "one of them"),
             ({"key": "k", "on_conflict": "forget"}, "on_conflict"),
         ],
-    )
+    )  # fmt: skip
     def test_what_cannot_be_is_refused_where_it_is_declared(self, options: dict[str, Any], said: str) -> None:
         with pytest.raises(InvalidTask, match=said):
             task(**options)(samples._hidden)

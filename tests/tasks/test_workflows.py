@@ -386,11 +386,10 @@ class TestRefused:
             (lambda: chain(samples.renamed.s(1)), InvalidTask, "No worker could run"),
             (
                 lambda: chain(flow.double.s(1), flow.double.using(limit=Limit("{value}", concurrency=1)).s()),
-                InvalidTask,
-                "not known before the job before has ended",
+                InvalidTask, "not known before the job before has ended",
             ),
         ],
-    )
+    )  # fmt: skip
     def test_what_is_no_workflow_is_refused_before_anything_is_written(
         self, make: Callable[[], Any], error: type[Exception], says: str
     ) -> None:

@@ -110,11 +110,8 @@ def test_every_setting_that_is_wrong_is_told() -> None:
 @pytest.fixture
 def sqlite() -> Iterator[None]:
     lite = {
-        **connections.settings["default"],
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": ":memory:",
-        "OPTIONS": {},
-    }
+        **connections.settings["default"], "ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {},
+    }  # fmt: skip
     with database_alias("lite", lite):
         yield
 

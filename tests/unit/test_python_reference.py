@@ -59,14 +59,10 @@ def test_every_name_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("kind", "section"),
     [
-        (Queue, "Queue"),
-        (BufferedQueue, "BufferedQueue"),
-        (Heartbeat, "Heartbeat"),
-        (Consumer, "Consumer"),
-        (JobControl, "JobControl"),
-        (Harness, "Testing"),
+        (Queue, "Queue"), (BufferedQueue, "BufferedQueue"), (Heartbeat, "Heartbeat"), (Consumer, "Consumer"),
+        (JobControl, "JobControl"), (Harness, "Testing"),
     ],
-)
+)  # fmt: skip
 def test_every_method_with_its_parameters(kind: type, section: str) -> None:
     text = SECTIONS[section]
     missing = []
@@ -95,15 +91,11 @@ def test_every_option_of_a_job() -> None:
 @pytest.mark.parametrize(
     ("names", "section"),
     [
-        (Receipt._fields, "Receipt"),
-        (Finished._fields, "Queue"),
-        (public(ClaimedJob), "ClaimedJob"),
-        (public(JobStatus), "JobStatus"),
-        ([item.name for item in fields(Execution)], "Consumer"),
-        (Ran._fields, "Testing"),
-        (Seen._fields, "Testing"),
+        (Receipt._fields, "Receipt"), (Finished._fields, "Queue"), (public(ClaimedJob), "ClaimedJob"),
+        (public(JobStatus), "JobStatus"), ([item.name for item in fields(Execution)], "Consumer"),
+        (Ran._fields, "Testing"), (Seen._fields, "Testing"),
     ],
-)
+)  # fmt: skip
 def test_every_field(names: Any, section: str) -> None:
     assert [name for name in names if f"`{name}`" not in SECTIONS[section]] == []
 

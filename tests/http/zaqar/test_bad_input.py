@@ -31,14 +31,9 @@ QUERIES = {
     "/fizbit/messages": ["limit=0", "limit=21", "echo=perhaps", "include_claimed=1"],
 }
 MISSING = {
-    ("POST", "/messages"): 404,
-    ("GET", "/messages"): 204,
-    ("GET", "/messages?ids=abc"): 204,
-    ("POST", "/claims"): 204,
-    ("GET", "/metadata"): 404,
-    ("PUT", "/metadata"): 404,
-    ("GET", "/stats"): 404,
-}
+    ("POST", "/messages"): 404, ("GET", "/messages"): 204, ("GET", "/messages?ids=abc"): 204, ("POST", "/claims"): 204,
+    ("GET", "/metadata"): 404, ("PUT", "/metadata"): 404, ("GET", "/stats"): 404,
+}  # fmt: skip
 GOOD: dict[str, Any] = {"messages": [{"ttl": 300, "body": 1}], "claims": {"ttl": 60, "grace": 60}, "metadata": {}}
 
 

@@ -118,14 +118,10 @@ class TestDeleteClaimed:
         zaqar("DELETE", messages["gone"])
         live = mine["href"].split("?claim_id=")[1]
         none = {
-            "malformed": "nonsense",
-            "empty": "",
-            "unknown": "0" * 24,
-            "of another queue": elsewhere,
-            "a message's": messages["held"].rsplit("/", 1)[1],
-            "ended": ended["href"].split("?claim_id=")[1],
+            "malformed": "nonsense", "empty": "", "unknown": "0" * 24, "of another queue": elsewhere,
+            "a message's": messages["held"].rsplit("/", 1)[1], "ended": ended["href"].split("?claim_id=")[1],
             "released": released["Location"].rsplit("/", 1)[1],
-        }
+        }  # fmt: skip
         for what, claim in none.items():
             assert zaqar("DELETE", f"{messages['held']}?claim_id={claim}").status_code == 400, what
             assert zaqar("DELETE", f"{messages['free']}?claim_id={claim}").status_code == 400, what
