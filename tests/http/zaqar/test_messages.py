@@ -75,12 +75,6 @@ class TestPost:
         zaqar.headers["Client-ID"] = zaqar.client
         assert zaqar("GET", f"/v1/queues/{queue}/messages").status_code == 204
 
-    def test_limits_are_settings(self, zaqar: Zaqar, queue: str, settings: object) -> None:
-        settings.LEASEQUEUE = {"API": {"ACCESS": "open", "ZAQAR": {"MAX_MESSAGES_PER_PAGE": 2, "MIN_MESSAGE_TTL": 1}}}  # type: ignore[attr-defined]
-        zaqar.post(queue, 1, 2, ttl=1)
-        answer = zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": 60, "body": 1}] * 3)
-        assert answer.status_code == 400
-
 
 class TestList:
     def test_oldest_first_own_messages_only_with_echo(self, zaqar: Zaqar, queue: str) -> None:
