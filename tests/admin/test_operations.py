@@ -42,9 +42,11 @@ def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper
     made.resign()
 
 
-def tick(reaper: Reaper, clock: engine_clock.Clock, seconds: float = 0.5) -> None:
+def tick(reaper: Reaper, clock: engine_clock.Clock, seconds: float = 0.5, made: BulkOperation | None = None) -> None:
     clock.advance(seconds=seconds)
     assert reaper.tick() == ["operations"]
+    if made is not None:
+        made.refresh_from_db()
 
 
 class TestCarriedOut:
@@ -54,8 +56,7 @@ class TestCarriedOut:
         others = bury(3, failure=failure("b"))
         made = start("retry", "queue=work&fingerprint=a", username="ann", user_id="7", expected=5)
         assert made.state == "pending"
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts, made.looked_at) == ("done", 5, 0, 5)
         assert made.finished_at == clock.now
         assert states(mine) == ["ready"] * 5
@@ -99,8 +100,7 @@ class TestCarriedOut:
         make("spare")
         bury(20)
         made = start("redrive", "queue=work", to="spare", jitter_ms=60_000)
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert made.done == 20
         moved = LiveJob.objects.filter(queue__name="spare")
         waits = {(job.available_at - clock.now).total_seconds() for job in moved if job.available_at}
@@ -116,8 +116,7 @@ class TestCarriedOut:
             bury(2, name)
         engine.run(engine.delete("c"))
         made = start("retry", "queue=letters")
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.done, made.conflict_counts) == (4, {"no_home": 2})
         assert [len(claim(5, name)) for name in "ab"] == [2, 2]
 
@@ -142,13 +141,11 @@ class TestPace:
         made = start("retry", rate=20)
         done = []
         for _ in range(6):
-            tick(reaper, clock)
-            made.refresh_from_db()
+            tick(reaper, clock, made=made)
             done.append(made.done)
         assert done == [1, 11, 21, 31, 41, 51]
         clock.advance(seconds=60)  # no reaper for a minute: it does not catch up on all of it
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert made.done == 91
         tick(reaper, clock, 5)
         assert states(found) == ["ready"] * 100
@@ -159,8 +156,7 @@ class TestPace:
         made = start("retry", rate=0.1)
         done = []
         for _ in range(26):
-            tick(reaper, clock, 1)
-            made.refresh_from_db()
+            tick(reaper, clock, 1, made=made)
             done.append(made.done)
         assert (done[0], done[9], done[10], done[20]) == (1, 1, 2, 3)
         assert made.state == "done"
@@ -173,8 +169,7 @@ class TestPace:
         bury(100)
         made = start("retry", rate=100)
         tick(reaper, clock)
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert made.done == 51
 
 
@@ -186,17 +181,14 @@ class TestPauseCancelRestart:
         tick(reaper, clock)
         tick(reaper, clock)
         assert engine.run(change_operation(made.pk, "pause")) is not None
-        tick(reaper, clock, 10)
-        made.refresh_from_db()
+        tick(reaper, clock, 10, made=made)
         assert (made.state, made.done) == ("paused", 11)
         assert engine.run(change_operation(made.pk, "pause")) is None
         assert engine.run(change_operation(made.pk, "resume")) is not None
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done) == ("running", 12)  # no burst for the time of the pause
         assert engine.run(change_operation(made.pk, "cancel")) is not None
-        tick(reaper, clock, 10)
-        made.refresh_from_db()
+        tick(reaper, clock, 10, made=made)
         assert (made.state, made.done, made.finished_at is not None) == ("cancelled", 12, True)
         assert states(found).count("ready") == 12
         assert engine.run(change_operation(made.pk, "resume")) is None
@@ -220,8 +212,7 @@ class TestPauseCancelRestart:
                 engine.run(run_batch(made.pk))
         made.refresh_from_db()
         assert (made.state, made.done, states(found)) == ("pending", 0, ["dead"] * 10)
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done) == ("done", 10)
 
     def test_a_batch_that_the_database_refuses_ends_it(
@@ -238,8 +229,7 @@ class TestPauseCancelRestart:
             return (yield from action.act_steps(kind, *args, **kwargs))
 
         monkeypatch.setattr(bulkoperation, "act_steps", refuse)
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         second.refresh_from_db()
         assert (made.state, made.error) == ("failed", "The database refused a batch: no such thing")
         assert (second.state, second.done) == ("done", 2)
@@ -289,8 +279,7 @@ class TestConflicts:
         clock.advance(seconds=1)
         die([again, retried])
         engine.run(act("retry", [retried]))
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts) == ("done", 2, 4)
         assert made.conflict_counts == {"retried": 1, "gone": 2, "died_again": 1}
         assert sorted(made.conflict_sample) == sorted(
@@ -304,8 +293,7 @@ class TestConflicts:
         found = bury(2)
         made = start("redrive", to="spare")
         engine.run(engine.delete("spare"))
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflict_counts) == ("done", 0, {"no_target": 2})
         assert states(found) == ["dead", "dead"]
 
@@ -323,8 +311,7 @@ class TestConflicts:
         monkeypatch.setattr(bulkoperation, "MAX_CONFLICTS", 3)
         monkeypatch.setattr(bulkoperation, "BATCH", 2)
         made = start("retry", seqs=range(100, 107))
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.conflicts, len(made.conflict_sample), made.conflict_counts) == (7, 3, {"gone": 7})
 
 
