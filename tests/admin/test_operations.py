@@ -135,42 +135,40 @@ class TestCarriedOut:
 
 
 class TestPace:
-    def test_jobs_a_second(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    @pytest.mark.parametrize(
+        ("rate", "seconds", "batch", "count", "expected"),
+        [
+            (20, 0.5, 1_000, 100, {0: 1, 1: 11, 2: 21, 5: 51}),
+            (0.1, 1, 1_000, 3, {0: 1, 9: 1, 10: 2, 20: 3}),  # less than one a second
+            (100, 0.5, 10, 100, {1: 51}),  # a high rate is not bound by the turns
+        ],
+    )
+    def test_jobs_a_second(
+        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch,
+        rate: float, seconds: float, batch: int, count: int, expected: dict[int, int],
+    ) -> None:  # fmt: skip
+        monkeypatch.setattr(bulkoperation, "BATCH", batch)
+        graves()
+        bury(count)
+        made = start("retry", rate=rate)
+        done = []
+        for _ in range(max(expected) + 1):
+            tick(reaper, clock, seconds, made=made)
+            done.append(made.done)
+        assert {turn: done[turn] for turn in expected} == expected
+
+    def test_it_does_not_catch_up_on_all_of_a_minute_without_a_reaper(
+        self, reaper: Reaper, clock: engine_clock.Clock
+    ) -> None:
         graves()
         found = bury(100)
         made = start("retry", rate=20)
-        done = []
-        for _ in range(6):
-            tick(reaper, clock, made=made)
-            done.append(made.done)
-        assert done == [1, 11, 21, 31, 41, 51]
-        clock.advance(seconds=60)  # no reaper for a minute: it does not catch up on all of it
-        tick(reaper, clock, made=made)
-        assert made.done == 91
-        tick(reaper, clock, 5)
-        assert states(found) == ["ready"] * 100
-
-    def test_less_than_one_a_second(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
-        graves()
-        bury(3)
-        made = start("retry", rate=0.1)
-        done = []
-        for _ in range(26):
-            tick(reaper, clock, 1, made=made)
-            done.append(made.done)
-        assert (done[0], done[9], done[10], done[20]) == (1, 1, 2, 3)
-        assert made.state == "done"
-
-    def test_a_high_rate_is_not_bound_by_the_turns(
-        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
-    ) -> None:
-        monkeypatch.setattr(bulkoperation, "BATCH", 10)
-        graves()
-        bury(100)
-        made = start("retry", rate=100)
         tick(reaper, clock)
-        tick(reaper, clock, made=made)
-        assert made.done == 51
+        tick(reaper, clock, 60, made=made)
+        assert made.done == 41
+        for _ in range(2):
+            tick(reaper, clock, 5)
+        assert states(found) == ["ready"] * 100
 
 
 class TestPauseCancelRestart:

@@ -1,6 +1,5 @@
 """Unique jobs at the Python door: how long a key holds, and what becomes of the job that has it."""
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -93,19 +92,6 @@ def test_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
     assert len({receipt.seq for receipt in receipts}) == 1
     assert LiveJob.objects.count() == 1
     connections.close_all()
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_async_twins(native: None) -> None:
-    queue = Queue("mail")
-    receipts = await asyncio.gather(*(queue.aenqueue(number, key="k", unique_until="end") for number in range(20)))
-    assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 19 + ["queued"]
-    jobs = [NewJob(1, key="k", on_conflict="replace"), NewJob(2, key="l", unique_until="end")]
-    many = await queue.aenqueue_many(jobs)
-    assert [receipt.status for receipt in many] == ["queued", "queued"]
-    async with BufferedQueue("mail") as buffered:
-        again = await asyncio.gather(*(buffered.aenqueue(n, key="l", unique_until="end") for n in range(10)))
-    assert {receipt.seq for receipt in again} == {many[1].seq}
 
 
 def test_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:
