@@ -8,6 +8,7 @@ import pytest
 
 from django_leasequeue import Queue
 from django_leasequeue.compat.jqueue import (
+    BrokerQueue,
     CASConflictError,
     DirectQueue,
     HeartbeatManager,
