@@ -22,7 +22,6 @@ def graves(name: str = "work", **options: Any) -> int:
 
 
 def die(seqs: list[int], queue: str = "work", failure: Failure | None = None, project: str = "") -> None:
-    """Let ready jobs fail for good."""
     wanted = set(seqs)
     leased = engine.run(engine.claim(queue, NODE, max(len(wanted), 1), project=project))
     assert {job.seq for job in leased} == wanted
@@ -40,7 +39,6 @@ def die(seqs: list[int], queue: str = "work", failure: Failure | None = None, pr
 def bury(
     count: int = 1, queue: str = "work", *, failure: Failure | None = None, project: str = "", **fields: Any
 ) -> list[int]:
-    """Enqueue jobs and let them die; return their seqs."""
     found: list[int] = []
     fields.setdefault("name", "shop.tasks.charge")
     for start in range(0, count, 1_000):
@@ -77,6 +75,5 @@ def start(kind: str, query: str = "", **options: Any) -> BulkOperation:
 
 
 def states(seqs: list[int]) -> list[str]:
-    """The states of jobs, ``-`` for those that are gone."""
     found = dict(LiveJob.objects.filter(pk__in=seqs).values_list("seq", "state"))
     return [JobState(found[seq]).label if seq in found else "-" for seq in seqs]

@@ -39,15 +39,12 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """The text, its spaces made one."""
         return " ".join(" ".join(self.words).split())
 
     def ids(self) -> list[str]:
-        """Every id."""
         return [value for _, attrs in self.tags if (value := attrs.get("id"))]
 
     def unnamed_fields(self) -> list[str]:
-        """Fields without a label."""
         labelled = {attrs.get("for") for tag, attrs in self.tags if tag == "label"}
         return [
             str(attrs)

@@ -10,7 +10,7 @@ VIEWS = ("view_queue", "view_job", "view_worker")
 
 def person(*codenames: str, name: str = "somebody", staff: bool = True) -> User:
     """Make a user with these permissions of the app (codenames)."""
-    user = User.objects.create_user(name, is_staff=staff)
+    user, _ = User.objects.get_or_create(username=name, defaults={"is_staff": staff})
     found = Permission.objects.filter(content_type__app_label="leasequeue", codename__in=codenames)
     assert sorted({each.codename for each in found}) == sorted(set(codenames))
     user.user_permissions.set(found)
@@ -18,7 +18,6 @@ def person(*codenames: str, name: str = "somebody", staff: bool = True) -> User:
 
 
 def signed_in(*codenames: str, name: str = "somebody", **client: Any) -> Client:
-    """Return a client of such a person."""
     made = Client(**client)
     made.force_login(person(*codenames, name=name))
     return made

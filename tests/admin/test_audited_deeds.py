@@ -87,8 +87,6 @@ def command(*words: str) -> None:
 
 
 class Deed(NamedTuple):
-    """What an operator does, and what it is called in the audit."""
-
     action: str
     do: Callable[[Place], Any]
     source: str = "admin"
@@ -205,7 +203,6 @@ def no_commits_to(tables: list[str]) -> Iterator[None]:
 
 
 def deeds() -> list[Any]:
-    """Return everything that a deed can change."""
     models = (Queue, LiveJob, Worker, BulkOperation, ApiKey, Limit)
     return [list(model.objects.order_by("pk").values()) for model in models]
 

@@ -20,18 +20,12 @@ def _clock():
 @pytest.mark.parametrize(
     "query",
     [
-        "",
-        "queue=mail",
-        "project=-&queue=mail&task=shop.tasks.charge&fingerprint=abc&tag=eu",
-        "since=2029-12-31T10%3A00%3A00Z&until=2030-01-01T11%3A30%3A00Z",
-        "deliveries=3",
-        "deliveries=%3E%3D3",
-        "deliveries=3..5",
-        "text=card+declined+%26+more",
-        "payload=data.kwargs.customer+%3D+17&payload=meta.region+%21%3D+eu",
-        "fingerprint=-",
+        "", "queue=mail", "project=-&queue=mail&task=shop.tasks.charge&fingerprint=abc&tag=eu",
+        "since=2029-12-31T10%3A00%3A00Z&until=2030-01-01T11%3A30%3A00Z", "deliveries=3", "deliveries=%3E%3D3",
+        "deliveries=3..5", "text=card+declined+%26+more",
+        "payload=data.kwargs.customer+%3D+17&payload=meta.region+%21%3D+eu", "fingerprint=-",
     ],
-)
+)  # fmt: skip
 def test_a_query_string_and_back(query: str) -> None:
     wanted = from_query(query)
     assert from_query(wanted.query()) == wanted
@@ -69,15 +63,10 @@ def test_a_time_without_an_offset_is_utc() -> None:
 @pytest.mark.parametrize(
     ("text", "bounds"),
     [
-        ("3", (3, 3)),
-        (">=3", (3, None)),
-        ("> 3", (4, None)),
-        ("<=5", (None, 5)),
-        ("<5", (None, 4)),
-        ("3..5", (3, 5)),
+        ("3", (3, 3)), (">=3", (3, None)), ("> 3", (4, None)), ("<=5", (None, 5)), ("<5", (None, 4)), ("3..5", (3, 5)),
         ("3-5", (3, 5)),
     ],
-)
+)  # fmt: skip
 def test_deliveries(text: str, bounds: tuple[int | None, int | None]) -> None:
     wanted = DeadFilter(least=bounds[0], most=bounds[1])
     assert from_query(f"deliveries={text}") == wanted
@@ -106,19 +95,13 @@ def test_values_of_tests() -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("since=yesterday", "how long ago"),
-        ("since=99999999h", "how long ago"),
-        ("deliveries=many", ">=3"),
-        ("payload=customer=3", "data.kwargs.customer"),
-        ("payload=data..a=3", "data.kwargs.customer"),
+        ("since=yesterday", "how long ago"), ("since=99999999h", "how long ago"), ("deliveries=many", ">=3"),
+        ("payload=customer=3", "data.kwargs.customer"), ("payload=data..a=3", "data.kwargs.customer"),
         ("payload=data.a", "data.kwargs.customer"),
-        ("&".join(f"payload=data.a={n}" for n in range(MAX_TESTS + 1)), "at most"),
-        ("since=1h&until=2h", "later than"),
-        ("text=" + "x" * 600, "500 bytes"),
-        ("queue=a%00b", "without NUL"),
-        ("text=" + "x" * 9000, "at most"),
+        ("&".join(f"payload=data.a={n}" for n in range(MAX_TESTS + 1)), "at most"), ("since=1h&until=2h", "later than"),
+        ("text=" + "x" * 600, "500 bytes"), ("queue=a%00b", "without NUL"), ("text=" + "x" * 9000, "at most"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said(query: str, words: str) -> None:
     with pytest.raises(InvalidOption, match=words):
         from_query(query)

@@ -34,7 +34,6 @@ def client() -> Client:
 
 
 def put(key: str, count: int = 1, values: LimitValues = ONE) -> None:
-    """Enqueue jobs under a limit."""
     engine.run(engine.enqueue("work", [NewJob({}, limit=Limited(key, values)) for _ in range(count)]))
 
 

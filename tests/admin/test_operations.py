@@ -42,9 +42,11 @@ def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper
     made.resign()
 
 
-def tick(reaper: Reaper, clock: engine_clock.Clock, seconds: float = 0.5) -> None:
+def tick(reaper: Reaper, clock: engine_clock.Clock, seconds: float = 0.5, made: BulkOperation | None = None) -> None:
     clock.advance(seconds=seconds)
     assert reaper.tick() == ["operations"]
+    if made is not None:
+        made.refresh_from_db()
 
 
 class TestCarriedOut:
@@ -54,8 +56,7 @@ class TestCarriedOut:
         others = bury(3, failure=failure("b"))
         made = start("retry", "queue=work&fingerprint=a", username="ann", user_id="7", expected=5)
         assert made.state == "pending"
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts, made.looked_at) == ("done", 5, 0, 5)
         assert made.finished_at == clock.now
         assert states(mine) == ["ready"] * 5
@@ -94,26 +95,12 @@ class TestCarriedOut:
         tick(reaper, clock)
         assert states(first) == ["dead", "dead"]
 
-    def test_a_search(self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch) -> None:
-        monkeypatch.setattr(bulkoperation, "LOOK", 7)
-        monkeypatch.setattr(bulkoperation, "BATCH", 2)
-        graves()
-        found = bury(40)
-        made = start("discard", "payload=data.kwargs.customer = 3", reason="they left")
-        tick(reaper, clock)
-        made.refresh_from_db()
-        assert (made.state, made.done, made.looked_at) == ("done", 4, 40)
-        gone = [found[n] for n in (3, 13, 23, 33)]
-        assert states(gone) == ["-"] * 4
-        assert LiveJob.objects.count() == 36
-
     def test_redrive_to_another_queue_with_jitter(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
         graves()
         make("spare")
         bury(20)
         made = start("redrive", "queue=work", to="spare", jitter_ms=60_000)
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert made.done == 20
         moved = LiveJob.objects.filter(queue__name="spare")
         waits = {(job.available_at - clock.now).total_seconds() for job in moved if job.available_at}
@@ -129,8 +116,7 @@ class TestCarriedOut:
             bury(2, name)
         engine.run(engine.delete("c"))
         made = start("retry", "queue=letters")
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.done, made.conflict_counts) == (4, {"no_home": 2})
         assert [len(claim(5, name)) for name in "ab"] == [2, 2]
 
@@ -149,46 +135,40 @@ class TestCarriedOut:
 
 
 class TestPace:
-    def test_jobs_a_second(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    @pytest.mark.parametrize(
+        ("rate", "seconds", "batch", "count", "expected"),
+        [
+            (20, 0.5, 1_000, 100, {0: 1, 1: 11, 2: 21, 5: 51}),
+            (0.1, 1, 1_000, 3, {0: 1, 9: 1, 10: 2, 20: 3}),  # less than one a second
+            (100, 0.5, 10, 100, {1: 51}),  # a high rate is not bound by the turns
+        ],
+    )
+    def test_jobs_a_second(
+        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch,
+        rate: float, seconds: float, batch: int, count: int, expected: dict[int, int],
+    ) -> None:  # fmt: skip
+        monkeypatch.setattr(bulkoperation, "BATCH", batch)
+        graves()
+        bury(count)
+        made = start("retry", rate=rate)
+        done = []
+        for _ in range(max(expected) + 1):
+            tick(reaper, clock, seconds, made=made)
+            done.append(made.done)
+        assert {turn: done[turn] for turn in expected} == expected
+
+    def test_it_does_not_catch_up_on_all_of_a_minute_without_a_reaper(
+        self, reaper: Reaper, clock: engine_clock.Clock
+    ) -> None:
         graves()
         found = bury(100)
         made = start("retry", rate=20)
-        done = []
-        for _ in range(6):
-            tick(reaper, clock)
-            made.refresh_from_db()
-            done.append(made.done)
-        assert done == [1, 11, 21, 31, 41, 51]
-        clock.advance(seconds=60)  # no reaper for a minute: it does not catch up on all of it
         tick(reaper, clock)
-        made.refresh_from_db()
-        assert made.done == 91
-        tick(reaper, clock, 5)
+        tick(reaper, clock, 60, made=made)
+        assert made.done == 41
+        for _ in range(2):
+            tick(reaper, clock, 5)
         assert states(found) == ["ready"] * 100
-
-    def test_less_than_one_a_second(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
-        graves()
-        bury(3)
-        made = start("retry", rate=0.1)
-        done = []
-        for _ in range(26):
-            tick(reaper, clock, 1)
-            made.refresh_from_db()
-            done.append(made.done)
-        assert (done[0], done[9], done[10], done[20]) == (1, 1, 2, 3)
-        assert made.state == "done"
-
-    def test_a_high_rate_is_not_bound_by_the_turns(
-        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
-    ) -> None:
-        monkeypatch.setattr(bulkoperation, "BATCH", 10)
-        graves()
-        bury(100)
-        made = start("retry", rate=100)
-        tick(reaper, clock)
-        tick(reaper, clock)
-        made.refresh_from_db()
-        assert made.done == 51
 
 
 class TestPauseCancelRestart:
@@ -199,40 +179,19 @@ class TestPauseCancelRestart:
         tick(reaper, clock)
         tick(reaper, clock)
         assert engine.run(change_operation(made.pk, "pause")) is not None
-        tick(reaper, clock, 10)
-        made.refresh_from_db()
+        tick(reaper, clock, 10, made=made)
         assert (made.state, made.done) == ("paused", 11)
         assert engine.run(change_operation(made.pk, "pause")) is None
         assert engine.run(change_operation(made.pk, "resume")) is not None
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done) == ("running", 12)  # no burst for the time of the pause
         assert engine.run(change_operation(made.pk, "cancel")) is not None
-        tick(reaper, clock, 10)
-        made.refresh_from_db()
+        tick(reaper, clock, 10, made=made)
         assert (made.state, made.done, made.finished_at is not None) == ("cancelled", 12, True)
         assert states(found).count("ready") == 12
         assert engine.run(change_operation(made.pk, "resume")) is None
         with pytest.raises(InvalidOption):
             engine.run(change_operation(made.pk, "explode"))
-
-    def test_another_reaper_goes_on(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
-        graves()
-        found = bury(30)
-        made = start("retry", rate=20)
-        tick(reaper, clock)
-        tick(reaper, clock)
-        reaper.resign()
-        other = Reaper(duties=[Duty("operations", operations, 0.5)])
-        assert other.lead()
-        try:
-            tick(other, clock)
-            tick(other, clock)
-        finally:
-            other.resign()
-        made.refresh_from_db()
-        assert (made.state, made.done) == ("done", 30)
-        assert states(found) == ["ready"] * 30
 
     def test_a_crash_in_a_batch_loses_nothing_and_does_nothing_twice(
         self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
@@ -251,8 +210,7 @@ class TestPauseCancelRestart:
                 engine.run(run_batch(made.pk))
         made.refresh_from_db()
         assert (made.state, made.done, states(found)) == ("pending", 0, ["dead"] * 10)
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done) == ("done", 10)
 
     def test_a_batch_that_the_database_refuses_ends_it(
@@ -269,8 +227,7 @@ class TestPauseCancelRestart:
             return (yield from action.act_steps(kind, *args, **kwargs))
 
         monkeypatch.setattr(bulkoperation, "act_steps", refuse)
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         second.refresh_from_db()
         assert (made.state, made.error) == ("failed", "The database refused a batch: no such thing")
         assert (second.state, second.done) == ("done", 2)
@@ -320,8 +277,7 @@ class TestConflicts:
         clock.advance(seconds=1)
         die([again, retried])
         engine.run(act("retry", [retried]))
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts) == ("done", 2, 4)
         assert made.conflict_counts == {"retried": 1, "gone": 2, "died_again": 1}
         assert sorted(made.conflict_sample) == sorted(
@@ -329,26 +285,13 @@ class TestConflicts:
         )
         assert states([fine, fine_too, again]) == ["ready", "ready", "dead"]
 
-    def test_keys_that_are_taken(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
-        graves()
-        make("spare")
-        (taken,) = bury(1, key="k1")
-        (free,) = bury(1, key="k2")
-        enqueue(NewJob(key="k1"), queue="spare")
-        made = start("redrive", to="spare")
-        tick(reaper, clock)
-        made.refresh_from_db()
-        assert (made.done, made.conflict_sample) == (1, [[taken, "key_taken"]])
-        assert states([taken, free]) == ["dead", "-"]
-
     def test_a_target_that_went_away(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
         graves()
         make("spare")
         found = bury(2)
         made = start("redrive", to="spare")
         engine.run(engine.delete("spare"))
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflict_counts) == ("done", 0, {"no_target": 2})
         assert states(found) == ["dead", "dead"]
 
@@ -366,8 +309,7 @@ class TestConflicts:
         monkeypatch.setattr(bulkoperation, "MAX_CONFLICTS", 3)
         monkeypatch.setattr(bulkoperation, "BATCH", 2)
         made = start("retry", seqs=range(100, 107))
-        tick(reaper, clock)
-        made.refresh_from_db()
+        tick(reaper, clock, made=made)
         assert (made.conflicts, len(made.conflict_sample), made.conflict_counts) == (7, 3, {"gone": 7})
 
 

@@ -1,185 +1,177 @@
 """Who may see which page and do what: a permission each, also for hand-made POSTs, and never without a CSRF token."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.engine import clock
-from django_leasequeue.models import OperatorAction, Queue, StoredJob, Worker
-from tests.admin.people import VIEWS, signed_in
-from tests.engine.helpers import make, put, state
+from django_leasequeue.engine import LimitValues, NewJob, Node, clock
+from django_leasequeue.models import (
+    BulkOperation,
+    Limit,
+    LiveJob,
+    OperatorAction,
+    Queue,
+    RecurringTask,
+    SavedFilter,
+    StoredJob,
+    Worker,
+    Workflow,
+)
+from tests.admin.letters import bury, graves, start
+from tests.admin.people import VIEWS, person, signed_in
+from tests.engine.helpers import make, one, put
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
-
-class Place(NamedTuple):
-    """What there is to look at."""
-
-    queue: int
-    ready: int
-    leased: int
-    claim: int
-    worker: int
+TABLES: tuple[type[Model], ...] = (
+    Queue, LiveJob, StoredJob, Worker, BulkOperation, SavedFilter, Limit, RecurringTask, Workflow, OperatorAction,
+    LogEntry,
+)  # fmt: skip
+WORKFLOW = UUID(int=7)
+REPORT = "tests.reaper.recurring.tasks.report"
 
 
 @pytest.fixture
-def place() -> Place:
-    queue = make("work", dead_letter="self", max_deliveries=3, exhaust_at="release")
+def place() -> dict[str, Any]:
+    """What there is to look at, by the words that stand for it in the table."""
+    queue = graves()
+    make("spare")
+    (letter,) = bury(1, key="k")
     leased, ready = put(2)
-    (job,) = engine.run(engine.claim("work", "worker-1", 1))
-    assert job.seq == leased
+    claim = one().token
+    at = clock.now()
     worker = rows(Worker).create(
-        node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=clock.now(), seen_at=clock.now()
+        node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=at, seen_at=at
     )
-    return Place(queue, ready, leased, job.token, worker.pk)
+    engine.run(engine.start_workflow([Node("work", NewJob({}, name="step"))], WORKFLOW))
+    engine.run(engine.set_limits([LimitValues("api", concurrency=1)]))
+    recurring = RecurringTask.objects.create(name="report", schedule="0 * * * *", task=REPORT, args=["report"])
+    return {
+        "QUEUE": queue, "LETTER": letter, "LEASED": leased, "READY": ready, "CLAIM": claim, "WORKER": worker.pk,
+        "WORKFLOW": WORKFLOW, "LIMIT": Limit.objects.get().pk, "RECURRING": recurring.pk,
+        "OPERATION": start("retry", "queue=other").pk,
+    }  # fmt: skip
 
 
-PAGES: list[tuple[str, Callable[[Place], list[Any]], tuple[str, ...]]] = [
-    ("leasequeue_overview", lambda p: [], ("view_queue",)),
-    ("leasequeue_queue_changelist", lambda p: [], ("view_queue",)),
-    ("leasequeue_queue_change", lambda p: [p.queue], ("view_queue",)),
-    ("leasequeue_queue_options", lambda p: [p.queue], ("view_queue", "change_queue")),
-    ("leasequeue_job_changelist", lambda p: [], ("view_job",)),
-    ("leasequeue_job_change", lambda p: [p.ready], ("view_job",)),
-    ("leasequeue_worker_changelist", lambda p: [], ("view_worker",)),
-    ("leasequeue_worker_change", lambda p: [p.worker], ("view_worker",)),
-    ("leasequeue_tasks", lambda p: [], ("view_job",)),
-    ("leasequeue_recurringtask_changelist", lambda p: [], ("view_recurringtask",)),
-]
+class Need(NamedTuple):
+    """A page, or what is sent to it, and the permissions that it needs, beside being staff."""
 
-
-class Act(NamedTuple):
-    """Something that can be done: where, with what, by whom, and how to see that it was."""
-
-    name: str
-    args: Callable[[Place], list[Any]]
-    data: Callable[[Place], dict[str, Any]]
-    views: tuple[str, ...]
+    page: str
     needs: str
-    done: Callable[[Place], bool]
-    audited: str
+    #: What is sent; None for looking at the page.
+    data: dict[str, Any] | None = None
+
+    def ask(self, client: Client, place: dict[str, Any], method: str | None = None) -> Any:
+        name, *args = self.page.split()
+        data = {key: place.get(value, value) if isinstance(value, str) else value
+                for key, value in (self.data or {}).items()}  # fmt: skip
+        method = method or ("get" if self.data is None else "post")
+        return getattr(client, method)(reverse(f"admin:leasequeue_{name}", args=[place[arg] for arg in args]), data)
 
 
-def _paused(place: Place) -> bool:
-    return Queue.objects.get(pk=place.queue).paused_at is not None
-
-
-ACTS = [
-    Act(
-        "leasequeue_queue_act", lambda p: [p.queue], lambda p: {"action": "pause"}, ("view_queue",), "pause_queue",
-        _paused, "pause",
+OPTIONS = {"confirmed": "1", "reason": "x", "at": "2100-01-01", "to": "spare"}
+NEEDS = [
+    Need("overview", "view_queue"),
+    Need("queue_changelist", "view_queue"),
+    Need("queue_change QUEUE", "view_queue"),
+    Need("queue_options QUEUE", "view_queue change_queue"),
+    Need("queue_options QUEUE", "view_queue change_queue", {"lease_ms": 5_000}),
+    Need("queue_act QUEUE", "view_queue pause_queue", {"action": "pause"}),
+    Need("queue_act QUEUE", "view_queue pause_queue", {"action": "resume"}),
+    Need("queue_act QUEUE", "view_queue purge_queue", {"action": "purge", "states": ["ready"], "typed": "work"}),
+    Need("job_changelist", "view_job"),
+    Need("job_change READY", "view_job"),
+    Need("job_act READY", "view_job cancel_job", {"action": "cancel"}),
+    Need("job_act LEASED", "view_job release_job", {"action": "release", "claim": "CLAIM"}),
+    Need("job_act READY", "view_job change_job", {"action": "run"}),
+    Need("job_act READY", "view_job add_job", {"action": "copy"}),
+    Need("tasks", "view_job"),
+    Need("worker_changelist", "view_worker"),
+    Need("worker_change WORKER", "view_worker"),
+    Need("workflow_changelist", "view_workflow"),
+    Need("workflow WORKFLOW", "view_workflow view_job"),
+    *(Need("workflow_act WORKFLOW", f"view_workflow view_job {kind}_job", {"action": kind})
+      for kind in ("cancel", "retry")),
+    Need("limit_changelist", "view_limit"),
+    Need("limit_change LIMIT", "view_limit"),
+    Need("limit_change LIMIT", "view_limit change_limit", {"concurrency": "9"}),
+    Need("recurringtask_changelist", "view_recurringtask"),
+    Need("deadletters", "view_job"),
+    Need("deadletters_list", "view_job"),
+    Need("deadletters_export", "view_job"),
+    Need("deadletters_filters", "view_job", {"name": "x", "filter": "queue=work"}),
+    Need("deadletters_edit LETTER", "view_job view_payload edit_job"),
+    Need("deadletters_edit LETTER", "view_job view_payload edit_job", {"data": '{"args": [9]}', "confirmed": "1"}),
+    *(
+        Need("deadletters_act", f"view_job {kind}_job",
+             {"action": kind, "scope": scope, "seq": "LETTER", "filter": "", **extra})
+        for kind in ("retry", "redrive", "discard") for scope in ("selection", "filter") for extra in ({}, OPTIONS)
     ),
-    Act(
-        "leasequeue_queue_act", lambda p: [p.queue],
-        lambda p: {"action": "purge", "states": ["ready"], "typed": "work"},
-        ("view_queue",), "purge_queue", lambda p: not StoredJob.objects.filter(pk=p.ready).exists(), "purge",
-    ),
-    Act(
-        "leasequeue_job_act", lambda p: [p.ready], lambda p: {"action": "cancel"}, ("view_job",), "cancel_job",
-        lambda p: not StoredJob.objects.filter(pk=p.ready).exists(), "cancel",
-    ),
-    Act(
-        "leasequeue_job_act", lambda p: [p.leased], lambda p: {"action": "release", "claim": p.claim}, ("view_job",),
-        "release_job", lambda p: state(p.leased) == "ready", "release",
-    ),
+    Need("bulkoperation_changelist", "view_bulkoperation"),
+    Need("bulkoperation_change OPERATION", "view_bulkoperation"),
+    *(Need("bulkoperation_change OPERATION", "view_bulkoperation retry_job", {"change": change})
+      for change in ("pause", "resume", "cancel")),
+    Need("operatoraction_changelist", "view_operatoraction"),
+    Need("operatoraction_export", "view_operatoraction"),
 ]  # fmt: skip
-_IDS = [act.audited for act in ACTS]
+EVERYTHING = {codename for need in NEEDS for codename in need.needs.split()}
+each_need = pytest.mark.parametrize(
+    "need", NEEDS, ids=[f"{number}-{need.page.split()[0]}" for number, need in enumerate(NEEDS)]
+)
 
 
-def _url(name: str, args: list[Any]) -> str:
-    return reverse(f"admin:{name}", args=args)
+def everything() -> list[Any]:
+    return [list(model._default_manager.order_by("pk").values()) for model in TABLES]
 
 
-@pytest.mark.parametrize(("name", "args", "needs"), PAGES, ids=[page[0] for page in PAGES])
-class TestPages:
-    def test_nobody_comes_in_without_signing_in(
-        self, place: Place, name: str, args: Callable[[Place], list[Any]], needs: tuple[str, ...]
-    ) -> None:
-        answer = Client().get(_url(name, args(place)))
+@each_need
+def test_without_any_of_its_permissions_nothing_is_shown_or_done(place: dict[str, Any], need: Need) -> None:
+    before = everything()
+    for missing in need.needs.split():
+        assert need.ask(signed_in(*EVERYTHING - {missing}, name=missing), place).status_code == 403, missing
+    guest = Client()
+    guest.force_login(person(*EVERYTHING, name="guest", staff=False))
+    for who in (guest, Client()):
+        answer = need.ask(who, place)
         assert answer.status_code == 302
         assert answer["Location"].startswith(reverse("admin:login"))
-
-    def test_each_of_its_permissions_is_needed(
-        self, place: Place, name: str, args: Callable[[Place], list[Any]], needs: tuple[str, ...]
-    ) -> None:
-        url = _url(name, args(place))
-        assert signed_in(*needs, name="all").get(url).status_code == 200
-        for missing in needs:
-            rest = {*VIEWS, *needs} - {missing}
-            assert signed_in(*rest, name=f"without-{missing}").get(url).status_code == 403
-
-    def test_it_is_not_kept_by_caches(
-        self, place: Place, name: str, args: Callable[[Place], list[Any]], needs: tuple[str, ...]
-    ) -> None:
-        assert "no-store" in signed_in(*needs).get(_url(name, args(place)))["Cache-Control"]
+    assert everything() == before
 
 
-@pytest.mark.parametrize("act", ACTS, ids=_IDS)
-class TestActs:
-    def test_with_its_permission_it_is_done_and_written_down(self, place: Place, act: Act) -> None:
-        client = signed_in(*act.views, act.needs, name="operator")
-        answer = client.post(_url(act.name, act.args(place)), act.data(place))
-        assert answer.status_code == 302
-        assert act.done(place)
-        line = OperatorAction.objects.get()
-        assert (line.action, line.username) == (act.audited, "operator")
-        assert LogEntry.objects.filter(user__username="operator").count() == 1
-
-    def test_a_viewer_can_do_nothing_also_by_hand(self, place: Place, act: Act) -> None:
-        others = {each.needs for each in ACTS} - {act.needs}
-        client = signed_in(*VIEWS, "view_payload", *others)
-        answer = client.post(_url(act.name, act.args(place)), act.data(place))
-        assert answer.status_code == 403
-        assert not act.done(place)
-        assert not OperatorAction.objects.exists()
-
-    def test_nor_without_seeing_what_it_is_done_to(self, place: Place, act: Act) -> None:
-        answer = signed_in(act.needs).post(_url(act.name, act.args(place)), act.data(place))
-        assert answer.status_code == 403
-        assert not act.done(place)
-
-    def test_a_link_does_nothing(self, place: Place, act: Act) -> None:
-        client = signed_in(*act.views, act.needs)
-        assert client.get(_url(act.name, act.args(place)), act.data(place)).status_code == 405
-        assert not act.done(place)
-
-    def test_a_form_of_another_site_does_nothing(self, place: Place, act: Act) -> None:
-        client = signed_in(*act.views, act.needs, enforce_csrf_checks=True)
-        assert client.post(_url(act.name, act.args(place)), act.data(place)).status_code == 403
-        assert not act.done(place)
-
-    def test_who_is_not_signed_in_is_sent_to_the_login(self, place: Place, act: Act) -> None:
-        assert Client().post(_url(act.name, act.args(place)), act.data(place)).status_code == 302
-        assert not act.done(place)
+@each_need
+def test_with_them_it_is_and_not_by_a_link_or_a_form_of_another_site(place: dict[str, Any], need: Need) -> None:
+    before = everything()
+    client = signed_in(*need.needs.split(), enforce_csrf_checks=True)
+    if need.data is not None:
+        assert need.ask(client, place).status_code == 403
+        if need.page.split()[0].endswith(("_act", "_filters")):
+            assert need.ask(client, place, "get").status_code == 405
+        assert everything() == before
+    client.handler.enforce_csrf_checks = False
+    answer = need.ask(client, place)
+    assert answer.status_code in ((200,) if need.data is None else (200, 302))
+    if need.data is None:
+        assert "no-store" in answer["Cache-Control"]
+    else:
+        assert LogEntry.objects.count() == OperatorAction.objects.count()
 
 
-def test_options_are_changed_only_with_the_permission(place: Place) -> None:
-    url = _url("leasequeue_queue_options", [place.queue])
-    before = engine.run(engine.get("work"))
-    assert signed_in(*VIEWS, "pause_queue", "purge_queue").post(url, {"lease_ms": 5_000}).status_code == 403
-    assert engine.run(engine.get("work")) == before
+def test_a_viewer_sees_no_button(place: dict[str, Any]) -> None:
+    client = signed_in(*VIEWS, "view_workflow")
+    pages = ("queue_change QUEUE", "job_change READY", "job_change LEASED", "worker_changelist", "workflow WORKFLOW")
+    for page in pages:
+        body = Need(page, "").ask(client, place).content.decode()
+        assert '<form method="post"' not in body[body.index('id="content-main"') :], page
 
 
-def test_a_viewer_sees_no_button(place: Place) -> None:
-    client = signed_in(*VIEWS)
-    for name, args in (
-        ("leasequeue_queue_change", [place.queue]),
-        ("leasequeue_job_change", [place.ready]),
-        ("leasequeue_job_change", [place.leased]),
-        ("leasequeue_worker_changelist", []),
-    ):
-        body = client.get(_url(name, args)).content.decode()
-        main = body[body.index('id="content-main"') :]
-        assert '<form method="post"' not in main
-
-
-def test_the_start_page_links_to_what_one_may_see(place: Place) -> None:
+def test_the_start_page_links_to_what_one_may_see(place: dict[str, Any]) -> None:
     body = signed_in("view_worker").get(reverse("admin:index")).content.decode()
-    assert _url("leasequeue_worker_changelist", []) in body
-    assert _url("leasequeue_queue_changelist", []) not in body
+    assert reverse("admin:leasequeue_worker_changelist") in body
+    assert reverse("admin:leasequeue_queue_changelist") not in body

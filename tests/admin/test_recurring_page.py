@@ -36,7 +36,6 @@ def made(name: str = "report", **fields: Any) -> RecurringTask:
 
 
 def tick() -> None:
-    """Let the reaper look once."""
     with connect("default") as own:
         RecurringDuty()(Turn(own, "default"))
 

@@ -75,6 +75,8 @@ class TestGroups:
                 break
         assert [size for *_, size in seen] == [9, 4, 4, 3, 1]
         assert {(queue, cause): size for queue, cause, size in seen} == sizes
+        with pytest.raises(InvalidOption):
+            groups(after="nonsense")
 
     def test_beyond_what_is_counted_each_look_says_the_same(
         self, clock: engine_clock.Clock, settings, monkeypatch
@@ -101,29 +103,6 @@ class TestGroups:
         assert [g.dead_letters for g in groups("until=1h").groups] == [4]
         assert [g.dead_letters for g in groups("fingerprint=a").groups] == [7]
 
-    def test_pages_show_each_group_once(self, clock: engine_clock.Clock) -> None:
-        graves()
-        for number in range(7):
-            bury(1, failure=failure(f"p{number}"))
-            clock.advance(seconds=number % 2)  # some at the same time
-        seen, after = [], None
-        while True:
-            found = groups(size=3, after=after)
-            seen += [g.fingerprint for g in found.groups]
-            if (after := found.next) is None:
-                break
-        assert sorted(seen) == [f"p{n}" for n in range(7)]
-        with pytest.raises(InvalidOption):
-            groups(after="nonsense")
-
-    def test_a_range_of_time(self, clock: engine_clock.Clock) -> None:
-        graves()
-        bury(2, failure=failure("old"))
-        clock.advance(hours=5)
-        bury(3, failure=failure("new"))
-        assert [(g.fingerprint, g.dead_letters) for g in groups("since=1h").groups] == [("new", 3)]
-        assert [(g.fingerprint, g.dead_letters) for g in groups("until=1h").groups] == [("old", 2)]
-
     def test_more_than_one_call_looks_at(self, clock: engine_clock.Clock, monkeypatch) -> None:
         graves()
         for number in range(5):
@@ -139,12 +118,6 @@ class TestGroups:
         bury(3, failure=failure("b", "card declined"))
         (group,) = groups("text=ROUTE to").groups
         assert (group.fingerprint, group.dead_letters, sum(group.bars)) == ("a", 2, 2)
-
-    def test_letters_of_a_dead_letter_topic(self, clock: engine_clock.Clock) -> None:
-        graves("work", dead_letter="letters")
-        bury(2)
-        (group,) = groups("queue=letters").groups
-        assert (group.queue, group.dead_letters) == ("letters", 2)
 
     def test_nothing(self) -> None:
         make("work")
@@ -222,14 +195,6 @@ class TestPages:
             if (after := found.next) is None:
                 break
         assert seen == sorted(seqs, reverse=True)
-
-    def test_prefixes_bound_what_is_seen(self, clock: engine_clock.Clock) -> None:
-        graves("mail-eu")
-        graves("shop")
-        bury(1, "mail-eu")
-        bury(1, "shop")
-        rows = engine.run(triage.dead_page(DeadFilter(prefixes=("mail",)))).rows
-        assert [row.queue for row in rows] == ["mail-eu"]
 
 
 class TestPreview:

@@ -45,11 +45,9 @@ class Person:
         self.address = address
 
     def open(self, path: str) -> None:
-        """Type an address."""
         self.driver.get(self.address + path)
 
     def sign_in(self, name: str, password: str) -> None:
-        """Sign in at the admin's login."""
         self.open("/admin/")
         self.type("#id_username", name)
         self.type("#id_password", password)
@@ -57,7 +55,6 @@ class Person:
         self.wait_for("Site administration")
 
     def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
         for key in keys:
             ActionChains(self.driver).send_keys(key).perform()
 
@@ -98,15 +95,12 @@ class Person:
 
     @property
     def text(self) -> str:
-        """What can be read on the page."""
         return str(self.driver.execute_script("return document.body ? document.body.innerText : ''"))
 
     def wait_for(self, words: str) -> None:
-        """Wait until words are on the page."""
         self.wait_until(lambda: words in self.text, lambda: f"{words!r} does not come; there is:\n{self.text}")
 
     def wait_until(self, condition: Callable[[], Any], why: str | Callable[[], str]) -> None:
-        """Wait until a condition holds."""
         end = time.monotonic() + _PATIENCE
         while True:
             with suppress(WebDriverException):  # a page goes away while it is looked at
@@ -136,7 +130,6 @@ class Person:
         self.driver.get_log("browser")  # what the policy refuses axe itself
 
     def scheme(self, scheme: str) -> None:
-        """Prefer a light or a dark page."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         moving = "return document.getAnimations().length"

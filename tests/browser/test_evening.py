@@ -37,7 +37,6 @@ def die(queue: str, count: int, task: str, *failures: tuple[str, str, str]) -> l
 
 @pytest.fixture
 def trouble() -> dict[str, list[int]]:
-    """What went wrong today."""
     make("later")
     down = ("smtplib.SMTPServerDisconnected", "please run connect() first", "smtp")
     busy, declined = ("shop.Busy", "try later", "busy"), ("shop.Declined", "card was declined", "declined")

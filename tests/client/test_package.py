@@ -38,13 +38,6 @@ def test_options_that_cannot_be() -> None:
         Worker(somewhere, "t", print, lease_ms=5)
 
 
-def test_both_clients_have_the_same_calls() -> None:
-    def names(kind: type) -> set[str]:
-        return {name for name in dir(kind) if not name.startswith("_")} - {"close", "aclose"}
-
-    assert names(Client) == names(AsyncClient)
-
-
 def test_the_reference_names_everything() -> None:
     text = (DOCS / "reference/http-client.md").read_text(encoding="utf-8")
     calls = [name for name, item in vars(Client).items() if callable(item) and not name.startswith("_")]

@@ -43,14 +43,11 @@ def test_an_event_without_end_is_refused() -> None:
 
 
 class Server:
-    """Carries out a source step by step."""
-
     def __init__(self, source: Source) -> None:
         self.source = source
         self.step: Any = next(source)
 
     def answer(self, expected: type[Any], value: Any = None) -> Any:
-        """Answer the step that waits, which is of that kind, and return it."""
         step = self.step
         assert isinstance(step, expected), step
         self.step = self.source.throw(value) if isinstance(value, Exception) else self.source.send(value)

@@ -22,13 +22,10 @@ class ObjectServer(ThreadingHTTPServer):
     def environment(self) -> dict[str, str]:
         """Variables with which clients of S3 find this server."""
         return {
-            "AWS_ENDPOINT": f"http://127.0.0.1:{self.server_port}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT": f"http://127.0.0.1:{self.server_port}", "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
             "NO_PROXY": "127.0.0.1",
-        }
+        }  # fmt: skip
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -68,7 +65,6 @@ def _tag(content: bytes) -> str:
 
 @contextmanager
 def serve_objects() -> Iterator[ObjectServer]:
-    """Run a server for the length of the block."""
     with ObjectServer() as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

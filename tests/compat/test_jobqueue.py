@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,91 +20,17 @@ from django_leasequeue.compat.jobqueue import (
     Queue,
     Reaper,
     StorageError,
-    TimeoutError,
     UpdateResultTTLResult,
     create_json_serde,
 )
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
-from tests.queue.processes import python, readline
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    """What is entered ends with the test."""
-    with ExitStack() as found:
-        yield found
-
-
 class TestExamples:
-    def test_producer_only(self) -> None:
-        queue = Queue("email-queue")
-        queue.start()
-
-        # Fire and forget
-        queue.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
-
-        # Deduplicated - same ID won't be queued twice
-        result = queue.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
-        assert result.status == "duplicate"
-        assert result.existing_state == "queued"
-
-        assert queue.stop()
-
-    @pytest.mark.slow
-    def test_consumer_only(self, subprocess_env: dict[str, str]) -> None:
-        code = """
-        from django_leasequeue.compat.jobqueue import Queue
-
-        def send_email(email, template, idempotency_key):
-            print(email, template, idempotency_key, flush=True)
-
-        queue = Queue("email-queue", worker_id="worker-1", concurrency=5, reaper=False)
-
-        # Handler MUST be idempotent - it may be called multiple times for the same job
-        @queue.execute
-        def handler(job):
-            send_email(job.payload["email"], job.payload["template"], idempotency_key=job.id)
-
-        queue.on("error", lambda error: print("Queue error:", error, flush=True))
-        queue.start()
-
-        # Graceful shutdown
-        sys.stdin.readline()
-        print(queue.stop(), flush=True)
-        """
-        producer = Queue("email-queue")
-        producer.enqueue("email-123", {"email": "user@example.com", "template": "welcome"})
-        with python(code, subprocess_env) as process:
-            assert readline(process) == "user@example.com welcome email-123"
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert readline(process) == "True"
-        assert producer.get_status("email-123").state == "completed"  # type: ignore[union-attr]  # it is there
-
-    def test_request_response(self) -> None:
-        queue = Queue("image-processor", result_ttl=3_600_000)
-
-        # Consumer side - naturally idempotent: same input image produces same thumbnail
-        @queue.execute
-        async def process(job: Job) -> dict[str, Any]:
-            return {"thumbnail_url": f"{job.payload['url']}?w={job.payload['width']}", "attempts": job.attempts}
-
-        with queue:
-            # Producer side - wait for result
-            result = queue.enqueue_and_wait(
-                "img-abc123",
-                {"url": "https://example.com/photo.jpg", "width": 200, "height": 200},
-                timeout=60,
-                result_ttl=24 * 60 * 60 * 1000,
-            )
-        assert result == {"thumbnail_url": "https://example.com/photo.jpg?w=200", "attempts": 1}
-        status = queue.queue.get_status("img-abc123")
-        assert (status.expires_at - status.finished_at).total_seconds() == pytest.approx(86_400)
-
     def test_custom_serde_messagepack(self) -> None:
         class MsgpackSerde:
             def serialize(self, value: Any) -> bytes:
@@ -130,58 +55,44 @@ class TestExamples:
         assert done == [("v", asked)]
         assert queue.enqueue("v", None) == EnqueueResult("completed", None, asked)
 
-    def test_error_handling(self, caplog: pytest.LogCaptureFixture) -> None:
-        queue = Queue("jobs")
-        dead_letter_queue = Queue("dead-letters")
+    def test_error_handling(self) -> None:
+        queue, dead_letters = Queue("jobs"), Queue("dead-letters")
 
         def on_failed(id: str, error: Exception) -> None:
             if isinstance(error, MaxRetriesError):
-                # Move to dead letter queue or alert
-                dead_letter_queue.enqueue(id, error.payload)  # type: ignore[attr-defined]  # events have it
+                dead_letters.enqueue(id, error.payload)  # type: ignore[attr-defined]  # events have it
 
-        queue.on("failed", on_failed)
-
-        @queue.execute
         def handler(job: Job) -> None:
             raise RuntimeError("no disk")
 
+        queue.on("failed", on_failed)
+        queue.execute(handler)
         with queue:
-            try:
+            with pytest.raises(JobFailedError) as caught:
                 queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
-                raise AssertionError
-            except TimeoutError:
-                raise
-            except JobFailedError as error:
-                # Job failed after max retries
-                original = (error.error, error.deliveries)
-            assert original == ("no disk", 3)
-            # Duplicates are handled via return value, not exceptions
-            result = queue.enqueue("job-1", {"a": 1})
-            assert (result.status, result.existing_state) == ("queued", None)  # a failed id is free
-            with pytest.raises(MaxRetriesError, match="no disk"):
-                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
-            with pytest.raises(MaxRetriesError, match="no disk"):
-                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
-            eventually(lambda: dead_letter_queue.get_status("job-1"))
-        [moved] = dead_letter_queue.queue.claim()
+            assert (caught.value.error, caught.value.deliveries) == ("no disk", 3)
+            assert queue.enqueue("job-1", {"a": 1}) == EnqueueResult("queued")  # a failed id is free
+            for _ in range(2):
+                with pytest.raises(MaxRetriesError, match="no disk"):
+                    queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
+            eventually(lambda: dead_letters.get_status("job-1"))
+        [moved] = dead_letters.queue.claim()
         assert moved.payload == {"a": 1}
-
-    def test_a_timeout_leaves_the_job(self) -> None:
-        queue = Queue("jobs")
-        with pytest.raises(TimeoutError):
-            queue.enqueue_and_wait("job-1", {}, timeout=0.1)
-        status = queue.get_status("job-1")
-        assert (status.id, status.state, status.attempts, status.error) == ("job-1", "queued", 0, None)
 
     @pytest.mark.usefixtures("closed_pools")
     async def test_a_service_under_test_in_async_code(self) -> None:
         queue = Queue("tests")
+        heard: list[str] = []
+        queue.on("started", lambda: heard.append("started"))
+        queue.on("stopped", lambda: heard.append("stopped"))
 
         @queue.execute
         async def handler(job: Job) -> dict[str, bool]:
             return {"processed": True}
 
+        assert await queue.astop()
         async with queue:
+            await queue.astart()
             assert await queue.aenqueue_and_wait("test-1", {"data": "test"}) == {"processed": True}
             first, second = await queue.aenqueue("job-1"), await queue.aenqueue("job-1")
             assert first.status == "queued"
@@ -191,77 +102,46 @@ class TestExamples:
             status = await queue.aget_status("test-1")
             assert status.state == "completed"
             assert await queue.acancel("nobody") == CancelResult("not_found")
+        assert heard == ["started", "stopped"]
 
 
 class TestRules:
-    def test_the_first_enqueue_says_it(self, clock: engine_clock.Clock) -> None:
+    def test_the_first_enqueue_says_how_long_its_result_is_kept(self, clock: engine_clock.Clock) -> None:
         queue = Queue("jobs", result_ttl=10_000)
         queue.enqueue("id", result_ttl=1_000)
         queue.enqueue("id", result_ttl=60_000)
         queue.queue.ack(queue.queue.claim()[0], 1)
         clock.advance(seconds=1.1)
-        assert queue.get_result("id") is None
-        assert queue.get_status("id") is None
-        queue.enqueue("id")
-        queue.queue.ack(queue.queue.claim()[0], 1)
-        clock.advance(seconds=9)
-        assert queue.update_result_ttl("id", 10_000).status == "updated"
-        clock.advance(seconds=9)
-        assert queue.get_result("id") == 1
+        assert (queue.get_result("id"), queue.get_status("id")) == (None, None)
 
-    def test_retries(self) -> None:
-        queue = Queue("jobs", max_retries=5)
-        attempts = []
-
-        @queue.execute
-        def handler(job: Job) -> str:
-            attempts.append(job.attempts)
-            if job.attempts < 3:
-                raise ValueError("not yet")
-            return "works"
-
-        failing: list[Any] = []
-        queue.on("failing", lambda id, error, attempt: failing.append((id, type(error), str(error.error), attempt)))
-        with queue:
-            assert queue.enqueue_and_wait("id") == "works"
-        assert attempts == [1, 2, 3]
-        assert failing == [("id", JobFailedError, "not yet", 1), ("id", JobFailedError, "not yet", 2)]
-
-    def test_a_handler_is_told_to_stop(self) -> None:
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_handler_is_told_to_stop(self, is_async: bool) -> None:
         queue = Queue("jobs")
         seen: list[Any] = []
 
-        @queue.execute
-        def handler(job: Job) -> None:
-            seen.append(job.signal.aborted)
-            assert job.signal.wait(20)
-            seen.append(job.signal.reason)
+        def told(job: Job, reason: str) -> None:
+            seen.append(reason)
             try:
                 job.signal.throw_if_aborted()
             except AbortError:
                 seen.append("thrown")
                 raise
 
+        def handler(job: Job) -> None:
+            seen.append(job.signal.aborted)
+            assert job.signal.wait(20)
+            told(job, job.signal.reason)
+
+        async def ahandler(job: Job) -> None:
+            seen.append(job.signal.aborted)
+            told(job, await job.signal.wait_aborted())
+
+        queue.execute(ahandler if is_async else handler)
         queue.start()
         queue.enqueue("id")
         eventually(lambda: seen)
         queue.stop(timeout=0.1)
         assert seen == [False, "stopping", "thrown"]
-
-    def test_coroutines_too(self) -> None:
-        queue = Queue("jobs")
-        seen: list[str] = []
-
-        @queue.execute
-        async def handler(job: Job) -> None:
-            seen.append("")
-            seen.append(await job.signal.wait_aborted())
-
-        queue.start()
-        queue.enqueue("id")
-        eventually(lambda: seen)
-        queue.stop(timeout=0.1)
-        assert seen == ["", "stopping"]
 
     def test_the_reaper_says_stalled_once(self, stack: ExitStack) -> None:
         handle = Handle("jobs", preset="jobqueue", lease_ms=100)

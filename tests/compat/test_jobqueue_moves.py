@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,13 +26,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    """What is entered ends with the test."""
-    with ExitStack() as found:
-        yield found
-
-
-@pytest.fixture
 def release(stack: ExitStack) -> threading.Event:
     """Set at the end of the test, so that no thread hangs for longer."""
     event = threading.Event()
@@ -46,16 +38,17 @@ def boom(job: Job) -> None:
 
 
 def kept_for(queue: Queue, id: str) -> float:
-    """Return for how many seconds the end of a job is remembered."""
     status = queue.queue.get_status(id)
     return (status.expires_at - status.finished_at).total_seconds()
 
 
 class TestRuns:
-    @pytest.mark.parametrize(("retries", "runs"), [(0, 1), (1, 1), (2, 2)])
+    @pytest.mark.parametrize(("retries", "runs"), [(0, 1), (1, 1), (3, 3)])
     def test_max_retries_is_the_number_of_runs_and_0_is_one(self, retries: int, runs: int) -> None:
         queue = Queue("jobs", max_retries=retries)
         attempts: list[int] = []
+        failing: list[Any] = []
+        queue.on("failing", lambda id, error, attempt: failing.append((id, type(error), str(error.error), attempt)))
 
         @queue.execute
         def handler(job: Job) -> None:
@@ -65,7 +58,11 @@ class TestRuns:
         with queue, pytest.raises(MaxRetriesError):
             queue.enqueue_and_wait("id")
         assert attempts == [*range(1, runs + 1)]
-        assert queue.get_status("id").state == "failed"  # type: ignore[union-attr]  # it is there
+        assert failing == [("id", JobFailedError, "no disk", attempt) for attempt in range(1, runs)]
+        status = queue.get_status("id")
+        assert (status.state, status.attempts, status.result) == ("failed", runs, None)
+        assert (status.error.message, status.error.code) == ("no disk", "builtins.ValueError")
+        assert 'raise ValueError("no disk")' in str(status.error.stack)
 
     def test_of_one_job(self) -> None:
         queue = Queue("jobs")
@@ -140,24 +137,6 @@ class TestHungHandlers:
         assert reasons == ["lease_lost"]
 
     @pytest.mark.slow
-    def test_it_is_tried_as_often_as_any_other(self, release: threading.Event) -> None:
-        # Leases so short would end before their jobs start, on a busy machine.
-        queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=600_000), visibility_timeout=500, max_retries=2)
-        attempts: list[int] = []
-
-        @queue.execute
-        def handler(job: Job) -> None:
-            attempts.append(job.attempts)
-            release.wait(60)
-
-        with queue:
-            with pytest.raises(MaxRetriesError) as caught:
-                queue.enqueue_and_wait("id", timeout=60)
-            release.set()
-        assert attempts == [1, 2]
-        assert caught.value.error_type == "LEASE_EXPIRED"
-
-    @pytest.mark.slow
     def test_without_an_argument_it_is_the_length_of_the_queue_s_leases(self, release: threading.Event) -> None:
         queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=5_000))
         another = threading.Event()
@@ -216,7 +195,8 @@ class TestAfterExecution:
         assert ttls == [shown]
         assert kept_for(queue, "id") == shown / 1_000
 
-    def test_of_the_last_failed_run_only(self) -> None:
+    @pytest.mark.parametrize(("raises", "runs"), [(ValueError("no disk"), 3), (FailForGood("no disk"), 1)])
+    def test_of_the_last_failed_run_only(self, raises: Exception, runs: int) -> None:
         seen: list[tuple[int, str, str]] = []
 
         def hook(context: AfterExecutionContext) -> None:
@@ -225,28 +205,15 @@ class TestAfterExecution:
             context.ttl = 7_000
 
         queue = Queue("jobs", max_retries=3, after_execution=hook)
-        queue.execute(boom)
-        with queue, pytest.raises(MaxRetriesError, match="out of space"):
-            queue.enqueue_and_wait("id")
-        assert seen == [(3, "failed", "no disk")]
-        assert kept_for(queue, "id") == 7
-
-    def test_of_a_run_that_gives_up(self) -> None:
-        def hook(context: AfterExecutionContext) -> None:
-            context.error = RuntimeError("never")
-            context.ttl = 7_000
-
-        queue = Queue("jobs", after_execution=hook)
-        attempts: list[int] = []
 
         @queue.execute
         def handler(job: Job) -> None:
-            attempts.append(job.attempts)
-            raise FailForGood("no use")
+            raise raises
 
-        with queue, pytest.raises(JobFailedError, match="never"):
+        with queue, pytest.raises(JobFailedError, match="out of space") as caught:
             queue.enqueue_and_wait("id")
-        assert attempts == [1]
+        assert isinstance(caught.value, MaxRetriesError) == (runs == 3)
+        assert seen == [(runs, "failed", "no disk")]
         assert kept_for(queue, "id") == 7
 
     def test_a_failure_stays_one(self) -> None:
@@ -331,23 +298,10 @@ class TestLife:
             pass
         assert heard == ["started", "stopped"] * 2
 
-    @pytest.mark.usefixtures("closed_pools")
-    async def test_and_in_async_code(self) -> None:
+    def test_a_handler_that_does_not_take_what_it_gets_is_refused(self) -> None:
         queue = Queue("jobs")
-        heard: list[str] = []
-        queue.on("started", lambda: heard.append("started"))
-        queue.on("stopped", lambda: heard.append("stopped"))
-        assert await queue.astop()
-        async with queue:
-            await queue.astart()
-        assert heard == ["started", "stopped"]
-
-    def test_a_handler_with_a_callback_is_refused(self) -> None:
         with pytest.raises(InvalidOption, match="there is no callback"):
-            Queue("jobs").execute(lambda job, callback: callback(None, 1))
-
-    def test_a_handler_of_an_event_that_does_not_take_what_it_gets_is_refused(self) -> None:
-        queue = Queue("jobs")
+            queue.execute(lambda job, callback: callback(None, 1))
         with pytest.raises(InvalidOption, match=r"'failing' calls handler\(id, error, attempt\)"):
             queue.on("failing", lambda id, error: None)
         with pytest.raises(InvalidOption, match=r"'started' calls handler\(\)"):
@@ -356,32 +310,16 @@ class TestLife:
 
 
 class TestStatus:
-    def test_of_a_completed_job(self) -> None:
+    @pytest.mark.parametrize("result", [{"a": [1]}, "x" * 200_000], ids=["small", "large"])
+    def test_of_a_completed_job(self, result: Any) -> None:
         before = datetime.now(UTC) - timedelta(minutes=1)
         queue = Queue("jobs")
         queue.enqueue("id")
-        queue.queue.ack(queue.queue.claim()[0], {"a": [1]})
+        queue.queue.ack(queue.queue.claim()[0], result)
         status = queue.get_status("id")
         assert (status.id, status.state, status.attempts) == ("id", "completed", 1)
-        assert (status.result, status.error) == ({"a": [1]}, None)
+        assert (status.result, status.error) == (result, None)
         assert before < status.created_at <= datetime.now(UTC) + timedelta(minutes=1)
-
-    def test_of_a_large_result(self) -> None:
-        queue = Queue("jobs")
-        queue.enqueue("id")
-        queue.queue.ack(queue.queue.claim()[0], "x" * 200_000)
-        assert queue.get_status("id").result == "x" * 200_000  # type: ignore[union-attr]  # it is there
-
-    def test_of_a_failed_job(self) -> None:
-        queue = Queue("jobs", max_retries=2)
-        queue.execute(boom)
-        with queue, pytest.raises(MaxRetriesError):
-            queue.enqueue_and_wait("id")
-        status = queue.get_status("id")
-        assert (status.state, status.attempts, status.result) == ("failed", 2, None)
-        assert (status.error.message, status.error.code) == ("no disk", "builtins.ValueError")
-        assert status.error.stack is not None
-        assert 'raise ValueError("no disk")' in status.error.stack
 
     def test_of_a_job_that_gave_up_and_of_one_between_two_runs(self) -> None:
         queue = Queue("jobs")
@@ -396,24 +334,19 @@ class TestStatus:
 
 class TestEnds:
     def test_update_result_ttl_answers(self) -> None:
-        queue = Queue("jobs")
-        assert queue.update_result_ttl("nobody", 1_000).status == "not_found"
-        queue.enqueue("id")
-        assert queue.update_result_ttl("id", 1_000).status == "not_terminal"
-        [job] = queue.queue.claim()
-        assert queue.update_result_ttl("id", 1_000).status == "not_terminal"
-        queue.queue.ack(job)
-        assert kept_for(queue, "id") == 3_600  # nothing was changed while it lived
-        assert queue.update_result_ttl("id", 86_400_000).status == "updated"
-        assert kept_for(queue, "id") == pytest.approx(86_400, abs=60)
-
-    def test_update_result_ttl_of_failed_jobs(self) -> None:
         queue = Queue("jobs", max_retries=1)
-        queue.enqueue("gave up")
-        queue.queue.fail(queue.queue.claim()[0], "no use")
-        queue.enqueue("dead")
-        queue.queue.nack(queue.queue.claim()[0], error="boom")
-        for id in ("gave up", "dead"):
+        assert queue.update_result_ttl("nobody", 1_000).status == "not_found"
+        for id, end in (
+            ("completed", queue.queue.ack),
+            ("gave up", lambda job: queue.queue.fail(job, "no use")),
+            ("dead", lambda job: queue.queue.nack(job, error="boom")),
+        ):
+            queue.enqueue(id)
+            assert queue.update_result_ttl(id, 1_000).status == "not_terminal"
+            [job] = queue.queue.claim()
+            assert queue.update_result_ttl(id, 1_000).status == "not_terminal"
+            end(job)
+            assert kept_for(queue, id) > 1_000  # nothing was changed while it lived
             assert queue.update_result_ttl(id, 86_400_000).status == "updated"
             assert kept_for(queue, id) == pytest.approx(86_400, abs=60)
 

@@ -35,15 +35,11 @@ NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 def job(number: int, **fields: Any) -> dict[str, Any]:
     return {
-        "id": f"id-{number}",
-        "entrypoint": "send_email",
-        "payload": base64.b64encode(bytes([number])).decode(),
-        "status": "queued",
-        "priority": 0,
+        "id": f"id-{number}", "entrypoint": "send_email", "payload": base64.b64encode(bytes([number])).decode(),
+        "status": "queued", "priority": 0,
         "created_at": (NOW - timedelta(hours=1) + timedelta(seconds=number)).isoformat().replace("+00:00", "Z"),
-        "heartbeat_at": None,
-        **fields,
-    }
+        "heartbeat_at": None, **fields,
+    }  # fmt: skip
 
 
 def running(number: int, age: timedelta) -> dict[str, Any]:
@@ -80,13 +76,9 @@ class TestMove:
     def test_jobs_arrive_as_they_were(self, write: Callable[..., str]) -> None:
         long = "x" * 2_000
         url = write(
-            job(1, priority=5),
-            job(2),
-            job(3, entrypoint="", payload="AP8="),
-            job(4, entrypoint=long, priority=-5),
-            running(5, timedelta(minutes=6)),
-            job(6, status="dead"),
-        )
+            job(1, priority=5), job(2), job(3, entrypoint="", payload="AP8="), job(4, entrypoint=long, priority=-5),
+            running(5, timedelta(minutes=6)), job(6, status="dead"),
+        )  # fmt: skip
         assert command(url) == [
             "Moved 5 jobs into mail; 0 were there already.",
             "In progress were 1 of them: they are run again.",

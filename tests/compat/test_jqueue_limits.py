@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,17 +17,6 @@ from django_leasequeue.exceptions import PayloadTooLarge, QueueClosed
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(params=[DirectQueue, BrokerQueue])
-async def q(request: pytest.FixtureRequest) -> AsyncIterator[DirectQueue]:
-    """Both queues have the same interface."""
-    queue = request.param("jobs")
-    if isinstance(queue, BrokerQueue):
-        async with queue:
-            yield queue
-    else:
-        yield queue
 
 
 class TestPayloads:
@@ -73,10 +61,6 @@ class TestPayloads:
             with pytest.raises(JQueueError, match="base64"):
                 await q.enqueue("task", text)
 
-    async def test_large_ones_are_refused_outside_of_the_block_as_well(self) -> None:
-        with pytest.raises(QueueClosed):
-            await BrokerQueue("jobs").enqueue("task", b"1" * (LARGE_BYTES + 1))
-
 
 class TestPriorities:
     async def test_are_kept(self, q: DirectQueue) -> None:
@@ -84,12 +68,6 @@ class TestPriorities:
             assert (await q.enqueue("task", b"1", priority)).priority == priority
         assert [job.priority for job in (await q.read_state()).jobs] == [-32_767, 0, 300, 32_767]
         assert [job.priority for job in await q.dequeue(batch_size=4)] == [-32_767, 0, 300, 32_767]
-
-    @pytest.mark.parametrize("priority", [32_768, -32_768, 10**30, True, "5", 1.0, None])
-    async def test_or_refused(self, q: DirectQueue, priority: Any) -> None:
-        with pytest.raises(JQueueError, match="priority"):
-            await q.enqueue("task", b"1", priority)
-        assert (await q.read_state()).jobs == ()
 
     @pytest.mark.parametrize(
         ("options", "good", "bad"),
@@ -116,11 +94,6 @@ class TestBatches:
         assert [int(job.payload) for job in found] == list(range(1_500))
         assert await q.dequeue(batch_size=0) == []
 
-    @pytest.mark.parametrize("size", [-1, 1.5, "3", None, True])
-    async def test_wrong_sizes(self, q: DirectQueue, size: Any) -> None:
-        with pytest.raises(JQueueError, match="batch_size"):
-            await q.dequeue(batch_size=size)
-
 
 class TestSnapshots:
     async def test_say_whether_they_are_complete(self, q: DirectQueue) -> None:
@@ -134,12 +107,6 @@ class TestSnapshots:
         assert not (await q.read_state(2)).complete
         assert len((await q.read_state(2)).jobs) == 2
         assert (await q.read_state()).complete
-
-    async def test_of_a_queue_itself(self) -> None:
-        queue = Queue("jobs", preset="jqueue")
-        await queue.aenqueue_many([1, 2])
-        assert (await queue.aread_state(1)).more
-        assert not (await queue.aread_state(2)).more
 
     async def test_their_size_is_bounded_by_the_settings(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native", "MAX_PAGE": 2}
@@ -177,14 +144,6 @@ class TestEntrypoints:
             await q.nack(job.id)
         assert [job.entrypoint for job in await q.dequeue(batch_size=20)] == list(self.NAMES)
 
-    @pytest.mark.parametrize("name", [None, 5, b"task", "a\x00b", "\ud800"])
-    async def test_wrong_ones(self, q: DirectQueue, name: Any) -> None:
-        with pytest.raises(JQueueError, match="entrypoint"):
-            await q.enqueue(name, b"1")
-        if name is not None:
-            with pytest.raises(JQueueError, match="entrypoint"):
-                await q.dequeue(name)
-
 
 class TestDumps:
     JOB = Job(
@@ -194,14 +153,9 @@ class TestDumps:
 
     def test_of_a_job(self) -> None:
         assert self.JOB.model_dump() == {
-            "id": "an-id",
-            "entrypoint": "täsk",
-            "payload": "AP8=",
-            "status": JobStatus.IN_PROGRESS,
-            "priority": 3,
-            "created_at": self.JOB.created_at,
-            "heartbeat_at": self.JOB.heartbeat_at,
-        }
+            "id": "an-id", "entrypoint": "täsk", "payload": "AP8=", "status": JobStatus.IN_PROGRESS, "priority": 3,
+            "created_at": self.JOB.created_at, "heartbeat_at": self.JOB.heartbeat_at,
+        }  # fmt: skip
         assert self.JOB.model_dump_json() == (
             '{"id":"an-id","entrypoint":"täsk","payload":"AP8=","status":"in_progress","priority":3,'
             '"created_at":"2030-01-01T12:00:00Z","heartbeat_at":"2030-01-01T12:00:00.000005Z"}'
@@ -228,7 +182,33 @@ class TestDumps:
         assert json.loads(job.model_dump_json())["heartbeat_at"] is None
 
 
-def test_storages_are_names_of_queues() -> None:
-    for storage in (object(), None, b"jobs"):
-        with pytest.raises(JQueueError, match="PostgreSQL"):
-            DirectQueue(storage)  # type: ignore[arg-type]  # on purpose
+def each(call: Any, *values: Any) -> list[tuple[Any, Any]]:
+    return [(call, value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("says", "calls"),
+    [
+        ("priority", each(lambda q, it: q.enqueue("task", b"1", it), 32_768, -32_768, 10**30, True, "5", 1.0, None)),
+        ("bytes", each(lambda q, it: q.enqueue("task", it), bytearray(b"1"), None, {"a": 1})),
+        ("entrypoint", each(lambda q, it: q.enqueue(it, b"1"), None, 5, b"task", "a\x00b", "\ud800")),
+        ("entrypoint", each(lambda q, it: q.dequeue(it), 5, b"task", "a\x00b", "\ud800")),
+        ("batch_size", each(lambda q, it: q.dequeue(batch_size=it), -1, 1.5, "3", None, True)),
+        ("timeout", each(lambda q, it: q.requeue_stale(it), timedelta(seconds=-1), 5, None)),
+        ("stale_timeout", each(lambda q, it: type(q)("a", stale_timeout=it), -timedelta(1), 300, timedelta.max)),
+        ("stale_timeout", each(lambda q, it: BrokerQueue("a", stale_timeout=it), None)),
+        ("PostgreSQL", each(lambda q, it: type(q)(it), object(), None, b"jobs")),
+    ],
+)
+async def test_bad_input(q: DirectQueue, says: str, calls: list[tuple[Any, Any]]) -> None:
+    for call, value in calls:
+        with pytest.raises(JQueueError, match=says):
+            await call(q, value)
+    assert (await q.read_state()).jobs == ()
+    assert await DirectQueue("nowhere").requeue_stale(timedelta(0)) == 0
+
+
+@pytest.mark.parametrize("size", [1, LARGE_BYTES + 1])
+async def test_outside_of_the_block(size: int) -> None:
+    with pytest.raises(QueueClosed):
+        await BrokerQueue("jobs").enqueue("task", b"1" * size)

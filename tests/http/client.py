@@ -9,8 +9,6 @@ from tests.http import contract
 
 
 class Answer:
-    """A response: its status and its JSON."""
-
     def __init__(self, response: Any) -> None:
         self.status: int = response.status_code
         self.headers = response.headers
@@ -19,7 +17,6 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The code of an error."""
         return str(self.json["error"]["code"])
 
     @property
@@ -55,13 +52,9 @@ class Api:
             headers.setdefault("authorization", f"Bearer {self.token}")
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         response = self.client.generic(
-            method,
-            f"/v0/{path}",
-            content,
-            content_type=options.pop("content_type", "application/json"),
-            headers=headers,
-            **options,
-        )
+            method, f"/v0/{path}", content, content_type=options.pop("content_type", "application/json"),
+            headers=headers, **options,
+        )  # fmt: skip
         answer = Answer(response)
         check(answer)
         contract.check(method, f"/v0/{path}", answer.status, answer.json)
@@ -90,7 +83,6 @@ class Api:
         self.put(f"topics/{name}", {"type": "log", **config}, status=201)
 
     def write(self, name: str, *data: Any, **body: Any) -> list[int]:
-        """Append records; return their seqs."""
         answer = self.post(f"topics/{name}", {"records": [{"data": item} for item in data], **body})
         assert answer.status in (200, 201), answer
         seqs: list[int] = answer["seqs"]
@@ -110,7 +102,6 @@ class Api:
 
 
 def check(answer: Answer) -> None:
-    """What every answer keeps."""
     assert answer.headers["content-type"] == "application/json"
     if answer.status < 400:
         assert answer["performance"]["server_total_ms"] > 0

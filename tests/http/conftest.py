@@ -41,7 +41,6 @@ def servers(test_database_url: str) -> Iterator[list[Server]]:
 
 @pytest.fixture
 def server(servers: list[Server]) -> Server:
-    """One server process."""
     return servers[0]
 
 

@@ -73,15 +73,12 @@ class Server:
         self.log.unlink(missing_ok=True)
 
     def read_log(self) -> str:
-        """What the server wrote so far."""
         return self.log.read_text(errors="replace")
 
     def terminate(self) -> None:
-        """Tell it to end."""
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self, timeout: float = 60.0) -> int:
-        """End it and return its exit code."""
         if self.process.poll() is None:
             self.terminate()
         try:
@@ -92,7 +89,6 @@ class Server:
             raise
 
     def kill(self) -> None:
-        """End it as a crash would."""
         self.process.kill()
         self.process.wait()
 
@@ -116,7 +112,6 @@ class Server:
             connection.close()
 
     def post(self, path: str, body: Any, status: int = 200) -> dict[str, Any]:
-        """POST and return the JSON of an answer with this status."""
         found, answer = self.call("POST", path, body)
         assert found == status, answer
         return dict(answer)
@@ -148,8 +143,6 @@ class Event(dict[str, Any]):
 
 
 class EventSource:
-    """A client of an event stream on a socket of its own."""
-
     def __init__(
         self,
         server: Server,
@@ -185,11 +178,9 @@ class EventSource:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def reset(self) -> None:
-        """Break the connection off, as a lost client does."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         self._socket.close()
 
@@ -206,7 +197,6 @@ class EventSource:
         return found
 
     def json(self) -> Any:
-        """The body of an answer that is no stream."""
         length = int(self.headers["content-length"])
         while len(self._buffer) < length:
             self._receive()
@@ -255,7 +245,6 @@ class EventSource:
         return [self.event(timeout) for _ in range(count)]
 
     def silence(self, seconds: float) -> None:
-        """Check that no event comes for a while."""
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0:
             try:
@@ -265,7 +254,6 @@ class EventSource:
             raise AssertionError(f"there came {event.name} {dict(event)}")
 
     def end(self, timeout: float = 60.0) -> None:
-        """Check that the stream ends in order, with nothing more."""
         try:
             event = self.event(timeout)
         except EOFError:
@@ -275,7 +263,6 @@ class EventSource:
 
 
 def serving(environment: Mapping[str, str], count: int = 1, **options: Any) -> Iterator[list[Server]]:
-    """Start servers side by side and stop them."""
     with contextlib.ExitStack() as stack:
         servers = [Server(environment, **options) for _ in range(count)]
         for server in servers:

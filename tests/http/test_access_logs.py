@@ -21,7 +21,6 @@ SHOWN = "/v0/topics/work/work?node=a&token=[redacted]&max=2"
 
 @pytest.fixture(autouse=True)
 def _loggers() -> Iterator[None]:
-    """The servers' loggers are left as they were."""
     install()
     names = ("gunicorn.access", "gunicorn.error", "uvicorn.access")
     before = {name: (logging.getLogger(name).propagate, logging.getLogger(name).level) for name in names}
@@ -36,7 +35,6 @@ def _loggers() -> Iterator[None]:
 
 
 def gunicorn_line(log: Path, line_format: str) -> str:
-    """Return what gunicorn writes of one request."""
     config = Config()
     config.set("accesslog", str(log))
     config.set("access_log_format", line_format)
@@ -60,17 +58,11 @@ def test_gunicorn_as_it_comes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("atom", "shown"),
     [
-        ("%({x-not-sent}i)s", "-"),
-        ("%({User-Agent}i)s", "curl"),
-        ("%({x-forwarded-uri}i)s", SHOWN),
-        ("%({content-type}o)s", "text/event-stream"),
-        ("%({RAW_URI}e)s", SHOWN),
-        ("%({NOT_SET}e)s", "-"),
-        ("%(q)s", SHOWN.partition("?")[2]),
-        ("%(unheard-of)s", "-"),
-        ("%(B)d %(D)d", "12 5000"),
+        ("%({x-not-sent}i)s", "-"), ("%({User-Agent}i)s", "curl"), ("%({x-forwarded-uri}i)s", SHOWN),
+        ("%({content-type}o)s", "text/event-stream"), ("%({RAW_URI}e)s", SHOWN), ("%({NOT_SET}e)s", "-"),
+        ("%(q)s", SHOWN.partition("?")[2]), ("%(unheard-of)s", "-"), ("%(B)d %(D)d", "12 5000"),
     ],
-)
+)  # fmt: skip
 def test_gunicorn_with_a_format_of_the_hosts_own(tmp_path: Path, atom: str, shown: str) -> None:
     assert gunicorn_line(tmp_path / "access.log", f"{atom} %(s)s") == f"{shown} 200"
 

@@ -236,16 +236,6 @@ def test_leaving_the_loop_gives_jobs_back(client: Client, server: Server, topic:
     eventually(lambda: server.state(topic)["queue"]["ready"] == 1)
 
 
-def test_work_waits_for_a_server_that_is_away(server: Server, topic: str) -> None:
-    with Relay(server.port) as relay, Client(relay.address) as client:
-        client.put_topic(topic, type="queue")
-        client.produce(topic, [Record(1)])
-        relay.refusing = True
-        relay.cut()
-        threading.Timer(0.3, setattr, (relay, "refusing", False)).start()
-        assert next(client.work(topic, "w1")).data == 1
-
-
 async def test_many_streams_of_one_client(server: Server, topic: str) -> None:
     async with AsyncClient(address(server)) as client:
         await client.put_topic(topic, type="queue")

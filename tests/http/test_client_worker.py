@@ -22,6 +22,7 @@ from tests.http.relay import Relay
 from tests.http.servers import Server, serving
 from tests.support.environment import child_environment
 from tests.support.proxy import Proxy
+from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
@@ -43,7 +44,6 @@ def queue(client: Client, topic: str) -> str:
 
 @contextmanager
 def running(worker: Worker) -> Iterator[threading.Thread]:
-    """Run a worker in a thread; it is stopped and has ended afterwards."""
     thread = threading.Thread(target=worker.run, kwargs={"signals": False})
     thread.start()
     try:
@@ -210,29 +210,6 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
 
 
 @pytest.mark.slow
-def test_leases_that_nobody_could_extend_are_lost(client: Client, server: Server, queue: str) -> None:
-    began, lost = threading.Event(), threading.Event()
-
-    async def handler(job: ClientJob) -> None:
-        began.set()
-        try:
-            await asyncio.sleep(30)
-        except asyncio.CancelledError:
-            lost.set()
-            raise
-
-    client.produce(queue, [Record(1)])
-    with Relay(server.port) as relay:
-        worker = Worker(Client(relay.address), queue, handler, stream=False, lease_ms=2_000, drain_seconds=0)
-        with running(worker):
-            assert began.wait(60)
-            relay.refusing = True
-            relay.cut()
-            assert lost.wait(60)
-            relay.refusing = False
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
     client: Client, server: Server, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
@@ -338,7 +315,7 @@ def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_d
     for (old,) in serving(child_environment(test_database_url)):
         with Relay(old.port) as relay, running(Worker(Client(relay.address), queue, handler, concurrency=4)):
             eventually(lambda: len(done) > 20)
-            relay.target = servers[1].port
+            relay.lead_to(servers[1].port)
             assert old.stop() is not None
             eventually(empty(client, queue))
     assert set(done) == set(range(120))
@@ -354,24 +331,12 @@ def test_what_the_server_refuses_ends_the_worker(client: Client, topic: str) -> 
 
 @pytest.mark.slow
 def test_a_deleted_topic_ends_the_worker(client: Client, queue: str) -> None:
-    worker = Worker(client, queue, print)
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            worker.run(signals=False)
-        except TopicNotFound as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    seen: list[int] = []
     client.produce(queue, [Record(1)])
-    eventually(empty(client, queue))
-    client.delete_topic(queue)
-    thread.join(60)
-    assert len(errors) == 1
-    assert seen == []
+    with ThreadResult(lambda: Worker(client, queue, print).run(signals=False)) as running:
+        eventually(empty(client, queue))
+        client.delete_topic(queue)
+        with pytest.raises(TopicNotFound):
+            running.value(60)
 
 
 @pytest.mark.slow

@@ -28,8 +28,6 @@ def warm(servers: list[Server], emptied: None) -> None:
 
 
 def together(servers: list[Server], topic: str, sizes: list[int]) -> list[list[dict[str, Any]]]:
-    """Claim at the same time, spread over the servers; return each one's jobs."""
-
     def claim(number: int) -> list[dict[str, Any]]:
         body = {"node": f"w{number}", "max": sizes[number]}
         jobs: list[dict[str, Any]] = servers[number % len(servers)].post(f"topics/{topic}/claim", body)["claimed"]
@@ -43,13 +41,10 @@ def together(servers: list[Server], topic: str, sizes: list[int]) -> list[list[d
 @pytest.mark.parametrize(
     ("count", "sizes", "shares"),
     [
-        (50, [10] * 10, [5] * 10),
-        (20, [10] * 4, [5] * 4),
-        (9, [2, 100], [2, 7]),
-        (3, [5] * 5, [0, 0, 1, 1, 1]),
+        (50, [10] * 10, [5] * 10), (20, [10] * 4, [5] * 4), (9, [2, 100], [2, 7]), (3, [5] * 5, [0, 0, 1, 1, 1]),
         (0, [5, 5], [0, 0]),
     ],
-)
+)  # fmt: skip
 def test_c6_a_cohort_shares_evenly(
     servers: list[Server], topic: str, count: int, sizes: list[int], shares: list[int]
 ) -> None:
@@ -60,13 +55,6 @@ def test_c6_a_cohort_shares_evenly(
     assert sorted(job["$seq"] for hand in hands for job in hand) == seqs
     assert all(hand == sorted(hand, key=lambda job: job["$seq"]) for hand in hands)
     assert not ClaimWaiter.objects.exists()
-
-
-def test_c6_greedy_without_a_window(server: Server, topic: str) -> None:
-    server.put(f"topics/{topic}", {"type": "queue"})
-    server.write(topic, *range(15))
-    counts = [server.post(f"topics/{topic}/claim", {"node": "w", "max": 10})["count"] for _ in range(3)]
-    assert counts == [10, 5, 0]
 
 
 @pytest.mark.slow

@@ -9,32 +9,25 @@ from django_leasequeue.engine.topics.topics import look
 from django_leasequeue.models import Claim, ClaimWaiter, JobEvent, LiveJob
 from tests.engine.helpers import claim, make, put, seqs
 
+pytestmark = pytest.mark.django_db
+
 
 def dealt(count: int, *sizes: int) -> list[list[int]]:
-    """Enqueue jobs and deal them; return each claimer's positions."""
     make("work", preset="topics")
     numbers = put(count)
     hands = engine.run(deal("work", [Claimer(f"w{n}", size) for n, size in enumerate(sizes)]))
     return [[numbers.index(job.seq) for job in jobs] for jobs in hands]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("count", "sizes", "shares"),
     [
-        (50, [10] * 10, [5] * 10),
-        (20, [10] * 4, [5] * 4),
-        (9, [2, 100], [2, 7]),
-        (9, [100, 2], [7, 2]),
-        (7, [3, 3, 3], [3, 2, 2]),
-        (0, [3, 3], [0, 0]),
-        (100, [1, 5, 1000], [1, 5, 94]),
-        (10, [0, 4, 0, 4], [0, 4, 0, 4]),
-        (3, [1] * 5, [1, 1, 1, 0, 0]),
-        (12, [1, 2, 3, 4, 5], [1, 2, 3, 3, 3]),
+        (50, [10] * 10, [5] * 10), (20, [10] * 4, [5] * 4), (9, [2, 100], [2, 7]), (9, [100, 2], [7, 2]),
+        (7, [3, 3, 3], [3, 2, 2]), (0, [3, 3], [0, 0]), (100, [1, 5, 1000], [1, 5, 94]),
+        (10, [0, 4, 0, 4], [0, 4, 0, 4]), (3, [1] * 5, [1, 1, 1, 0, 0]), (12, [1, 2, 3, 4, 5], [1, 2, 3, 3, 3]),
         (1000, [1000, 1000, 1], [500, 499, 1]),
     ],
-)
+)  # fmt: skip
 def test_c6_even_shares(count: int, sizes: list[int], shares: list[int]) -> None:
     hands = dealt(count, *sizes)
     assert [len(hand) for hand in hands] == shares
@@ -42,12 +35,10 @@ def test_c6_even_shares(count: int, sizes: list[int], shares: list[int]) -> None
     assert all(hand == sorted(hand) for hand in hands)
 
 
-@pytest.mark.django_db
 def test_c6_round_robin_in_order_of_arrival() -> None:
     assert dealt(9, 3, 3, 2) == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
-@pytest.mark.django_db
 def test_c6_a_deal_is_a_claim_for_each() -> None:
     make("work", preset="topics")
     put(4)
@@ -64,7 +55,6 @@ def test_c6_a_deal_is_a_claim_for_each() -> None:
     assert engine.run(engine.ack(seqs(first), "w1", tokens=[first[0].token] * 2)).ok == seqs(first)
 
 
-@pytest.mark.django_db
 def test_c6_expired_and_delayed_jobs_come_first(clock: engine_clock.Clock) -> None:
     make("work", preset="topics")
     numbers = put(6)
@@ -76,7 +66,6 @@ def test_c6_expired_and_delayed_jobs_come_first(clock: engine_clock.Clock) -> No
     assert [job.deliveries for job in hands[0]] == [2, 2]
 
 
-@pytest.mark.django_db
 def test_c6_poison_does_not_shrink_a_deal(clock: engine_clock.Clock) -> None:
     make("work", preset="topics", max_deliveries=1, dead_letter="dlq")
     numbers = put(10)
@@ -87,7 +76,6 @@ def test_c6_poison_does_not_shrink_a_deal(clock: engine_clock.Clock) -> None:
     assert [len(hand) for hand in hands] == [3, 3]
 
 
-@pytest.mark.django_db
 def test_c6_a_paused_queue_deals_nothing() -> None:
     make("work", preset="topics")
     put(3)
@@ -95,7 +83,6 @@ def test_c6_a_paused_queue_deals_nothing() -> None:
     assert engine.run(deal("work", [Claimer("w1", 3)])) == [[]]
 
 
-@pytest.mark.django_db
 def test_c6_a_cohort_is_dealt_to_once(clock: engine_clock.Clock) -> None:
     queue = make("work", preset="topics", claim_jitter_ms=100)
     numbers = put(9)
@@ -120,7 +107,6 @@ def test_c6_a_cohort_is_dealt_to_once(clock: engine_clock.Clock) -> None:
     assert engine.run(deal_cohort("work", found, fourth.waiters)) == {fourth.waiters[0]: []}
 
 
-@pytest.mark.django_db
 def test_c6_whoever_leaves_keeps_nothing(clock: engine_clock.Clock) -> None:
     queue = make("work", preset="topics", claim_jitter_ms=100)
     numbers = put(4)
@@ -136,7 +122,6 @@ def test_c6_whoever_leaves_keeps_nothing(clock: engine_clock.Clock) -> None:
     assert [(job.seq in numbers, job.deliveries) for job in again] == [(True, 1), (True, 1)]
 
 
-@pytest.mark.django_db
 def test_c6_waiters_of_a_server_that_died_get_nothing(clock: engine_clock.Clock) -> None:
     queue = make("work", preset="topics", claim_jitter_ms=100)
     put(4)

@@ -28,7 +28,6 @@ def nested(levels: int, inner: str = "1") -> str:
 
 @pytest.fixture
 def v1(open_api: None) -> Callable[..., Any]:
-    """The door ``/v1``."""
     http, headers = Client(), {"client-id": str(uuid.uuid4()), "accept": "application/json"}
 
     def call(method: str, path: str, body: str = "") -> Any:
@@ -46,7 +45,6 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def put(levels: int) -> int:
-    """Enqueue a job that is as deep as that."""
     (job,) = engine.run(engine.enqueue("jobs", [NewJob(data="-")]))
     store([job.seq], data=nested(levels))
     return job.seq

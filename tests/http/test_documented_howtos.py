@@ -21,7 +21,6 @@ pytestmark = pytest.mark.django_db
 
 
 def runnable(page: str) -> dict[str, Any]:
-    """Run the page's block that is marked so; return its names."""
     (block,) = [block for block in blocks(page) if block.word == "run"]
     names: dict[str, Any] = {}
     exec(compile(block.text, page, "exec"), names)

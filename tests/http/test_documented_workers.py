@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 @pytest.fixture(scope="module")
 def servers(test_database_url: str) -> Iterator[list[Server]]:
-    """A server that wants keys."""
     yield from serving(child_environment(test_database_url), 1, api={"ACCESS": "keys"})
 
 
@@ -33,12 +32,9 @@ def servers(test_database_url: str) -> Iterator[list[Server]]:
 def env(server: Server) -> dict[str, str]:
     """The environment of a reader who did what stands before the examples, with short leases."""
     return {
-        **os.environ,
-        "LEASEQUEUE_URL": f"http://127.0.0.1:{server.port}/v0",
-        "LEASEQUEUE_TOKEN": committed_key("read", "write", topics=[TOPIC]),
-        "LEASE_MS": "6000",
-        "PYTHONUNBUFFERED": "1",
-    }
+        **os.environ, "LEASEQUEUE_URL": f"http://127.0.0.1:{server.port}/v0",
+        "LEASEQUEUE_TOKEN": committed_key("read", "write", topics=[TOPIC]), "LEASE_MS": "6000", "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
 
 
 @pytest.fixture

@@ -92,12 +92,6 @@ def test_a_claim_of_one_tag_does_not_wait_for_others(api: Api) -> None:
     assert max(answer["performance"]["server_total_ms"], empty["performance"]["server_total_ms"]) < 5_000
 
 
-def test_a_claim_of_one_tag_on_a_log_and_nowhere(api: Api) -> None:
-    api.log()
-    assert api.post("topics/events/claim", {"node": "w", "tag": "a"}, status=409).code == "not_a_queue"
-    assert api.post("topics/nope/claim", {"node": "w", "tag": "a"}, status=404).code == "topic_not_found"
-
-
 def test_the_results_of_an_ack_are_kept(api: Api) -> None:
     api.queue()
     written = api.write("jobs", 1, 2, 3)
@@ -146,19 +140,8 @@ def test_results_that_nobody_keeps_are_told(api: Api) -> None:
     assert JobResult.objects.get().seq == second
 
 
-def test_a_result_that_is_too_large(api: Api, settings: Any) -> None:
-    settings.LEASEQUEUE = {**settings.LEASEQUEUE, "MAX_RESULT_BYTES": 100}
-    api.queue()
-    api.write("jobs", 1)
-    (job,) = api.claim()
-    body = {"node": "w1", "seqs": [job["$seq"]], "results": ["x" * 100], "result_ttl_ms": 5_000}
-    assert api.post("topics/jobs/ack", body, status=400).code == "record_too_large"
-    assert api.state()["queue"]["in_flight"] == 1
-
-
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the statements that requests run."""
     names: list[str] = []
     fetch = DjangoExecutor.fetch
 
@@ -189,7 +172,6 @@ def test_a_new_configuration_is_what_warnings_go_by(api: Api) -> None:
 
 
 def _of(statements: list[str], call: Callable[[], Any]) -> list[str]:
-    """The statements of a call."""
     statements.clear()
     call()
     return list(statements)

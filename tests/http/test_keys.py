@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test import Client
@@ -17,13 +16,13 @@ from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from django_leasequeue import conf, engine
+from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.http.access import Access
 from django_leasequeue.http.fields import Text
 from django_leasequeue.http.guesses import Guesses
-from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make_token, rotate_key, split_token
+from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make_token, split_token
 from django_leasequeue.http.redaction import redact
 from django_leasequeue.http.topics.config import NAMES_TOPIC
 from django_leasequeue.http.topics.serializers import ConfigBody
@@ -87,13 +86,10 @@ def test_g5_another_secret_with_a_known_prefix(key: KeyMaker) -> None:
 @pytest.mark.parametrize(
     ("scopes", "allowed"),
     [
-        (["read"], READ),
-        (["write"], WRITE),
-        (["read", "write"], READ + WRITE + BOTH),
-        (["delete"], DELETE),
+        (["read"], READ), (["write"], WRITE), (["read", "write"], READ + WRITE + BOTH), (["delete"], DELETE),
         (["admin"], ADMIN),
     ],
-)
+)  # fmt: skip
 def test_g5_scopes(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None:
     key().queue()
     api = key(*scopes)
@@ -169,13 +165,6 @@ def test_g5_expired_and_revoked(key: KeyMaker, clock: engine_clock.Clock) -> Non
     other = key()
     ApiKey.objects.update(revoked_at=timezone.now())
     assert "revoked" in other.get("topics", status=401).message
-
-
-def test_g5_a_new_secret(key: KeyMaker) -> None:
-    api = key()
-    fresh = Api(rotate_key(ApiKey.objects.get()))
-    assert api.get("topics").status == 401
-    assert fresh.get("topics").status == 200
 
 
 def test_g5_a_key_is_trusted_for_a_moment(key: KeyMaker, settings: Any) -> None:
@@ -327,25 +316,7 @@ def test_a_database_that_is_away_uses_up_no_guesses(key: KeyMaker, settings: Any
     assert api.get("topics").status == 200
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"UNKNOWN_KEYS_PER_MINUTE": 0},
-        {"UNKNOWN_KEYS_PER_MINUTE": "many"},
-        {"PROXIES": -1},
-        {"PROXIES": True},
-        {"RECHECK_SECONDS": 0},
-        {"MAX_STREAMS": None},
-        {"MAX_DEPTH": 0.5},
-    ],
-)
-def test_settings_that_cannot_be(settings: Any, wrong: dict[str, Any]) -> None:
-    settings.LEASEQUEUE = {"API": wrong}
-    with pytest.raises(ImproperlyConfigured, match=next(iter(wrong))):
-        _ = conf.settings.API
-
-
-def test_g3_throttling_per_key(key: KeyMaker, monkeypatch: Any) -> None:
+def test_g3_throttling_per_key(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
     now = 1_000_000.25
     monkeypatch.setattr("django_leasequeue.http.throttle.time.time", lambda: now)
     slow, fast = key(rate_per_second=3), key()
@@ -356,14 +327,8 @@ def test_g3_throttling_per_key(key: KeyMaker, monkeypatch: Any) -> None:
     assert fast.get("topics").status == 200
     now += 1
     assert slow.get("topics").status == 200
-
-
-def test_g3_the_default_rate(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("django_leasequeue.http.throttle.time.time", lambda: 2_000_000.5)
-    settings.LEASEQUEUE = {"API": {"RATE_PER_SECOND": 1}}
-    api, other = key(), key(rate_per_second=2)
-    assert [api.get("topics").status for _ in range(2)] == [200, 429]
-    assert [other.get("topics").status for _ in range(3)] == [200, 200, 429]
+    settings.LEASEQUEUE = {"API": {"RATE_PER_SECOND": 1, "KEY_CACHE_SECONDS": 0}}
+    assert [key().get("topics").status, fast.get("topics").status, fast.get("topics").status] == [200, 200, 429]
 
 
 class Hosts(BaseAuthentication):
@@ -447,14 +412,11 @@ def test_g5_the_command(key: KeyMaker) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["create", "x", "--scopes", "read,fly"], "fly"),
-        (["create", "x", "--scopes", ""], "nothing"),
-        (["create", "x", "--days", "0"], "days"),
-        (["create", "x" * 200], "128"),
-        (["revoke", "nope"], "nope"),
+        (["create", "x", "--scopes", "read,fly"], "fly"), (["create", "x", "--scopes", ""], "nothing"),
+        (["create", "x", "--days", "0"], "days"), (["create", "x" * 200], "128"), (["revoke", "nope"], "nope"),
         (["rotate", "nope"], "nope"),
     ],
-)
+)  # fmt: skip
 def test_g5_the_command_refuses(db: None, words: list[str], says: str) -> None:
     with pytest.raises(CommandError, match=says):
         command(*words)
@@ -463,13 +425,8 @@ def test_g5_the_command_refuses(db: None, words: list[str], says: str) -> None:
 
 def test_g5_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -> None:
     form = {
-        "name": "svc",
-        "scopes": ["read"],
-        "topics": "a.,b.",
-        "project": "",
-        "rate_per_second": "",
-        "expires_at": "",
-    }
+        "name": "svc", "scopes": ["read"], "topics": "a.,b.", "project": "", "rate_per_second": "", "expires_at": "",
+    }  # fmt: skip
     page = admin_client.post("/admin/leasequeue/apikey/add/", {**form, "expires_at_0": "", "expires_at_1": ""})
     assert page.status_code == 200
     made = ApiKey.objects.get()

@@ -97,17 +97,33 @@ class TestFigures:
 
         return change
 
-    def test_records_of_a_write(self, api: Api, schemas: Callable[..., Any]) -> None:
-        records = schemas(MAX_ENQUEUE=2)["WriteBody"]["properties"]["records"]
-        assert records["maxItems"] == 2
-        api.post("topics/t", {"records": [{"data": 1}] * 2}, status=201)
-        assert api.post("topics/t", {"records": [{"data": 1}] * 3}, status=400).code == "batch_too_large"
-
-    def test_bytes_of_a_record(self, api: Api, schemas: Callable[..., Any]) -> None:
-        data = schemas(MAX_PAYLOAD_BYTES=2_000)["WriteBody"]["properties"]["records"]["items"]["properties"]["data"]
-        assert "2,000 bytes" in data["description"]
-        api.post("topics/t", {"records": [{"data": "x" * 1_900}]}, status=201)
-        assert api.post("topics/t", {"records": [{"data": "x" * 2_100}]}, status=400).code == "record_too_large"
+    @pytest.mark.parametrize(
+        ("setting", "value", "good", "bad", "code"),
+        [
+            ("MAX_ENQUEUE", 2, [1] * 2, [1] * 3, "batch_too_large"),
+            ("MAX_PAYLOAD_BYTES", 2_000, ["x" * 1_900], ["x" * 2_100], "record_too_large"),
+        ],
+    )
+    def test_records_of_a_write(
+        self,
+        api: Api,
+        schemas: Callable[..., Any],
+        setting: str,
+        value: int,
+        good: list[Any],
+        bad: list[Any],
+        code: str,
+    ) -> None:
+        records = schemas(**{setting: value})["WriteBody"]["properties"]["records"]
+        said = (
+            str(records["maxItems"])
+            if setting == "MAX_ENQUEUE"
+            else records["items"]["properties"]["data"]["description"]
+        )
+        assert f"{value:,}" in said
+        for data, status in ((good, 201), (bad, 400)):
+            answer = api.post("topics/t", {"records": [{"data": item} for item in data]}, status=status)
+        assert answer.code == code
 
     def test_bytes_of_a_result(self, api: Api, schemas: Callable[..., Any]) -> None:
         results = schemas(MAX_RESULT_BYTES=50)["AckBody"]["properties"]["results"]

@@ -26,12 +26,9 @@ from tests.support.environment import child_environment
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
+    not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
     response_schema_conformance,
-]
+]  # fmt: skip
 # A copy: it is changed while it is read.
 SCHEMA = openapi.from_dict(deepcopy(document()))
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}

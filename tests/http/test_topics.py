@@ -10,20 +10,10 @@ from django_leasequeue.models import Queue
 from tests.http.client import Api
 
 DEFAULTS = {
-    "type": "log",
-    "ttl_ms": 0,
-    "cap_records": 0,
-    "cap_bytes": 0,
-    "discard": "old",
-    "durable": False,
-    "durability": "disk",
-    "idempotency_window_ms": 120000,
-    "lease_ms": 30000,
-    "claim_jitter_ms": 0,
-    "max_deliveries": 0,
-    "dead_letter": None,
-    "leases_durable": False,
-}
+    "type": "log", "ttl_ms": 0, "cap_records": 0, "cap_bytes": 0, "discard": "old", "durable": False,
+    "durability": "disk", "idempotency_window_ms": 120000, "lease_ms": 30000, "claim_jitter_ms": 0, "max_deliveries": 0,
+    "dead_letter": None, "leases_durable": False,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "0", "a.b_c:d-e", "x" * 255])
@@ -52,29 +42,12 @@ def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
 
 def test_l2_every_field_is_kept(api: Api) -> None:
     config = {
-        "type": "queue",
-        "ttl_ms": 60000,
-        "cap_records": 10,
-        "cap_bytes": 100000,
-        "discard": "reject",
-        "durable": True,
-        "durability": "fsync",
-        "idempotency_window_ms": 5000,
-        "lease_ms": 1000,
-        "claim_jitter_ms": 20,
-        "max_deliveries": 3,
-        "dead_letter": "t.dlq",
-        "leases_durable": True,
-    }
+        "type": "queue", "ttl_ms": 60000, "cap_records": 10, "cap_bytes": 100000, "discard": "reject", "durable": True,
+        "durability": "fsync", "idempotency_window_ms": 5000, "lease_ms": 1000, "claim_jitter_ms": 20,
+        "max_deliveries": 3, "dead_letter": "t.dlq", "leases_durable": True,
+    }  # fmt: skip
     assert api.put("topics/t", config, status=201)["config"] == config
     assert api.state("t")["config"] == config
-
-
-def test_l3_the_same_put_again(api: Api) -> None:
-    api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=201)
-    again = api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=200)
-    assert again["created"] is False
-    assert again["config"]["lease_ms"] == 5000
 
 
 def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +66,8 @@ def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pyte
 
 def test_l3_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Clock) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 5000, "max_deliveries": 2, "dead_letter": "d"}, status=201)
-    api.put("topics/t", {"type": "queue", "lease_ms": 7000}, status=200)
+    for _ in range(2):
+        assert api.put("topics/t", {"type": "queue", "lease_ms": 7000}, status=200)["created"] is False
     assert api.state("t")["config"] == {**DEFAULTS, "type": "queue", "lease_ms": 7000}
     api.write("t", 1)
     (job,) = api.claim("t")
@@ -112,14 +86,10 @@ def test_l3_the_type_never_changes(api: Api) -> None:
 @pytest.mark.parametrize(
     ("field", "given", "echoed"),
     [
-        ("lease_ms", 1, 100),
-        ("lease_ms", -5, 100),
-        ("lease_ms", 10**15, 86400000),
-        ("lease_ms", 10**30, 86400000),
-        ("claim_jitter_ms", 5001, 5000),
-        ("claim_jitter_ms", -1, 0),
+        ("lease_ms", 1, 100), ("lease_ms", -5, 100), ("lease_ms", 10**15, 86400000), ("lease_ms", 10**30, 86400000),
+        ("claim_jitter_ms", 5001, 5000), ("claim_jitter_ms", -1, 0),
     ],
-)
+)  # fmt: skip
 def test_l4_clamps_are_echoed(api: Api, field: str, given: int, echoed: int) -> None:
     assert api.put("topics/t", {"type": "queue", field: given}, status=201)["config"][field] == echoed
     assert api.state("t")["config"][field] == echoed
@@ -128,15 +98,11 @@ def test_l4_clamps_are_echoed(api: Api, field: str, given: int, echoed: int) -> 
 @pytest.mark.parametrize(
     ("given", "durability", "durable"),
     [
-        ({}, "disk", False),
-        ({"durable": False}, "disk", False),
-        ({"durable": True}, "fsync", True),
-        ({"durability": "fsync"}, "fsync", True),
-        ({"durability": "memory", "durable": True}, "memory", False),
-        ({"durability": "ephemeral"}, "ephemeral", False),
-        ({"durability": None, "durable": True}, "fsync", True),
+        ({}, "disk", False), ({"durable": False}, "disk", False), ({"durable": True}, "fsync", True),
+        ({"durability": "fsync"}, "fsync", True), ({"durability": "memory", "durable": True}, "memory", False),
+        ({"durability": "ephemeral"}, "ephemeral", False), ({"durability": None, "durable": True}, "fsync", True),
     ],
-)
+)  # fmt: skip
 def test_l5_durability(api: Api, given: dict[str, object], durability: str, durable: bool) -> None:
     config = api.put("topics/t", given, status=201)["config"]
     assert (config["durability"], config["durable"]) == (durability, durable)
@@ -160,39 +126,15 @@ def test_l6_the_state_of_a_queue(api: Api, clock: engine_clock.Clock) -> None:
     assert state["queue"] == {"ready": 3, "in_flight": 2, "dead_lettered": 0}
 
 
-def test_l6_the_head_survives_its_records(api: Api, clock: engine_clock.Clock) -> None:
-    api.queue("jobs")
-    written = int(clock.now.timestamp() * 1000)
-    seqs = api.write("jobs", 1, 2, 3)
-    api.claim(max=3)
-    api.ack("jobs", seqs)
-    other = api.write("other", 1)[0]  # numbers of others do not move this topic's head
-    assert other > seqs[-1]
-    for advance in (0, 40):  # before and after the claim's row is swept away
-        clock.advance(seconds=advance)
-        api.claim()
-        state = api.state()
-        assert (state["head_seq"], state["next_seq"], state["count"]) == (seqs[-1], seqs[-1] + 1, 0)
-        assert state["last_write_ts"] == written
-
-
-def test_l6_the_head_of_a_log_survives_deletion_and_ttl(api: Api, clock: engine_clock.Clock) -> None:
-    api.log("events", ttl_ms=1000)
-    seqs = api.write("events", 1, 2)
-    api.post("topics/events/delete", {"before_seq": seqs[-1] + 1}, status=200)
-    assert api.state("events")["head_seq"] == seqs[-1]
-    last = api.write("events", 3)[0]
-    clock.advance(seconds=2)
-    state = api.state("events")
-    assert (state["head_seq"], state["count"]) == (last, 0)
-
-
-def test_l6_the_state_of_a_log_has_no_queue(api: Api) -> None:
+def test_l6_the_state_of_a_log_has_no_queue_and_its_head_survives_its_records(api: Api) -> None:
     api.log("events")
     seqs = api.write("events", 1, 2)
     state = api.state("events")
     assert "queue" not in state.json
     assert (state["type"], state["count"], state["head_seq"], state["earliest_seq"]) == ("log", 2, seqs[1], seqs[0])
+    api.post("topics/events/delete", {"before_seq": seqs[-1] + 1}, status=200)
+    state = api.state("events")
+    assert (state["count"], state["head_seq"], state["next_seq"]) == (0, seqs[1], seqs[1] + 1)
 
 
 def test_l6_a_topic_is_never_created_by_a_read(api: Api) -> None:
@@ -217,26 +159,11 @@ def test_l7_pages(api: Api) -> None:
     exact = api.get("topics?page_size=8", status=200)
     assert len(exact["topics"]) == 8
     assert "next_cursor" not in exact.json
-
-
-def test_l7_a_prefix(api: Api) -> None:
-    for name in ("ab", "abc", "b", "a%", "a_"):
-        if "%" not in name:
-            api.put(f"topics/{name}", {}, status=201)
-    assert [line["topic"] for line in api.get("topics?prefix=ab")["topics"]] == ["ab", "abc"]
-    assert [line["topic"] for line in api.get("topics?prefix=a_")["topics"]] == ["a_"]  # not a pattern
+    assert [line["topic"] for line in api.get("topics?prefix=u&page_size=100000")["topics"]] == ["u1"]
     assert api.get("topics?prefix=%25")["topics"] == []
-
-
-@pytest.mark.parametrize(
-    "query", ["cursor=x", "cursor=", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1"]
-)
-def test_l7_a_bad_cursor_or_size(api: Api, query: str) -> None:
-    assert api.get(f"topics?{query}", status=400).code == "invalid_request"
-
-
-def test_l7_the_page_is_bounded(api: Api) -> None:
-    assert api.get("topics?page_size=100000", status=200)["topics"] == []
+    wrong = ("cursor=x", "cursor=", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1")
+    for query in wrong:
+        assert api.get(f"topics?{query}", status=400).code == "invalid_request"
 
 
 def test_l8_delete(api: Api) -> None:
@@ -259,17 +186,3 @@ def test_l8_only_if_empty(api: Api) -> None:
     api.ack("jobs", [seq])
     assert api.delete("topics/jobs?if_empty=true", status=200)["deleted"] is True
     assert api.delete("topics/jobs?if_empty=maybe", status=400).code == "invalid_request"
-
-
-def test_l8_a_topic_made_anew_begins_at_nothing(api: Api) -> None:
-    api.queue("jobs", max_deliveries=1, dead_letter="dlq")
-    api.write("jobs", 1)
-    (job,) = api.claim()
-    api.post("topics/jobs/nack", {"node": "w1", "seqs": [job["$seq"]]}, status=200)
-    assert api.claim() == []
-    assert api.state()["queue"]["dead_lettered"] == 1
-    api.delete("topics/jobs", status=200)
-    api.queue("jobs")
-    state = api.state()
-    assert state["queue"] == {"ready": 0, "in_flight": 0, "dead_lettered": 0}
-    assert (state["count"], state["head_seq"], state["last_write_ts"]) == (0, 0, None)

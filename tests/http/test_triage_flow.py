@@ -9,7 +9,7 @@ from django.test import Client
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, Limited, LimitValues, NewJob, Node, Release
 from django_leasequeue.http.keys import create_key
-from tests.admin.letters import graves
+from tests.admin.letters import bury, graves
 from tests.engine.helpers import NODE, claim
 from tests.http import contract
 from tests.http.asking import Ask, asking
@@ -19,12 +19,10 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ask(settings: Any) -> Ask:
-    """Asks with a new key that has these rights."""
     return asking(settings, "/v0/")
 
 
 def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "", limit: Limited | None = None) -> UUID:
-    """Start a workflow of nodes: label, queue and places of the parents of each."""
     uid = uuid4()
     made = [Node(queue, NewJob({}, name="shop.step"), parents, label=label) for label, queue, parents in nodes]
     engine.run(engine.start_workflow(made, uid, name="report", project=project))
@@ -95,15 +93,23 @@ def test_m5_limits_and_what_waits_for_them(ask: Ask) -> None:
 
 
 def test_who_may_not_and_what_is_wrong(ask: Ask) -> None:
-    for path in (f"workflows/{uuid4()}", "limits"):
+    graves("mail")
+    (seq,) = bury(1, "mail")
+    every = create_key("all", ["read", "write", "delete", "admin"])[1]
+    for path in (f"workflows/{uuid4()}", "limits", "dead-letters", "dead-letters/groups", f"dead-letters/{seq}"):
         assert ask(path, scopes=("write", "delete", "admin"))[0] == 403
-        assert Client().get(f"/v0/{path}").status_code == 401
-        token = create_key("all", ["read", "write", "delete", "admin"])[1]
+        answer = Client().get(f"/v0/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
         for method in ("post", "put", "delete"):
-            answer = getattr(Client(), method)(f"/v0/{path}", headers={"authorization": f"Bearer {token}"})
+            answer = getattr(Client(), method)(f"/v0/{path}", headers={"authorization": f"Bearer {every}"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
-        for query in ({"cursor": "x"}, {"page_size": "0"}):
-            assert (ask(path, query)[0], ask(path, query)[1]["error"]["code"]) == (400, "invalid_request")
+        for name, value in (("cursor", "x"), ("page_size", "0")) if path != f"dead-letters/{seq}" else ():
+            status, answer = ask(path, {name: value})
+            assert (status, answer["error"]["code"]) == (400, "invalid_request")
+            assert name in answer["error"]["message"]
+    for name, value, words in (("since", "never", "how long ago"), ("deliveries", "x", ">=3")):
+        status, answer = ask("dead-letters", {name: value})
+        assert (status, words in answer["error"]["message"]) == (400, True)
     for nothing in (uuid4(), "x", "9" * 300, "²"):
         status, answer = ask(f"workflows/{nothing}")
         assert (status, answer["error"]["code"]) == (404, "not_found")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.core import serializers
 from django.db import connection, transaction
-from django.db.models import Count, F, Max
 from django.test.utils import CaptureQueriesContext
 
 from django_leasequeue import engine
@@ -153,18 +152,6 @@ def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
     worker = rows(Worker).create(node=NODE, host="h", pid=1, concurrency=1, started_at=clock.now, seen_at=clock.now)
     assert [lease.seqs for lease in worker.leases.all()] == [[life["leased"]]]
     assert Claim.objects.get().worker == worker
-
-
-def test_sums_and_order(life: dict[str, int]) -> None:
-    counts = dict(Job.objects.values_list("state").annotate(n=Count("pk")))
-    assert counts["dead"] == counts["leased"] == 1
-    assert Job.objects.filter(state__in=["dead", "leased"]).aggregate(n=Max("deliveries")) == {"n": 1}
-    names = Job.objects.exclude(state="ready").order_by("data__state").values_list("data__state", flat=True)
-    assert list(names) == sorted(names)
-    assert seqs(Job.objects.filter(data__n=F("data__n"))) == sorted(life.values())
-    assert Job.objects.filter(pk__in=Job.objects.dead().values("pk")).get().state == "dead"
-    assert Job.objects.order_by("-pk").first().pk == max(life.values())
-    assert Job.objects.filter(queue__name="work", state="dead").exists()
 
 
 @pytest.mark.parametrize(

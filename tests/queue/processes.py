@@ -21,12 +21,9 @@ def python(code: str, env: dict[str, str], *arguments: str) -> Iterator[subproce
     ``print("ready", flush=True)`` and ``sys.stdin.readline()`` in the code, ``readline`` and ``go`` here, keep step.
     """
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", _PROLOGUE + textwrap.dedent(code), *arguments],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-W", "error", "-c", _PROLOGUE + textwrap.dedent(code), *arguments], env=env,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     try:
         yield process
     finally:
@@ -35,11 +32,9 @@ def python(code: str, env: dict[str, str], *arguments: str) -> Iterator[subproce
 
 
 def readline(process: subprocess.Popen[str]) -> str:
-    """Return the next line that the process printed."""
     return process.stdout.readline().strip()
 
 
 def go(process: subprocess.Popen[str]) -> None:
-    """Let the process go on."""
     process.stdin.write("\n")
     process.stdin.flush()

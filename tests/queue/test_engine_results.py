@@ -11,6 +11,8 @@ from django_leasequeue.engine.leases import stale
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from tests.engine.helpers import read_result
 
+pytestmark = pytest.mark.django_db
+
 NODE = "worker-1"
 BOOM = Failure("builtins.ValueError", "boom")
 
@@ -42,61 +44,43 @@ def fail(job: engine.LeasedJob, failure: Failure | None = BOOM) -> str:
     return settled.released[job.seq].state
 
 
-@pytest.mark.django_db
-class TestStatus:
-    def test_states_of_a_life(self, clock: clock.Clock) -> None:
-        make()
-        assert state() is None
-        put()
-        assert state() == "queued"
-        job = claim()
-        assert state() == "processing"
-        fail(job)
-        assert state() == "failing"
-        job = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token, result=7)], NODE))
-        found = status(inline=100)
-        assert (found.state, found.ended, found.deliveries, found.result_json) == ("completed", True, 2, "7")
+def finish(job: engine.LeasedJob, **end: Any) -> None:
+    engine.run(engine.finish([Ending(job.seq, job.token, **end)], NODE))
 
-    def test_a_stalled_job_is_queued_again(self, clock: clock.Clock) -> None:
+
+def lasts(clock: clock.Clock, found: str, seconds: int) -> None:
+    clock.advance(seconds=seconds - 0.001)
+    assert state() == found
+    clock.advance(seconds=0.001)
+    assert state() is None
+
+
+class TestStatus:
+    def test_a_stalled_job_and_one_given_back_without_an_error_are_queued(self, clock: clock.Clock) -> None:
         make()
         put()
         claim()
         clock.advance(seconds=31)
         engine.run(engine.sweep([engine.run(engine.get("work")).id]))  # type: ignore[union-attr]  # it is there
         assert state() == "queued"
-
-    def test_a_job_given_back_without_an_error_is_queued(self) -> None:
-        make()
-        put()
         fail(claim(), None)
         assert state() == "queued"
 
-    def test_dead_is_failed_and_exhausted(self) -> None:
+    def test_dead_is_failed_and_exhausted_and_given_up_is_not(self) -> None:
         make(max_deliveries=1)
         put()
         assert fail(claim()) == "dead"
         found = status()
-        assert (found.state, found.exhausted, found.error_type, found.error) == (
-            "failed",
-            True,
-            "builtins.ValueError",
-            "boom",
-        )
-
-    def test_given_up_is_failed_and_not_exhausted(self) -> None:
-        make()
-        put()
-        job = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token, failure=BOOM)], NODE))
-        found = status()
-        assert (found.state, found.exhausted) == ("failed", False)
+        shown = (found.state, found.exhausted, found.error_type, found.error)
+        assert shown == ("failed", True, "builtins.ValueError", "boom")
+        put("b")
+        finish(claim(), failure=BOOM)
+        assert (status("b").state, status("b").exhausted) == ("failed", False)
 
     def test_a_key_stands_for_the_last_job_that_has_it(self) -> None:
         make(dedup_until="terminal")
         first = put()
-        job = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
+        finish(claim())
         second = put()
         found = engine.run(results.status("work", keys=["a"]))
         assert [line.seq for line in found] == [second.seq]
@@ -127,9 +111,8 @@ class TestStatus:
     def test_a_large_result_stays_behind_until_it_is_asked_for(self) -> None:
         make()
         put()
-        job = claim()
         body = bytes(range(256)) * 12_000  # three slices
-        engine.run(engine.finish([Ending(job.seq, job.token, result="x" * 300_000, body=body)], NODE))
+        finish(claim(), result="x" * 300_000, body=body)
         found = status(inline=1_000)
         assert found.left_behind
         assert (found.result_json, found.result_body, found.body_size) == (None, None, len(body))
@@ -140,25 +123,22 @@ class TestStatus:
         make()
         put()
         job = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token, body=b"0123456789")], NODE))
-        assert engine.run(results.result_slice(job.seq, 2, 3)) == b"234"
-        assert engine.run(results.result_slice(job.seq, 10, 3)) == b""
-        assert engine.run(results.result_slice(job.seq + 1, 0, 3)) is None
+        finish(job, body=b"0123456789")
+        slices = [
+            engine.run(results.result_slice(job.seq + at, *part)) for at, *part in ((0, 2, 3), (0, 10, 3), (1, 0, 3))
+        ]
+        assert slices == [b"234", b"", None]
 
 
-@pytest.mark.django_db
 class TestTimeToLive:
     def test_of_a_result_counts_from_the_change(self, clock: clock.Clock) -> None:
         make()
         put()
         job = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
+        finish(job)
         clock.advance(minutes=30)
         assert engine.run(results.update_result_ttl("work", 1_000, key="a")) == (job.seq, True)
-        clock.advance(seconds=0.999)
-        assert state() == "completed"
-        clock.advance(seconds=0.001)
-        assert state() is None
+        lasts(clock, "completed", 1)
         assert engine.run(results.update_result_ttl("work", 1_000, key="a")) is None
 
     def test_of_a_live_job_counts_from_its_end(self, clock: clock.Clock) -> None:
@@ -166,32 +146,21 @@ class TestTimeToLive:
         seq = put().seq
         assert engine.run(results.update_result_ttl("work", 1_000, seq=seq)) == (seq, False)
         clock.advance(minutes=30)
+        finish(claim())
+        lasts(clock, "completed", 1)
+
+    @pytest.mark.parametrize("expires", [False, True], ids=["fails", "last lease expires"])
+    def test_of_the_job_counts_for_its_death_as_well(self, clock: clock.Clock, expires: bool) -> None:
+        make(max_deliveries=1)
+        put(result_ttl_ms=1_000)
         job = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
-        clock.advance(seconds=0.999)
-        assert state() == "completed"
-        clock.advance(seconds=0.001)
-        assert state() is None
-
-    def test_of_the_job_counts_for_its_death_as_well(self, clock: clock.Clock) -> None:
-        make(max_deliveries=1)
-        put(result_ttl_ms=1_000)
-        assert fail(claim()) == "dead"
-        clock.advance(seconds=0.999)
-        assert state() == "failed"
-        clock.advance(seconds=0.001)
-        assert state() is None
+        if expires:
+            clock.advance(seconds=31)
+            assert engine.run(engine.claim("work", NODE)) == []
+        else:
+            assert fail(job) == "dead"
+        lasts(clock, "failed", 1)
         assert put().status == "queued"
-
-    def test_of_the_job_counts_when_its_last_lease_expires(self, clock: clock.Clock) -> None:
-        make(max_deliveries=1)
-        put(result_ttl_ms=1_000)
-        claim()
-        clock.advance(seconds=31)
-        assert engine.run(engine.claim("work", NODE)) == []
-        assert state() == "failed"
-        clock.advance(seconds=1)
-        assert state() is None
 
     def test_of_the_job_does_not_end_a_dead_letter_that_is_kept(self, clock: clock.Clock) -> None:
         make(max_deliveries=1, dead_ttl_ms=0)
@@ -207,7 +176,6 @@ class TestTimeToLive:
             engine.run(results.update_result_ttl("work", ttl, key="a"))
 
 
-@pytest.mark.django_db
 class TestProgress:
     def test_is_kept_over_retries_and_with_the_result(self) -> None:
         make()
@@ -236,7 +204,6 @@ class TestProgress:
             engine.run(progress.progress([progress.Progress(1, 1, "x" * 70_000)], NODE))
 
 
-@pytest.mark.django_db
 class TestReplies:
     def test_channels_join_once_each(self) -> None:
         from django_leasequeue.models import StoredJob
@@ -285,23 +252,15 @@ class TestReplies:
         fail(jobs[dead])
         assert sorted(engine.run(replies.ended([live, done, dead, gone]))) == [done, dead, gone]
 
-    def test_a_channel_has_no_spaces(self) -> None:
-        make()
-        with pytest.raises(InvalidOption, match="without spaces"):
-            put(reply_to="a b")
-
     def test_a_result_that_somebody_waits_for_is_kept_for_a_minute(self, clock: clock.Clock) -> None:
         make(result_ttl_ms=0, dedup_until="terminal")
         put(reply_to="one")
-        job = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token, result=1)], NODE))
-        clock.advance(seconds=59)
-        assert state() == "completed"
-        clock.advance(seconds=1)
-        assert state() is None
+        finish(claim(), result=1)
+        lasts(clock, "completed", 60)
+        with pytest.raises(InvalidOption, match="without spaces"):
+            put(reply_to="a b")
 
 
-@pytest.mark.django_db
 class TestStale:
     def test_leases_without_renewal_come_back(self, clock: clock.Clock) -> None:
         make(lease_ms=300_000, max_deliveries=0)

@@ -39,7 +39,6 @@ def queue(server: Faulty) -> Queue:
 
 
 def finish_one(queue: Queue, result: Any) -> None:
-    """Be the worker, beside the proxy."""
     direct = Queue(queue.name, using="direct")
     taken: list[ClaimedJob] = []
 

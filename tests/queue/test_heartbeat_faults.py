@@ -5,7 +5,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,48 +50,34 @@ async def leased_in_thread(*, lease_ms: int) -> tuple[Queue, list[ClaimedJob]]:
 
 
 def beats(heart: Heartbeat) -> None:
-    """Wait until it has beaten once more."""
     before = heart.job.deadline
     eventually(lambda: heart.job.deadline > before)
 
 
-class Lines(logging.Handler):
-    """What the heartbeats say, from INFO on."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 @pytest.fixture
-def said() -> Iterator[list[str]]:
-    handler = Lines()
-    level = heartbeat_thread.logger.level
-    heartbeat_thread.logger.setLevel(logging.INFO)
-    heartbeat_thread.logger.addHandler(handler)
-    yield handler.lines
-    heartbeat_thread.logger.removeHandler(handler)
-    heartbeat_thread.logger.setLevel(level)
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Return a function that returns what the heartbeats said."""
+    logger = heartbeat_thread.logger.name
+    caplog.set_level(logging.INFO, logger)
+    return lambda: [record.getMessage() for record in caplog.records if record.name == logger]
 
 
-def check_said(said: list[str]) -> None:
-    """Check that the fault was said in one line, and its end in another."""
-    eventually(lambda: len(said) >= 2)
-    failed, back = said
+def check_said(said: Callable[[], list[str]]) -> None:
+    eventually(lambda: len(said()) >= 2)
+    failed, back = said()
     assert failed.startswith("Heartbeats fail, trying again")
     assert back.startswith("Heartbeats go on")
 
 
 @pytest.mark.slow
-def test_a_server_that_is_read_only_for_a_moment_ends_no_heartbeat(server: Faulty, said: list[str]) -> None:
+def test_a_server_that_is_read_only_for_a_moment_ends_no_heartbeat(
+    server: Faulty, said: Callable[[], list[str]]
+) -> None:
     queue, [first, second] = leased(lease_ms=30_000, jobs=2)
     with Heartbeat(queue, first, interval=0.05) as one, Heartbeat(queue, second, interval=0.05) as two:
         beats(one)
         server.set("default_transaction_read_only", "on")
-        eventually(lambda: bool(said))
+        eventually(lambda: bool(said()))
         server.reset("default_transaction_read_only")
         beats(one)
         beats(two)
@@ -102,12 +88,12 @@ def test_a_server_that_is_read_only_for_a_moment_ends_no_heartbeat(server: Fault
 
 
 @pytest.mark.usefixtures("native")
-async def test_the_same_in_a_coroutine(server: Faulty, said: list[str]) -> None:
+async def test_the_same_in_a_coroutine(server: Faulty, said: Callable[[], list[str]]) -> None:
     queue, [job] = await leased_in_thread(lease_ms=30_000)
     async with Heartbeat(queue, job, interval=0.05) as heart:
         await asyncio.to_thread(beats, heart)
         await asyncio.to_thread(server.set, "default_transaction_read_only", "on")
-        await asyncio.to_thread(eventually, lambda: bool(said))
+        await asyncio.to_thread(eventually, lambda: bool(said()))
         await asyncio.to_thread(server.reset, "default_transaction_read_only")
         await asyncio.to_thread(beats, heart)
         assert not heart.lost
@@ -235,20 +221,11 @@ def test_a_job_that_waited_beats_sooner(server: Faulty) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"lease_ms": 1500.0},
-        {"lease_ms": "1500"},
-        {"lease_ms": True},
-        {"lease_ms": 99},
-        {"lease_ms": 86_400_001},
-        {"interval": "1"},
-        {"interval": True},
-        {"interval": float("nan")},
-        {"interval": float("inf")},
-        {"interval": 30},
-        {"interval": 0},
-        {"interval": 2, "lease_ms": 2_000},
+        {"lease_ms": 1500.0}, {"lease_ms": "1500"}, {"lease_ms": True}, {"lease_ms": 99}, {"lease_ms": 86_400_001},
+        {"interval": "1"}, {"interval": True}, {"interval": float("nan")}, {"interval": float("inf")}, {"interval": 30},
+        {"interval": 0}, {"interval": 2, "lease_ms": 2_000},
     ],
-)
+)  # fmt: skip
 def test_arguments_are_checked_where_they_are_given(wrong: dict[str, Any]) -> None:
     now = datetime.now(UTC)
     values = dict.fromkeys(LeasedJob._fields)

@@ -15,7 +15,6 @@ CUSTOMER = Limit("customer:{id}", concurrency=1)
 
 
 def claimed(queue: Queue) -> list[Any]:
-    """Claim what may start and complete it; the payloads."""
     jobs = queue.claim(10)
     for job in jobs:
         queue.ack(job)
@@ -92,16 +91,14 @@ def test_what_a_function_raises_is_raised() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_async_twins_and_buffers(native: None) -> None:
+async def test_a_buffer_of_coroutines(native: None) -> None:
     queue = Queue("mail")
-    await queue.aenqueue({"id": 7, "n": 0}, limit=CUSTOMER)
-    await queue.aenqueue_many([NewJob({"id": 7, "n": 1}, limit=CUSTOMER)])
     async with BufferedQueue(queue) as buffered:
-        answers = await asyncio.gather(
+        refused, *added = await asyncio.gather(
             buffered.aenqueue({"n": 9}, limit=CUSTOMER),
-            buffered.aenqueue({"id": 8, "n": 2}, limit=CUSTOMER),
-            buffered.aenqueue({"id": 8, "n": 3}, limit=CUSTOMER),
+            *(buffered.aenqueue({"id": 8, "n": number}, limit=CUSTOMER) for number in (2, 3)),
             return_exceptions=True,
         )
-    assert isinstance(answers[0], InvalidOption)
-    assert [job.payload["n"] for job in await queue.aclaim(10)] == [0, 2]
+    assert isinstance(refused, InvalidOption)
+    assert len(added) == 2
+    assert [job.payload["n"] for job in await queue.aclaim(10)] == [2]

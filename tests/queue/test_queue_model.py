@@ -1,6 +1,6 @@
 """The Python door as a queue model, by its preset ``codeq``."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ def codeq(name: str = "work", **options: Any) -> Queue:
 
 
 def other(queue: Queue) -> Queue:
-    """The same queue, as another worker has it."""
     return Queue(queue.name, project=queue.project, node="worker-2")
 
 
@@ -28,17 +27,10 @@ def payloads(queue: Queue, size: int = 10, **options: Any) -> list[Any]:
 
 
 class TestQ5Deliveries:
-    def _exhaust(self, queue: Queue, clock: engine_clock.Clock, times: int) -> str:
-        state = ""
-        for _ in range(times):
-            [job] = queue.claim()
-            state = queue.nack(job, delay_ms=0, error=ValueError("boom")).state
-        return state
-
     def test_an_operator_redrives_it(self, clock: engine_clock.Clock) -> None:
         queue = codeq(max_deliveries=1)
         seq = queue.enqueue(1, key="k").seq
-        self._exhaust(queue, clock, 1)
+        queue.nack(queue.claim()[0], delay_ms=0, error=ValueError("boom"))
         clock.advance(hours=23)
         assert queue.claim() == []
         [answer, missing, unknown] = queue.redrive(["k", 10**12, "nobody"])
@@ -47,27 +39,8 @@ class TestQ5Deliveries:
         [job] = queue.claim()
         assert (job.key, job.deliveries) == ("k", 1)
 
-    def test_redrive_to_another_queue(self) -> None:
-        queue, target = codeq(max_deliveries=1), codeq("target")
-        target.create()
-        queue.enqueue("letter", key="k")
-        queue.nack(queue.claim()[0])
-        assert queue.redrive("k", to="target")[0].state == "ready"
-        assert payloads(target) == ["letter"]
-
 
 class TestQ7Submit:
-    def test_failed_is_terminal_and_no_dead_letter(self, clock: engine_clock.Clock) -> None:
-        queue = codeq()
-        queue.enqueue(1, key="k")
-        assert queue.fail(queue.claim()[0], ValueError("no use")).state == "failed"
-        clock.advance(hours=1)
-        assert queue.claim() == []
-        assert queue.counts().dead == 0
-        assert queue.list_jobs("dead").jobs == []
-        status = queue.get_status("k")
-        assert (status.state, status.error) == ("failed", "no use")
-
     def test_a_repeat_returns_the_stored_record(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="done")
@@ -81,40 +54,22 @@ class TestQ7Submit:
         assert queue.get_result("done") == {"answer": 42}
         assert JobResult.objects.count() == 2
 
-    def test_another_end_is_refused(self) -> None:
+    def test_another_end_is_refused_and_another_holder_gets_no_record(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="k")
         [job] = queue.claim()
         queue.ack(job, 1)
-        with pytest.raises(JobNotFound):
-            queue.fail(job, "changed my mind")
-        with pytest.raises(JobNotFound):
-            queue.nack(job)
+        for call, end in (
+            (queue.fail, (job, "changed my mind")),
+            (queue.nack, (job,)),
+            (queue.ack, (type(job)(job.lease, "worker-2"), 1)),
+        ):
+            with pytest.raises(JobNotFound):
+                call(*end)
         assert queue.get_result("k") == 1
-
-    def test_another_holder_gets_no_record(self) -> None:
-        queue = codeq()
-        queue.enqueue(1, key="k")
-        [job] = queue.claim()
-        queue.ack(job, 1)
-        imposter = type(job)(job.lease, "worker-2")
-        with pytest.raises(JobNotFound):
-            queue.ack(imposter, 1)
 
 
 class TestQ9Tenants:
-    def test_counts_per_queue_and_project(self, clock: engine_clock.Clock) -> None:
-        ours, theirs = codeq(project="ours", max_deliveries=1), codeq(project="theirs")
-        ours.enqueue_many([1, 2, 3, 4])
-        ours.enqueue(5, delay_ms=1_000)
-        theirs.enqueue(1)
-        held, dead = ours.claim(2)
-        ours.nack(dead)
-        assert held.queue == "work"
-        counts = ours.counts()
-        assert (counts.ready, counts.delayed, counts.in_flight, counts.dead) == (2, 1, 1, 1)
-        assert (theirs.counts().ready, theirs.counts().in_flight) == (1, 0)
-
     def test_tenants_never_see_each_others_jobs(self) -> None:
         ours, theirs = codeq(project="ours"), codeq(project="theirs")
         seq = ours.enqueue("secret", key="k").seq
@@ -134,14 +89,13 @@ class TestQ9Tenants:
 
 
 class TestTheHandle:
-    def test_makes_its_queue_with_its_first_job(self) -> None:
-        codeq(lease_ms=7_000).enqueue(1)
+    @pytest.mark.parametrize(
+        "first", [lambda queue: queue.enqueue(1), lambda queue: queue.claim()], ids=["job", "claim"]
+    )
+    def test_makes_its_queue_with_its_first(self, first: Any) -> None:
+        first(codeq(lease_ms=7_000))
         row = QueueRow.objects.get(name="work")
         assert (row.requeue, row.lease_ms) == ("back", 7_000)
-
-    def test_makes_its_queue_with_its_first_claim(self) -> None:
-        assert codeq().claim() == []
-        assert QueueRow.objects.get(name="work").requeue == "back"
 
     def test_what_the_settings_declare_wins(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"QUEUES": {"work": {"preset": "jobqueue", "lease_ms": 9_000}}}
@@ -162,41 +116,29 @@ class TestTheHandle:
         assert len({Queue("a"), Queue("a"), Queue("a", project="p"), Queue("b")}) == 3
         assert repr(Queue("a", project="p")) == "Queue('a', project='p')"
 
-    @pytest.mark.parametrize(
-        "arguments", [{"name": ""}, {"name": "a b"}, {"name": "a", "preset": "nope"}, {"name": "a", "lease": 1}]
-    )
-    def test_refuses_bad_names_and_options_at_once(self, arguments: dict[str, Any]) -> None:
-        with pytest.raises(InvalidOption):
-            Queue(**arguments)
-
-    def test_settles_only_what_a_claim_gave(self) -> None:
+    def test_refuses_bad_names_and_options_and_what_is_no_job(self) -> None:
+        for arguments in ({"name": ""}, {"name": "a b"}, {"name": "a", "preset": "nope"}, {"name": "a", "lease": 1}):
+            with pytest.raises(InvalidOption):
+                Queue(**arguments)
         queue = codeq()
         for call in (queue.ack, queue.nack, queue.extend):
             with pytest.raises(InvalidOption, match="the ClaimedJob that claim returned"):
                 call("k")
-
-    def test_refuses_what_cannot_name_a_job(self) -> None:
         with pytest.raises(InvalidOption, match="named by"):
-            codeq().cancel(1.5)
+            queue.cancel(1.5)
 
-    def test_times_are_aware_and_utc(self) -> None:
+    def test_jobs_never_change_and_their_times_are_utc(self) -> None:
         queue = codeq()
-        queue.enqueue(1, key="k")
-        [job] = queue.claim()
-        status = queue.get_status("k")
-        for value in (job.created_at, job.claimed_at, job.deadline, status.created_at, status.claimed_at):
-            assert isinstance(value, datetime)
-            assert value.utcoffset() == timedelta(0)
-
-    def test_jobs_never_change(self) -> None:
-        queue = codeq()
-        queue.enqueue({"a": 1})
+        queue.enqueue({"a": 1}, key="k")
         [job] = queue.claim()
         with pytest.raises(AttributeError):
             job.node = "somebody"  # type: ignore[misc]  # what is tested
         extended = queue.extend(job, 600_000)
         assert extended.deadline > job.deadline
         assert extended.token == job.token
+        status = queue.get_status("k")
+        for value in (job.created_at, job.claimed_at, job.deadline, status.created_at, status.claimed_at):
+            assert value.utcoffset() == timedelta(0)
 
     def test_many_at_once(self) -> None:
         queue = codeq()
@@ -219,9 +161,3 @@ class TestTheHandle:
         queue.resume()
         assert queue.purge() == 3
         assert queue.counts().ready == 0
-
-    def test_all_of_an_enqueue_or_nothing(self) -> None:
-        queue = codeq()
-        with pytest.raises(InvalidOption):
-            queue.enqueue_many([1, 2, float("inf")])
-        assert queue.counts().ready == 0 if queue.info() else True

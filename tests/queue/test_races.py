@@ -18,6 +18,7 @@ from django_leasequeue.enums import EventKind
 from django_leasequeue.models import JobEvent
 from django_leasequeue.queue.enqueue import CancelStatus
 from django_leasequeue.twins import steps_of
+from tests.support.waiting import eventually
 
 ROUNDS = 1_000
 #: Seconds that one side lets the other one go ahead, at most: about what a statement takes.
@@ -70,11 +71,9 @@ class Rival:
                     return
 
     def begin(self) -> None:
-        """Let the rival go."""
         self._line.wait()
 
     def end(self) -> Any:
-        """Wait until it has done it; return what it got."""
         self._line.wait()
         return self.answer
 
@@ -124,47 +123,42 @@ def test_cancel_against_claim_a_thousand_rounds_never_both(test_dsn: str) -> Non
     assert not claimed & cancelled
 
 
+def meet(dsn: str, watcher: psycopg.Connection, one: Any, other: Any) -> Any:
+    """Do one thing, and beside it another that waits for the end of its transaction; return what that got."""
+    with psycopg.connect(dsn) as first:
+        engine.ConnectionExecutor(first).run(one)
+        with Rival(dsn, lambda: other) as rival:
+            rival.begin()
+            eventually(lambda: watcher.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone(), "somebody waits")
+            first.commit()
+            return rival.end()
+
+
 @pytest.mark.parametrize("unusual", [False, True])
 def test_who_joins_while_the_job_ends_is_told_or_too_late(test_dsn: str, unusual: bool) -> None:
     """An ending that waits for the lock of a join tells its channel; a join that waits for an ending finds nothing."""
     engine.run(engine.create("joined", preset="jobqueue", result_ttl_ms=0))
-    with psycopg.connect(test_dsn, autocommit=True) as listener, psycopg.connect(test_dsn) as first:
+    with psycopg.connect(test_dsn, autocommit=True) as listener:
         listener.execute("LISTEN late")
-        executor = engine.ConnectionExecutor(first)
-        for joins in (True, False):
-            job = _held(unusual)
-            ending = engine.finish([engine.Ending(job.seq, job.token)], "worker")
-            joining = replies.join(job.seq, "late")
-            executor.run(joining if joins else ending)
-            with Rival(test_dsn, lambda one=ending if joins else joining: one) as rival:
-                rival.begin()
-                _wait_for_lock(listener)
-                first.commit()
-                answer = rival.end()
-            if joins:
-                assert answer.ok == [job.seq]
-                assert [told.payload.split(":")[0] for told in listener.notifies(timeout=60, stop_after=1)] == [
-                    str(job.seq)
-                ]
-                assert [found.state for found in engine.run(results.status("joined", seqs=[job.seq]))] == ["completed"]
-            else:
-                assert answer is None
+        job = _held(unusual)
+        joining, ending = replies.join(job.seq, "late"), engine.finish([engine.Ending(job.seq, job.token)], "worker")
+        assert meet(test_dsn, listener, joining, ending).ok == [job.seq]
+        [told] = listener.notifies(timeout=60, stop_after=1)
+        assert told.payload.split(":")[0] == str(job.seq)
+        assert [found.state for found in engine.run(results.status("joined", seqs=[job.seq]))] == ["completed"]
+        job = _held(unusual)
+        joining, ending = replies.join(job.seq, "late"), engine.finish([engine.Ending(job.seq, job.token)], "worker")
+        assert meet(test_dsn, listener, ending, joining) is None
 
 
 def test_a_ttl_that_is_set_while_the_job_ends_counts(test_dsn: str) -> None:
     engine.run(engine.create("kept", preset="jobqueue", result_ttl_ms=1_000))
-    with psycopg.connect(test_dsn, autocommit=True) as watcher, psycopg.connect(test_dsn) as first:
-        executor = engine.ConnectionExecutor(first)
+    with psycopg.connect(test_dsn, autocommit=True) as watcher:
         for sets in (True, False):
             job = _held(True, "kept")
             ending = engine.finish([engine.Ending(job.seq, job.token)], "worker")
             setting = results.update_result_ttl("kept", 3_600_000, seq=job.seq)
-            executor.run(setting if sets else ending)
-            with Rival(test_dsn, lambda one=ending if sets else setting: one) as rival:
-                rival.begin()
-                _wait_for_lock(watcher)
-                first.commit()
-                answer = rival.end()
+            answer = meet(test_dsn, watcher, *((setting, ending) if sets else (ending, setting)))
             assert answer.ok == [job.seq] if sets else answer == (job.seq, True)
             (found,) = engine.run(results.status("kept", seqs=[job.seq]))
             assert (found.expires_at - found.finished_at).total_seconds() > 3_000
@@ -175,12 +169,3 @@ def _held(unusual: bool, queue: str = "joined") -> engine.LeasedJob:
     options = {"result_ttl_ms": 2_000} if unusual else {}
     engine.run(engine.enqueue(queue, [engine.NewJob(**options)]))
     return engine.run(engine.claim(queue, "worker"))[0]
-
-
-def _wait_for_lock(connection: psycopg.Connection) -> None:
-    for _ in range(3_000):
-        row = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
-        if row and row[0]:
-            return
-        time.sleep(0.01)
-    raise AssertionError("nobody waits")

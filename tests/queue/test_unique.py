@@ -1,6 +1,5 @@
 """Unique jobs at the Python door: how long a key holds, and what becomes of the job that has it."""
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,24 +9,12 @@ from django.db import connections
 from django.test import override_settings
 
 from django_leasequeue import BufferedQueue, NewJob, Queue, engine
-from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
+from django_leasequeue.models import LiveJob, StoredJob
 from django_leasequeue.queue import adding
 
 from .support import jobqueue, states
 
 pytestmark = pytest.mark.django_db
-
-
-def test_the_existing_job_is_named() -> None:
-    queue = Queue("mail")
-    first = queue.enqueue({"to": "a"}, key="k", unique_until="end")
-    again = queue.enqueue({"to": "b"}, key="k", unique_until="end")
-    assert (first.status, again.status, again.seq, again.state) == ("queued", "duplicate", first.seq, "queued")
-    (job,) = queue.claim()
-    assert job.payload == {"to": "a"}
-    queue.ack(job)
-    assert queue.enqueue({"to": "c"}, key="k", unique_until="end").status == "queued"
 
 
 def test_the_jobs_word_wins_over_the_queues_option(clock: Any) -> None:
@@ -90,27 +77,6 @@ def test_many_at_once() -> None:
     assert [receipt.seq for receipt in receipts[10:20]] == [receipt.seq for receipt in receipts[:10]]
 
 
-def test_a_bad_key_is_refused_before_anything_is_written() -> None:
-    queue = Queue("mail")
-    queue.create()
-    bad: list[dict[str, Any]] = [
-        {"key": "é" * 257, "unique_until": "end"},
-        {"key": "", "on_conflict": "ignore"},
-        {"unique_for_ms": 5},
-        {"key": "k", "unique_for_ms": 0},
-        {"key": "k", "unique_until": "now"},
-        {"key": "k", "on_conflict": "forget"},
-        {"key": "k", "unique_for_ms": 5, "unique_until": "end"},
-    ]
-    for options in bad:
-        with pytest.raises(InvalidOption):
-            queue.enqueue(1, **options)
-        with pytest.raises(InvalidOption):
-            queue.enqueue_many([NewJob(1, key="good", unique_until="end"), NewJob(1, **options)])
-    assert not StoredJob.objects.exists()
-    assert not UniqueKey.objects.exists()
-
-
 @pytest.mark.django_db(transaction=True)
 def test_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
     Queue("mail").create()
@@ -126,19 +92,6 @@ def test_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
     assert len({receipt.seq for receipt in receipts}) == 1
     assert LiveJob.objects.count() == 1
     connections.close_all()
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_async_twins(native: None) -> None:
-    queue = Queue("mail")
-    receipts = await asyncio.gather(*(queue.aenqueue(number, key="k", unique_until="end") for number in range(20)))
-    assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 19 + ["queued"]
-    jobs = [NewJob(1, key="k", on_conflict="replace"), NewJob(2, key="l", unique_until="end")]
-    many = await queue.aenqueue_many(jobs)
-    assert [receipt.status for receipt in many] == ["queued", "queued"]
-    async with BufferedQueue("mail") as buffered:
-        again = await asyncio.gather(*(buffered.aenqueue(n, key="l", unique_until="end") for n in range(10)))
-    assert {receipt.seq for receipt in again} == {many[1].seq}
 
 
 def test_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:

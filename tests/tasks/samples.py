@@ -115,11 +115,6 @@ def returns_nan() -> float:
     return float("nan")
 
 
-@task
-def returns_bytes_and_tuples() -> Any:
-    return {"bytes": b"abc", "tuple": (1, 2)}
-
-
 @task(timeout=30)
 def with_timeout() -> None:
     return None

@@ -10,24 +10,13 @@ from django_leasequeue.tasks.backoff import MAX_SECONDS, dump, fixed_delay, load
 @pytest.mark.parametrize(
     ("given", "attempt", "seconds"),
     [
-        (7, 1, 7),
-        (7, 9, 7),
-        (0, 1, 0),
-        (timedelta(minutes=2), 1, 120),
-        ([1, 10, 60], 1, 1),
-        ([1, 10, 60], 2, 10),
-        ([1, 10, 60], 8, 60),
-        (Backoff("fixed", base=4), 3, 4),
-        (Backoff("fixed", base=400, max=100), 3, 100),
-        (Backoff("linear", base=3, max=8), 2, 6),
-        (Backoff("linear", base=3, max=8), 3, 8),
-        (Backoff("exponential", base=5, max=900), 1, 10),
-        (Backoff("exponential", base=5, max=900), 3, 40),
-        (Backoff("exponential", base=5, max=900), 5_000, 900),
-        ("exponential", 2, 20),
-        (10**9, 1, MAX_SECONDS),
+        (7, 1, 7), (7, 9, 7), (0, 1, 0), (timedelta(minutes=2), 1, 120), ([1, 10, 60], 1, 1), ([1, 10, 60], 2, 10),
+        ([1, 10, 60], 8, 60), (Backoff("fixed", base=4), 3, 4), (Backoff("fixed", base=400, max=100), 3, 100),
+        (Backoff("linear", base=3, max=8), 2, 6), (Backoff("linear", base=3, max=8), 3, 8),
+        (Backoff("exponential", base=5, max=900), 1, 10), (Backoff("exponential", base=5, max=900), 3, 40),
+        (Backoff("exponential", base=5, max=900), 5_000, 900), ("exponential", 2, 20), (10**9, 1, MAX_SECONDS),
     ],
-)
+)  # fmt: skip
 def test_the_delay_before_the_next_attempt(given: Any, attempt: int, seconds: float) -> None:
     assert fixed_delay(parse(given), attempt) == seconds
 

@@ -33,8 +33,7 @@ def test_what_is_right_is_not_spoken_of(params: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("params", "identity", "says"),
     [
-        ({"OPTIONS": {"queue": {}}}, "E002", "'queue'] is not an option"),
-        ({"OPTIONS": []}, "E002", "must be a dict"),
+        ({"OPTIONS": {"queue": {}}}, "E002", "'queue'] is not an option"), ({"OPTIONS": []}, "E002", "must be a dict"),
         ({"OPTIONS": {"database": "elsewhere"}}, "E003", "not an alias in DATABASES"),
         ({"OPTIONS": {"database": 7}}, "E003", "not an alias in DATABASES"),
         ({"OPTIONS": {"project": 7}}, "E004", "the project must be"),
@@ -52,19 +51,17 @@ def test_what_is_right_is_not_spoken_of(params: dict[str, Any]) -> None:
         ({"ENQUEUE_ON_COMMIT": True}, "W001", "has no effect"),
         ({"OPTIONS": {"queues": {"default": {"result_ttl_ms": 0}}}}, "W002", "get_result() does not find"),
         (
-            {"QUEUES": ["mail"], "OPTIONS": {"queues": {"mail": {"priority_order": "asc"}}}},
-            "W003",
+            {"QUEUES": ["mail"], "OPTIONS": {"queues": {"mail": {"priority_order": "asc"}}}}, "W003",
             "priority_order is 'asc', from -100 to 100",
         ),
         ({"OPTIONS": {"queues": {"default": {"priority_max": 9}}}}, "W003", "from -100 to 9"),
         (
-            {"OPTIONS": {"preset": "codeq"}},
-            "W003",
+            {"OPTIONS": {"preset": "codeq"}}, "W003",
             "'default', with preset 'codeq': priority_order is 'desc', from 0 to 9",
         ),
         ({"QUEUES": [], "OPTIONS": {"preset": "codeq"}}, "W003", "a queue with preset 'codeq'"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_has_an_id_and_a_message(params: dict[str, Any], identity: str, says: str) -> None:
     messages = found(**params)
     assert [name for name, _ in messages] == [f"leasequeue.tasks.{identity}"]

@@ -8,7 +8,6 @@ from django_leasequeue.engine.queues.declarations import make_queues, on_migrate
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Queue
-from django_leasequeue.worker import statements
 
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 TASKS = {
@@ -86,13 +85,3 @@ def test_migrate_makes_them() -> None:
 
     call_command("migrate", "leasequeue", verbosity=0)
     assert ("", "mail") in rows()
-
-
-@pytest.mark.parametrize("auto_create", [True, False])
-@pytest.mark.usefixtures("_declared")
-def test_a_worker_that_comes_before_migrate_makes_a_queue_as_it_is_declared(settings, auto_create: bool) -> None:
-    settings.LEASEQUEUE = {**LEASEQUEUE, "AUTO_CREATE": auto_create}
-    engine.run(statements.make_queues("", ["mail", "plain", "unknown"], "default"))
-    made = {name: lease_ms for (_, name), (_, lease_ms) in rows().items()}
-    assert made.pop("unknown", None) == (PRESETS["django"]["lease_ms"] if auto_create else None)
-    assert made == {"mail": 9_000, "plain": PRESETS["django"]["lease_ms"]}

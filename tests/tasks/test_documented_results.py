@@ -92,13 +92,9 @@ def test_ids_are_short_texts_and_unique() -> None:
 
 
 CHANGES: list[dict[str, Any]] = [
-    {},
-    {"priority": -7, "queue_name": "emails"},
-    {"run_after": timedelta(hours=1)},
-    {"run_after": timedelta(hours=-1)},
-    {"timeout": 2.5, "backoff": [1, 2]},
-    {"max_attempts": 9, "backoff": "linear"},
-]
+    {}, {"priority": -7, "queue_name": "emails"}, {"run_after": timedelta(hours=1)}, {"run_after": timedelta(hours=-1)},
+    {"timeout": 2.5, "backoff": [1, 2]}, {"max_attempts": 9, "backoff": "linear"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", CHANGES)
@@ -249,8 +245,6 @@ def test_the_sender_of_signals_is_the_class_of_the_backend(task: Any) -> None:
 
 
 class Async(TestCase):
-    """The async variants say the same."""
-
     async def test_aget_result_of_task_and_backend(self) -> None:
         result = await django_api.adouble.aenqueue(4)
         for ask in (django_api.adouble.aget_result, tasks.default_task_backend.aget_result):

@@ -246,8 +246,6 @@ class TestBackend:
 
 
 class Async(TestCase):
-    """The async variants take the same arguments."""
-
     async def test_aenqueue_of_task_and_backend(self) -> None:
         backend = tasks.default_task_backend
         made: list[Callable[[], Any]] = [

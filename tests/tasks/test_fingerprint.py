@@ -28,25 +28,30 @@ def _fails_in_a_library() -> BaseException:
     raise AssertionError
 
 
-def test_it_is_16_hexadecimal_digits() -> None:
-    assert re.fullmatch(r"[0-9a-f]{16}", fingerprint(_fails()))
+def test_it_is_16_hexadecimal_digits_whatever_the_text() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    hostile = ("'" * 200_000, "0" * 200_000, "a@" * 100_000, "/" * 200_000, "f" * 200_000, "\ud800 broke")
+    for found in (fingerprint(_fails()), fingerprint(Mute()), *(fingerprint_of("E", text) for text in hostile)):
+        assert re.fullmatch(r"[0-9a-f]{16}", found)
+    words = "deadbeef is a face, decade: cafe"
+    assert mask(words) == words
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("user 17 not found", "user 40812 not found"),
-        ("no key 'alice'", "no key 'bob'"),
-        ('no key "alice"', 'no key "bob"'),
-        ("<Thing at 0x7f3a2c>", "<Thing at 0x55ee01ff>"),
+        ("user 17 not found", "user 40812 not found"), ("no key 'alice'", "no key 'bob'"),
+        ('no key "alice"', 'no key "bob"'), ("<Thing at 0x7f3a2c>", "<Thing at 0x55ee01ff>"),
         ("job 01936d2e-1234-7abc-8def-0123456789ab", "job ffffffff-0000-4000-9000-000000000000"),
         ("commit 4f2a91c0de", "commit 0badc0ffee12"),
         ("mail to a.b+c@example.org refused", "mail to someone@sub.example.com refused"),
         ("cannot open /srv/data/1/x.csv today", "cannot open /tmp/y.csv today"),
-        ("took 1.25 s at 12:30:01", "took 999 s at 1:02:03"),
-        ("spaces   and\nlines", "spaces and lines"),
+        ("took 1.25 s at 12:30:01", "took 999 s at 1:02:03"), ("spaces   and\nlines", "spaces and lines"),
     ],
-)
+)  # fmt: skip
 def test_what_differs_from_case_to_case_does_not_count(one: str, other: str) -> None:
     assert fingerprint(_fails(one)) == fingerprint(_fails(other))
     assert fingerprint_of("E", one) == fingerprint_of("E", other)
@@ -58,10 +63,6 @@ def test_class_message_and_place_count() -> None:
     assert fingerprint(_fails("it broke", RuntimeError)) != same
     assert fingerprint(_fails_elsewhere("it broke")) != same
     assert fingerprint(_fails("it broke")) == same
-
-
-def test_words_are_not_masked() -> None:
-    assert mask("deadbeef is a face, decade: cafe") == "deadbeef is a face, decade: cafe"
 
 
 def test_the_place_is_the_innermost_function_of_the_hosts_code() -> None:
@@ -83,20 +84,3 @@ def test_the_file_that_does_not_parse_does_not_count() -> None:
         raise AssertionError
 
     assert fingerprint(parse("one.py")) == fingerprint(parse("other.py"))
-
-
-def test_an_exception_without_a_text_has_a_fingerprint() -> None:
-    class Mute(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError
-
-    assert re.fullmatch(r"[0-9a-f]{16}", fingerprint(Mute()))
-
-
-@pytest.mark.parametrize("text", ["'" * 200_000, "0" * 200_000, "a@" * 100_000, "/" * 200_000, "f" * 200_000])
-def test_hostile_messages_do_not_hang_it(text: str) -> None:
-    assert re.fullmatch(r"[0-9a-f]{16}", fingerprint_of("E", text))
-
-
-def test_lone_surrogates_do_no_harm() -> None:
-    assert fingerprint_of("E", "\ud800 broke")

@@ -31,6 +31,8 @@ from tests.tasks import flow_samples, samples
 from tests.tasks.helpers import claim
 from tests.worker.support import working
 
+pytestmark = pytest.mark.django_db
+
 ONE = Limit("customer:{first}", concurrency=1)
 add = samples.add.using(limit=ONE)
 
@@ -42,13 +44,11 @@ def oracle(tmp_path: Path) -> Iterator[flow_samples.Oracle]:
 
 
 def values_of(count: int = 1) -> list[Any]:
-    """Claim what may start, and end it; what it was called with."""
     jobs = claim(size=count)
     engine.run(engine.finish([engine.Ending(job.seq, job.token) for job in jobs], "worker-1"))
     return [job.data["args"] for job in jobs]
 
 
-@pytest.mark.django_db
 class TestEnqueueing:
     def test_the_key_is_made_of_the_arguments_as_the_function_names_them(self, clock: Clock) -> None:
         add.enqueue(1)
@@ -88,28 +88,6 @@ class TestEnqueueing:
         result = add.using(run_after=later).enqueue(1)
         assert samples.add.get_result(result.id).task.run_after == later
 
-    def test_a_unique_task_under_a_limit(self, clock: Clock) -> None:
-        unique = add.using(key="one")
-        first, again = unique.enqueue_many([(1,), (1,)])
-        assert again.id == first.id
-        add.enqueue(1, 5)
-        assert values_of(10) == [[1]]
-        assert values_of(10) == [[1, 5]]
-
-
-@pytest.mark.django_db
-def test_a_rate_that_changes_counts_for_those_that_wait(clock: Clock) -> None:
-    samples.add.using(limit=Limit("k", rate=1, per=3600)).enqueue_many((number,) for number in range(30))
-    assert len(values_of(100)) == 1
-    clock.advance(seconds=2)
-    assert values_of(100) == []
-    engine.run(engine.set_limits([LimitValues("k", rate=10, per_ms=1_000)]))
-    started = 0
-    for _ in range(20):
-        started += len(values_of(100))
-        clock.advance(milliseconds=100)
-    assert started >= 10
-
 
 class Async(LeaseQueueTestMixin, TestCase):
     async def test_the_async_twins(self) -> None:
@@ -123,21 +101,17 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({}, "limits nothing"),
-            ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
-            ({"concurrency": 0}, "concurrency must be"),
-            ({"concurrency": True}, "concurrency must be"),
-            ({"rate": 5}, "both rate= and per="),
-            ({"per": 5}, "both rate= and per=|limits nothing"),
+            ({}, "limits nothing"), ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
+            ({"concurrency": 0}, "concurrency must be"), ({"concurrency": True}, "concurrency must be"),
+            ({"rate": 5}, "both rate= and per="), ({"per": 5}, "both rate= and per=|limits nothing"),
             ({"rate": 5, "per": 0.01}, "per, in milliseconds, must be"),
             ({"rate": 5, "per": -1}, "per must be a number of seconds"),
             ({"rate": 5, "per": "a minute"}, "per must be a number of seconds"),
-            ({"rate": 0, "per": 5}, "rate must be"),
-            ({"rate": 1, "per": 5, "burst": -1}, "burst must be"),
+            ({"rate": 0, "per": 5}, "rate must be"), ({"rate": 1, "per": 5, "burst": -1}, "burst must be"),
             ({"concurrency": 1, "key": "customer"}, "key must be a function"),
             ({"concurrency": 1, "name": ""}, "the name of a limit"),
         ],
-    )
+    )  # fmt: skip
     def test_what_is_no_limit(self, options: dict[str, Any], says: str) -> None:
         with pytest.raises(InvalidOption, match=says):
             Limit("api", **options)
@@ -161,10 +135,6 @@ class TestRefused:
         with pytest.raises(InvalidTask, match=says):
             task(limit=Limit(template, concurrency=1))(samples.add.func)
 
-    def test_what_is_no_limit_at_all(self) -> None:
-        with pytest.raises(InvalidTask, match="limit must be a Limit"):
-            samples.add.using(limit="customer")  # type: ignore[arg-type]  # just this is refused
-
     @pytest.mark.parametrize(
         ("limit", "args", "says"),
         [
@@ -174,7 +144,6 @@ class TestRefused:
             (Limit("k", concurrency=1, key=lambda first: first), (5,), "the key of a limit must be text"),
         ],
     )
-    @pytest.mark.django_db
     def test_a_key_that_is_none_is_refused_before_anything_is_written(
         self, limit: Limit, args: tuple[Any, ...], says: str
     ) -> None:
@@ -192,7 +161,6 @@ class TestRefused:
         assert pickle.loads(pickle.dumps(ONE)) == ONE
 
 
-@pytest.mark.django_db
 def test_django_s_own_backends_take_no_notice() -> None:
     backend = "django.tasks.backends.immediate.ImmediateBackend"
     if TaskResultStatus.__module__.startswith("django_tasks"):
@@ -216,33 +184,6 @@ class TestWorkers:
             mine = [run.value for run in oracle.runs() if run.key == customer]
             assert mine == sorted(mine)
         assert Counter(run.key for run in oracle.runs())["free"] == 20
-
-    @pytest.mark.slow
-    def test_three_worker_processes(
-        self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
-    ) -> None:
-        """A queue with three at once, and keys of another one with one at once, in their order."""
-        engine.run(engine.create("default", preset="django", concurrency=3))
-        flow_samples.seen.enqueue_many(("all", number) for number in range(100))
-        by_key = flow_samples.for_customer.using(queue_name="other")
-        by_key.enqueue_many((f"c{number % 4}", number) for number in range(100))
-        command = [sys.executable, "manage.py", "runworker", "--queues", "default,other", "--concurrency", "4"]
-        env = {**subprocess_env, flow_samples.FOLDER: str(oracle.folder)}
-        workers = [subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) for _ in range(3)]
-        try:
-            eventually(lambda: len(oracle.runs()) == 200, "all have run", 120)
-        finally:
-            for worker in workers:
-                worker.terminate()
-            for worker in workers:
-                worker.wait()
-        ran: dict[str, list[int]] = {}
-        for run in oracle.runs():
-            ran.setdefault(run.key, []).append(run.value)
-        assert sorted(ran.pop("all")) == list(range(100))
-        assert oracle.most_at_once("all") <= 3
-        assert ran == {f"c{n}": list(range(n, 100, 4)) for n in range(4)}
-        assert all(oracle.most_at_once(customer) == 1 for customer in ran)
 
     @pytest.mark.slow
     def test_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
@@ -277,7 +218,6 @@ class TestWorkers:
 
 
 @pytest.mark.slow
-@pytest.mark.django_db
 def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
     leasequeue.freeze()
     names = run_page("how-to/limits.md", monkeypatch)

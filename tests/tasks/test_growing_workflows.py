@@ -1,17 +1,13 @@
 """Tasks that add steps to their own workflow while they run."""
 
-from typing import Any
-
 import pytest
 from django.test import TestCase
 
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.tasks import chain, current_workflow, group
-from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
 from tests.tasks import flow_samples as flow
 from tests.tasks.helpers import run_one
-from tests.worker.support import working
 
 
 @pytest.mark.django_db
@@ -64,16 +60,3 @@ class InTests(LeaseQueueTestMixin, TestCase):
     async def test_async_tasks_add_steps(self) -> None:
         result = await chain(flow.double.s(4), flow.aspread.s()).aenqueue()
         assert await result.await_all() == [[[8, "first"], 9], "second"]
-
-
-class TestWorkers:
-    @pytest.fixture(autouse=True)
-    def _database(self, test_dsn: str) -> None:
-        return None
-
-    @pytest.mark.slow
-    def test_real_workers(self, settings: Any) -> None:
-        results = [chain(flow.spread.s(3), flow.given.s("next")).enqueue() for _ in range(10)]
-        with working(TaskHandler(), queues=["default"], concurrency=4):
-            for result in results:
-                assert result.wait(timeout=90) == [[3, "next"], [[0, 2, 4], "all"], [3, "this"], [[2, 4], "chord"]]

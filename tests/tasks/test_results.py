@@ -25,24 +25,6 @@ def again(result: "TaskResult[Any]") -> "TaskResult[Any]":
     return task_backends["default"].get_result(result.id)
 
 
-def test_a_ready_task(clock: Clock) -> None:
-    result = again(samples.add.using(priority=4, queue_name="other").enqueue(1, second=2))
-    assert result.status == TaskResultStatus.READY
-    assert (result.args, result.kwargs, result.backend) == ([1], {"second": 2}, "default")
-    assert (result.task.func, result.task.priority, result.task.queue_name) == (samples.add.func, 4, "other")
-    assert result.enqueued_at == clock.now
-    assert (result.started_at, result.finished_at, result.last_attempted_at) == (None, None, None)
-    assert (result.errors, result.worker_ids, result.attempts) == ([], [], 0)
-    with pytest.raises(ValueError, match="not finished"):
-        _ = result.return_value
-
-
-def test_a_delayed_task_is_ready_in_djangos_words(clock: Clock) -> None:
-    at = clock.now + timedelta(hours=2)
-    result = again(samples.add.using(run_after=at).enqueue(1))
-    assert (result.status, result.task.run_after) == (TaskResultStatus.READY, at)
-
-
 def test_a_running_task(clock: Clock) -> None:
     enqueued = samples.add.enqueue(1)
     clock.advance(seconds=5)
@@ -51,16 +33,6 @@ def test_a_running_task(clock: Clock) -> None:
     assert result.status == TaskResultStatus.RUNNING
     assert result.started_at == result.last_attempted_at == clock.now
     assert (result.finished_at, result.worker_ids, result.attempts) == (None, ["worker-1"], 1)
-
-
-def test_a_successful_task(clock: Clock) -> None:
-    enqueued = samples.add.enqueue(1, 2)
-    clock.advance(seconds=5)
-    assert run_one() == "completed"
-    result = again(enqueued)
-    assert (result.status, result.return_value, result.is_finished) == (TaskResultStatus.SUCCESSFUL, 3, True)
-    assert result.finished_at == clock.now
-    assert (result.worker_ids, result.errors) == (["worker-1"], [])
 
 
 @pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1, {"b": None}]}, "ü\n\\u0000", 1.5, True, 2**70])
@@ -107,14 +79,6 @@ def test_an_expired_lease_is_an_attempt_with_its_worker(clock: Clock) -> None:
     (error,) = result.errors
     assert error.exception_class is LeaseLost
     assert "the lease expired" in error.traceback
-
-
-def test_a_task_that_failed_for_good() -> None:
-    enqueued = samples.fail_for_good.enqueue()
-    assert run_one() == "failed"
-    result = again(enqueued)
-    assert (result.status, result.worker_ids) == (TaskResultStatus.FAILED, ["worker-1"])
-    assert [error.exception_class_path for error in result.errors] == ["django_leasequeue.tasks.exceptions.FailForGood"]
 
 
 def test_workers_of_attempts_that_are_forgotten_are_blank(clock: Clock) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue.tasks import Backoff, LeaseQueueTask, task
-from django_leasequeue.tasks.api import InvalidTask, Task
+from django_leasequeue.tasks.api import InvalidTask
 from tests.tasks import samples
 
 IMMEDIATE = {
@@ -25,23 +25,11 @@ def work() -> None:
     return None
 
 
-def test_the_decorator_makes_a_task_of_our_class() -> None:
-    assert isinstance(samples.add, LeaseQueueTask)
-    assert isinstance(samples.add, Task)
-    assert samples.add.name == "add"
-    assert samples.add.module_path == "tests.tasks.samples.add"
-    assert samples.add.call(1, second=2) == 3
-
-
 def test_the_decorator_takes_all_arguments() -> None:
     made = task(
-        priority=5,
-        queue_name="mail",
-        backend="default",
-        max_attempts=3,
-        backoff="exponential",
+        priority=5, queue_name="mail", backend="default", max_attempts=3, backoff="exponential",
         timeout=timedelta(minutes=1),
-    )(work)
+    )(work)  # fmt: skip
     assert (made.priority, made.queue_name, made.backend, made.takes_context) == (5, "mail", "default", False)
     assert (made.max_attempts, made.backoff, made.timeout) == (3, Backoff("exponential"), 60.0)
 
@@ -82,20 +70,15 @@ def test_tasks_can_be_pickled() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),
-        ({"max_attempts": 1.5}, "max_attempts"),
-        ({"max_attempts": True}, "max_attempts"),
-        ({"max_attempts": 2**31}, "max_attempts"),
-        ({"backoff": -1}, "backoff must be"),
-        ({"backoff": "soon"}, "backoff must be one of fixed"),
-        ({"timeout": 0}, "more than 0 seconds"),
-        ({"timeout": -1}, "timeout must be"),
-        ({"timeout": "long"}, "timeout must be"),
-        ({"priority": 101}, "priority must be"),
+        ({"max_attempts": 0}, "max_attempts must be a whole number from 1"), ({"max_attempts": 1.5}, "max_attempts"),
+        ({"max_attempts": True}, "max_attempts"), ({"max_attempts": 2**31}, "max_attempts"),
+        ({"backoff": -1}, "backoff must be"), ({"backoff": "soon"}, "backoff must be one of fixed"),
+        ({"timeout": 0}, "more than 0 seconds"), ({"timeout": -1}, "timeout must be"),
+        ({"timeout": "long"}, "timeout must be"), ({"priority": 101}, "priority must be"),
         ({"queue_name": "no spaces please"}, "queue_name must be 1 to 255"),
         ({"queue_name": ""}, "queue_name must be 1 to 255"),
     ],
-)
+)  # fmt: skip
 def test_wrong_values_are_refused_where_the_task_is_declared_and_changed(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidTask, match=says):
         task(**wrong)(work)

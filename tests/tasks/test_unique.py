@@ -14,7 +14,7 @@ import pytest
 from django.db import connection, connections, transaction
 from django.test import TransactionTestCase, override_settings
 
-from django_leasequeue import Queue, engine, signals
+from django_leasequeue import engine, signals
 from django_leasequeue.engine.pool import close_pools, connect
 from django_leasequeue.exceptions import JobCancelled
 from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
@@ -28,6 +28,8 @@ from tests.support.threads import ThreadResult
 from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
 
+pytestmark = pytest.mark.django_db
+
 add, index_document, send_invoice = samples.add, samples.index_document, samples.send_invoice
 invoice = add.using(key="invoice-7")
 ONE_AT_A_TIME = Limit("unique-tests", concurrency=1)
@@ -37,7 +39,6 @@ class Rollback(Exception):
     pass
 
 
-@pytest.mark.django_db
 class TestOneJobToAKey:
     def test_a_second_call_gives_the_result_that_is_there(self) -> None:
         first = invoice.enqueue(1)
@@ -50,15 +51,6 @@ class TestOneJobToAKey:
         assert invoice.enqueue(2).status is TaskResultStatus.RUNNING
         # What is looked up was made by another call.
         assert add.get_result(first.id).created is None
-
-    def test_a_task_that_has_ended_makes_room_for_a_new_one(self) -> None:
-        first = invoice.enqueue(1)
-        assert run_one() == "completed"
-        second = invoice.enqueue(2)
-        assert second.created
-        assert second.id != first.id
-        first.refresh()
-        assert first.return_value == 1
 
     def test_the_key_is_made_of_the_arguments(self) -> None:
         first = index_document.enqueue(3)
@@ -87,23 +79,12 @@ class TestOneJobToAKey:
         backend: Any = task_backends["default"]
         other = invoice.using(queue_name="mail")
         calls: list[Any] = [
-            (invoice, (1,), {}),
-            (other, (2,), {}),
-            (add, (3,), {}),
-            (invoice, (4,), {}),
-            (other, (5,), {}),
-        ]
+            (invoice, (1,), {}), (other, (2,), {}), (add, (3,), {}), (invoice, (4,), {}), (other, (5,), {}),
+        ]  # fmt: skip
         results = backend.enqueue_many(calls)
         assert [result.created for result in results] == [True, True, True, False, False]
         assert [results[3].id, results[4].id] == [results[0].id, results[1].id]
         assert [result.args for result in results] == [[1], [2], [3], [1], [2]]
-
-    @override_settings(LEASEQUEUE={"MAX_ENQUEUE": 50})
-    def test_more_than_one_batch(self) -> None:
-        results = send_invoice.enqueue_many((number % 150,) for number in range(300))
-        assert [result.created for result in results] == [True] * 150 + [False] * 150
-        assert [result.id for result in results[150:]] == [result.id for result in results[:150]]
-        assert LiveJob.objects.count() == 150
 
     def test_plain_calls_ask_for_nothing_more(self) -> None:
         add.enqueue(1)
@@ -118,55 +99,8 @@ class TestOneJobToAKey:
         assert not [sql for sql in sent if "uniquekey" in sql]
         assert not UniqueKey.objects.exists()
 
-    def test_the_callers_transaction_takes_the_key_with_it(self) -> None:
-        with pytest.raises(Rollback), transaction.atomic():
-            gone = invoice.enqueue(1)
-            raise Rollback
-        kept = invoice.enqueue(2)
-        assert kept.created
-        assert kept.id != gone.id
-        assert UniqueKey.objects.get().seq == LiveJob.objects.get().seq
 
-    def test_the_key_of_something_else_is_taken_as_well(self) -> None:
-        receipt = Queue("default").enqueue({"no": "task"}, key="invoice-7", unique_until="end")
-        result = invoice.enqueue(1)
-        assert result.created is False
-        assert result.id == "invoice-7"
-        assert StoredJob.objects.get().seq == receipt.seq
-
-
-@pytest.mark.django_db
 class TestHowLong:
-    def test_until_it_has_ended_well_or_not(self) -> None:
-        once = samples.fail.using(key="k", max_attempts=1, unique_until="end")
-        first = once.enqueue()
-        assert run_one() == "dead"
-        second = once.enqueue()
-        assert second.created
-        assert second.id != first.id
-
-    def test_between_two_attempts_it_lives(self, clock: Any) -> None:
-        again = samples.fail.using(key="k", max_attempts=2, backoff=10)
-        first = again.enqueue()
-        assert run_one() == "failing"
-        assert again.enqueue().id == first.id
-        assert again.using(on_conflict="replace").enqueue().id == first.id
-
-    def test_for_a_time_whatever_the_task_does(self, clock: Any) -> None:
-        hourly = invoice.using(unique_for=timedelta(hours=1))
-        first = hourly.enqueue(1)
-        assert run_one() == "completed"
-        clock.advance(seconds=3_599)
-        again = hourly.enqueue(2)
-        assert (again.id, again.created, again.return_value) == (first.id, False, 1)
-        clock.advance(seconds=1)
-        second = hourly.enqueue(3)
-        assert second.created
-        # After its time the key is free even if the task still waits.
-        clock.advance(seconds=3_600)
-        assert hourly.enqueue(4).created
-        assert LiveJob.objects.count() == 2
-
     def test_the_result_is_there_as_long_as_the_key_holds(self, clock: Any) -> None:
         engine.run(engine.create("default", preset="django", result_ttl_ms=0))
         hourly = invoice.using(unique_for=3_600)
@@ -194,7 +128,6 @@ class TestHowLong:
         assert send_invoice.enqueue(5).id == kept.id
 
 
-@pytest.mark.django_db
 class TestConflicts:
     def test_replace_gives_a_waiting_task_the_new_arguments(self) -> None:
         first = index_document.enqueue(1, text="old")
@@ -207,55 +140,6 @@ class TestConflicts:
         assert samples.calls == ["new"]
         second.refresh()
         assert second.return_value == "new"
-
-    def test_a_task_that_has_started_is_not_replaced(self) -> None:
-        once = invoice.using(on_conflict="replace")
-        first = once.enqueue(1)
-        claim()
-        again = once.enqueue(2)
-        assert (again.id, again.created, again.args) == (first.id, False, [1])
-
-    def test_the_last_of_a_hundred_quick_calls_runs_once(self, clock: Any) -> None:
-        for number in range(100):
-            index_document.using(run_after=clock.now + timedelta(seconds=5)).enqueue(1, text=str(number))
-        assert run_one() is None
-        clock.advance(seconds=6)
-        promote()
-        assert run_one() == "completed"
-        assert run_one() is None
-        assert samples.calls == ["99"]
-
-    def test_reschedule_moves_the_task_and_runs_it_once(self, clock: Any) -> None:
-        later = invoice.using(on_conflict="reschedule")
-        results = []
-        for number in range(100):
-            results.append(later.using(run_after=clock.now + timedelta(seconds=5)).enqueue(number))
-            clock.advance(seconds=1)
-            promote()
-        assert {result.id for result in results} == {results[0].id}
-        assert [result.created for result in results] == [True] + [False] * 99
-        assert run_one() is None
-        clock.advance(seconds=3)
-        promote()
-        assert run_one() is None
-        clock.advance(seconds=1)
-        promote()
-        assert run_one() == "completed"
-        assert run_one() is None
-        # Its arguments are those of the call that made it.
-        assert samples.calls == [(0, 0)]
-
-    def test_reschedule_without_a_time_is_now_and_ready_ones_can_be_put_off(self, clock: Any) -> None:
-        later = invoice.using(on_conflict="reschedule")
-        first = later.using(run_after=clock.now + timedelta(hours=1)).enqueue(1)
-        assert later.enqueue(2).id == first.id
-        assert LiveJob.objects.get().state == 0
-        assert later.using(run_after=clock.now + timedelta(hours=1)).enqueue(3).id == first.id
-        assert claim() == []
-        clock.advance(hours=1)
-        promote()
-        (job,) = claim()
-        assert job.data == {"args": [1]}
 
     def test_one_call_of_many_comes_to_what_single_calls_come_to(self, clock: Any) -> None:
         calls = [{"document": 1, "text": str(number)} for number in range(10)]
@@ -280,7 +164,6 @@ class TestConflicts:
             first.wait(5)
 
 
-@pytest.mark.django_db
 class TestUnderALimit:
     def test_a_task_that_waits_for_a_limit_is_replaced(self, leasequeue: Any) -> None:
         first = add.using(limit=ONE_AT_A_TIME).enqueue(1)
@@ -305,7 +188,6 @@ class TestUnderALimit:
         assert [ran.payload for ran in leasequeue.drain()] == [{"args": [3]}]
 
 
-@pytest.mark.django_db
 class TestBadKeys:
     def test_the_key_is_of_its_queue_and_project(self) -> None:
         assert invoice.enqueue(1).created
@@ -325,33 +207,25 @@ class TestBadKeys:
         assert not StoredJob.objects.exists()
         assert not UniqueKey.objects.exists()
 
-    def test_a_key_of_512_bytes_is_taken(self) -> None:
-        long = add.using(key="é" * 256)
-        assert long.enqueue(1).id == long.enqueue(2).id
-
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"key": "a{order}"}, "order"),
-            ({"key": "a{"}, "template"),
-            ({"key": "a{0}"}, "no argument"),
-            ({"key": 7}, "key must be"),
-            ({"key": "k", "unique_until": "never"}, "unique_until"),
-            ({"key": "k", "unique_for": 0}, "unique_for"),
-            ({"key": "k", "unique_for": "soon"}, "unique_for"),
+            ({"key": "a{order}"}, "order"), ({"key": "a{"}, "template"), ({"key": "a{0}"}, "no argument"),
+            ({"key": 7}, "key must be"), ({"key": "k", "unique_until": "never"}, "unique_until"),
+            ({"key": "k", "unique_for": 0}, "unique_for"), ({"key": "k", "unique_for": "soon"}, "unique_for"),
             ({"key": "k", "unique_for": 1, "unique_until": "end"}, "one of them"),
             ({"key": "k", "on_conflict": "forget"}, "on_conflict"),
         ],
-    )
+    )  # fmt: skip
     def test_what_cannot_be_is_refused_where_it_is_declared(self, options: dict[str, Any], said: str) -> None:
         with pytest.raises(InvalidTask, match=said):
             task(**options)(samples._hidden)
 
-    def test_options_without_a_key_are_refused(self) -> None:
+    def test_arguments_and_options_that_make_no_key_are_refused(self) -> None:
         with pytest.raises(InvalidTask, match="give the task one"):
             add.using(unique_for=5).enqueue(1)
-
-    def test_arguments_that_make_no_key_are_refused(self) -> None:
+        long = add.using(key="é" * 256)  # of 512 bytes
+        assert long.enqueue(1).id == long.enqueue(2).id
         strange = task(key="{value[id]}")(samples.echo.func)
         with pytest.raises(InvalidTask, match="cannot be made"):
             strange.enqueue({"no": "id"})
@@ -503,7 +377,6 @@ def wait_for_a_blocked_session() -> None:
     raise AssertionError("nobody waits")
 
 
-@pytest.mark.django_db
 def test_the_page_about_unique_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Any) -> None:
     shop, module = types.ModuleType("shop"), types.ModuleType("shop.tasks")
     monkeypatch.setitem(sys.modules, "shop", shop)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
-from django.test import TestCase, override_settings
+from django.test import TestCase
 
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from django_leasequeue.models import LiveJob
@@ -26,8 +26,6 @@ def _listeners_end() -> Any:
 
 
 def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> threading.Thread:
-    """Run something in another thread as soon as somebody waits."""
-
     def run() -> None:
         try:
             while not waiting():
@@ -42,21 +40,18 @@ def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> threading.T
 
 
 def told() -> bool:
-    """Whether a job names somebody who is told of its end."""
     return LiveJob.objects.exclude(reply_to=None).exists()
 
 
 @pytest.mark.django_db
 class TestCancel:
-    def test_a_task_that_nobody_runs_is_taken_out(self) -> None:
+    def test_a_task_that_nobody_runs_is_taken_out_also_between_two_attempts(self) -> None:
         result = samples.add.enqueue(1)
         assert result.cancel() is True
         assert not LiveJob.objects.exists()
         assert result.cancel() is False
         with pytest.raises(TaskResultDoesNotExist):
             result.refresh()
-
-    def test_also_by_a_result_that_was_read_and_between_two_attempts(self) -> None:
         first = samples.fail_twice.enqueue()
         assert run_one() == "failing"
         assert samples.fail_twice.get_result(first.id).cancel() is True
@@ -82,37 +77,6 @@ class TestWait:
         assert result.status == "SUCCESSFUL"
         thread.join()
 
-    @override_settings(LEASEQUEUE={"LISTEN_DSN": ""})
-    def test_without_listening_it_polls(self) -> None:
-        result = samples.add.enqueue(1)
-        thread = soon(run_one, told)
-        assert result.wait(timeout=30) == 1
-        thread.join()
-
-    def test_callers_share_one_subscription_and_one_look_and_leave_no_trace(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"LISTEN_DSN": ""}
-        results = [samples.add.enqueue(number) for number in range(3)]
-        hub = get_hub("default")
-        threads = [soon(run_one, lambda: hub.waiting == 2 and len(hub._tickets) == 2)]
-        answers: list[Any] = []
-
-        def wait(result: Any) -> None:
-            try:
-                answers.append(result.wait(timeout=30))
-            finally:
-                connection.close()
-
-        threads += [threading.Thread(target=wait, args=[result]) for result in results[1:]]
-        for thread in threads[1:]:
-            thread.start()
-        threads[0].join()
-        while len(answers) < 2:
-            run_one()
-        for thread in threads:
-            thread.join()
-        assert sorted(answers) == [1, 2]
-        assert (hub.waiting, hub._tickets, hub._unbound, hub._heard, hub._subscription) == (0, {}, {}, {}, None)
-
     def test_a_task_that_went_to_another_queue_is_waited_for(self) -> None:
         result = samples.add.enqueue(7)
         elsewhere = samples.add.get_result(result.id)
@@ -136,22 +100,16 @@ class TestWait:
             samples.add.get_result(result.id).wait(timeout=30)
         thread.join()
 
-    def test_a_task_that_does_not_end_in_time(self) -> None:
+    def test_not_for_ever(self) -> None:
         result = samples.add.enqueue(1)
+        for timeout in (0, -1, float("nan"), "1", True, 86_401):
+            with pytest.raises(InvalidOption, match="timeout must be seconds"):
+                result.wait(timeout=timeout)
+        with transaction.atomic(), pytest.raises(InvalidOption, match="no worker can see"):
+            samples.add.enqueue(1).wait()
         with pytest.raises(WaitTimeout, match="It goes on"):
             result.wait(timeout=0.1)
         assert run_one() == "completed"
-
-    def test_inside_a_transaction_it_would_wait_for_ever(self) -> None:
-        with transaction.atomic():
-            result = samples.add.enqueue(1)
-            with pytest.raises(InvalidOption, match="no worker can see"):
-                result.wait()
-
-    @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", True, 86_401])
-    def test_a_timeout_is_a_number_of_seconds(self, timeout: Any) -> None:
-        with pytest.raises(InvalidOption, match="timeout must be seconds"):
-            samples.add.enqueue(1).wait(timeout=timeout)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -12,7 +12,6 @@ from tests.tasks import samples
 
 
 def work_off(env: dict[str, str]) -> str:
-    """Run a worker until nothing is ready; return what it said."""
     manage = str(Path(settings.BASE_DIR) / "manage.py")
     done = subprocess.run(
         [sys.executable, manage, "runworker", "--burst", "--queues", "default", "--concurrency", "2"],

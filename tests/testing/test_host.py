@@ -171,14 +171,9 @@ def host(tmp_path: Path, subprocess_env: dict[str, str]) -> tuple[Path, dict[str
 def run(host: tuple[Path, dict[str, str]], *arguments: str) -> subprocess.CompletedProcess[str]:
     folder, environment = host
     return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False,
         timeout=200,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.slow

@@ -66,7 +66,6 @@ class Story:
         return oracle
 
     def promise(self) -> str:
-        """The one promise that is broken."""
         found = {one.promise for one in self.verdict().broken}
         assert len(found) == 1, found
         return found.pop()

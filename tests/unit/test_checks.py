@@ -59,11 +59,44 @@ def test_settings_that_are_no_dict() -> None:
         assert database.check_databases(None, databases=["default"]) == []
 
 
-def test_an_unknown_setting() -> None:
-    message = only(found(EVENT_RETENTION_DAY=3))
-    assert message.id == "leasequeue.E001"
-    assert message.msg == "LEASEQUEUE has no setting 'EVENT_RETENTION_DAY'."
-    assert str(message.hint).startswith("Did you mean 'EVENT_RETENTION_DAYS'? There are ADMIN, API, ")
+def task_of(**given: Any) -> dict[str, Any]:
+    return {"RECURRING": {"report": {"task": REPORT, **given}}}
+
+
+#: Settings, the id of the check that tells of them, what it says, and where, or what to do.
+WRONG: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"EVENT_RETENTION_DAY": 3}, "E001", "LEASEQUEUE has no setting 'EVENT_RETENTION_DAY'.",
+     "Did you mean 'EVENT_RETENTION_DAYS'? There are ADMIN, API, "),
+    ({"DATABASE": "queues"}, "E003", "'queues', which is not in DATABASES", ""),
+    ({"DATABASE": "lite"}, "E004", "is SQLite; the queues need PostgreSQL", ""),
+    *(({"ROUTER": path}, "E003", "", "") for path in ("no.such.router", "tests.unit.test_checks.REPORT", "nothing")),
+    ({"QUEUES": {"hasty": {"lease_ms": 2_999}, "calm": {"lease_ms": 3_000},
+                 "records": {"preset": "topics", "type": "log", "lease_ms": 100}}},
+     "W011", "'hasty' has leases of 2999 ms", ""),
+    *(({"QUEUES": {name: given}}, "E012", says, f"LEASEQUEUE['QUEUES'][{name!r}]") for name, given, says in (
+        ("mail", {"lease": 5}, "'lease' is not an option"),
+        ("mail", {"lease_ms": "5"}, "lease_ms must be an integer"),
+        ("mail", {"preset": "celery"}, "'celery' is not a preset"),
+        ("mail", {"dead_letter": "mail"}, "dead_letter must be another topic"),
+        ("mail box", {}, "the name of a queue"),
+    )),
+    (task_of(schedule="61 * * * *"), "E014", "Bad minute", ""),
+    (task_of(schedule="@daily", timezone="Mars/Olympus"), "E014", "is not a time zone", ""),
+    (task_of(), "E014", "'schedule' is missing", ""),
+    (task_of(schedule="@daily", task=f"{REPORT}s_missing"), "E014", "there is no task at", ""),
+    (task_of(schedule="@daily", task="tests.reaper.recurring.tasks.plain"), "E014", "is not a task", ""),
+    ({"WORKER": {"NODE": "x" * 200}}, "E016", "node of a worker must be at most 112 bytes", ""),
+    ({"WORKER": {"DATABASE": "nowhere"}}, "E016", "'nowhere' is not a PostgreSQL database", ""),
+    ({"REAPER": {"INTERVALS": {"sweeping": 1}}}, "E016", "names 'sweeping', which is no duty", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("leasequeue", "identity", "says", "more"), WRONG)
+def test_what_is_wrong_is_told(leasequeue: Any, identity: str, says: str, more: str, sqlite: None) -> None:
+    message = only(found(**leasequeue))
+    assert message.id == f"leasequeue.{identity}"
+    assert says in message.msg
+    assert more in f"{message.msg} {message.hint}"
 
 
 def test_every_setting_that_is_wrong_is_told() -> None:
@@ -74,30 +107,13 @@ def test_every_setting_that_is_wrong_is_told() -> None:
     assert messages[0].hint == "The default is 10000."
 
 
-def test_a_database_that_is_not_there() -> None:
-    message = only(found(DATABASE="queues"))
-    assert message.id == "leasequeue.E003"
-    assert "'queues', which is not in DATABASES" in message.msg
-    for path in ("no.such.router", "tests.unit.test_checks.REPORT", "nothing"):
-        assert ids(found(ROUTER=path)) == ["leasequeue.E003"]
-
-
 @pytest.fixture
 def sqlite() -> Iterator[None]:
     lite = {
-        **connections.settings["default"],
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": ":memory:",
-        "OPTIONS": {},
-    }
+        **connections.settings["default"], "ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {},
+    }  # fmt: skip
     with database_alias("lite", lite):
         yield
-
-
-def test_a_database_that_is_not_postgresql(sqlite) -> None:
-    message = only(found(DATABASE="lite"))
-    assert message.id == "leasequeue.E004"
-    assert "is SQLite; the queues need PostgreSQL" in message.msg
 
 
 def test_psycopg2(monkeypatch) -> None:
@@ -200,46 +216,6 @@ def test_runworker_is_anothers(monkeypatch) -> None:
     assert "leasequeue_worker" in str(message.hint)
 
 
-def test_a_lease_shorter_than_three_heartbeats() -> None:
-    message = only(found(QUEUES={"hasty": {"lease_ms": 2_999}, "calm": {"lease_ms": 3_000}}))
-    assert message.id == "leasequeue.W011"
-    assert "'hasty' has leases of 2999 ms" in message.msg
-    assert found(QUEUES={"records": {"preset": "topics", "type": "log", "lease_ms": 100}}) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "text"),
-    [
-        ("mail", {"lease": 5}, "'lease' is not an option"),
-        ("mail", {"lease_ms": "5"}, "lease_ms must be an integer"),
-        ("mail", {"preset": "celery"}, "'celery' is not a preset"),
-        ("mail", {"dead_letter": "mail"}, "dead_letter must be another topic"),
-        ("mail box", {}, "the name of a queue"),
-    ],
-)
-def test_a_declared_queue_that_is_wrong(name, given, text) -> None:
-    message = only(found(QUEUES={name: given}))
-    assert message.id == "leasequeue.E012"
-    assert text in message.msg
-    assert f"LEASEQUEUE['QUEUES'][{name!r}]" in message.msg
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"task": REPORT, "schedule": "61 * * * *"}, "Bad minute"),
-        ({"task": REPORT, "schedule": "@daily", "timezone": "Mars/Olympus"}, "is not a time zone"),
-        ({"task": REPORT}, "'schedule' is missing"),
-        ({"task": "tests.reaper.recurring.tasks.missing", "schedule": "@daily"}, "there is no task at"),
-        ({"task": "tests.reaper.recurring.tasks.plain", "schedule": "@daily"}, "is not a task"),
-    ],
-)
-def test_a_recurring_task_that_is_wrong(given, text) -> None:
-    message = only(found(RECURRING={"report": given}))
-    assert message.id == "leasequeue.E014"
-    assert text in message.msg
-
-
 def test_cronsim_is_missing(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "cronsim", None)
     parse.cache_clear()
@@ -247,20 +223,6 @@ def test_cronsim_is_missing(monkeypatch) -> None:
     assert message.id == "leasequeue.E015"
     assert message.hint == 'pip install "django-leasequeue[cron]"'
     assert found(RECURRING={"report": {"task": REPORT, "schedule": "every hour"}}) == []
-
-
-@pytest.mark.parametrize(
-    ("leasequeue", "text"),
-    [
-        ({"WORKER": {"NODE": "x" * 200}}, "node of a worker must be at most 112 bytes"),
-        ({"WORKER": {"DATABASE": "nowhere"}}, "'nowhere' is not a PostgreSQL database"),
-        ({"REAPER": {"INTERVALS": {"sweeping": 1}}}, "names 'sweeping', which is no duty"),
-    ],
-)
-def test_options_of_worker_and_reaper(leasequeue, text) -> None:
-    message = only(found(**leasequeue))
-    assert message.id == "leasequeue.E016"
-    assert text in message.msg
 
 
 # Those that ask the database

@@ -44,16 +44,12 @@ def test_reads_what_libpq_reads(url: str, expected: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("", "is empty"),
-        ("   ", "is empty"),
-        ("mysql://app:hunter2@h/jobs", "'mysql'"),
-        ("sqlite:///jobs.db", "'sqlite'"),
-        ("postgresql://app:hunter2@h", "names no database"),
+        ("", "is empty"), ("   ", "is empty"), ("mysql://app:hunter2@h/jobs", "'mysql'"),
+        ("sqlite:///jobs.db", "'sqlite'"), ("postgresql://app:hunter2@h", "names no database"),
         ("postgresql://app:hunter2@h/jobs?nonsense=1", "cannot be read"),
-        ("postgresql://app:hunter2%zz@h/jobs", "cannot be read"),
-        ("app:hunter2@h/jobs", "cannot be read"),
+        ("postgresql://app:hunter2%zz@h/jobs", "cannot be read"), ("app:hunter2@h/jobs", "cannot be read"),
     ],
-)
+)  # fmt: skip
 def test_says_what_is_wrong_and_never_the_password(url: str, message: str) -> None:
     with pytest.raises(InvalidDatabaseURL, match=message) as caught:
         database_from_url(url)

@@ -58,7 +58,7 @@ def setting(server: Server, name: str) -> str:
 
 
 @pytest.mark.slow
-def test_start_makes_a_database_that_answers(server: Server) -> None:
+def test_start_makes_a_durable_and_roomy_database_that_answers(server: Server) -> None:
     server.start()
     entry = database_from_url(server.url())
     assert entry == server.django_database()
@@ -68,27 +68,32 @@ def test_start_makes_a_database_that_answers(server: Server) -> None:
     assert status.running
     assert status.pid == server.pid
     assert status.version.partition(".")[0].isdigit()
-
-
-def test_starting_what_runs_changes_nothing(server: Server) -> None:
-    server.start()
-    before = server.pid
-    assert server.start() is False
+    wanted = {"fsync": "on", "max_connections": "200", "shared_buffers": "256MB", "listen_addresses": ""}
+    assert {name: setting(server, name) for name in wanted} == wanted
     assert Server(server.data_dir).start() is False
-    assert server.pid == before
+    assert status.pid == server.pid
 
 
-def test_data_survives_a_stop(server: Server) -> None:
+def test_data_and_what_alter_system_set_survive_a_stop_and_variables_of_libpq_do_not_lead_astray(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.start()
     with server.connect() as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS kept AS SELECT 7 AS n")
+        connection.autocommit = True
+        connection.execute("ALTER SYSTEM SET shared_buffers = '16MB'")
     assert server.stop() is True
     assert server.stop() is False
-    assert server.pid is None
-    assert not server.status().running
+    assert (server.pid, server.status().running) == (None, False)
+    for name, value in {"PGPORT": "1", "PGDATA": "/nonexistent", "PGHOST": "/nonexistent", "PGUSER": "x"}.items():
+        monkeypatch.setenv(name, value)
     assert server.start() is True
+    assert server.is_ready()
+    assert setting(server, "shared_buffers") == "16MB"
     with server.connect() as connection:
         assert connection.execute("SELECT n FROM kept").fetchone() == (7,)
+        connection.execute("ALTER SYSTEM RESET shared_buffers")
+    server.stop()
 
 
 @pytest.mark.slow
@@ -102,34 +107,6 @@ def test_data_survives_a_killed_postmaster(server: Server) -> None:
     assert server.start() is True
     with server.connect() as connection:
         assert connection.execute("SELECT n FROM survived").fetchone() == (8,)
-
-
-def test_development_is_durable_and_roomy(server: Server) -> None:
-    server.start()
-    assert setting(server, "fsync") == "on"
-    assert setting(server, "max_connections") == "200"
-    assert setting(server, "shared_buffers") == "256MB"
-    assert setting(server, "listen_addresses") == ""
-
-
-def test_alter_system_overrides_the_configuration(server: Server) -> None:
-    server.start()
-    with server.connect() as connection:
-        connection.execute("ALTER SYSTEM SET shared_buffers = '16MB'")
-    server.stop()
-    server.start()
-    assert setting(server, "shared_buffers") == "16MB"
-    with server.connect() as connection:
-        connection.execute("ALTER SYSTEM RESET shared_buffers")
-    server.stop()
-
-
-def test_variables_of_libpq_do_not_lead_astray(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.stop()
-    for name, value in {"PGPORT": "1", "PGDATA": "/nonexistent", "PGHOST": "/nonexistent", "PGUSER": "x"}.items():
-        monkeypatch.setenv(name, value)
-    assert server.start() is True
-    assert server.is_ready()
 
 
 @pytest.mark.slow
@@ -229,6 +206,8 @@ def test_a_named_directory_without_programs(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv(binaries.BINDIR_VARIABLE, str(tmp_path))
     with pytest.raises(DevDBError, match="has no initdb, pg_ctl, postgres"):
         binaries.find_binaries()
+    with pytest.raises(CommandError, match="has no initdb"):
+        command("start", data=tmp_path / "pg")
 
 
 @pytest.mark.parametrize("name", ["x" * 120, "a,b", "o'clock", "späť"])
@@ -325,7 +304,8 @@ def test_the_command(server: Server) -> None:
     with pytest.raises(CommandError, match="is not running") as caught:
         command("status", data=data)
     assert caught.value.returncode == 3
-    assert f"started, data in {data}\nDATABASE_URL={server.url()}\n" in command("start", data=data)
+    assert f"started, data in {data}\nDATABASE_URL={server.url()}\n" in command("start", "--no-fsync", data=data)
+    assert setting(server, "fsync") == "off"
     assert "was already running" in command("start", data=data)
     with server.connect():
         assert f"process {server.pid}, 1 connected" in command("status", data=data)
@@ -333,13 +313,6 @@ def test_the_command(server: Server) -> None:
     assert server.is_ready()
     assert command("stop", data=data) == "PostgreSQL stopped\n"
     assert command("stop", data=data) == "PostgreSQL was not running\n"
-
-
-def test_the_command_turns_fsync_off(server: Server) -> None:
-    server.stop()
-    command("start", "--no-fsync", data=server.data_dir)
-    assert setting(server, "fsync") == "off"
-    server.stop()
 
 
 def test_the_command_opens_psql(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
@@ -353,25 +326,13 @@ def test_the_command_opens_psql(server: Server, capfd: pytest.CaptureFixture[str
     assert caught.value.returncode == 1
 
 
-def test_the_command_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(binaries.BINDIR_VARIABLE, str(tmp_path))
-    with pytest.raises(CommandError, match="has no initdb"):
-        command("start", data=tmp_path / "pg")
-
-
-class Recorder:
-    started = 0
-
-    def start(self) -> None:
-        self.started += 1
-
-
 def test_programs_start_it_only_without_a_database_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder()
-    monkeypatch.setattr("testproject.settings.EMBEDDED_DATABASE", recorder)
+    started: list[int] = []
+    embedded = SimpleNamespace(start=lambda: started.append(1))
+    monkeypatch.setattr("testproject.settings.EMBEDDED_DATABASE", embedded)
     monkeypatch.setenv("DATABASE_URL", "postgresql:///elsewhere")
     database.start_embedded_database()
-    assert recorder.started == 0
+    assert started == []
     monkeypatch.delenv("DATABASE_URL")
     database.start_embedded_database()
-    assert recorder.started == 1
+    assert started == [1]

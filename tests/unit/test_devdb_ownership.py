@@ -78,7 +78,6 @@ def test_what_is_not_roots_own_is_refused_and_left_as_it_is(
 
 
 def everything(directory: Path) -> dict[str, tuple[int, int, int]]:
-    """Return owner, group and mode of all there is."""
     found = {}
     for path in [directory, *directory.rglob("*")]:
         status = path.lstat()

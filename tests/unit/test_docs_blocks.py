@@ -120,6 +120,20 @@ def test_the_index_leads_to_every_page() -> None:
     assert {page for page in PAGES if not page.startswith(("README", "..", "explanation/decisions"))} - linked == set()
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", (DOCS / page).read_text(encoding="utf-8")):
+        file, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        found = ((DOCS / page).parent / file) if file else DOCS / page
+        assert found.exists(), f"{page} leads to {target}"
+        if anchor and found.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page} leads to {target}"
+
+
 def test_containers_and_probes_agree() -> None:
     """No Docker runs here: what the files name of each other is compared, and of the worker's own options."""
     found = {block.word.partition("=")[2]: block.text for block in blocks("how-to/containers.md") if block.word}

@@ -47,14 +47,6 @@ def test_every_kind_of_event() -> None:
     assert words_missing("events.md", [kind.label for kind in EventKind]) == []
 
 
-def test_every_statement_says_what_it_is_for() -> None:
-    folder = Path(settings.BASE_DIR) / "django_leasequeue/sql"
-    for path in folder.glob("*.sql"):
-        head = path.read_text(encoding="utf-8")
-        for word in ("-- Purpose:", "-- Index:"):
-            assert word in head, f"{path.name} lacks {word}"
-
-
 def options_of(parser: CommandParser) -> Iterator[str]:
     """The options of a command and of its parts, without those that every command has."""
     for action in parser._actions:
@@ -75,19 +67,3 @@ def test_every_command_and_its_options() -> None:
         command = load_command_class("django_leasequeue", name)
         for option in set(options_of(command.create_parser("manage.py", name))) - common:
             assert option in found, f"{name} {option}"
-
-
-def test_every_page_is_linked() -> None:
-    """A page that no other leads to is not found."""
-    docs = REFERENCE.parent
-    pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"README.md"}
-    linked = set()
-    for path in [docs.parent / "README.md", *docs.rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
-            place = (path.parent / target).resolve()
-            assert place.exists(), f"{path.name} leads to {target}, which is not there"
-            if place.parent.name == "decisions":  # it is the folder that leads to its pages
-                linked |= {file.relative_to(docs).as_posix() for file in place.parent.glob("*.md")}
-            elif place.is_relative_to(docs):
-                linked.add(place.relative_to(docs).as_posix())
-    assert pages - linked == set()

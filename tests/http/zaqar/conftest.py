@@ -31,14 +31,12 @@ class Zaqar:
         return self.http.generic(method, url, data, content_type="application/x-anything", headers=merged)
 
     def post(self, queue: str, *bodies: Any, ttl: int = 300) -> list[str]:
-        """Post messages; return their paths."""
         answer = self("POST", f"/v1/queues/{queue}/messages", [{"ttl": ttl, "body": body} for body in bodies])
         assert answer.status_code == 201, answer.content
         resources: list[str] = answer.json()["resources"]
         return resources
 
     def claim(self, queue: str, limit: int = 10, ttl: int = 100, grace: int = 60) -> Any:
-        """Claim; return the answer."""
         return self("POST", f"/v1/queues/{queue}/claims?limit={limit}", {"ttl": ttl, "grace": grace})
 
 

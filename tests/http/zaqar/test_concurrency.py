@@ -16,8 +16,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 
 class Http:
-    """A client with a connection of its own."""
-
     def __init__(self, url: str, project: str) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         self.headers = {"Client-ID": str(uuid.uuid4()), "X-Project-Id": project, "Accept": "application/json"}
@@ -55,24 +53,4 @@ def test_twenty_claimers_lose_nothing_and_share_nothing(live_server: Any) -> Non
         assert counted == Counter(range(total))
         assert producer("GET", "/v1/queues/shared/stats")[1] == {"messages": {"free": 0, "claimed": 0, "total": 0}}
         producer.connection.close()
-    connections.close_all()
-
-
-def test_two_hundred_projects_never_see_each_other(live_server: Any) -> None:
-    projects = [f"tenant-{number}" for number in range(200)]
-    with override_settings(ROOT_URLCONF="tests.http.zaqar.conftest", LEASEQUEUE={"API": {"ACCESS": "open"}}):
-
-        def live(project: str) -> tuple[str, list[Any]]:
-            client = Http(live_server.url, project)
-            assert client("PUT", "/v1/queues/inbox")[0] == 201
-            assert client("POST", "/v1/queues/inbox/messages", [{"ttl": 60, "body": project}] * 2)[0] == 201
-            status, messages = client("POST", "/v1/queues/inbox/claims", {"ttl": 60, "grace": 60})
-            assert status == 201
-            assert client("GET", "/v1/queues")[1]["queues"] == [{"name": "inbox", "href": "/v1/queues/inbox"}]
-            client.connection.close()
-            return project, [message["body"] for message in messages]
-
-        with ThreadPoolExecutor(10) as pool:
-            for project, seen in pool.map(live, projects):
-                assert seen == [project, project]
     connections.close_all()

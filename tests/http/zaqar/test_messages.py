@@ -15,9 +15,11 @@ def bodies(answer: object) -> list[object]:
 
 
 class TestIds:
-    @pytest.mark.parametrize("number", [0, 1, 2**31, 2**63 - 1])
-    def test_round_trip(self, number: int) -> None:
-        assert decode_id("message", 7, encode_id("message", 7, number)) == number
+    def test_round_trip(self) -> None:
+        for number in (0, 1, 2**31, 2**63 - 1):
+            assert decode_id("message", 7, encode_id("message", 7, number)) == number
+        for text in ("", "x", "z" * 24, "é" * 24, "1" * 24, "-" + "1" * 23):
+            assert decode_id("message", 7, text) is None
 
     def test_reveals_nothing_and_fits_only_its_place(self) -> None:
         one, two = encode_id("message", 7, 1), encode_id("message", 7, 2)
@@ -26,10 +28,6 @@ class TestIds:
         assert decode_id("claim", 7, one) is None
         assert decode_id("message", 8, one) is None
         assert decode_id("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
-
-    @pytest.mark.parametrize("text", ["", "x", "z" * 24, "é" * 24, "1" * 24, "-" + "1" * 23])
-    def test_malformed(self, text: str) -> None:
-        assert decode_id("message", 7, text) is None
 
     def test_an_old_secret_key_still_counts(self, settings: object) -> None:
         old = encode_id("message", 7, 42)
@@ -48,32 +46,6 @@ class TestPost:
         paths = zaqar.post(queue, "a", [1], None, 2.5)
         answer = zaqar("GET", f"/v1/queues/{queue}/messages?ids=" + ",".join(p.rsplit("/", 1)[1] for p in paths))
         assert [message["body"] for message in answer.json()] == ["a", [1], None, 2.5]
-
-    @pytest.mark.parametrize(
-        "raw",
-        [
-            "",
-            "[]",
-            "{}",
-            "[1]",
-            '[{"ttl": 300}]',
-            '[{"body": 1}]',
-            '[{"ttl": 59, "body": 1}]',
-            '[{"ttl": 1209601, "body": 1}]',
-            '[{"ttl": "300", "body": 1}]',
-            '[{"ttl": true, "body": 1}]',
-            '[{"ttl": 1e400, "body": 1}]',
-            '[{"ttl": 99999999999999999999999, "body": 1}]',
-            '[{"ttl": 300, "body": "\\u0000"}]',
-            '[{"ttl": 300, "body": 1}, {"ttl": 1, "body": 1}]',
-            "[" + ",".join(['{"ttl": 300, "body": 1}'] * 21) + "]",
-        ],
-    )
-    def test_bad_documents_enqueue_nothing(self, zaqar: Zaqar, queue: str, raw: str) -> None:
-        answer = zaqar("POST", f"/v1/queues/{queue}/messages", raw=raw)
-        assert answer.status_code == 400
-        assert set(answer.json()) == {"title", "description"}
-        assert zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").status_code == 204
 
     @pytest.mark.parametrize(
         ("method", "path"), [("POST", "messages"), ("POST", "claims"), ("PATCH", "claims/x"), ("PUT", "metadata")]
@@ -95,10 +67,6 @@ class TestPost:
         assert zaqar("POST", f"/v1/queues/{queue}/messages", raw=frame % ("x" * room)).status_code == 201
         assert zaqar("POST", f"/v1/queues/{queue}/messages", raw=frame % ("x" * (room + 1))).status_code == 400
 
-    def test_to_a_missing_queue_is_404(self, zaqar: Zaqar) -> None:
-        answer = zaqar("POST", "/v1/queues/none/messages", [{"ttl": 300, "body": 1}])
-        assert answer.status_code == 404
-
     def test_client_id_is_required_and_may_come_without_dashes(self, zaqar: Zaqar, queue: str) -> None:
         del zaqar.headers["Client-ID"]
         assert zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": 60, "body": 1}]).status_code == 400
@@ -106,12 +74,6 @@ class TestPost:
         zaqar.post(queue, 1)
         zaqar.headers["Client-ID"] = zaqar.client
         assert zaqar("GET", f"/v1/queues/{queue}/messages").status_code == 204
-
-    def test_limits_are_settings(self, zaqar: Zaqar, queue: str, settings: object) -> None:
-        settings.LEASEQUEUE = {"API": {"ACCESS": "open", "ZAQAR": {"MAX_MESSAGES_PER_PAGE": 2, "MIN_MESSAGE_TTL": 1}}}  # type: ignore[attr-defined]
-        zaqar.post(queue, 1, 2, ttl=1)
-        answer = zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": 60, "body": 1}] * 3)
-        assert answer.status_code == 400
 
 
 class TestList:
@@ -158,14 +120,6 @@ class TestList:
         assert zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").status_code == 204
         assert zaqar("GET", message["href"]).status_code == 404
 
-    def test_a_missing_queue_is_204(self, zaqar: Zaqar) -> None:
-        assert zaqar("GET", "/v1/queues/none/messages").status_code == 204
-        assert zaqar("GET", "/v1/queues/none/messages?ids=abc").status_code == 204
-
-    @pytest.mark.parametrize("query", ["limit=0", "limit=21", "echo=perhaps", "include_claimed=1"])
-    def test_bad_queries(self, zaqar: Zaqar, queue: str, query: str) -> None:
-        assert zaqar("GET", f"/v1/queues/{queue}/messages?{query}").status_code == 400
-
     def test_nothing_comes_after_a_marker_that_is_none(self, zaqar: Zaqar, queue: str) -> None:
         zaqar.post(queue, 1, 2)
         url = f"/v1/queues/{queue}/messages?echo=true&limit=1"
@@ -197,12 +151,10 @@ class TestOne:
         assert zaqar("GET", path).status_code == 404
         assert zaqar("DELETE", path).status_code == 204
 
-    def test_malformed_ids(self, zaqar: Zaqar, queue: str) -> None:
+    def test_malformed_ids_and_those_of_another_queue(self, zaqar: Zaqar, queue: str) -> None:
         assert zaqar("GET", f"/v1/queues/{queue}/messages/nonsense").status_code == 404
         assert zaqar("DELETE", f"/v1/queues/{queue}/messages/nonsense").status_code == 204
         assert zaqar("DELETE", "/v1/queues/none/messages/nonsense").status_code == 204
-
-    def test_another_queues_id_finds_nothing(self, zaqar: Zaqar, queue: str) -> None:
         zaqar("PUT", "/v1/queues/other")
         [path] = zaqar.post("other", 1)
         assert zaqar("GET", path.replace("other", queue)).status_code == 404

@@ -111,7 +111,6 @@ def test_the_limits_of_the_settings_are_enforced_and_described(zaqar: Zaqar, que
 
 
 def _status(zaqar: Zaqar, queue: str, count: int, ttl: int, body: Any = 1) -> int:
-    """The answer to posting messages."""
     return int(zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": ttl, "body": body}] * count).status_code)
 
 

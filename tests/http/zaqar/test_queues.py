@@ -91,6 +91,13 @@ class TestQueues:
     def test_good_names(self, zaqar: Zaqar, name: str) -> None:
         assert zaqar("PUT", f"/v1/queues/{name}").status_code == 201
 
+    def test_projects_never_see_each_other(self, zaqar: Zaqar) -> None:
+        zaqar("PUT", "/v1/queues/mine")
+        other = Zaqar("other")
+        assert other("GET", "/v1/queues/mine").status_code == 404
+        assert other("GET", "/v1/queues").status_code == 204
+        assert Zaqar(None)("GET", "/v1/queues/mine").status_code == 404
+
     def test_list_pages_end_in_204(self, zaqar: Zaqar) -> None:
         names = [f"q{number:02}" for number in range(5)]
         for name in names:
@@ -110,12 +117,6 @@ class TestQueues:
             assert "detailed=true" in url
         assert answer.status_code == 204
         assert seen == names
-
-    @pytest.mark.parametrize(
-        "query", ["limit=0", "limit=21", "limit=x", "limit=-1", "limit=99999999999999999999", "detailed=7"]
-    )
-    def test_bad_queries(self, zaqar: Zaqar, query: str) -> None:
-        assert zaqar("GET", f"/v1/queues?{query}").status_code == 400
 
     def test_lists_and_queues_are_of_all_databases(self, zaqar: Zaqar, monkeypatch: pytest.MonkeyPatch) -> None:
         run = RequestRunner.run
@@ -138,13 +139,6 @@ class TestQueues:
             assert zaqar("GET", f"/v1/queues/{name}").status_code == 204
             assert asked == ["far" if name == "far" else "default"]
 
-    def test_projects_never_see_each_other(self, zaqar: Zaqar) -> None:
-        zaqar("PUT", "/v1/queues/mine")
-        other = Zaqar("other")
-        assert other("GET", "/v1/queues/mine").status_code == 404
-        assert other("GET", "/v1/queues").status_code == 204
-        assert Zaqar(None)("GET", "/v1/queues/mine").status_code == 404
-
 
 class TestMetadata:
     def test_put_replaces_and_get_returns(self, zaqar: Zaqar, queue: str) -> None:
@@ -155,10 +149,6 @@ class TestMetadata:
         answer = zaqar("GET", url)
         assert answer.status_code == 200
         assert answer.json() == {"other": True}
-
-    @pytest.mark.parametrize("raw", ["", "{", "[1]", '"text"', '{"a": NaN}', '{"a": "\\u0000"}', "[" * 100_000])
-    def test_bad_documents(self, zaqar: Zaqar, queue: str, raw: str) -> None:
-        assert zaqar("PUT", f"/v1/queues/{queue}/metadata", raw=raw).status_code == 400
 
     @pytest.mark.parametrize("name", ["_", "_ttl", "__x"])
     def test_names_that_begin_with_an_underscore_are_reserved(self, zaqar: Zaqar, queue: str, name: str) -> None:
@@ -174,15 +164,8 @@ class TestMetadata:
         assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 9) + '"}').status_code == 204
         assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 8) + '"}').status_code == 400
 
-    def test_of_a_missing_queue_is_404(self, zaqar: Zaqar) -> None:
-        assert zaqar("GET", "/v1/queues/none/metadata").status_code == 404
-        assert zaqar("PUT", "/v1/queues/none/metadata", {}).status_code == 404
-
 
 class TestStats:
-    def test_empty(self, zaqar: Zaqar, queue: str) -> None:
-        assert zaqar("GET", f"/v1/queues/{queue}/stats").json() == {"messages": {"free": 0, "claimed": 0, "total": 0}}
-
     def test_counts_stay_right_while_claims_expire(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
         zaqar.post(queue, 1, 2, 3)
         held_clock.advance(seconds=51)
@@ -198,6 +181,3 @@ class TestStats:
         held_clock.advance(seconds=60)
         stats = zaqar("GET", f"/v1/queues/{queue}/stats").json()["messages"]
         assert (stats["free"], stats["claimed"], stats["total"]) == (4, 0, 4)
-
-    def test_of_a_missing_queue_is_404(self, zaqar: Zaqar) -> None:
-        assert zaqar("GET", "/v1/queues/none/stats").status_code == 404

@@ -29,11 +29,8 @@ def test_scenario(live_server: object) -> None:
     url: str = live_server.url  # type: ignore[attr-defined]  # pytest-django's fixture
     with override_settings(ROOT_URLCONF="tests.http.zaqar.conftest", LEASEQUEUE={"API": {"ACCESS": "open"}}):
         done = subprocess.run(
-            [str(CLIENT_PYTHON), str(HERE / "scenario.py"), url],
-            capture_output=True,
-            text=True,
-            timeout=120,
+            [str(CLIENT_PYTHON), str(HERE / "scenario.py"), url], capture_output=True, text=True, timeout=120,
             check=False,
-        )
+        )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all good" in done.stdout
