@@ -75,8 +75,20 @@ def check(told: list[Any]) -> None:
 
 
 @pytest.mark.slow
-def test_on_djangos_connection() -> None:
-    check(_sync(engine.run))
+@pytest.mark.parametrize("inside", [nullcontext, transaction.atomic])
+def test_on_djangos_connection(inside: Callable[[], Any]) -> None:
+    with inside():
+        told = _sync(engine.run)
+    check(told)
+    operation = engine.enqueue("work", [NewJob()])
+    assert engine.run(operation)[0].seq != engine.run(operation)[0].seq, "an operation can be run again"
+
+
+@pytest.mark.parametrize("prepare_threshold", [5, None])
+def test_on_a_connection_of_ours(prepare_threshold: int | None) -> None:
+    with own_connection() as executor:
+        executor.connection.prepare_threshold = prepare_threshold
+        check(_sync(executor.run))
 
 
 def _sync(run: Callable[[Any], Any]) -> list[Any]:
@@ -91,23 +103,6 @@ def _sync(run: Callable[[Any], Any]) -> list[Any]:
     except StopIteration as stop:
         return list(stop.value)
     raise AssertionError("it waited")
-
-
-def test_on_djangos_connection_inside_a_transaction() -> None:
-    with transaction.atomic():
-        told = _sync(engine.run)
-    check(told)
-
-
-def test_on_a_connection_of_ours() -> None:
-    with own_connection() as executor:
-        check(_sync(executor.run))
-
-
-def test_on_a_connection_without_prepared_statements() -> None:
-    with own_connection() as executor:
-        executor.connection.prepare_threshold = None
-        check(_sync(executor.run))
 
 
 def test_on_an_async_connection() -> None:
@@ -187,13 +182,6 @@ class TestDjangosConnection:
                 assert cursor.fetchone() == (0,)
         finally:
             connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = False
-
-
-def test_an_operation_can_be_run_again() -> None:
-    make("work")
-    operation = engine.enqueue("work", [NewJob()])
-    first, second = engine.run(operation), engine.run(operation)
-    assert first[0].seq != second[0].seq
 
 
 def test_nothing_reaches_the_database_before_the_arguments_are_checked(django_assert_num_queries) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.files.storage import Storage, storages
+from django.conf import settings as django_settings
+from django.core.files.storage import Storage
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext, override_settings
@@ -26,7 +27,7 @@ from django_leasequeue.engine.large.reference import MARK, is_reference
 from django_leasequeue.engine.topics import log, messages
 from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
 from django_leasequeue.models import JobResult, LargeObject, StoredJob
-from tests.large import BIG, FailingStorage, away, files, large_settings, reap
+from tests.large import BIG, away, files, large_settings, reap
 from tests.queue.processes import python
 from tests.support.rows import rows
 
@@ -36,10 +37,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 BODY = bytes(range(256)) * 20
 
 
-def stored(seq: int) -> str:
+def stored(seq: int, column: str = "data", table: str = "job") -> str:
     """The text of a job's data as the table has it."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT data::text FROM leasequeue_job WHERE seq = %s", [seq])
+        cursor.execute(f"SELECT {column}::text FROM leasequeue_{table} WHERE seq = %s", [seq])
         return str(cursor.fetchone()[0])
 
 
@@ -64,18 +65,23 @@ def test_data_and_body_come_back_and_the_table_holds_a_reference(storage: Path) 
     assert digest == hashlib.sha256(json.dumps(BIG, separators=(",", ":")).encode()).hexdigest()
 
 
+@pytest.mark.parametrize("count", [3, 150])
+def test_some_among_small_ones_and_none_of_a_duplicate(storage: Path, count: int) -> None:
+    enqueue(NewJob("x", key="a"))
+    jobs = [NewJob(BIG + str(n) if n % 50 == 0 else n) for n in range(count)]
+    enqueue(*jobs)
+    assert len(files(storage)) == (count + 49) // 50
+    assert enqueue(NewJob(BIG, key="a"))[0].status == "duplicate"
+    reap(hours=7)
+    assert len(files(storage)) == (count + 49) // 50
+    assert [job.data for job in claim(200)] == ["x", *[job.data for job in jobs]]
+
+
 def test_numbers_beside_a_large_body_come_back_as_written() -> None:
     from django_leasequeue.engine.codec import Raw
 
     enqueue(NewJob({"n": Raw("1e300")}, body=BODY))
     assert one().data_json == '{"n":1e300}'
-
-
-def test_hundreds_in_one_call_through_copy(storage: Path) -> None:
-    jobs = [NewJob(BIG + str(n) if n % 50 == 0 else n) for n in range(150)]
-    enqueue(*jobs)
-    assert len(files(storage)) == 3
-    assert [job.data for job in claim(200)] == [job.data for job in jobs]
 
 
 def test_small_payloads_cost_no_statement() -> None:
@@ -100,17 +106,13 @@ def _names(operation: Any) -> Iterator[str]:
             return
 
 
-def test_off_by_default_everything_stays_in_the_database(storage: Path) -> None:
-    with override_settings(LEASEQUEUE={}):
-        [answer] = enqueue(NewJob(BIG, body=BODY))
-        assert not is_reference(stored(answer.seq))
-    assert files(storage) == []
-
-
-def test_switched_off_large_ones_are_still_read() -> None:
+def test_switched_off_all_stays_in_the_database_and_large_ones_are_still_read(storage: Path) -> None:
     enqueue(NewJob(BIG))
     with override_settings(LEASEQUEUE={}):
-        assert one().data == BIG
+        [answer] = enqueue(NewJob("x" + BIG, body=BODY))
+        assert not is_reference(stored(answer.seq))
+        assert [job.data for job in claim(2)] == [BIG, "x" + BIG]
+    assert len(files(storage)) == 1
 
 
 def test_a_client_cannot_forge_a_reference() -> None:
@@ -177,15 +179,9 @@ def test_every_way_to_read_gives_the_payload() -> None:
         engine.finish([Ending(job.seq, held.token, result=BIG, body=BODY, result_ttl_ms=60_000)], NODE)
     )
     assert outcomes(settled) == ["ok"]
-    assert is_reference(str_result(job.seq))
+    assert is_reference(stored(job.seq, "result", "jobresult"))
     row = engine.run(read_result("work", seqs=[job.seq]))
     assert (json.loads(row.result_json or ""), row.result_body, row.left_behind) == (BIG, BODY, False)
-
-
-def str_result(seq: int) -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT result::text FROM leasequeue_jobresult WHERE seq = %s", [seq])
-        return str(cursor.fetchone()[0])
 
 
 def test_pages_are_cut_where_large_payloads_make_them_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,13 +302,6 @@ class TestNothingIsLeftBehind:
         assert files(storage) == []
         assert not LargeObject.objects.exists()
 
-    def test_when_a_key_was_taken(self, storage: Path) -> None:
-        enqueue(NewJob("x", key="a"))
-        [answer] = enqueue(NewJob(BIG, key="a"))
-        assert answer.status == "duplicate"
-        reap(hours=7)
-        assert files(storage) == []
-
     def test_while_the_storage_is_away_it_waits(self, storage: Path) -> None:
         [answer] = enqueue(NewJob(BIG))
         engine.run(cancel("work", seqs=[answer.seq]))
@@ -401,14 +390,13 @@ class TestTrouble:
         with away(), pytest.raises(LargeStorageError):
             claim()
         assert counts()["delayed"] == 1
+        enqueue(NewJob("small"))
         with held_clock(minutes=1):
+            with away():
+                assert [job.data for job in claim(5)] == ["small"]
+        with held_clock(minutes=2):
             job = one()
         assert (job.data, job.deliveries) == (BIG, 1)
-
-    def test_away_at_claim_small_jobs_are_given(self) -> None:
-        enqueue(NewJob(BIG), NewJob("small"))
-        with away():
-            assert [job.data for job in claim(5)] == ["small"]
 
     @pytest.mark.parametrize("damage", [b"", b"x" * (len(BIG) + 2), b"y" * 10])
     def test_another_content_is_found_out_and_fails_the_attempt(self, storage: Path, damage: bytes) -> None:
@@ -440,20 +428,10 @@ def test_async_calls() -> None:
         finally:
             await close_pools()
 
-    with override_settings_async():
+    with override_settings(LEASEQUEUE={**django_settings.LEASEQUEUE, "ASYNC": "native"}):
         job, row = asyncio.run(go())
     assert (job.data, job.body) == (BIG, BODY)
     assert json.loads(row.result_json) == BIG
-
-
-def override_settings_async() -> Any:
-    from django.conf import settings
-
-    return override_settings(LEASEQUEUE={**getattr(settings, "LEASEQUEUE", {}), "ASYNC": "native"})
-
-
-def test_storage_of_the_tests_fails_on_demand() -> None:
-    assert isinstance(storages["large"], FailingStorage)
 
 
 def test_objects_that_no_row_names_are_found_and_removed(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
