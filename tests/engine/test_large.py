@@ -27,7 +27,7 @@ from django_leasequeue.engine.large.reference import MARK, is_reference
 from django_leasequeue.engine.topics import log, messages
 from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
 from django_leasequeue.models import JobResult, LargeObject, StoredJob
-from tests.large import BIG, away, files, large_settings, reap
+from tests.large import BIG, FailingStorage, away, files, large_settings, reap
 from tests.queue.processes import python
 from tests.support.rows import rows
 
