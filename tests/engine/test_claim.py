@@ -8,7 +8,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, make_lease_id, parse_lease_id
 from django_leasequeue.engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from django_leasequeue.exceptions import NotAQueue, QueueNotFound
-from django_leasequeue.models import Claim, JobState, LiveJob, Queue, QueueRank
+from django_leasequeue.models import Claim, JobState, LiveJob, Queue
 
 from .helpers import NODE, OTHER, claim, enqueue, kinds, make, one, put, seqs, state
 
@@ -213,12 +213,6 @@ def test_projects_never_see_each_other() -> None:
     assert engine.run(engine.cancel("work", seqs=numbers, project="umbrella")) == []
     assert {state(seq) for seq in numbers} == {"leased"}
     assert engine.run(engine.ack(numbers, NODE, project="acme")).ok == numbers
-
-
-def test_a_queue_knows_the_ranks_in_use(queue: int) -> None:
-    enqueue(NewJob(priority=3), NewJob(priority=9), NewJob(priority=3), NewJob())
-    ranks = QueueRank.objects.filter(queue_id=queue).values_list("rank", flat=True)
-    assert set(ranks) == {-9, -3, 0}
 
 
 def test_one_claimer_does_not_wait_until_all_that_is_due_is_ready(clock, queue: int) -> None:

@@ -142,17 +142,6 @@ class TestAtTheClaim:
             with pytest.raises(QueueFull):
                 put(1, queue="graveyard")
 
-    def test_an_expired_lease_counts_as_a_delivery(self, clock) -> None:
-        (number,) = put()
-        for _ in range(2):
-            one()
-            clock.advance(seconds=31)
-        assert claim() == []
-        assert len(letters()) == 1
-        assert letters()[0].error_type == "LEASE_EXPIRED"
-        assert failures(letters()[0]) == ["LEASE_EXPIRED"] * 2
-        assert kinds(number) == ["enqueued", "claimed", "expired", "claimed", "expired", "dead_lettered"]
-
     def test_even_for_one_job_behind_thousands(self) -> None:
         put(2_500)
         deliver()
@@ -183,13 +172,6 @@ class TestAtTheClaim:
         assert seqs(claim(5, ["work", "second"])) == [good, other]
         assert (len(letters()), len(letters("graveyard2"))) == (3, 3)
 
-    def test_in_each_priority(self) -> None:
-        enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)] * 2)
-        deliver()
-        good = enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)])
-        assert seqs(claim(9)) == [answer.seq for answer in good][::-1]
-        assert len(letters()) == 6
-
     def test_the_own_limit_of_a_job(self) -> None:
         (endless,) = enqueue(NewJob(max_deliveries=0, data="endless"))
         (once,) = enqueue(NewJob(max_deliveries=1, data="once"))
@@ -204,15 +186,6 @@ class TestAtTheClaim:
             ("thrice", 3),
         ]
         assert {once.seq, thrice.seq} == {letter.source_seq for letter in letters()}
-
-    def test_a_target_that_is_a_queue_gets_a_fresh_ready_job(self) -> None:
-        make("graveyard")
-        put()
-        wear_out(2)
-        claim()
-        job = one("graveyard", OTHER)
-        assert (job.deliveries, job.data, job.meta["$dead_letter_from"]) == (1, 0, "work")
-        assert outcomes(engine.run(engine.ack([job.seq], OTHER))) == ["ok"]
 
     def test_a_letter_whose_key_is_taken_there_comes_without_it(self, clock) -> None:
         make("graveyard", type="log", ttl_ms=5_000)
@@ -287,13 +260,6 @@ class TestAtTheRelease:
         assert (dead.state, dead.error_type, dead.fingerprint) == (JobState.DEAD, "LEASE_EXPIRED", "lease_expired")
         assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
 
-    def test_the_own_limit_of_a_job(self) -> None:
-        (once,) = enqueue(NewJob(max_deliveries=1))
-        (endless,) = enqueue(NewJob(max_deliveries=0))
-        for _ in range(6):
-            engine.run(engine.nack(seqs(claim(2)), NODE))
-        assert (state(once.seq), state(endless.seq)) == ("dead", "ready")
-
     def test_the_time_of_the_dead(self, clock) -> None:
         engine.run(
             engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self", dead_ttl_ms=9_000)
@@ -331,13 +297,6 @@ class TestAtTheRelease:
         job = one()
         engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
         assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
-
-    def test_several_in_one_call(self) -> None:
-        numbers = put(4)
-        deliver(*numbers[:2])
-        settled = engine.run(engine.nack(seqs(claim(4)), NODE))
-        assert [settled.released[number].state for number in numbers] == ["dead", "dead", "ready", "ready"]
-        assert counts()["dead_lettered"] == 2
 
 
 class TestAtTheReleaseToAnotherTopic:

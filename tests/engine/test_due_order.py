@@ -7,11 +7,11 @@ import pytest
 from django.db import connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, Release
+from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import LiveJob
 
-from .helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs
+from .helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, seqs
 
 
 def shuffled(count: int) -> list[int]:
@@ -35,15 +35,6 @@ class TestOneAtATime:
         clock.advance(seconds=2)
         jobs = claim(100, "work-7")
         assert (jobs[0].seq, [job.data for job in jobs[1:]]) == (fresh, sorted(delays))
-
-    def test_retries_too(self, clock: Clock) -> None:
-        make("work", requeue="back")
-        first, second, third = put(3)
-        for delay in (900, 100, 500):
-            job = one()
-            engine.run(engine.release([Release(job.seq, job.token, delay)], NODE))
-        clock.advance(seconds=1)
-        assert seqs(claim(5)) == [second, third, first]
 
     def test_within_each_priority(self, clock: Clock) -> None:
         make("work", preset="codeq")

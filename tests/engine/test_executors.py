@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, IntegrityError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, transaction
 from django.test import override_settings
 
 from django_leasequeue import engine, sql
@@ -18,7 +18,7 @@ from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, N
 from django_leasequeue.engine.pool import close_pools, connection_parameters
 from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
-from django_leasequeue.models import JobEvent, JobResult, LiveJob, StoredJob
+from django_leasequeue.models import JobEvent, JobResult, LiveJob
 from django_leasequeue.sql import names, statement
 
 from .helpers import NODE, claim, make, outcomes, own_connection, put, seqs
@@ -134,14 +134,6 @@ def test_djangos_connection_refuses_to_block_an_event_loop() -> None:
 
 
 class TestDjangosConnection:
-    def test_errors_are_djangos(self) -> None:
-        make("work")
-        put(1, key="k")
-        jobs = [NewJob(key="k")] + [NewJob(key=f"k{number}") for number in range(150)]
-        with pytest.raises(IntegrityError):
-            engine.run(engine.enqueue("work", jobs, fresh=True))
-        assert StoredJob.objects.count() == 1
-
     def test_a_broken_transaction_is_refused_as_django_does(self) -> None:
         make("work")
         with pytest.raises(transaction.TransactionManagementError), transaction.atomic():

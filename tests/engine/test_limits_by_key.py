@@ -4,13 +4,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, LimitValues, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.enums import JobFlag
-from django_leasequeue.models import Delayed, FlowTurn, LimitKey, Member
+from django_leasequeue.models import LimitKey, Member
 from tests.engine.flow import ack, limited
 from tests.engine.helpers import NODE, claim, make, put, read_job
 
@@ -61,14 +60,6 @@ class TestConcurrency:
         assert claim(10) == []
         assert not Member.objects.filter(taken=True).exists()
         assert [member.seq for member in Member.objects.all()] == [dead.seq]
-
-    def test_rolled_back_nothing_of_it_exists(self, clock: engine_clock.Clock) -> None:
-        make()
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
-            limited(["x"])
-            raise ZeroDivisionError
-        assert not FlowTurn.objects.exists()
-        assert not Delayed.objects.exists()
 
     def test_a_delayed_job_waits_for_its_time_and_then_for_its_slot(self, clock: engine_clock.Clock) -> None:
         make()

@@ -152,14 +152,6 @@ def test_any_name_that_is_allowed_in_any_project(name: str, project: str) -> Non
     assert engine.run(engine.get(name, project="other")) is None
 
 
-@pytest.mark.django_db(transaction=True)
-def test_two_that_make_one_queue_at_once() -> None:
-    with own_connection() as a, own_connection() as b:
-        made = [executor.run(engine.create("work", lease_ms=1_000 * number)) for number, executor in ((1, a), (2, b))]
-    assert sorted(made) == [False, True]
-    assert list(QueueRank.objects.values_list("rank", flat=True)) == [0]
-
-
 PLACES = (
     QueueStat,
     Ready,
@@ -257,7 +249,7 @@ def meanwhile(call: Callable[[engine.ConnectionExecutor], Any]) -> Iterator[list
         thread.join(0.3)
         yield answers
     finally:
-        thread.join(20)
+        thread.join(300)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -51,17 +51,6 @@ class TestNoRetries:
         assert seqs(claim(5)) == others
         assert (state(once.seq), DeadLetter.objects.get().error_type) == ("dead", "LEASE_EXPIRED")
 
-    @pytest.mark.parametrize("exhaust_at", ["claim", "release"])
-    def test_the_others_of_such_a_queue_come_for_ever(self, clock: Clock, exhaust_at: str) -> None:
-        make("work", max_deliveries=2, exhaust_at=exhaust_at)
-        (endless,) = put()
-        (twice,) = enqueue(NewJob(max_deliveries=2))
-        for delivery in range(1, 5):
-            jobs = claim(2)
-            assert [job.deliveries for job in jobs] == [delivery] * (2 if delivery < 3 else 1)
-            engine.run(engine.nack(seqs(jobs), NODE))
-        assert (state(endless), state(twice.seq)) == ("ready", "dead")
-
     def test_where_claims_are_dealt(self) -> None:
         """A window's deal leaves the used-up job aside, and the next one does not meet it."""
         make("work", claim_jitter_ms=100)
@@ -124,11 +113,3 @@ class TestNoSpinning:
         assert fail().available_at == clock.now + timedelta(seconds=7)
         Delayed.objects.update(available_at=clock.now, deliveries=50)
         assert fail(delay_ms=1_500).available_at == clock.now + timedelta(milliseconds=1_500)
-
-    def test_what_is_given_back_without_an_error_comes_at_once(self) -> None:
-        """Who gives a job back and says nothing of a failure may have it again at once, any number of times."""
-        make("work")
-        put()
-        for _ in range(12):
-            job = one()
-            assert engine.run(engine.release([Release(job.seq, job.token, 0)], NODE)).released[job.seq].state == "ready"

@@ -168,18 +168,6 @@ class TestAfterTheDeadline:
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["stale_token"]
 
 
-class TestAck:
-    def test_removes_the_job_and_keeps_nothing(self) -> None:
-        put()
-        job = one()
-        engine.run(engine.ack([job.seq], NODE))
-        assert not LiveJob.objects.exists()
-        assert not JobResult.objects.exists()
-        event = last_event(job.seq)
-        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("acked", NODE, job.token, 1)
-        assert (event.deadline, event.detail) == (None, None)
-
-
 class TestNack:
     def test_makes_the_job_ready_at_its_old_place_any_number_of_times(self) -> None:
         numbers = put(3)
@@ -214,41 +202,18 @@ class TestNack:
         assert (seqs(again), again[0].deliveries) == ([job.seq, later], 2), "it kept its place"
 
 
-class TestBackOfTheQueue:
-    @pytest.fixture(autouse=True)
-    def _queue(self, queue: int) -> None:
-        engine.run(engine.configure("work", requeue="back"))
-
-    def test_a_released_job_goes_behind_all_others_of_its_priority(self) -> None:
-        low = enqueue(NewJob(priority=0))[0].seq
-        first, second = put(2, priority=5)
-        assert one().seq == first
-        engine.run(engine.nack([first], NODE))
-        third = put(1, priority=5)[0]
-        assert seqs(claim(9)) == [second, first, third, low]
-
-    def test_an_expired_job_too(self, clock) -> None:
-        numbers = put(3)
-        one()
-        clock.advance(seconds=31)
-        assert seqs(claim(3)) == [*numbers[1:], numbers[0]]
-
-    def test_a_delayed_one_goes_to_the_back_when_it_is_due(self, clock) -> None:
-        first = put()[0]
-        one()
-        engine.run(engine.nack([first], NODE, delay_ms=1_000))
-        others = put(2)
-        clock.advance(seconds=1)
-        assert seqs(claim(3)) == [*others, first]
-
-    def test_a_scheduled_one_too_whatever_its_priority_before(self, clock) -> None:
-        (scheduled,) = enqueue(NewJob(priority=9, delay_ms=1_000))
-        low = put(1, priority=0)[0]
-        assert one().seq == low
-        early = put(1, priority=9)[0]
-        clock.advance(seconds=1)
-        late = put(1, priority=0)[0]
-        assert seqs(claim(3)) == [early, scheduled.seq, late]
+def test_a_released_an_expired_and_a_due_job_go_to_the_back_of_their_priority(clock, queue: int) -> None:
+    engine.run(engine.configure("work", requeue="back"))
+    (scheduled,) = enqueue(NewJob(priority=5, delay_ms=31_000))
+    low = enqueue(NewJob(priority=0))[0].seq
+    first, second, third, fourth = put(4, priority=5)
+    assert seqs(claim(2)) == [first, second]
+    assert one().seq == third
+    engine.run(engine.nack([first], NODE))
+    engine.run(engine.nack([third], NODE, delay_ms=1_000))
+    assert [one(lease_ms=600_000).seq, one(lease_ms=600_000).seq] == [fourth, first]
+    clock.advance(seconds=31)
+    assert seqs(claim(9)) == [second, third, scheduled.seq, low]
 
 
 class TestExtend:

@@ -10,7 +10,6 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.jobs import replies
 from django_leasequeue.models import (
     Claim,
-    JobEvent,
     JobState,
     LeaseEvent,
     LiveJob,
@@ -181,7 +180,8 @@ class TestPurge:
         assert engine.run(engine.purge("work", tag_prefix="build-")) == 2
         assert engine.run(engine.purge("work", tag="build-1")) == 0
         assert counts()["ready"] == 4
-        assert state(first) is None
+        assert (state(first), kinds(first)) == (None, ["enqueued", "cancelled"])
+        assert last_event(first).detail == {"reason": "purged"}
 
     @pytest.mark.parametrize("prefix", ["%", "_", "a%", "\\"])
     def test_a_prefix_is_no_pattern(self, prefix: str) -> None:
@@ -189,17 +189,6 @@ class TestPurge:
         put(1, tag=prefix + "x")
         assert engine.run(engine.purge("work", tag_prefix=prefix)) == 1
         assert StoredJob.objects.get().tag == "abc"
-
-    def test_one_event_each_but_none_for_records(self) -> None:
-        make("records", type="log")
-        numbers = put(2)
-        records = put(2, "records")
-        engine.run(engine.purge("work"))
-        engine.run(engine.purge("records", states=["record"]))
-        for number in numbers:
-            assert kinds(number) == ["enqueued", "cancelled"]
-            assert last_event(number).detail == {"reason": "purged"}
-        assert not JobEvent.objects.filter(seq__in=records).exists()
 
 
 class TestDelete:

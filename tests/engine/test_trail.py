@@ -190,17 +190,6 @@ class TestOwnFloors:
             slow.connection.commit()
         assert seqs(claimer.claim()) == [late.seq]
 
-    def test_they_do_not_outlive_the_connection(self, claimer: Claimer) -> None:
-        """After a crash of the server numbers may be drawn once more."""
-        put(800)
-        for _ in range(3):
-            claimer.claim(200)
-        assert self.floor(claimer)
-        with own_connection() as executor:
-            claimer.executor = Counting(executor)
-            claimer.claim()
-            assert claimer.trail.parameters()["floors"] == "{}"
-
     def test_those_of_another_connection_count_for_nothing(self, claimer: Claimer) -> None:
         (job,) = put(1)
         queue_id = LiveJob.objects.get(seq=job).queue_id

@@ -33,14 +33,6 @@ class TestOrder:
         assert run_all() == rounds
         assert status(uid) == ("completed", 0, len(nodes), 0, 0)
 
-    def test_members_that_end_in_two_claims_start_the_child_once(self) -> None:
-        start(node("a"), node("b"), node("end", 0, 1))
-        (first,), (second,) = claim(1), claim(1)
-        finish([first])
-        assert claim(10) == []
-        finish([second])
-        assert run_all() == [["end"]]
-
     def test_nodes_of_other_queues(self) -> None:
         make("other")
         start(node("a"), node("b", 0, queue="other"), node("c", 1))

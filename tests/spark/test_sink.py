@@ -146,7 +146,7 @@ def test_a_replayed_stream_batch_adds_nothing(source: Source, tmp_path: Path) ->
         stream = source.session.readStream.schema("n int").json(str(inputs))
         writer = stream.writeStream.format("leasequeue").options(**source.options, queue="work")
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(600)
 
     drain()
     assert StoredJob.objects.count() == 50

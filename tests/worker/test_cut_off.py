@@ -25,8 +25,8 @@ from tests.worker.support import Threaded, enqueue, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
-#: A lease long enough that a second before its end is promised.
-LEASE = 8.0
+#: A lease long enough that a second before its end is promised, with much room.
+LEASE = 18.0
 
 
 class Start(NamedTuple):
@@ -120,9 +120,9 @@ def proxy(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases count as over three seconds before their end: two seconds more than promised, for a busy machine."""
-    monkeypatch.setattr("django_leasequeue.engine.leases.deadline.NOTICE", 3.0)
-    monkeypatch.setattr("django_leasequeue.engine.leases.deadline.PART", 0.5)
+    """Leases count as over eight seconds before their end: seven more than promised, for a busy machine."""
+    monkeypatch.setattr("django_leasequeue.engine.leases.deadline.NOTICE", 8.0)
+    monkeypatch.setattr("django_leasequeue.engine.leases.deadline.PART", 0.7)
 
 
 def test_a_lease_is_surely_held_until_a_second_before_its_end_at_the_latest() -> None:

@@ -30,20 +30,10 @@ SELECT id * 1024 + place - 1 AS id, txid, epoch_us(occurred_at) AS occurred_at, 
 FROM (SELECT *, unnest(range(1, len(seqs) + 1)) AS place FROM read_parquet(?))
 """
 _COLUMNS = {
-    "id": "BIGINT",
-    "txid": "BIGINT",
-    "occurred_at": "BIGINT",
-    "queue_id": "BIGINT",
-    "seq": "BIGINT",
-    "claim": "BIGINT",
-    "deadline": "BIGINT",
-    "deliveries": "INTEGER",
-    "waited": "INTEGER",
-    "ran": "INTEGER",
+    **dict.fromkeys(["id", "txid", "occurred_at", "queue_id", "seq", "claim", "deadline"], "BIGINT"),
+    **dict.fromkeys(["deliveries", "waited", "ran"], "INTEGER"),
     "kind": "SMALLINT",
-    "node": "VARCHAR",
-    "name": "VARCHAR",
-    "detail": "VARCHAR",
+    **dict.fromkeys(["node", "name", "detail"], "VARCHAR"),
 }
 #: The state of a job in silver that its last event tells, others left out.
 _JOBS = """
