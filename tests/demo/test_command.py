@@ -80,7 +80,7 @@ def test_it_serves_the_admin_until_it_is_told_to_end(serving: subprocess.Popen[s
     rest, _ = serving.communicate(timeout=300)
     assert "Stopped." in rest
     assert serving.returncode == 0
-    assert psutil.wait_procs(children, timeout=60)[1] == []
+    assert psutil.wait_procs(children, timeout=300)[1] == []
 
 
 def _get(address: str) -> str:

@@ -104,7 +104,7 @@ def test_cancel_and_claim_at_once_never_both() -> None:
             return gone
 
         taking, going = threads.submit(claims), threads.submit(cancels)
-        taken, gone = taking.result(60), going.result(60)
+        taken, gone = taking.result(), going.result()
     assert taken
     assert gone
     assert not set(taken) & set(gone)
@@ -133,7 +133,7 @@ def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> No
             blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
             eventually(lambda: watcher.connection.execute(blocked, [pid]).fetchone() == (True,), "the cancel waited")
             other.connection.commit()
-        assert sorted(seq for seq, _ in cancelling.result(60)) == numbers
+        assert sorted(seq for seq, _ in cancelling.result()) == numbers
     assert not Ready.objects.exists()
     assert not StoredJob.objects.exists()
 

@@ -44,7 +44,7 @@ class WorkerProcess:
         for line in self._process.stderr:
             self.log.append(line)
 
-    def says(self, text: str, times: int = 1, seconds: float = 90) -> None:
+    def says(self, text: str, times: int = 1, seconds: float = 300) -> None:
         """Wait until so many lines of the log hold ``text``."""
         end = time.monotonic() + seconds
         while sum(text in line for line in self.log) < times:
@@ -61,13 +61,13 @@ class WorkerProcess:
         """Send a signal to the process alone."""
         self._process.send_signal(number)
 
-    def wait(self, seconds: float = 90) -> int:
+    def wait(self, seconds: float = 300) -> int:
         """Wait for the end; return the exit code."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end:\n{self.text}") from None
-        self._reader.join(5)
+        self._reader.join(60)
         return code
 
     @property
@@ -80,7 +80,7 @@ class WorkerProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(60)
-        self._reader.join(5)
+        self._reader.join(60)
         self._process.stderr.close()
 
 

@@ -31,7 +31,7 @@ def short_leases(milliseconds: int) -> None:
 def test_running_and_waiting_jobs_outlive_their_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     # What waits long is not given back.
     monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 3_600)
-    short_leases(9_000)
+    short_leases(20_000)
     gate = Gate()
     enqueue(*({} for _ in range(6)))
     with working(gate, concurrency=1, prefetch=10) as threaded:

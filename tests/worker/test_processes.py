@@ -270,7 +270,7 @@ def test_what_cannot_start_says_why_and_exits_1(start: Start, arguments: tuple[s
 def test_the_other_name_of_the_command(subprocess_env: dict[str, str]) -> None:
     command = [sys.executable, "-m", "django", "leasequeue_worker", "--burst", "--no-reaper"]
     handler = ["--handler", "tests.worker.handlers.ScriptHandler"]
-    subprocess.run([*command, *handler], env=subprocess_env, capture_output=True, check=True, timeout=60)
+    subprocess.run([*command, *handler], env=subprocess_env, capture_output=True, check=True, timeout=500)
 
 
 @pytest.mark.slow

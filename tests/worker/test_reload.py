@@ -43,7 +43,7 @@ def enqueue(key: str, path: Path, **data: object) -> None:
 
 def change(code: Path, text: str, worker: WorkerProcess, said: str, times: int) -> None:
     """Change the code until the worker has noticed: its watcher knows only files that it has seen before."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     number = 0
     while sum(said in line for line in worker.log) < times:
         assert time.monotonic() < end, f"it never said {said!r} {times} times:\n{worker.text}"
