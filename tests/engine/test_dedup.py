@@ -93,14 +93,6 @@ class TestWhileTheJobLives:
         assert one().seq == second
         assert claim() == []
 
-    def test_a_key_belongs_to_its_queue_and_project(self, queue: int) -> None:
-        make("other")
-        make("work", project="acme")
-        ask()
-        assert ask(queue="other")[1] == "queued"
-        (answer,) = enqueue(NewJob(key="k"), project="acme")
-        assert answer.status == "queued"
-
 
 @pytest.mark.parametrize("options", [{}, {"result_ttl_ms": 60_000}], ids=str)
 def test_until_its_end_whether_its_result_is_kept_or_not(db: None, options: dict[str, Any]) -> None:
@@ -135,11 +127,12 @@ class TestUntilItsResultExpires:
         assert ask() == (first, "completed", "completed")
         assert result_of("k").result == {"answer": 42}
         assert not LiveJob.objects.exists()
-
-    def test_a_failed_one_is_a_duplicate(self, clock) -> None:
-        first, *_ = ask()
+        make("other")
+        make("work", project="acme")
+        assert ask(queue="other")[1] == enqueue(NewJob(key="k"), project="acme")[0].status == "queued"
+        failed, *_ = ask("failing")
         end(one(), Failure("app.Broken", "no"))
-        assert ask() == (first, "duplicate", "failed")
+        assert ask("failing") == (failed, "duplicate", "failed")
 
     def test_the_key_is_free_the_moment_the_result_expires(self, clock) -> None:
         first, *_ = ask()

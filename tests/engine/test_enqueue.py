@@ -163,23 +163,8 @@ def test_the_first_job_makes_the_queue(db: None, size: int) -> None:
 
 def test_payloads_that_postgres_and_python_write_differently(queue: int) -> None:
     values = [
-        0,
-        -1,
-        1e15,
-        1.0,
-        "",
-        [],
-        {},
-        [[]],
-        {"": None},
-        False,
-        "\\u0000",
-        "\ufffe",
-        "\x7f",
-        2**80,
-        0.1 + 0.2,
-        None,
-    ]
+        0, -1, 1e15, 1.0, "", [], {}, [[]], {"": None}, False, "\\u0000", "\ufffe", "\x7f", 2**80, 0.1 + 0.2, None,
+    ]  # fmt: skip
     answers = enqueue(*[NewJob(data=value) for value in values])
     jobs = claim(100)
     assert [job.data for job in jobs] == values

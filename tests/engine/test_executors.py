@@ -53,17 +53,10 @@ async def story(run: Run) -> list[Any]:
 
 
 EXPECTED = [
-    True,
-    [("queued", "ready"), ("queued", "ready"), ("duplicate", "ready")],
-    {"ready"},
+    True, [("queued", "ready"), ("queued", "ready"), ("duplicate", "ready")], {"ready"},
     [({"n": 1}, None, "a", None, 1, []), (None, b"\x00\xff", None, "t", 1, []), (0, None, None, None, 1, [])],
-    ["ok", "not_found"],
-    ["ok", "ok"],
-    "delayed",
-    1,
-    100,
-    2,
-]
+    ["ok", "not_found"], ["ok", "ok"], "delayed", 1, 100, 2,
+]  # fmt: skip
 
 
 def check(told: list[Any]) -> None:

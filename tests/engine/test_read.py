@@ -47,16 +47,6 @@ def test_a_job_is_read_as_it_is(clock) -> None:
     assert (job.state, job.node, job.claim, job.deadline) == ("leased", NODE, leased.token, leased.deadline)
 
 
-def test_another_project_sees_no_job_of_ours() -> None:
-    make("work", project="b")
-    (seq,) = put(1, key="k")
-    assert read_job(seq, project="b") is None
-    assert engine.run(status("work", keys=["k"], project="b")) == []
-    assert listed(project="b") == []
-    engine.run(engine.finish([Ending(one().seq)], NODE))
-    assert engine.run(status("work", seqs=[seq], project="b")) == []
-
-
 def test_ready_jobs_are_listed_in_claim_order(clock) -> None:
     put(2, ttl_ms=1_000)
     clock.advance(seconds=2)
@@ -200,6 +190,10 @@ def test_keys_are_found_wherever_their_jobs_are(clock) -> None:
     assert (result.result_json, result.node, result.deliveries, result.finished_at) == (
         '{"answer":42}', NODE, 1, clock.now,
     )  # fmt: skip
+    make("kept", project="b")
+    for given in ({"keys": ["b"]}, {"seqs": [leased]}, {"seqs": [done]}):
+        assert engine.run(status("kept", **given, project="b")) == [], "another project sees none of ours"
+    assert (read_job(leased, project="b"), listed("leased", "kept", project="b")) == (None, [])
     clock.advance(seconds=61)
     assert engine.run(status("kept", seqs=[done])) == []
 

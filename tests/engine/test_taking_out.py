@@ -195,20 +195,15 @@ class TestDelete:
     def test_with_its_leases_and_not_its_events(self) -> None:
         make("kept")
         make("kept", project="acme")
+        put(10_000, "kept")  # more than one batch
         numbers, other = put(2, "kept"), put(queue="kept", project="acme")
         claim(1, "kept")
         events = LeaseEvent.objects.count()
         assert engine.run(engine.delete("kept")) is True
+        assert StoredJob.objects.count() == 1
         assert LeaseEvent.objects.count() == events
         assert outcomes(engine.run(engine.ack(numbers, NODE))) == ["not_found"] * 2
         assert seqs(claim(queue="kept", project="acme")) == other
-
-    def test_more_than_one_batch(self) -> None:
-        make("large")
-        put(10_000, "large")
-        put(500, "large")
-        assert engine.run(engine.delete("large")) is True
-        assert not StoredJob.objects.exists()
 
     def test_made_anew_it_is_another_one(self, clock) -> None:
         engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self"))

@@ -15,13 +15,7 @@ import psycopg
 
 
 class WorkerProcess:
-    """``manage.py runworker`` with the script handler.
-
-    Args:
-        env: from the fixture ``subprocess_env``.
-        arguments: of the command line.
-        reaper: whether it also does the reaper's duties.
-    """
+    """``manage.py runworker`` with the script handler, with the reaper's duties or without."""
 
     def __init__(self, env: dict[str, str], *arguments: str, reaper: bool = False) -> None:
         self.log: list[str] = []

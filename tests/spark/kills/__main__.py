@@ -64,12 +64,7 @@ def plan(seed: int, kills: int, crashes: int) -> list[Step]:
 
 
 class Kills:
-    """One run.
-
-    Args:
-        directory: where the database, the lake and logs go.
-        rate: jobs that each of two producers adds a second.
-    """
+    """One run: the database, the lake and logs go to a directory, ``rate`` jobs a second come of each producer."""
 
     def __init__(self, directory: Path, seed: int, rate: float) -> None:
         self.directory = directory

@@ -69,13 +69,7 @@ class Compared(NamedTuple):
 
 
 def compare(lake: Path, url: str, scratch: Path) -> Compared:
-    """Compare bronze and silver with the log, row by row and column by column.
-
-    Args:
-        lake: its directory.
-        url: of the database; nobody may write events meanwhile.
-        scratch: a directory for a copy of the log.
-    """
+    """Compare bronze and silver with the log, row by row and column by column; nobody may write events meanwhile."""
     copied = scratch / "log.csv"
     with psycopg.connect(url) as connection, copied.open("wb") as file:
         with connection.cursor().copy(_LOG) as copy:
