@@ -1,4 +1,4 @@
-"""The delay of a retry for which nobody named one (spec: min(b, m), min(b*a, m), min(b*2^a, m), jitter)."""
+"""The delay of a retry for which nobody named one: min(b, m), min(b*a, m), min(b*2^a, m), jitter."""
 
 from typing import Any
 

@@ -71,7 +71,6 @@ def check_everything() -> dict[int, list[LeaseEvent]]:
 
 
 def crowd(count: int, work: Callable[[int], None]) -> None:
-    """Run ``work`` in this many threads at once; raise what any of them raised."""
     with ThreadPoolExecutor(count) as threads:
         for done in [threads.submit(work, number) for number in range(count)]:
             done.result()

@@ -97,7 +97,7 @@ class TestWithoutALimit:
 
 
 class TestAtTheClaim:
-    """Seed 000: the (n+1)-th delivery does not happen; the job is moved instead, and the claim goes on."""
+    """The (n+1)-th delivery does not happen; the job is moved instead, and the claim goes on."""
 
     @pytest.fixture(autouse=True)
     def _queue(self, db: None) -> None:
@@ -225,7 +225,7 @@ def explode(*_: Any) -> Any:
 
 
 class TestAtTheRelease:
-    """Seed 002: ``max_deliveries`` executions; the job is dead when the last one ends."""
+    """``max_deliveries`` executions; the job is dead when the last one ends."""
 
     @pytest.fixture(autouse=True)
     def _queue(self, db: None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.leases.floor import OwnFloors, Proposals
-from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor, QueueRank, StoredJob
+from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor, StoredJob
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.upkeep import mend_floors
 
@@ -258,57 +258,6 @@ class TestReady:
         assert given_back
         raise_floors()
         assert self.floor > 0
-
-
-@pytest.mark.django_db(transaction=True)
-class TestOpenTransactions:
-    """Nobody waits for a floor or a rank: what a slow transaction has done to one stops no claim and no producer."""
-
-    @pytest.fixture(autouse=True)
-    def _queue(self, transactional_db: None) -> None:
-        self.queue = make("work")
-
-    def others_go_on(self, executor: engine.ConnectionExecutor) -> list[int]:
-        """Produce, claim, settle and raise floors beside an open transaction; a wait for a lock is an error."""
-        executor.connection.execute("SET lock_timeout = '60s'")
-        new = executor.run(engine.enqueue("work", [NewJob(), NewJob(priority=7)]))
-        executor.run(engine.enqueue("work", [NewJob()] * 150))
-        jobs = executor.run(engine.claim("work", OTHER, 200))
-        assert {answer.seq for answer in new} < set(seqs(jobs))
-        executor.run(engine.nack([jobs[-1].seq], OTHER))
-        executor.run(engine.ack(seqs(jobs[:-1]), OTHER))
-        raise_floors(run=executor.run)
-        (last,) = executor.run(engine.claim("work", OTHER, 5))
-        executor.run(engine.ack([last.seq], OTHER))
-        return seqs(jobs)
-
-    def test_a_nack(self) -> None:
-        numbers = put(3)
-        claim(3)
-        raise_floors()
-        with open_transaction() as slow, own_connection() as other:
-            slow.run(engine.nack(numbers[:1], NODE))
-            for _ in range(2):
-                assert not set(self.others_go_on(other)) & set(numbers)
-            slow.connection.commit()
-            assert seqs(claim(9, node=OTHER)) == numbers[:1]
-
-    @pytest.mark.parametrize("size", [1, 2, 150])
-    def test_the_first_use_of_a_priority(self, size: int) -> None:
-        with open_transaction() as slow, own_connection() as other:
-            slow.connection.execute("SELECT 1")
-            slow.run(engine.enqueue("work", [NewJob(priority=7)] * size))
-            self.others_go_on(other)
-            slow.connection.commit()
-        assert {job.rank for job in claim(200)} == {-7}
-        assert set(QueueRank.objects.filter(queue_id=self.queue).values_list("rank", flat=True)) == {0, -7}
-
-    def test_a_claim(self) -> None:
-        put(5)
-        with open_transaction() as slow, own_connection() as other:
-            taken = slow.run(engine.claim("work", NODE, 5))
-            assert len(taken) == 5
-            self.others_go_on(other)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,11 +1,12 @@
 """Nodes that are added to a workflow that goes on: linked once, whatever their parents do meanwhile."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LimitValues, Node
@@ -230,22 +231,17 @@ class TestAtTheSameTime:
                     executor.run(engine.extend_workflow(new, uid, known=[mine.seq, beside.seq]))
                     executor.run(engine.finish([engine.Ending(mine.seq, mine.token)], "worker-1"))
 
-        threads = [threading.Thread(target=work, args=(f"w{number}",)) for number in range(3)]
-        growing = [threading.Thread(target=grow, args=(first,)) for first in range(2)]
-        for thread in [*threads, *growing]:
-            thread.start()
-        for thread in growing:
-            thread.join()
-        finish([parents["last"]])
-        done.set()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(5) as threads:
+            working = [threads.submit(work, f"w{number}") for number in range(3)]
+            list(threads.map(grow, range(2)))
+            finish([parents["last"]])
+            done.set()
+        assert [each.result() for each in working] == [None] * 3
         ran += [label for labels in run_all() for label in labels]
         assert sorted(ran) == sorted(f"{letter}{number}" for letter in "xyz" for number in range(40))
         assert status(uid) == ("completed", 0, 161, 0, 0)
         with own_connection() as executor, snapshot(executor.connection) as reader:
             assert reader.run(verify()).differences == []
-        connection.close()
 
     def test_limits_of_nodes_and_ends_of_their_parents_do_not_wait_for_each_other_crosswise(self) -> None:
         """One claimer tells nodes of their limit, another one of the end of a parent, which comes in between."""

@@ -39,7 +39,6 @@ BODY = bytes(range(256)) * 20
 
 
 def stored(seq: int, column: str = "data", table: str = "job") -> str:
-    """The text of a job's data as the table has it."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {column}::text FROM leasequeue_{table} WHERE seq = %s", [seq])
         return str(cursor.fetchone()[0])

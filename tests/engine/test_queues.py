@@ -51,7 +51,7 @@ def config(name: str = "work", project: str = "") -> dict[str, object]:
         ("django", {"durability": "fsync", "result_ttl_ms": 86_400_000, "max_deliveries": 5, "dead_letter": "self"}),
     ],
 )
-def test_presets_are_what_the_design_says(preset: str, expected: dict[str, object]) -> None:
+def test_presets(preset: str, expected: dict[str, object]) -> None:
     engine.run(engine.create("work", preset=preset))
     assert config() == {**DEFAULTS, **PRESETS[preset]}
     assert {option: config()[option] for option in expected} == expected

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("queue")
 
 
 def pages(state: str = "ready", queue: str = "work", **options: Any) -> Iterator[list[int]]:
-    """The numbers of every page."""
     cursor = None
     while True:
         page = engine.run(engine.list_jobs(queue, state, after=cursor, **options))

@@ -44,7 +44,6 @@ pytestmark = pytest.mark.django_db
 
 
 def kill(*numbers: int, queue: str = "work") -> None:
-    """Fail every job of the queue until it is dead."""
     for job in claim(1_000, queue):
         engine.run(engine.release([Release(job.seq, job.token, 0, Failure("app.Broken", "no", "", "fp"))], NODE))
     claim(1_000, queue)

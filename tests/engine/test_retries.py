@@ -20,7 +20,6 @@ pytestmark = pytest.mark.django_db
 
 
 def fail(queue: str = "work", delay_ms: int | None = None) -> engine.Released:
-    """Run the next job once: it fails."""
     job = one(queue)
     settled = engine.run(engine.release([Release(job.seq, job.token, delay_ms, BROKEN)], NODE))
     return settled.released[job.seq]

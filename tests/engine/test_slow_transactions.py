@@ -8,6 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob
+from django_leasequeue.models import QueueRank
 
 from .helpers import NODE, OTHER, claim, enqueue, make, one, open_transaction, own_connection, put, raise_floors
 
@@ -45,10 +46,10 @@ class Scene:
 
 
 SLOW: dict[str, Callable[[Scene], list[Any]]] = {
+    # The first job of a queue, the first uses of two priorities.
     "enqueue": lambda s: [
-        engine.enqueue("fresh", [NewJob(data=1)]),
-        engine.enqueue("work", [NewJob(priority=0)]),
-        engine.enqueue("work", [NewJob()] * 150),
+        *(engine.enqueue(queue, [NewJob(priority=priority)]) for queue, priority in (("fresh", 0), ("work", 7))),
+        engine.enqueue("work", [NewJob(priority=8)] * 150),
     ],
     "claim": lambda s: [engine.claim("work", "slow", 3)],
     "ack": lambda s: [engine.ack(s.held[:2], NODE)],
@@ -65,7 +66,7 @@ SLOW: dict[str, Callable[[Scene], list[Any]]] = {
 }
 
 OTHERS: dict[str, Callable[[Scene, Run], None]] = {
-    "enqueue": lambda s, run: run(engine.enqueue("work", [NewJob(priority=0)])),
+    "enqueue": lambda s, run: run(engine.enqueue("work", [NewJob(priority=0), NewJob(priority=7)])),
     "first job": lambda s, run: (run(engine.enqueue("fresh", [NewJob()])), run(engine.claim("fresh", OTHER, 5))[0]),
     "enqueue in bulk": lambda s, run: run(engine.enqueue("work", [NewJob()] * 150)),
     "claim": lambda s, run: run(engine.claim("work", "third", 3)),
@@ -95,4 +96,8 @@ def test_the_others_go_on(clock, slow: str) -> None:
                 act(scene, ConnectionExecutor(other.connection).run)
             except psycopg.errors.QueryCanceled as error:
                 stuck.append((name, str(error)))
+        host.connection.commit()
     assert stuck == []
+    if slow == "enqueue":
+        assert set(QueueRank.objects.filter(queue_id=scene.queue).values_list("rank", flat=True)) == {0, -7, -8}
+        assert {job.rank for job in claim(1_000)} >= {-7, -8}

@@ -18,13 +18,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def literal(array: str) -> list[int]:
-    """Return the integers of an array literal."""
     return [int(value) for value in array.strip("{}").split(",") if value]
 
 
 class Counting(ConnectionExecutor):
-    """Notes the statements that it sends."""
-
     def __init__(self, executor: ConnectionExecutor) -> None:
         super().__init__(executor.connection)
         self.sent: list[str] = []

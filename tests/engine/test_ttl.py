@@ -101,28 +101,13 @@ class TestMessages:
         assert LiveJob.objects.get().expires_at is None
 
 
-class TestResults:
-    @pytest.fixture(autouse=True)
-    def _queue(self, clock) -> None:
-        make("work", result_ttl_ms=10_000)
-
-    def finish(self, count: int, **ending) -> None:
-        put(count)
-        engine.run(engine.finish([Ending(job.seq, **ending) for job in claim(count)], NODE))
-
-    def test_go_when_their_time_is_over(self, clock) -> None:
-        self.finish(2)
-        self.finish(1, result_ttl_ms=20_000)
-        clock.advance(seconds=10)
-        clock.advance(microseconds=-1)
-        assert engine.run(engine.expire_results()) == 0
-        clock.advance(microseconds=1)
-        assert engine.run(engine.expire_results()) == 2
-        assert JobResult.objects.count() == 1
-
-    def test_the_oldest_first_and_no_more_than_asked(self, clock) -> None:
-        for ttl in (3_000, 1_000, 2_000):
-            self.finish(1, result_ttl_ms=ttl)
-        clock.advance(seconds=10)
-        assert engine.run(engine.expire_results(2)) == 2
-        assert JobResult.objects.get().expires_at == clock.now - timedelta(seconds=7)
+def test_results_whose_time_is_over_go_the_oldest_first_and_no_more_than_asked(clock) -> None:
+    make("work", result_ttl_ms=10_000)
+    for ttl in (3_000, 1_000, 2_000):
+        put(1)
+        engine.run(engine.finish([Ending(one().seq, result_ttl_ms=ttl)], NODE))
+    clock.advance(seconds=1, microseconds=-1)
+    assert engine.run(engine.expire_results()) == 0
+    clock.advance(seconds=9, microseconds=1)
+    assert engine.run(engine.expire_results(2)) == 2
+    assert JobResult.objects.get().expires_at == clock.now - timedelta(seconds=7)

@@ -305,7 +305,6 @@ def test_the_check_sees_one_instant_and_changes_nothing() -> None:
 
 
 def command(*arguments: str) -> tuple[str, str | None]:
-    """Run the command; return its output and its error."""
     out = StringIO()
     failure: CommandError | None = None
     try:

@@ -18,8 +18,6 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 class Plan:
-    """One executed plan."""
-
     def __init__(self, name: str, root: dict[str, Any]) -> None:
         self.name = name
         self.root = root

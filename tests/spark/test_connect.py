@@ -48,7 +48,6 @@ print(json.dumps({
 
 @pytest.fixture
 def remote(tmp_path: Path, subprocess_env: dict[str, str]) -> Iterator[str]:
-    """A Spark Connect server with this package."""
     env = subprocess_env | environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(settings.BASE_DIR))
     with connect_server(tmp_path, env, "local[1]") as address:
         yield address

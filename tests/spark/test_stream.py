@@ -48,7 +48,6 @@ class Lake:
         return reader.schema(SCHEMA).load()
 
     def drain(self, **options: object) -> list[dict[str, Any]]:
-        """Run once; return the progress of its batches."""
         writer = self.stream(**options).writeStream.format("parquet").option("path", str(self.path / "events"))
         query = writer.option("checkpointLocation", str(self.path / "checkpoint")).trigger(availableNow=True).start()
         assert query.awaitTermination(600)

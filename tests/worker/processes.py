@@ -48,11 +48,9 @@ class WorkerProcess:
 
     @property
     def text(self) -> str:
-        """The log."""
         return "".join(self.log)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process alone."""
         self._process.send_signal(number)
 
     def wait(self, seconds: float = 300) -> int:
@@ -66,7 +64,6 @@ class WorkerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -112,11 +109,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs."""
     return Path(f"/proc/{pid}").exists() and b"State:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
 
 
 def fetch(dsn: str, query: str, *args: Any) -> list[tuple[Any, ...]]:
-    """Run a query on a connection of its own."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         return connection.execute(query, args).fetchall()  # type: ignore[arg-type]  # a literal of the test

@@ -73,7 +73,6 @@ def a_job(seq: int = 1, token: int = 1) -> LeasedJob:
 
 
 def ready(queue: str = "work") -> int:
-    """How many jobs are ready."""
     return LiveJob.objects.filter(queue__name=queue, state=0).count()
 
 
