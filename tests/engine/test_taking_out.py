@@ -44,6 +44,7 @@ class TestCancel:
         enqueue(NewJob(key="a"), NewJob(key="b"))
         make("other")
         assert engine.run(engine.cancel("work")) == engine.run(engine.cancel("other", keys=["a"], seqs=numbers)) == []
+        assert engine.run(engine.cancel("nowhere", seqs=numbers)) == []
         gone = engine.run(engine.cancel("work", keys=["b", "unknown"], seqs=[numbers[1], 10**12]))
         assert sorted(gone, key=lambda pair: pair[0]) == [
             (numbers[1], None),
