@@ -9,7 +9,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, LimitValues, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.enums import JobFlag
-from django_leasequeue.models import LimitKey, Member
+from django_leasequeue.models import FlowTurn, LimitKey, Member
 from tests.engine.flow import ack, limited
 from tests.engine.helpers import NODE, claim, make, put, read_job
 
