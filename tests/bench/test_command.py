@@ -84,12 +84,23 @@ def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("transactional_db", "debug")
-def test_json_on_standard_output_is_alone_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_run_at_a_time_what_a_killed_one_left_is_removed_and_json_is_alone_on_standard_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pool.connect("default") as other:
+        other.execute(statement("lock"))
+        with pytest.raises(CommandError, match="Another benchmark runs on this database"):
+            bench("--modes", "claim", *SMALL)
+    engine.run(engine.enqueue("claim-1", [NewJob(data=1)], project=PROJECT))
+    with connection.cursor() as cursor:
+        cursor.execute(statement("bare_create"))
+    capsys.readouterr()
     bench("--modes", "duplicate", "--size", "100", "--rounds", "1", "--json", "-")
 
     shown = capsys.readouterr()
     assert json.loads(shown.out)["figures"]
     assert "duplicate: one at a time" in shown.err
+    assert_nothing_left()
 
 
 @pytest.mark.usefixtures("transactional_db")
@@ -109,25 +120,6 @@ def test_jobs_of_others_are_a_sign_of_production_and_stay() -> None:
 
     assert StoredJob.objects.count() == 1
     assert Queue.objects.get().name == "mail"
-
-
-@pytest.mark.usefixtures("transactional_db", "debug")
-def test_one_run_at_a_time() -> None:
-    with pool.connect("default") as other:
-        other.execute(statement("lock"))
-        with pytest.raises(CommandError, match="Another benchmark runs on this database"):
-            bench("--modes", "claim", *SMALL)
-
-
-@pytest.mark.usefixtures("transactional_db", "debug")
-def test_what_a_killed_run_left_is_removed_first() -> None:
-    engine.run(engine.enqueue("claim-1", [NewJob(data=1)], project=PROJECT))
-    with connection.cursor() as cursor:
-        cursor.execute(statement("bare_create"))
-
-    bench("--modes", "duplicate", *SMALL)
-
-    assert_nothing_left()
 
 
 @pytest.mark.usefixtures("transactional_db", "debug")
@@ -171,7 +163,7 @@ def test_an_interrupted_run_reports_and_cleans_up(
             if "drain: 1 process" in line:
                 break
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
 
     assert process.returncode == 130, errors
     assert "Interrupted" in errors

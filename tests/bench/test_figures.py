@@ -28,10 +28,7 @@ def test_the_ratio_is_taken_round_by_round() -> None:
 )
 def test_targets(target: Target | None, met: bool | None) -> None:
     assert figure([90, 100, 110], [180, 200, 220], target).met is met
-
-
-def test_a_ratio_without_a_ceiling_is_not_judged() -> None:
-    assert figure([100], [], Target("ratio", at_least=1)).met is None
+    assert figure([100], [], Target("ratio", at_least=1)).met is None, "no ceiling"
 
 
 def test_costs_are_of_one_job_and_unknown_ones_are_left_out() -> None:
@@ -43,20 +40,16 @@ def test_costs_are_of_one_job_and_unknown_ones_are_left_out() -> None:
     assert costs == {"server_cpu_us": None, "backend_cpu_us": None, "wal_bytes": 60}
 
 
-def test_table() -> None:
-    lines = list(table([figure([900, 1_000, 1_100], [2_000, 2_000, 2_000], Target("ratio", at_least=0.5))]))
+def test_table_and_summary() -> None:
+    reached = figure([900, 1_000, 1_100], [2_000, 2_000, 2_000], Target("ratio", at_least=0.5))
+    missed = figure([1], [4], Target("ratio", at_least=0.5))
+    assert summary([reached, missed, figure([1], [1])]) == "1 of 2 targets reached."
+    assert summary([figure([1], [1])]) == "No targets in these modes."
+    lines = list(table([reached]))
 
     assert lines[0].split() == ["claim", "median", "lowest", "highest", "ceiling", "ratio", "target"]
     assert " ".join(lines[1].split()) == "in batches, jobs/s 1,000 900 1,100 2,000 0.50 ratio >= 0.5 reached"
     assert lines[2].strip() == "beside: bare SQL"
-
-
-def test_summary_counts_what_has_a_target() -> None:
-    reached = figure([1], [1], Target("ratio", at_least=0.5))
-    missed = figure([1], [4], Target("ratio", at_least=0.5))
-
-    assert summary([reached, missed, figure([1], [1])]) == "1 of 2 targets reached."
-    assert summary([figure([1], [1])]) == "No targets in these modes."
 
 
 @pytest.mark.parametrize(

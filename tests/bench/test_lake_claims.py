@@ -18,6 +18,7 @@ def claims() -> Iterator[Claims]:
     found = Claims("default")
     yield found
     found.close()
+    assert not Queue.objects.filter(project=PROJECT).exists()
 
 
 def test_each_round_claims_and_finishes_what_it_enqueued(claims: Claims) -> None:
@@ -55,8 +56,3 @@ def test_what_breaks_beside_is_told(claims: Claims) -> None:
 
     with pytest.raises(ValueError, match="the stream broke off"):
         claims.rate_during(broken)
-
-
-def test_nothing_is_left() -> None:
-    Claims("default").close()
-    assert not Queue.objects.filter(project=PROJECT).exists()

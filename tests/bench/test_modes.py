@@ -30,36 +30,20 @@ EXPECTED = {
     "single": ["into empty tables", "last fifth"],
     "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept", "WAL of a job"],
     "log": ["lease log of a job"],
-    "drain": [
-        "1 process, start-up included",
-        "1 process, steady",
-        "2 processes, start-up included",
-        "2 processes, steady",
-        "CPU of the worker",
-        "WAL of a job",
-        "with prefetch and coalescing",
-    ],
+    "drain": ["1 process, start-up included", "1 process, steady", "2 processes, start-up included",
+        "2 processes, steady", "CPU of the worker", "WAL of a job", "with prefetch and coalescing"],
     "latency": ["half of the jobs", "99 of 100 jobs", "jobs later than"],
     "snapshot": ["runworker and a producer", "last fifth", "runworker drains", "in turn", "bare SQL"],
     "crowd": ["4 workers beside a snapshot", "last fifth"],
     "backlog": ["200 waiting", "5,000 waiting", "share of the ceiling", "runworker"],
-    "scheduled": ["0 scheduled", "5,000 scheduled", "share of the ceiling"],
-    "memory": ["memory of runworker"],
-    "duplicate": ["the key is taken"],
-    "buffer": ["enqueue, 50 callers", "enqueue, claim, ack, 50 callers"],
+    "scheduled": ["0 scheduled", "5,000 scheduled", "share of the ceiling"], "memory": ["memory of runworker"],
+    "duplicate": ["the key is taken"], "buffer": ["enqueue, 50 callers", "enqueue, claim, ack, 50 callers"],
     "request": ["half of the calls", "99 of 100 calls", "100 callers", "waiting callers"],
     "triage": ["groups", "list", "one group", "finds nothing", "by payload", "preview"],
     "zaqar": ["at the start", "in the middle", "claim 20", "oldest and newest"],
-    "http": [
-        "records a request",
-        "50 connections",
-        "half of them",
-        "99 of 100",
-        "fairness",
-        "idle server",
-        "server_total_ms",
-    ],
-}
+    "http": ["records a request", "50 connections", "half of them", "99 of 100", "fairness", "idle server",
+        "server_total_ms"],
+}  # fmt: skip
 
 
 def test_every_mode_is_tested() -> None:

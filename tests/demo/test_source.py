@@ -29,14 +29,10 @@ def test_a_file_is_examined(tmp_path: Path) -> None:
     found = examine(path)
     assert (found.lines, found.functions, found.classes) == (14, 3, 1)
     assert found.imports == [".", "..far", "json.decoder", "os"]
+    for content, lines in ((b"", 0), (b"a = 1", 1), (b"a = 1\n", 1), (b"\n\nx = 2", 3)):
+        (tmp_path / "file.py").write_bytes(content)
+        assert examine(tmp_path / "file.py").lines == lines
     assert (found.size, found.sha256) == (len(SOURCE), hashlib.sha256(SOURCE.encode()).hexdigest())
-
-
-@pytest.mark.parametrize(("content", "lines"), [(b"", 0), (b"a = 1", 1), (b"a = 1\n", 1), (b"\n\nx = 2", 3)])
-def test_lines_are_counted_with_and_without_an_end(tmp_path: Path, content: bytes, lines: int) -> None:
-    path = tmp_path / "file.py"
-    path.write_bytes(content)
-    assert examine(path).lines == lines
 
 
 @pytest.mark.parametrize("content", [b"def (", b"# coding: no-such-coding\n", b"x = '\xf6'\n", b"a\x00b"])
@@ -54,8 +50,5 @@ def test_files_are_found_by_name_without_installed_packages(tmp_path: Path) -> N
         path.write_text("")
     (tmp_path / "directory.py").mkdir()
     assert find_sources(tmp_path) == [tmp_path / "a/c.py", tmp_path / "b.py"]
-
-
-def test_a_directory_is_needed(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError):
         find_sources(tmp_path / "missing")

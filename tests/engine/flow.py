@@ -20,12 +20,10 @@ def limited(keys: Sequence[str], values: LimitValues = ONE, **options: object) -
 
 
 def differences() -> list[str]:
-    """What ``verify`` finds."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     return sorted(difference.difference for difference in engine.run(verify()).differences)
 
 
 def ack(*jobs: LeasedJob) -> None:
-    """End jobs."""
     engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs], NODE))

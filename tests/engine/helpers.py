@@ -32,7 +32,6 @@ OTHER = "worker-2"
 
 
 def make(name: str = "work", **options: Any) -> int:
-    """Make a queue and return its id."""
     project = options.get("project", "")
     engine.run(engine.create(name, **options))
     return Queue.objects.get(project=project, name=name).pk
@@ -65,7 +64,6 @@ def claim(size: int = 1, queue: str | Sequence[str] = "work", node: str = NODE, 
 
 
 def one(queue: str = "work", node: str = NODE, **call: Any) -> LeasedJob:
-    """Claim exactly one job."""
     (job,) = claim(1, queue, node, **call)
     return job
 
@@ -118,7 +116,6 @@ def last_event(seq: int) -> JobEvent:
 
 
 def fetch(name: str, **params: Any) -> list[tuple[Any, ...]]:
-    """Run one statement on Django's connection."""
     return DjangoExecutor("default").fetch(name, params)
 
 
@@ -132,7 +129,6 @@ def counts(queue: str = "work", project: str = "") -> dict[str, Any]:
 
 
 def floors(queue_id: int) -> dict[tuple[int, int], int]:
-    """The floors of a queue by kind and rank."""
     rows = QueueFloor.objects.filter(queue_id=queue_id).order_by("value").values_list("kind", "rank", "value")
     return {(kind, rank): value for kind, rank, value in rows}
 

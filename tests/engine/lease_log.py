@@ -30,5 +30,4 @@ def put_back() -> None:
 
 
 def drawn(number: int) -> None:
-    """Set the last number drawn."""
     run(f"SELECT setval('leasequeue_leaseevent_id_seq', {number})")

@@ -1,4 +1,4 @@
-"""The delay of a retry for which nobody named one (spec: min(b, m), min(b*a, m), min(b*2^a, m), jitter)."""
+"""The delay of a retry for which nobody named one: min(b, m), min(b*a, m), min(b*2^a, m), jitter."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Release
-from django_leasequeue.models import Delayed, LiveJob
+from django_leasequeue.models import Delayed
 
 from .helpers import NODE, claim, delivered, make, one, put
 
@@ -67,18 +67,12 @@ def test_jitter_stays_in_its_range_and_uses_it(db, clock, backoff: str, low: flo
 
 
 @pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "exp_equal_jitter", "exp_full_jitter"])
-def test_a_base_above_the_top_is_the_top(db, clock, backoff: str) -> None:
-    queue_with(backoff, base=50_000, top=7_000)
+@pytest.mark.parametrize(("base", "top"), [(50_000, 7_000), (0, TOP)])
+def test_a_base_above_the_top_is_the_top_and_one_of_zero_no_delay(db, clock, backoff: str, base: int, top: int) -> None:
+    queue_with(backoff, base=base, top=top)
     put()
     for deliveries in (1, 5):
-        assert delay_after(clock, deliveries) <= 7_000
-
-
-@pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential", "exp_equal_jitter", "exp_full_jitter"])
-def test_a_base_of_zero_is_no_delay(db, clock, backoff: str) -> None:
-    queue_with(backoff, base=0)
-    put()
-    assert delay_after(clock, 3) == 0
+        assert delay_after(clock, deliveries) <= min(base, top)
 
 
 def test_a_named_delay_wins(db, clock) -> None:
@@ -86,20 +80,10 @@ def test_a_named_delay_wins(db, clock) -> None:
     put()
     assert delay_after(clock, 3, delay_ms=0) == 0
     assert delay_after(clock, 3, delay_ms=123) == 123
-
-
-def test_nack_means_no_delay_and_none_the_backoff(db, clock) -> None:
-    queue_with("fixed")
-    put()
-    assert engine.run(engine.nack([one().seq], NODE)).released[LiveJob.objects.get().pk].state == "ready"
-    assert (
-        engine.run(engine.nack([one().seq], NODE, delay_ms=None)).released[LiveJob.objects.get().pk].state == "delayed"
-    )
-
-
-def test_an_expired_lease_comes_back_without_delay(db, clock) -> None:
-    queue_with("fixed")
-    put()
-    job = one()
-    clock.advance(seconds=31)
-    assert one(node="other").seq == job.seq
+    (job,) = claim(lease_ms=1_000)
+    clock.advance(seconds=2)
+    assert one().seq == job.seq, "an expired lease comes back without delay"
+    for delay, state in ((0, "ready"), (None, "delayed")):
+        assert engine.run(engine.nack([job.seq], NODE, delay_ms=delay)).released[job.seq].state == state
+        if delay == 0:
+            one()

@@ -7,14 +7,9 @@ import pytest
 from django_leasequeue.engine import codec
 
 READ = [
-    "null",
-    '{"kwargs":{"i":1,"pad":"x"}}',
-    ' \n{"a": [1.5, true]}\t ',
-    '"\u00e9"',
-    "1e300",
-    "123456789012345678901234567890",
-    "NaN",
-]
+    "null", '{"kwargs":{"i":1,"pad":"x"}}', ' \n{"a": [1.5, true]}\t ', '"\u00e9"', "1e300",
+    "123456789012345678901234567890", "NaN",
+]  # fmt: skip
 REFUSED = ["", " ", "{", '{"a":1} {"b":2}', "[1,]", "\ufeff{}", "nul", "01"]
 
 

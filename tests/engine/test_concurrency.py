@@ -16,7 +16,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
 from django_leasequeue.engine.upkeep.verify import snapshot, verify
-from django_leasequeue.models import EventKind, JobEvent, LeaseEvent, LiveJob
+from django_leasequeue.models import EventKind, JobEvent, LeaseEvent
 
 from .helpers import make, own_connection, put
 
@@ -71,41 +71,13 @@ def check_everything() -> dict[int, list[LeaseEvent]]:
 
 
 def crowd(count: int, work: Callable[[int], None]) -> None:
-    """Run ``work`` in this many threads at once; raise what any of them raised."""
     with ThreadPoolExecutor(count) as threads:
         for done in [threads.submit(work, number) for number in range(count)]:
-            done.result(120)
+            done.result()
 
 
-def test_each_job_is_done_exactly_once_when_no_lease_expires() -> None:
-    make("work")
-    total = 1_500
-    numbers = put(total)
-    done: Counter[int] = Counter()
-    lock = Lock()
-
-    def work(number: int) -> None:
-        dice = random.Random(number)
-        with own_connection() as executor:
-            while sum(done.values()) < total:
-                jobs = executor.run(engine.claim("work", f"node-{number}", dice.randint(1, 25)))
-                settled = executor.run(
-                    engine.ack([job.seq for job in jobs], f"node-{number}", tokens=[job.token for job in jobs])
-                )
-                assert settled.skipped == []
-                with lock:
-                    done.update(settled.ok)
-
-    crowd(6, work)
-    assert done == Counter(numbers)
-    assert not LiveJob.objects.exists()
-    for events in check_everything().values():
-        assert [KIND[event.kind] for event in events] == ["enqueued", "claimed", "acked"]
-        assert events[1].node == events[2].node
-    assert len({event.node for events in histories().values() for event in events if event.node}) > 1
-
-
-def test_producers_and_claimers_of_several_queues_with_retries() -> None:
+@pytest.mark.parametrize("tags", [None, ["red", "blue"]], ids=str)
+def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] | None) -> None:
     for name in ("first", "second"):
         make(name, max_deliveries=0, requeue="back" if name == "second" else "original")
     total = 800
@@ -117,12 +89,14 @@ def test_producers_and_claimers_of_several_queues_with_retries() -> None:
         with own_connection() as executor:
             if number < 2:
                 for _ in range(total // 40):
-                    jobs = [engine.NewJob(priority=dice.randint(0, 3)) for _ in range(20)]
+                    jobs = [
+                        engine.NewJob(priority=dice.randint(0, 3), tag=dice.choice(["red", "blue"])) for _ in range(20)
+                    ]
                     executor.run(engine.enqueue(("first", "second")[number], jobs))
                 return
             node = f"node-{number}"
             while sum(done.values()) < total:
-                jobs = executor.run(engine.claim(["first", "second"], node, dice.randint(1, 30)))
+                jobs = executor.run(engine.claim(["first", "second"], node, dice.randint(1, 30), tags=tags))
                 back = [job for job in jobs if dice.random() < 0.3]
                 executor.run(engine.release([Release(job.seq, job.token, 0, Failure("again")) for job in back], node))
                 settled = executor.run(engine.ack([job.seq for job in jobs if job not in back], node))
@@ -155,7 +129,7 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
             try:
                 with own_connection() as executor:
                     pids[number] = executor.connection.info.backend_pid
-                    while jobs_left(executor):
+                    while jobs_left(executor) or not lost:
                         jobs = executor.run(engine.claim("work", node, dice.randint(1, 10)))
                         if not jobs:
                             clock.advance(seconds=11)
@@ -167,7 +141,7 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
     def kill(victims: list[int]) -> None:
         dice = random.Random(99)
         with own_connection() as executor:
-            while jobs_left(executor) and len(lost) < 40:
+            while not lost or (jobs_left(executor) and len(lost) < 40):
                 victim = pids.get(dice.choice(victims), 0)
                 executor.connection.execute("SELECT pg_terminate_backend(%s::int)", [victim])
 
@@ -175,8 +149,7 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
         working = [threads.submit(work, number) for number in range(4)]
         killing = threads.submit(kill, [0, 1, 2, 3])
         for done in [*working, killing]:
-            done.result(120)
-    assert lost
+            done.result()
     found = check_everything()
     assert set(found) == set(numbers)
     for events in found.values():
@@ -224,12 +197,10 @@ from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
 executor = engine.ConnectionExecutor(connect("default"))
 node, done = f"process-{os.getpid()}", []
-print("ready", flush=True)
-sys.stdin.readline()
-while True:
-    jobs = executor.run(engine.claim("work", node, 7))
-    if not jobs:
-        break
+while jobs := executor.run(engine.claim("work", node, 7)):
+    if not done:
+        print("ready", flush=True)
+        sys.stdin.readline()
     done += executor.run(engine.ack([job.seq for job in jobs], node, tokens=[job.token for job in jobs])).ok
 print(json.dumps(done))
 """
@@ -251,36 +222,14 @@ def test_several_processes(subprocess_env: dict[str, str]) -> None:
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
-        done = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+        done = [json.loads(process.communicate(timeout=500)[0]) for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.communicate()
     assert sorted(seq for batch in done for seq in batch) == numbers
-    check_everything()
-
-
-def test_claimers_of_the_same_tags_share_their_jobs() -> None:
-    make("work")
-    put(200, tag="red")
-    put(200, tag="blue")
-    put(50, tag="other")
-
-    def work(number: int) -> list[int]:
-        tags = ["red", "blue"] if number % 2 else ["blue", "red"]
-        got: list[int] = []
-        with own_connection() as executor:
-            while len(found) < 400:
-                jobs = executor.run(engine.claim("work", f"node-{number}", 7, tags=tags))
-                got += [job.seq for job in jobs]
-                with lock:
-                    found.extend(job.seq for job in jobs)
-        return got
-
-    found: list[int] = []
-    lock = Lock()
-    with ThreadPoolExecutor(4) as threads:
-        shares = list(threads.map(work, range(4)))
-    assert len(found) == len(set(found)) == 400
-    assert sorted(seq for share in shares for seq in share) == sorted(found)
-    assert LiveJob.objects.filter(tag="other", node=None).count() == 50
+    found = check_everything()
+    assert {tuple(KIND[event.kind] for event in events) for events in found.values()} == {
+        ("enqueued", "claimed", "acked")
+    }
+    assert len({event.node for events in found.values() for event in events if event.node}) == 3

@@ -97,7 +97,7 @@ class TestWithoutALimit:
 
 
 class TestAtTheClaim:
-    """Seed 000: the (n+1)-th delivery does not happen; the job is moved instead, and the claim goes on."""
+    """The (n+1)-th delivery does not happen; the job is moved instead, and the claim goes on."""
 
     @pytest.fixture(autouse=True)
     def _queue(self, db: None) -> None:
@@ -121,6 +121,7 @@ class TestAtTheClaim:
         assert (letter.state, letter.deliveries, letter.dead_at) == (JobState.RECORD, 0, clock.now)
         assert (letter.source_queue, letter.source_seq) == (Queue.objects.get(name="work").pk, poison.seq)
         assert counts()["dead_lettered"] == 1
+        assert Queue.objects.get(name="graveyard").type == "log"
         assert kinds(poison.seq)[-1] == "dead_lettered"
         detail = last_event(poison.seq).detail
         assert (detail["to"], detail["to_seq"], detail["error_type"]) == ("graveyard", letter.pk, "MAX_ATTEMPTS")
@@ -141,39 +142,6 @@ class TestAtTheClaim:
             with pytest.raises(QueueFull):
                 put(1, queue="graveyard")
 
-    def test_a_missing_target_is_made_as_a_log(self) -> None:
-        put()
-        wear_out(2)
-        claim()
-        assert Queue.objects.get(name="graveyard").type == "log"
-
-    def test_an_expired_lease_counts_as_a_delivery(self, clock) -> None:
-        (number,) = put()
-        for _ in range(2):
-            one()
-            clock.advance(seconds=31)
-        assert claim() == []
-        assert len(letters()) == 1
-        assert letters()[0].error_type == "LEASE_EXPIRED"
-        assert failures(letters()[0]) == ["LEASE_EXPIRED"] * 2
-        assert kinds(number) == ["enqueued", "claimed", "expired", "claimed", "expired", "dead_lettered"]
-
-    def test_the_failures_go_with_it(self) -> None:
-        put()
-        wear_out(2, failure=BROKEN)
-        claim()
-        (letter,) = letters()
-        assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
-        assert failures(letter) == ["app.Broken"] * 2
-
-    def test_a_batch_stays_full(self) -> None:
-        poison = put(100)
-        deliver(*poison)
-        good = put(50)
-        assert seqs(claim(50)) == good
-        assert len(letters()) == 100
-        assert counts()["dead_lettered"] == 100
-
     def test_even_for_one_job_behind_thousands(self) -> None:
         put(2_500)
         deliver()
@@ -188,22 +156,12 @@ class TestAtTheClaim:
         assert seqs(claim(8)) == numbers[17::2]
         assert len(letters()) == 10
 
-    def test_poison_with_the_tag_of_the_claim_behind_many_others(self) -> None:
-        """Poison far behind the head of the queue must not stand in the way of those who ask for its tag."""
+    @pytest.mark.parametrize("call", [{"tag": "green"}, {"tags": ["blue", "green"]}], ids=str)
+    def test_poison_with_the_tags_of_the_claim_behind_many_others(self, call: dict[str, Any]) -> None:
         put(1_200, tag="red")
-        poison = put(10, tag="blue")
-        deliver(*poison)
-        good = put(3, tag="blue")
-        assert seqs(claim(5, tag="blue")) == good
-
-    def test_poison_of_several_tags(self) -> None:
-        put(1_200, tag="red")
-        poison = [*put(5, tag="blue"), *put(5, tag="green")]
-        deliver(*poison)
+        deliver(*put(5, tag="blue"), *put(5, tag="green"))
         good = put(3, tag="green")
-        assert seqs(claim(5, tags=["blue", "green"])) == good
-        assert len(letters()) == 10
-        assert len(letters()) == 10
+        assert seqs(claim(5, **call)) == good
 
     def test_in_each_of_several_queues(self) -> None:
         make("second", max_deliveries=1, dead_letter="graveyard2")
@@ -214,20 +172,14 @@ class TestAtTheClaim:
         assert seqs(claim(5, ["work", "second"])) == [good, other]
         assert (len(letters()), len(letters("graveyard2"))) == (3, 3)
 
-    def test_in_each_priority(self) -> None:
-        enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)] * 2)
-        deliver()
-        good = enqueue(*[NewJob(priority=priority) for priority in (1, 5, 9)])
-        assert seqs(claim(9)) == [answer.seq for answer in good][::-1]
-        assert len(letters()) == 6
-
     def test_the_own_limit_of_a_job(self) -> None:
         (endless,) = enqueue(NewJob(max_deliveries=0, data="endless"))
         (once,) = enqueue(NewJob(max_deliveries=1, data="once"))
         (thrice,) = enqueue(NewJob(max_deliveries=3, data="thrice"))
-        for _ in range(6):
-            jobs = claim(3)
-            engine.run(engine.nack(seqs(jobs), NODE))
+        assert [job.max_deliveries for job in claim(3)] == [0, 1, 3]
+        engine.run(engine.nack([endless.seq, once.seq, thrice.seq], NODE))
+        for _ in range(5):
+            engine.run(engine.nack(seqs(claim(3)), NODE))
         assert seqs(claim(3)) == [endless.seq]
         assert [(letter.data, letter.meta["$dead_letter_deliveries"]) for letter in letters()] == [
             ("once", 1),
@@ -235,33 +187,14 @@ class TestAtTheClaim:
         ]
         assert {once.seq, thrice.seq} == {letter.source_seq for letter in letters()}
 
-    def test_the_leased_job_says_its_limit(self) -> None:
-        enqueue(NewJob(max_deliveries=7), NewJob())
-        assert [job.max_deliveries for job in claim(2)] == [7, 2]
-
-    def test_a_target_that_is_a_queue_gets_a_fresh_ready_job(self) -> None:
-        make("graveyard")
-        put()
-        wear_out(2)
-        claim()
-        job = one("graveyard", OTHER)
-        assert (job.deliveries, job.data, job.meta["$dead_letter_from"]) == (1, 0, "work")
-        assert outcomes(engine.run(engine.ack([job.seq], OTHER))) == ["ok"]
-
-    def test_a_letter_whose_key_is_taken_there_comes_without_it(self) -> None:
-        make("graveyard", type="log")
+    def test_a_letter_whose_key_is_taken_there_comes_without_it(self, clock) -> None:
+        make("graveyard", type="log", ttl_ms=5_000)
         enqueue(NewJob(key="k"), queue="graveyard")
-        enqueue(NewJob(key="k"))
+        enqueue(NewJob(key="k", ttl_ms=3_600_000))
         wear_out(2)
         claim()
         assert [letter.key for letter in letters()] == ["k", None]
-
-    def test_the_life_of_a_letter_is_that_of_its_topic(self, clock) -> None:
-        make("graveyard", type="log", ttl_ms=5_000)
-        enqueue(NewJob(ttl_ms=3_600_000))
-        wear_out(2)
-        claim()
-        assert letters()[0].expires_at == clock.now + timedelta(seconds=5)
+        assert letters()[1].expires_at == clock.now + timedelta(seconds=5), "its life is that of its topic"
 
     def test_a_move_that_fails_loses_nothing(self) -> None:
         (number,) = put()
@@ -292,7 +225,7 @@ def explode(*_: Any) -> Any:
 
 
 class TestAtTheRelease:
-    """Seed 002: ``max_deliveries`` executions; the job is dead when the last one ends."""
+    """``max_deliveries`` executions; the job is dead when the last one ends."""
 
     @pytest.fixture(autouse=True)
     def _queue(self, db: None) -> None:
@@ -317,11 +250,6 @@ class TestAtTheRelease:
         assert last_event(number).detail["fingerprint"] == "broken-7"
         assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
 
-    def test_without_a_reason(self) -> None:
-        put()
-        wear_out(3)
-        assert (LiveJob.objects.get().error_type, LiveJob.objects.get().fingerprint) == ("MAX_ATTEMPTS", "")
-
     def test_expiry_ends_the_last_one_too(self, clock) -> None:
         (number,) = put()
         for _ in range(3):
@@ -331,13 +259,6 @@ class TestAtTheRelease:
         dead = LiveJob.objects.get()
         assert (dead.state, dead.error_type, dead.fingerprint) == (JobState.DEAD, "LEASE_EXPIRED", "lease_expired")
         assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
-
-    def test_the_own_limit_of_a_job(self) -> None:
-        (once,) = enqueue(NewJob(max_deliveries=1))
-        (endless,) = enqueue(NewJob(max_deliveries=0))
-        for _ in range(6):
-            engine.run(engine.nack(seqs(claim(2)), NODE))
-        assert (state(once.seq), state(endless.seq)) == ("dead", "ready")
 
     def test_the_time_of_the_dead(self, clock) -> None:
         engine.run(
@@ -377,13 +298,6 @@ class TestAtTheRelease:
         engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
         assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
 
-    def test_several_in_one_call(self) -> None:
-        numbers = put(4)
-        deliver(*numbers[:2])
-        settled = engine.run(engine.nack(seqs(claim(4)), NODE))
-        assert [settled.released[number].state for number in numbers] == ["dead", "dead", "ready", "ready"]
-        assert counts()["dead_lettered"] == 2
-
 
 class TestAtTheReleaseToAnotherTopic:
     @pytest.fixture(autouse=True)
@@ -406,43 +320,20 @@ class TestAtTheReleaseToAnotherTopic:
         assert (released.node, released.claim, released.deliveries) == (NODE, job.token, 2)
         assert counts()["dead_lettered"] == 1
 
-    def test_expiry_is_its_last_failure(self, clock) -> None:
-        (number,) = put()
-        for _ in range(2):
-            one()
-            clock.advance(seconds=31)
-        assert claim() == []
-        (letter,) = letters()
-        assert (letter.error_type, letter.fingerprint) == ("LEASE_EXPIRED", "lease_expired")
-        assert failures(letter) == ["LEASE_EXPIRED"] * 2
-        assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
-
-    def test_without_a_reason(self) -> None:
-        put()
-        wear_out(2)
-        assert letters()[0].error_type == "MAX_ATTEMPTS"
-
     def test_the_claim_of_a_sweep_is_gone_afterwards(self, clock) -> None:
-        put(3)
-        deliver(times=1)
-        claim(3)
-        clock.advance(seconds=31)
-        assert claim(9) == []
-        assert len(letters()) == 3
-        assert counts() == {**counts(), "ready": 0, "leased": 0, "dead_lettered": 3}
-        clock.advance(seconds=31)
-        put()
-        assert len(claim(9)) == 1
-
-    def test_more_than_one_round(self, clock) -> None:
+        """More jobs than one round takes."""
         for _ in range(3):
             put(1_000)
         deliver(times=1)
         for _ in range(3):
             claim(1_000)
         clock.advance(seconds=31)
-        assert claim() == []
+        assert claim(9) == []
         assert len(letters()) == 3_000
+        assert counts() == {**counts(), "ready": 0, "leased": 0, "dead_lettered": 3_000}
+        clock.advance(seconds=31)
+        put()
+        assert len(claim(9)) == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -12,6 +12,7 @@ from django.db import IntegrityError
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob
 from django_leasequeue.models import LiveJob
+from tests.support.waiting import eventually
 
 from .helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, own_connection, put, result_of, state
 
@@ -38,12 +39,8 @@ def ask(key: str = "k", queue: str = "work", **fields) -> tuple[int, str, str]:
 
 
 def end(job: engine.LeasedJob, failure: Failure | None = None, **ending) -> None:
-    settled = engine.run(engine.finish([Ending(job.seq, job.token, failure=failure, **ending)], job_node(job)))
+    settled = engine.run(engine.finish([Ending(job.seq, job.token, failure=failure, **ending)], NODE))
     assert settled.ok == [job.seq]
-
-
-def job_node(job: engine.LeasedJob) -> str:
-    return LiveJob.objects.get(pk=job.seq).node
 
 
 class TestWhileTheJobLives:
@@ -57,13 +54,6 @@ class TestWhileTheJobLives:
         engine.run(engine.nack([first], NODE, delay_ms=5_000, tokens=[job.token]))
         assert ask() == (first, "duplicate", "delayed")
         assert kinds(first).count("enqueued") == 1
-
-    def test_a_dead_job_keeps_its_key(self, clock) -> None:
-        make("work", dead_letter="self", max_deliveries=1, exhaust_at="release")
-        first, *_ = ask()
-        one()
-        engine.run(engine.nack([first], NODE))
-        assert ask() == (first, "duplicate", "dead")
 
     def test_a_dead_job_past_its_time_frees_its_key(self, clock) -> None:
         make("work", dead_letter="self", max_deliveries=1, exhaust_at="release", dead_ttl_ms=10_000)
@@ -88,18 +78,12 @@ class TestWhileTheJobLives:
         assert answers[3].seq == answers[1].seq
         assert set(LiveJob.objects.values_list("origin", flat=True)) == {"here"}
 
-    def test_a_key_twice_in_one_call(self, queue: int) -> None:
-        answers = enqueue(NewJob(key="k", data=1), NewJob(data=2), NewJob(key="k", data=3))
-        assert [answer.status.value for answer in answers] == ["queued", "queued", "duplicate"]
-        assert answers[2].seq == answers[0].seq
-        assert sorted(LiveJob.objects.values_list("data", flat=True)) == [1, 2]
-
     def test_old_and_new_keys_in_one_call_keep_their_order(self, queue: int) -> None:
-        taken, *_ = ask("k5")
-        answers = enqueue(*[NewJob(key=f"k{number}") for number in range(10)])
-        assert [answer.seq for answer in answers if answer.status == "duplicate"] == [taken]
-        assert answers[5].seq == taken
-        assert len({answer.seq for answer in answers}) == 10
+        taken, *_ = ask("k5", data=5)
+        answers = enqueue(*[NewJob(key=f"k{number}", data=number) for number in range(10)], NewJob(key="k3", data=99))
+        assert [index for index, answer in enumerate(answers) if answer.status == "duplicate"] == [5, 10]
+        assert (answers[5].seq, answers[10].seq) == (taken, answers[3].seq)
+        assert sorted(LiveJob.objects.values_list("data", flat=True)) == list(range(10))
 
     def test_a_cancelled_key_is_free_at_once(self, queue: int) -> None:
         first, *_ = ask()
@@ -109,40 +93,26 @@ class TestWhileTheJobLives:
         assert one().seq == second
         assert claim() == []
 
-    def test_a_key_belongs_to_its_queue_and_project(self, queue: int) -> None:
-        make("other")
-        make("work", project="acme")
-        ask()
-        assert ask(queue="other")[1] == "queued"
-        (answer,) = enqueue(NewJob(key="k"), project="acme")
-        assert answer.status == "queued"
 
-
-class TestUntilTerminal:
-    def test_the_key_is_free_when_the_job_is_finished(self, queue: int) -> None:
-        first, *_ = ask()
-        end(one())
-        second, status, _ = ask()
-        assert (status, second != first) == ("queued", True)
-
-    def test_a_remembered_result_does_not_refuse_it(self, db: None) -> None:
-        make("work", result_ttl_ms=60_000)
-        for number in range(2):
-            assert ask()[1] == "queued"
-            end(one(), result=number)
+@pytest.mark.parametrize("options", [{}, {"result_ttl_ms": 60_000}], ids=str)
+def test_until_its_end_whether_its_result_is_kept_or_not(db: None, options: dict[str, Any]) -> None:
+    make("work", **options)
+    for number in range(2):
+        assert ask()[1] == "queued"
+        end(one(), result=number)
+    if options:
         assert result_of("k").result == 1
 
 
-class TestUntilClaimed:
-    def test_the_key_is_free_when_the_job_is_claimed(self, clock) -> None:
-        make("work", dedup_until="claimed")
-        first, *_ = ask()
-        assert ask() == (first, "duplicate", "ready")
-        assert one().seq == first
-        second, status, _ = ask()
-        assert (status, second != first) == ("queued", True)
-        clock.advance(seconds=31)
-        assert [job.seq for job in claim(5)] == [first, second]
+def test_until_it_is_claimed(clock) -> None:
+    make("work", dedup_until="claimed")
+    first, *_ = ask()
+    assert ask() == (first, "duplicate", "ready")
+    assert one().seq == first
+    second, status, _ = ask()
+    assert (status, second != first) == ("queued", True)
+    clock.advance(seconds=31)
+    assert [job.seq for job in claim(5)] == [first, second]
 
 
 class TestUntilItsResultExpires:
@@ -157,11 +127,12 @@ class TestUntilItsResultExpires:
         assert ask() == (first, "completed", "completed")
         assert result_of("k").result == {"answer": 42}
         assert not LiveJob.objects.exists()
-
-    def test_a_failed_one_is_a_duplicate(self, clock) -> None:
-        first, *_ = ask()
+        make("other")
+        make("work", project="acme")
+        assert ask(queue="other")[1] == enqueue(NewJob(key="k"), project="acme")[0].status == "queued"
+        failed, *_ = ask("failing")
         end(one(), Failure("app.Broken", "no"))
-        assert ask() == (first, "duplicate", "failed")
+        assert ask("failing") == (failed, "duplicate", "failed")
 
     def test_the_key_is_free_the_moment_the_result_expires(self, clock) -> None:
         first, *_ = ask()
@@ -171,12 +142,6 @@ class TestUntilItsResultExpires:
         assert (status, second != first) == ("queued", True)
         end(one(), result="second")
         assert result_of("k").seq == second
-
-    def test_a_job_with_its_own_retention(self, clock) -> None:
-        ask(result_ttl_ms=5_000)
-        end(one())
-        clock.advance(seconds=5)
-        assert ask()[1] == "queued"
 
     def test_a_live_job_beside_an_old_result_of_its_key_answers_once(self, clock) -> None:
         """The two meet when a queue changes its ``dedup_until``, or when a dead letter comes home."""
@@ -229,12 +194,9 @@ class TestRaces:
         assert LiveJob.objects.count() == rounds
 
     def wait_until_blocked(self, executor: engine.ConnectionExecutor, watcher: engine.ConnectionExecutor) -> None:
+        blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
         pid = executor.connection.info.backend_pid
-        for _ in range(1_000):
-            blocked = watcher.connection.execute("SELECT cardinality(pg_blocking_pids(%s::int))", [pid]).fetchone()
-            if blocked and blocked[0]:
-                return
-        pytest.fail("it never waited")
+        eventually(lambda: watcher.connection.execute(blocked, [pid]).fetchone() == (True,), "it waits")
 
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     def test_a_duplicate_waits_for_the_uncommitted_twin(self, commits: bool) -> None:
@@ -244,7 +206,7 @@ class TestRaces:
                 answer = threads.submit(self.enqueue, second, "k")
                 self.wait_until_blocked(second, watcher)
                 first.connection.commit() if commits else first.connection.rollback()
-                (got,) = answer.result(10)
+                (got,) = answer.result()
         assert got.status.value == ("duplicate" if commits else "queued")
         assert (got.seq == twin.seq) is commits
         assert LiveJob.objects.get().origin == "producer"
@@ -258,7 +220,7 @@ class TestRaces:
                 answer = threads.submit(self.enqueue, loser, "k")
                 self.wait_until_blocked(second, watcher)
                 first.connection.commit()
-                (got,) = answer.result(10)
+                (got,) = answer.result()
             assert not loser.before, "it did not look again"
         return twin, got
 

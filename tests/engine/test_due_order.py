@@ -7,11 +7,11 @@ import pytest
 from django.db import connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, Release
+from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import LiveJob
 
-from .helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs
+from .helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, seqs
 
 
 def shuffled(count: int) -> list[int]:
@@ -23,17 +23,6 @@ def shuffled(count: int) -> list[int]:
 
 @pytest.mark.django_db
 class TestOneAtATime:
-    @pytest.mark.parametrize("preset", ["codeq", None])
-    def test_by_their_due_times(self, clock: Clock, preset: str | None) -> None:
-        make("work", preset=preset, requeue="back")
-        delays = shuffled(60)
-        enqueue(*[NewJob(data=delay, delay_ms=delay) for delay in delays])
-        (fresh,) = put()
-        clock.advance(seconds=2)
-        jobs = claim(100)
-        assert jobs[0].seq == fresh
-        assert [job.data for job in jobs[1:]] == sorted(delays)
-
     def test_in_a_database_of_many_queues(self, clock: Clock) -> None:
         """The planner then joins jobs and queues by hashing the jobs, which turns their order round."""
         for number in range(80):
@@ -42,17 +31,10 @@ class TestOneAtATime:
             cursor.execute("ANALYZE leasequeue_queue")
         delays = shuffled(60)
         enqueue(*[NewJob(data=delay, delay_ms=delay) for delay in delays], queue="work-7")
+        (fresh,) = put(queue="work-7")
         clock.advance(seconds=2)
-        assert [job.data for job in claim(100, "work-7")] == sorted(delays)
-
-    def test_retries_too(self, clock: Clock) -> None:
-        make("work", requeue="back")
-        first, second, third = put(3)
-        for delay in (900, 100, 500):
-            job = one()
-            engine.run(engine.release([Release(job.seq, job.token, delay)], NODE))
-        clock.advance(seconds=1)
-        assert seqs(claim(5)) == [second, third, first]
+        jobs = claim(100, "work-7")
+        assert (jobs[0].seq, [job.data for job in jobs[1:]]) == (fresh, sorted(delays))
 
     def test_within_each_priority(self, clock: Clock) -> None:
         make("work", preset="codeq")
@@ -60,12 +42,6 @@ class TestOneAtATime:
             enqueue(NewJob(data=(priority, delay), priority=priority, delay_ms=delay))
         clock.advance(seconds=1)
         assert [job.data for job in claim(5)] == [[9, 200], [9, 900], [0, 50], [0, 100]]
-
-    def test_those_that_keep_their_place_keep_it(self, clock: Clock) -> None:
-        make("work")
-        enqueue(*[NewJob(data=delay, delay_ms=delay) for delay in (900, 100, 500)])
-        clock.advance(seconds=1)
-        assert [job.data for job in claim(5)] == [900, 100, 500]
 
 
 @pytest.mark.django_db(transaction=True)

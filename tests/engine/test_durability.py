@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor, Ending, Limited, NewJob
+from django_leasequeue.engine import Ending, Limited, NewJob
 
 from .flow import ONE
 from .helpers import NODE, enqueue, make, own_connection
@@ -125,48 +125,26 @@ def test_the_setting_of_the_session_is_not_changed(run) -> None:
         assert cursor.fetchone() == ("on",)
 
 
-def test_the_transaction_of_the_host_keeps_its_own(commits: Commits) -> None:
-    make("work", durability="memory")
+@pytest.mark.parametrize("setting", ["on", "off"])
+@pytest.mark.parametrize("own", [False, True])
+def test_the_transaction_of_the_host_keeps_its_own(commits: Commits, own: bool, setting: str) -> None:
+    make("work", durability="memory" if setting == "on" else "fsync", leases_durable=setting == "off")
     commits()
-
-    def setting() -> str:
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW synchronous_commit")
-            return str(cursor.fetchone()[0])
-
-    with transaction.atomic():
-        engine.run(engine.enqueue("work", [NewJob()]))
-        engine.run(engine.enqueue("work", [NewJob()] * 150))
-        assert setting() == "on"
-        (job,) = engine.run(engine.claim("work", NODE))
-        engine.run(engine.extend([job.seq], NODE, 60_000))
-        engine.run(engine.nack([job.seq], NODE))
-        (job,) = engine.run(engine.claim("work", NODE))
-        engine.run(engine.ack([job.seq], NODE))
-        assert setting() == "on"
-    assert commits() == {"on"}
-
-
-def test_neither_does_one_on_a_connection_of_ours(commits: Commits) -> None:
-    make("work", durability="memory")
-    commits()
-    with own_connection() as executor:
-        assert isinstance(executor, ConnectionExecutor)
-        with executor.connection.transaction():
-            executor.run(engine.enqueue("work", [NewJob()]))
-            executor.run(engine.enqueue("work", [NewJob()] * 150))
-            executor.run(engine.claim("work", NODE))
-    assert commits() == {"on"}
-
-
-def test_a_setting_that_the_host_relaxed_stays_relaxed(commits: Commits) -> None:
-    make("work", durability="fsync")
-    commits()
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL synchronous_commit = off")
-        engine.run(engine.enqueue("work", [NewJob()]))
-    assert commits() == {"off"}
+    with own_connection() as executor, executor.connection.transaction() if own else transaction.atomic():
+        run = executor.run if own else engine.run
+        cursor = executor.connection.cursor() if own else connection.cursor()
+        cursor.execute(f"SET LOCAL synchronous_commit = {setting}")
+        run(engine.enqueue("work", [NewJob()]))
+        run(engine.enqueue("work", [NewJob()] * 150))
+        (job,) = run(engine.claim("work", NODE))
+        run(engine.extend([job.seq], NODE, 60_000))
+        run(engine.nack([job.seq], NODE))
+        (job,) = run(engine.claim("work", NODE))
+        run(engine.ack([job.seq], NODE))
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone() == (setting,)
+        cursor.close()
+    assert commits() == {setting}
 
 
 def test_one_transaction_for_two_queues_waits_for_the_disk_where_one_of_them_has_to(run, commits: Commits) -> None:

@@ -11,7 +11,7 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.jobs.bulk import THRESHOLD
 from django_leasequeue.models import JobEvent, JobState, LiveJob, Queue
 
-from .helpers import claim, counts, enqueue, kinds, make, one, own_connection, put, seqs, state
+from .helpers import claim, counts, enqueue, kinds, make, own_connection, put, seqs
 
 #: Below it jobs go in one statement, from it on through COPY. The two must not differ.
 SIZES = pytest.mark.parametrize("size", [1, THRESHOLD], ids=["statement", "copy"])
@@ -67,21 +67,21 @@ def test_awkward_keys(queue: int, size: int) -> None:
 
 @SIZES
 @pytest.mark.parametrize(
-    ("order", "ranks"), [("desc", [0, -9, -9, -3, 0]), ("asc", [0, 9, 9, 3, 0]), ("none", [0, 0, 0, 0, 0])]
+    ("options", "ranks"),
+    [
+        ({}, [0, -9, -9, -3, 0]),
+        ({"priority_order": "asc"}, [0, 9, 9, 3, 0]),
+        ({"priority_order": "none"}, [0, 0, 0, 0, 0]),
+        ({"priority_order": "asc", "priority_min": 5, "priority_max": 7}, [5, 7, 7, 5, 5]),
+    ],
+    ids=str,
 )
-def test_a_priority_is_clamped_and_becomes_a_rank(db: None, order: str, ranks: list[int], size: int) -> None:
-    make("work", priority_order=order)
+def test_a_priority_is_clamped_and_becomes_a_rank(db: None, options: dict, ranks: list[int], size: int) -> None:
+    make("work", **options)
     priorities = [None, 9, 1_000, 3, -7]
     answers = enqueue(*[NewJob(priority=priority) for priority in priorities] * size)
     rank_of = dict(LiveJob.objects.values_list("seq", "rank"))
     assert [rank_of[answer.seq] for answer in answers] == ranks * size
-
-
-@SIZES
-def test_a_range_of_priorities_without_zero(db: None, size: int) -> None:
-    make("work", priority_order="asc", priority_min=5, priority_max=7)
-    enqueue(*[NewJob(), NewJob(priority=6), NewJob(priority=99)] * size)
-    assert sorted(set(LiveJob.objects.values_list("rank", flat=True))) == [5, 6, 7]
 
 
 @SIZES
@@ -112,15 +112,6 @@ def test_records_of_a_log(db: None, size: int) -> None:
 
 
 @SIZES
-def test_the_event_can_be_switched_off(db: None, size: int) -> None:
-    make("work", log_enqueued=False)
-    numbers = put(size)
-    assert not JobEvent.objects.exists()
-    one()
-    assert kinds(numbers[0]) == ["claimed"]
-
-
-@SIZES
 def test_one_event_a_job(queue: int, clock, size: int) -> None:
     answers = enqueue(*[NewJob(name=f"task-{number % 3}") for number in range(size)])
     events = list(JobEvent.objects.order_by("seq"))
@@ -130,28 +121,30 @@ def test_one_event_a_job(queue: int, clock, size: int) -> None:
         assert event.occurred_at == clock.now
         assert (event.node, event.claim, event.deliveries, event.detail) == (None, None, None, None)
         assert event.txid > 0
+    engine.run(engine.configure("work", log_enqueued=False))
+    numbers = put(size)
+    claim(1_000)
+    assert kinds(numbers[0]) == ["claimed"]
 
 
 @SIZES
-def test_it_belongs_to_the_transaction_of_the_caller(queue: int, size: int) -> None:
+@pytest.mark.django_db(transaction=True)
+def test_it_belongs_to_the_transaction_of_the_caller(size: int) -> None:
+    make("work")
     with transaction.atomic():
         put(size)
         assert counts()["ready"] == size
         transaction.set_rollback(True)
     assert not LiveJob.objects.exists()
     assert not JobEvent.objects.exists()
-
-
-@SIZES
-@pytest.mark.django_db(transaction=True)
-def test_nobody_sees_it_before_the_commit(size: int) -> None:
-    make("work")
     with own_connection() as other, transaction.atomic():
         numbers = put(size)
         assert other.run(engine.claim("work", "n", 1_000)) == []
         transaction.on_commit(lambda: got.extend(other.run(engine.claim("work", "n", 1_000))))
         got: list[engine.LeasedJob] = []
     assert seqs(got) == numbers
+    engine.run(engine.ack(numbers, "n"))
+    assert min(put(size)) > numbers[-1], "a number is never used twice"
 
 
 @SIZES
@@ -168,28 +161,11 @@ def test_the_first_job_makes_the_queue(db: None, size: int) -> None:
     assert counts("declared")["ready"] == size
 
 
-def test_ten_thousand_at_once(queue: int) -> None:
-    numbers = put(10_000)
-    assert counts()["ready"] == 10_000
-    assert seqs(claim(3)) == numbers[:3]
-    assert JobEvent.objects.count() == 10_003
-
-
 def test_payloads_that_postgres_and_python_write_differently(queue: int) -> None:
-    values = [0, -1, 1e15, 1.0, "", [], {}, [[]], {"": None}, False, "\\u0000", "\ufffe", "\x7f", 2**80, 0.1 + 0.2]
+    values = [
+        0, -1, 1e15, 1.0, "", [], {}, [[]], {"": None}, False, "\\u0000", "\ufffe", "\x7f", 2**80, 0.1 + 0.2, None,
+    ]  # fmt: skip
     answers = enqueue(*[NewJob(data=value) for value in values])
-    assert [job.data for job in claim(100)] == values
-    assert len(answers) == len(values)
-
-
-def test_null_as_data_is_nothing(queue: int) -> None:
-    enqueue(NewJob(data=None))
-    assert one().data_json is None
-
-
-@SIZES
-def test_the_same_number_is_never_used_twice(queue: int, size: int) -> None:
-    first = put(size)
-    engine.run(engine.ack(seqs(claim(1_000)), "worker-1"))
-    assert min(put(size)) > max(first)
-    assert state(first[0]) is None
+    jobs = claim(100)
+    assert [job.data for job in jobs] == values
+    assert (len(answers), jobs[-1].data_json) == (len(values), None)

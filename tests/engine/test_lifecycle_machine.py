@@ -35,8 +35,6 @@ STATES = {int(state): state.label for state in JobState}
 
 @dataclass
 class Modelled:
-    """What the model knows of one job."""
-
     seq: int
     rank: int
     position: int

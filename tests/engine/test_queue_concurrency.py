@@ -11,16 +11,6 @@ from tests.engine.helpers import NODE, claim, make, put
 
 @pytest.mark.django_db
 class TestSlots:
-    def test_no_more_than_the_limit_are_leased(self, clock: engine_clock.Clock) -> None:
-        make(concurrency=3)
-        put(10)
-        first = claim(2)
-        second = claim(10)
-        assert (len(first), len(second)) == (2, 1)
-        assert claim(10) == []
-        engine.run(engine.finish([Ending(job.seq, job.token) for job in first], NODE))
-        assert len(claim(10)) == 2
-
     def test_a_slot_comes_back_with_the_lease(self, clock: engine_clock.Clock) -> None:
         make(concurrency=2)
         put(4)
@@ -32,8 +22,14 @@ class TestSlots:
 
     def test_a_limit_that_changes_counts_at_once(self, clock: engine_clock.Clock) -> None:
         make(concurrency=2)
+        make("other")
         put(20)
-        assert len(claim(10)) == 2
+        put(3, queue="other")
+        first = claim(1)
+        assert [job.queue for job in claim(10, queue=["work", "other"])] == ["work", *["other"] * 3]
+        assert claim(10) == []
+        engine.run(engine.finish([Ending(job.seq, job.token) for job in first], NODE))
+        assert len(claim(10)) == 1
         engine.run(engine.configure("work", concurrency=5))
         assert len(claim(10)) == 3
         engine.run(engine.configure("work", concurrency=1))
@@ -50,13 +46,6 @@ class TestSlots:
         assert claim(10, tag="a") == []
         engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
         assert len(claim(10, tag="a")) == 1
-
-    def test_other_queues_give_what_they_have(self, clock: engine_clock.Clock) -> None:
-        make(concurrency=1)
-        make("other")
-        put(3)
-        put(3, queue="other")
-        assert [job.queue for job in claim(10, queue=["work", "other"])] == ["work", *["other"] * 3]
 
     def test_not_together_with_shared_claims(self) -> None:
         with pytest.raises(InvalidOption, match="not both"):

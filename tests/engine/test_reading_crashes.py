@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from django_leasequeue.engine.topics.log import Sealer
 from django_leasequeue.exceptions import LogTruncated
 from tests.conftest import HOME
 from tests.support.temporary_server import TemporaryServer
+from tests.support.waiting import eventually
 
 ROUNDS = 10
 TOPICS = {
@@ -41,22 +43,16 @@ class Crashing:
         self.connect()
 
     def connect(self) -> None:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                connections = [psycopg.connect(self.server.url(), autocommit=True) for _ in range(3)]
-                break
-            except psycopg.OperationalError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-        self.reader, self.writer, self.other = (ConnectionExecutor(connection) for connection in connections)
+        def attempt() -> list[psycopg.Connection[Any]] | None:
+            with suppress(psycopg.OperationalError):
+                return [psycopg.connect(self.server.url(), autocommit=True) for _ in range(3)]
+            return None
+
+        self.reader, self.writer, self.other = map(ConnectionExecutor, eventually(attempt, "the server is back"))
 
     def write(self, executor: ConnectionExecutor, topic: str, count: int) -> None:
-        jobs = []
-        for _ in range(count):
-            self.number += 1
-            jobs.append(NewJob(data=self.number))
+        jobs = [NewJob(data=self.number + n) for n in range(1, count + 1)]
+        self.number += count
         executor.run(engine.enqueue(topic, jobs, create=False))
         if topic == "sure" and executor is self.writer:
             self.sure += [job.data for job in jobs]

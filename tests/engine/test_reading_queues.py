@@ -19,7 +19,7 @@ def read_all(topic: str, size: int, **options: object) -> list[int]:
     """Read a topic page by page; every page moves on."""
     found: list[int] = []
     with own_connection() as reader:
-        seals, after, end = log.Sealer(), 0, time.monotonic() + 30
+        seals, after, end = log.Sealer(), 0, time.monotonic() + 300
         while True:
             page = reader.run(log.read(topic, after=after, size=size, seals=seals, **options))
             found += [record.seq for record in page.records]
@@ -92,15 +92,3 @@ def test_what_a_cap_takes_away_first_is_the_oldest_wherever_it_stands() -> None:
     fresh = put(2)
     assert read_all("work", 5) == [*numbers[2:], *later, *fresh]
     assert read_all("work", 50) == [*numbers[2:], *later, *fresh]
-
-
-def test_the_head_is_the_highest_number_also_when_every_job_is_done_and_its_result_kept() -> None:
-    make("work", result_ttl_ms=60_000)
-    numbers = put(5)
-    for count in (1, 3, 1):  # one by one, and several at once
-        engine.run(engine.ack(seqs(claim(count)), NODE))
-    assert not LiveJob.objects.filter(queue__name="work").exists()
-    assert engine.run(topics.state("work")).head_seq == numbers[-1]
-    with own_connection() as reader:
-        page = reader.run(log.read("work"))
-    assert (page.head_seq, page.records) == (numbers[-1], [])

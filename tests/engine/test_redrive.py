@@ -44,7 +44,6 @@ pytestmark = pytest.mark.django_db
 
 
 def kill(*numbers: int, queue: str = "work") -> None:
-    """Fail every job of the queue until it is dead."""
     for job in claim(1_000, queue):
         engine.run(engine.release([Release(job.seq, job.token, 0, Failure("app.Broken", "no", "", "fp"))], NODE))
     claim(1_000, queue)
@@ -71,50 +70,29 @@ class TestInPlace:
         assert [job.deliveries for job in jobs] == [1, 1, 1]
         assert [error["type"] for error in jobs[1].errors] == ["app.Broken"]
         assert kinds(dead[0])[-2:] == ["redriven", "claimed"]
-        assert counts()["dead"] == 0
-        assert counts()["dead_lettered"] == 2
+        assert (counts()["dead"], counts()["dead_lettered"]) == (0, 2)
+        row = LiveJob.objects.get(pk=dead[0])
+        assert (row.expires_at, row.dead_at, row.state) == (None, None, JobState.LEASED)
+        engine.run(engine.nack([dead[0]], NODE))
+        assert (state(dead[0]), counts()["dead_lettered"]) == ("dead", 3), "it can die again"
 
-    def test_the_retention_of_the_dead_is_over(self, clock) -> None:
-        dead = put()
+    def test_with_delays_for_all_or_each(self, clock) -> None:
+        dead = put(4)
         kill()
-        redrive(dead)
-        row = LiveJob.objects.get()
-        assert (row.expires_at, row.dead_at, row.state) == (None, None, JobState.READY)
-        clock.advance(seconds=61)
-        assert seqs(claim()) == dead
-
-    def test_it_can_die_again(self) -> None:
-        dead = put()
-        kill()
-        redrive(dead)
-        kill()
-        assert state(dead[0]) == "dead"
-        assert counts()["dead_lettered"] == 2
-
-    def test_with_one_delay_for_all(self, clock) -> None:
-        dead = put(2)
-        kill()
-        assert {answer.state for answer in redrive(dead, delay_ms=5_000)} == {"delayed"}
-        assert LiveJob.objects.values_list("available_at", flat=True)[0] == clock.now + timedelta(seconds=5)
-        assert claim() == []
-        clock.advance(seconds=5)
-        assert seqs(claim(5)) == dead
-
-    def test_with_a_delay_for_each(self, clock) -> None:
-        dead = put(3)
-        kill()
-        answers = redrive(dead[::-1], delay_ms=[2_000, None, 0])
+        answers = redrive(dead[2::-1], delay_ms=[2_000, None, 0])
         assert answers == [
             Redriven(dead[2], "delayed", dead[2]),
             Redriven(dead[1], "ready", dead[1]),
             Redriven(dead[0], "ready", dead[0]),
         ]
-
-    def test_a_delay_is_clamped(self, clock) -> None:
-        dead = put()
-        kill()
-        redrive(dead, delay_ms=10**15)
-        assert LiveJob.objects.get().available_at == clock.now + timedelta(days=1)
+        assert redrive(dead[3:], delay_ms=10**15)[0].state == "delayed"
+        assert [LiveJob.objects.get(pk=number).available_at - clock.now for number in dead[2:]] == [
+            timedelta(seconds=2),
+            timedelta(days=1),
+        ]
+        assert sorted(seqs(claim(5))) == dead[:2]
+        clock.advance(seconds=2)
+        assert seqs(claim(5)) == dead[2:3]
 
     def test_what_is_not_dead_is_not_found(self) -> None:
         dead = put()
@@ -124,6 +102,8 @@ class TestInPlace:
         make("other", max_deliveries=1, exhaust_at="release", dead_letter="self")
         elsewhere = put(queue="other")
         kill(queue="other")
+        make("work", project="acme")
+        assert [answer.state for answer in redrive(dead, project="acme")] == ["not_found"]
         answers = redrive([ready, leased, 10**12, *elsewhere, *dead])
         assert [answer.state for answer in answers] == ["not_found"] * 4 + ["ready"]
         assert [answer.new_seq for answer in answers[:4]] == [None] * 4
@@ -136,13 +116,6 @@ class TestInPlace:
         assert [answer.state for answer in redrive(dead)] == ["not_found"]
         assert kinds(dead[0]).count("redriven") == 1
 
-    def test_another_project_sees_nothing(self) -> None:
-        make("work", project="acme")
-        dead = put()
-        kill()
-        assert [answer.state for answer in redrive(dead, project="acme")] == ["not_found"]
-        assert state(dead[0]) == "dead"
-
     def test_to_another_queue(self) -> None:
         make("repair")
         (dead,) = enqueue(NewJob(data=1, key="k", tag="t", meta={"m": 1}, name="n", body=b"b", priority=3))
@@ -154,14 +127,20 @@ class TestInPlace:
         assert (job.seq, job.deliveries, job.data, job.key, job.tag) == (answer.new_seq, 1, 1, "k", "t")
         assert (job.meta, job.name, job.body) == ({"m": 1}, "n", b"b")
         assert [error["type"] for error in job.errors] == ["app.Broken"]
-        assert state(dead.seq) is None
+        assert not StoredJob.objects.filter(pk=dead.seq).exists()
+        assert not DeadLetter.objects.exists()
+        assert set(Attempt.objects.values_list("seq", "queue__name")) == {(answer.new_seq, "repair")}
+        assert QueueFloor.objects.get(queue__name="work", kind=FloorKind.HEAD).value == dead.seq
         assert kinds(dead.seq)[-1] == "redriven"
         assert last_event(dead.seq).detail == {"to": "repair", "to_seq": answer.new_seq}
         assert JobEvent.objects.get(seq=answer.new_seq, kind=1).detail == {"redriven_from": dead.seq}
 
-    def test_a_key_that_is_taken_there_is_a_conflict(self) -> None:
-        make("repair")
+    @pytest.mark.parametrize("by_a_result", [False, True])
+    def test_a_key_that_is_taken_there_is_a_conflict(self, by_a_result: bool) -> None:
+        make("repair", **({"result_ttl_ms": 60_000, "dedup_until": "result_ttl"} if by_a_result else {}))
         enqueue(NewJob(key="k"), queue="repair")
+        if by_a_result:
+            engine.run(engine.ack([one("repair").seq], NODE))
         (dead,) = enqueue(NewJob(key="k"))
         (free,) = enqueue(NewJob(key="other"))
         kill()
@@ -183,26 +162,6 @@ class TestInPlace:
         assert answer.state == "ready"
         assert one("repair").key == "k"
 
-    def test_a_key_that_a_result_keeps_is_a_conflict(self) -> None:
-        make("repair", result_ttl_ms=60_000, dedup_until="result_ttl")
-        enqueue(NewJob(key="k"), queue="repair")
-        engine.run(engine.ack([one("repair").seq], NODE))
-        (dead,) = enqueue(NewJob(key="k"))
-        kill()
-        assert [answer.state for answer in redrive([dead.seq], to="repair")] == ["conflict"]
-        assert state(dead.seq) == "dead"
-
-    def test_what_a_redriven_job_has_left_behind(self) -> None:
-        """Nothing stays in the old queue, and the numbers of what went are remembered."""
-        make("repair")
-        (dead,) = put()
-        kill()
-        (answer,) = redrive([dead], to="repair")
-        assert not StoredJob.objects.filter(pk=dead).exists()
-        assert not DeadLetter.objects.exists()
-        assert set(Attempt.objects.values_list("seq", "queue__name")) == {(answer.new_seq, "repair")}
-        assert QueueFloor.objects.get(queue__name="work", kind=FloorKind.HEAD).value == dead
-
 
 class TestFromATopic:
     @pytest.fixture(autouse=True)
@@ -213,23 +172,22 @@ class TestFromATopic:
     def letters(self) -> list[int]:
         return list(LiveJob.objects.filter(queue__name="graveyard").order_by("seq").values_list("seq", flat=True))
 
-    def test_home(self) -> None:
-        enqueue(NewJob(data="w", key="k", meta={"trace": 1}))
+    def test_home_or_elsewhere(self) -> None:
+        enqueue(NewJob(data="w", key="k", meta={"trace": 1}, priority=9), NewJob(data="low", priority=1))
+        enqueue(NewJob(data="third"))
         kill()
-        (letter,) = self.letters()
-        answers = redrive([10**12, letter], "graveyard", to="work")
-        assert [(answer.seq, answer.state) for answer in answers] == [(10**12, "not_found"), (letter, "ready")]
-        job = one()
-        assert (job.data, job.key, job.deliveries, job.meta["trace"]) == ("w", "k", 1, 1)
-        assert job.seq == answers[1].new_seq
-        assert self.letters() == []
-
-    def test_home_keeps_the_priority(self) -> None:
-        enqueue(NewJob(data="high", priority=9), NewJob(data="low", priority=1))
-        kill()
+        letter, low, third = self.letters()
+        (record,) = put(queue="graveyard")
+        answers = redrive([10**12, record, letter, low], "graveyard", to="work")
+        assert [answer.state for answer in answers] == ["not_found", "not_found", "ready", "ready"]
         put(1, priority=5)
-        redrive(self.letters(), "graveyard", to="work")
-        assert [job.data for job in claim(9)] == ["high", 0, "low"]
+        job, *rest = claim(9)
+        assert (job.data, job.key, job.deliveries, job.meta["trace"]) == ("w", "k", 1, 1)
+        assert [job.data for job in rest] == [0, "low"]
+        assert job.seq == answers[2].new_seq
+        (answer,) = redrive([third], "graveyard", to="other")
+        assert one("other").seq == answer.new_seq
+        assert (self.letters(), state(record)) == ([record], "record")
 
     def test_home_keeps_the_options_of_the_job(self) -> None:
         enqueue(NewJob(max_deliveries=3, result_ttl_ms=9_000, reply_to="me"))
@@ -240,23 +198,6 @@ class TestFromATopic:
         row = LiveJob.objects.get(queue__name="work")
         assert (row.max_deliveries, row.result_ttl_ms) == (3, 9_000)
 
-    def test_to_a_named_queue(self) -> None:
-        put()
-        kill()
-        (letter,) = self.letters()
-        (answer,) = redrive([letter], "graveyard", to="other")
-        assert answer.state == "ready"
-        assert one("other").seq == answer.new_seq
-
-    def test_with_delays(self, clock) -> None:
-        put(2)
-        kill()
-        answers = redrive(self.letters(), "graveyard", to="work", delay_ms=[0, 4_000])
-        assert [answer.state for answer in answers] == ["ready", "delayed"]
-        assert len(claim(5)) == 1
-        clock.advance(seconds=4)
-        assert len(claim(5)) == 1
-
     def test_home_is_gone(self) -> None:
         put()
         kill()
@@ -265,21 +206,6 @@ class TestFromATopic:
         with pytest.raises(QueueNotFound, match="work"):
             redrive(letters, "graveyard", to="work")
         assert self.letters() == letters
-
-    def test_a_conflict_at_home(self) -> None:
-        enqueue(NewJob(key="k"))
-        kill()
-        enqueue(NewJob(key="k"))
-        (letter,) = self.letters()
-        assert [answer.state for answer in redrive([letter], "graveyard", to="work")] == ["conflict"]
-        assert self.letters() == [letter]
-
-    def test_an_ordinary_record_of_the_topic_is_no_dead_letter(self) -> None:
-        put()
-        kill()
-        (record,) = put(queue="graveyard")
-        assert [answer.state for answer in redrive([record], "graveyard", to="work")] == ["not_found"]
-        assert state(record) == "record"
 
     def test_letters_in_a_queue(self) -> None:
         rows(Queue).filter(name="graveyard").delete()
@@ -293,22 +219,6 @@ class TestFromATopic:
         assert [answer.state for answer in answers] == ["not_found", "ready"]
         assert engine.run(engine.ack([held.seq], NODE)).ok == [first]
         assert len(claim(5)) == 1
-
-
-def test_those_dead_in_place_go_home_where_they_are(db: None) -> None:
-    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
-    dead = put()
-    kill()
-    assert redrive(dead) == [Redriven(dead[0], "ready", dead[0])]
-
-
-@pytest.mark.slow
-def test_a_thousand_at_once(db: None) -> None:
-    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
-    dead = put(1_000)
-    kill()
-    assert {answer.state for answer in redrive(dead)} == {"ready"}
-    assert seqs(claim(1_000)) == dead
 
 
 @pytest.mark.django_db(transaction=True)
@@ -331,7 +241,7 @@ class TestAnEqualKeyAtTheSameTime:
                 while watcher.connection.execute(blocked, [pid]).fetchone() != (True,):
                     assert not answer.done(), "it never waited"
                 twin.connection.commit() if commits else twin.connection.rollback()
-                return answer.result(10)
+                return answer.result(300)
 
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     def test_redrive(self, commits: bool) -> None:

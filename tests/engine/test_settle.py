@@ -56,22 +56,18 @@ def settle(request: pytest.FixtureRequest) -> Settle:
 
 
 class TestOutcomes:
-    def test_ok(self, settle: Settle) -> None:
-        put(3)
-        jobs = claim(3)
-        settled = settle(seqs(jobs))
-        assert outcomes(settled) == ["ok"] * 3
-        assert (settled.ok, settled.skipped) == (seqs(jobs), [])
-
     def test_each_in_the_order_asked(self, settle: Settle) -> None:
+        make("other")
+        make("records", type="log")
         ready, mine, theirs = put(3)
+        (record,), (elsewhere,) = put(queue="records"), put(queue="other")
         assert one().seq == ready
         engine.run(engine.nack([ready], NODE, delay_ms=60_000))
-        assert (one().seq, one(node=OTHER).seq) == (mine, theirs)
-        settled = settle([theirs, 10**12, mine, ready])
-        assert list(settled.outcomes) == [theirs, 10**12, mine, ready]
-        assert outcomes(settled) == ["not_held", "not_found", "ok", "not_held"]
-        assert (settled.ok, settled.skipped) == ([mine], [theirs, 10**12, ready])
+        assert [one().seq, one(node=OTHER).seq, one("other").seq] == [mine, theirs, elsewhere]
+        settled = settle([theirs, 10**12, mine, ready, record, elsewhere])
+        assert list(settled.outcomes) == [theirs, 10**12, mine, ready, record, elsewhere]
+        assert outcomes(settled) == ["not_held", "not_found", "ok", "not_held", "not_held", "ok"]
+        assert (settled.ok, settled.skipped) == ([mine, elsewhere], [theirs, 10**12, ready, record])
 
     def test_a_seq_twice_counts_once(self, settle: Settle) -> None:
         put()
@@ -112,18 +108,6 @@ class TestOutcomes:
         assert outcomes(settle([job.seq], queue="nowhere")) == ["not_found"]
         assert outcomes(settle([job.seq], queue="work")) == ["ok"]
 
-    def test_jobs_of_several_queues_at_once(self, settle: Settle) -> None:
-        make("other")
-        put()
-        put(queue="other")
-        jobs = claim(2, ["work", "other"])
-        assert settle(seqs(jobs), tokens=[job.token for job in jobs]).ok == seqs(jobs)
-
-    def test_a_record_of_a_log_is_never_held(self, settle: Settle) -> None:
-        make("records", type="log")
-        (record,) = put(queue="records")
-        assert outcomes(settle([record])) == ["not_held"]
-
 
 class TestAfterTheDeadline:
     def test_the_last_microsecond_counts(self, clock, settle: Settle) -> None:
@@ -152,7 +136,7 @@ class TestAfterTheDeadline:
         assert LiveJob.objects.values().get() == before
         assert outcomes(settle([held.seq], OTHER, tokens=[held.token])) == ["ok"]
 
-    def test_not_even_after_it_was_reclaimed_by_the_same_node(self, clock, settle: Settle) -> None:
+    def test_nor_what_it_holds_again_itself(self, clock, settle: Settle) -> None:
         put()
         late = one()
         clock.advance(seconds=31)
@@ -184,140 +168,67 @@ class TestAfterTheDeadline:
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["stale_token"]
 
 
-class TestAck:
-    def test_removes_the_job_and_keeps_nothing(self) -> None:
-        put()
-        job = one()
-        engine.run(engine.ack([job.seq], NODE))
-        assert not LiveJob.objects.exists()
-        assert not JobResult.objects.exists()
-        event = last_event(job.seq)
-        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("acked", NODE, job.token, 1)
-        assert (event.deadline, event.detail) == (None, None)
-
-
 class TestNack:
-    def test_makes_the_job_ready_at_its_old_place(self) -> None:
+    def test_makes_the_job_ready_at_its_old_place_any_number_of_times(self) -> None:
         numbers = put(3)
-        job = one()
-        settled = engine.run(engine.nack([job.seq], NODE))
-        assert settled.released[job.seq] == ("ready", None, 1)
-        assert state(job.seq) == "ready"
-        again = claim(3, node=OTHER)
-        assert seqs(again) == numbers
-        assert [job.deliveries for job in again] == [2, 1, 1]
-        assert again[0].errors == []
-
-    def test_any_number_of_times(self) -> None:
-        numbers = put(2)
-        for delivery in range(1, 30):
+        for delivery, delay_ms in enumerate([0, -5, 0, 0, 0, 0], 1):
             job = one()
-            assert (job.seq, job.deliveries) == (numbers[0], delivery)
-            engine.run(engine.nack([job.seq], NODE))
-
-    def test_clears_the_lease(self) -> None:
-        put()
-        job = one()
-        engine.run(engine.nack([job.seq], NODE))
-        row = LiveJob.objects.get()
+            settled = engine.run(engine.nack([job.seq], NODE, delay_ms=delay_ms))
+            assert settled.released[numbers[0]] == ("ready", None, delivery)
+        row = LiveJob.objects.get(pk=job.seq)
         assert (row.node, row.claim, row.deadline, row.available_at) == (None, None, None, None)
         event = last_event(job.seq)
-        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("released", NODE, job.token, 1)
+        assert (event.get_kind_display(), event.node, event.claim, event.deliveries) == ("released", NODE, job.token, 6)
+        again = claim(3, node=OTHER)
+        assert seqs(again) == numbers
+        assert [job.deliveries for job in again] == [7, 1, 1]
+        assert again[0].errors == []
 
     @pytest.mark.parametrize(("asked", "given"), [(1, 1), (500, 500), (10**12, 86_400_000)])
     def test_a_delay_hides_the_job_until_it_has_passed(self, clock, asked: int, given: int) -> None:
-        put()
+        later = put(2)[1]
         job = one()
         settled = engine.run(engine.nack([job.seq], NODE, delay_ms=asked))
         due = clock.now + timedelta(milliseconds=given)
         assert settled.released[job.seq] == ("delayed", due, 1)
-        assert counts()["ready"] == counts()["leased"] == 0
+        assert (counts()["ready"], counts()["leased"]) == (1, 0)
         assert last_event(job.seq).detail["available_at"].startswith(due.isoformat()[:19])
         clock.now = due - timedelta(microseconds=1)
-        assert claim(node=OTHER) == []
-        assert counts()["ready"] == 0
+        assert one(node=OTHER).seq == later
+        engine.run(engine.nack([later], OTHER))
         clock.now = due
-        assert counts()["ready"] == 1
-        assert (one(node=OTHER).seq, LiveJob.objects.get().deliveries) == (job.seq, 2)
-
-    def test_a_negative_delay_is_none(self) -> None:
-        put()
-        job = one()
-        assert engine.run(engine.nack([job.seq], NODE, delay_ms=-5)).released[job.seq].state == "ready"
-
-    def test_a_delayed_job_keeps_its_place(self, clock) -> None:
-        first, second = put(2)
-        one()
-        engine.run(engine.nack([first], NODE, delay_ms=1_000))
-        clock.advance(seconds=2)
-        assert seqs(claim(2)) == [first, second]
+        assert counts()["ready"] == 2
+        again = claim(2, node=OTHER)
+        assert (seqs(again), again[0].deliveries) == ([job.seq, later], 2), "it kept its place"
 
 
-class TestBackOfTheQueue:
-    @pytest.fixture(autouse=True)
-    def _queue(self, queue: int) -> None:
-        engine.run(engine.configure("work", requeue="back"))
-
-    def test_a_released_job_goes_behind_all_others_of_its_priority(self) -> None:
-        low = enqueue(NewJob(priority=0))[0].seq
-        first, second = put(2, priority=5)
-        assert one().seq == first
-        engine.run(engine.nack([first], NODE))
-        third = put(1, priority=5)[0]
-        assert seqs(claim(9)) == [second, first, third, low]
-
-    def test_an_expired_job_too(self, clock) -> None:
-        numbers = put(3)
-        one()
-        clock.advance(seconds=31)
-        assert seqs(claim(3)) == [*numbers[1:], numbers[0]]
-
-    def test_a_delayed_one_goes_to_the_back_when_it_is_due(self, clock) -> None:
-        first = put()[0]
-        one()
-        engine.run(engine.nack([first], NODE, delay_ms=1_000))
-        others = put(2)
-        clock.advance(seconds=1)
-        assert seqs(claim(3)) == [*others, first]
-
-    def test_a_scheduled_one_too_whatever_its_priority_before(self, clock) -> None:
-        (scheduled,) = enqueue(NewJob(priority=9, delay_ms=1_000))
-        low = put(1, priority=0)[0]
-        assert one().seq == low
-        early = put(1, priority=9)[0]
-        clock.advance(seconds=1)
-        late = put(1, priority=0)[0]
-        assert seqs(claim(3)) == [early, scheduled.seq, late]
+def test_a_released_an_expired_and_a_due_job_go_to_the_back_of_their_priority(clock, queue: int) -> None:
+    engine.run(engine.configure("work", requeue="back"))
+    (scheduled,) = enqueue(NewJob(priority=5, delay_ms=31_000))
+    low = enqueue(NewJob(priority=0))[0].seq
+    first, second, third, fourth = put(4, priority=5)
+    assert seqs(claim(2)) == [first, second]
+    assert one().seq == third
+    engine.run(engine.nack([first], NODE))
+    engine.run(engine.nack([third], NODE, delay_ms=1_000))
+    assert [one(lease_ms=600_000).seq, one(lease_ms=600_000).seq] == [fourth, first]
+    clock.advance(seconds=31)
+    assert seqs(claim(9)) == [second, third, scheduled.seq, low]
 
 
 class TestExtend:
-    def test_sets_the_deadline_from_now(self, clock) -> None:
-        put()
-        job = one()
-        clock.advance(seconds=20)
-        settled = engine.run(engine.extend([job.seq], NODE, 30_000))
-        assert settled.deadlines == {job.seq: clock.now + timedelta(seconds=30)}
-        assert LiveJob.objects.get().deadline == clock.now + timedelta(seconds=30)
-        event = last_event(job.seq)
-        assert (event.get_kind_display(), event.claim, event.deadline) == (
-            "extended",
-            job.token,
-            clock.now + timedelta(seconds=30),
-        )
-
-    def test_does_not_add(self, clock) -> None:
+    def test_sets_the_deadline_from_now_and_nothing_else(self, clock) -> None:
         put()
         job = one()
         for _ in range(3):
-            settled = engine.run(engine.extend([job.seq], NODE, 10_000))
-            assert settled.deadlines[job.seq] == clock.now + timedelta(seconds=10)
-
-    def test_leaves_deliveries_and_token_alone(self) -> None:
-        put()
-        job = one()
-        engine.run(engine.extend([job.seq], NODE, 60_000, tokens=[job.token]))
+            clock.advance(seconds=20)
+            settled = engine.run(engine.extend([job.seq], NODE, 30_000, tokens=[job.token]))
+            assert settled.deadlines == {job.seq: clock.now + timedelta(seconds=30)}
         row = LiveJob.objects.get()
-        assert (row.deliveries, row.claim, row.node) == (1, job.token, NODE)
+        assert (row.deadline, row.deliveries) == (clock.now + timedelta(seconds=30), 1)
+        assert (row.claim, row.node) == (job.token, NODE)
+        event = last_event(job.seq)
+        assert (event.get_kind_display(), event.claim, event.deadline) == ("extended", job.token, row.deadline)
 
     def test_without_a_length_takes_the_queues_own(self, clock) -> None:
         make("slow", lease_ms=90_000)
@@ -334,46 +245,19 @@ class TestExtend:
         settled = engine.run(engine.extend([one().seq], NODE, asked))
         assert list(settled.deadlines.values()) == [clock.now + timedelta(milliseconds=given)]
 
-    def test_a_longer_lease_keeps_the_job_past_its_first_deadline(self, clock) -> None:
-        put()
-        job = one()
-        engine.run(engine.extend([job.seq], NODE, 60_000))
-        clock.advance(seconds=31)
-        assert claim(node=OTHER) == []
-        clock.advance(seconds=29)
-        assert claim(node=OTHER) == []
-        clock.advance(microseconds=1)
-        assert one(node=OTHER).seq == job.seq
-
-    def test_a_shorter_lease_gives_it_back_earlier(self, clock) -> None:
-        put()
-        job = one()
-        engine.run(engine.extend([job.seq], NODE, 1_000))
-        clock.advance(seconds=1)
-        assert claim(node=OTHER) == []
-        clock.advance(microseconds=1)
-        assert one(node=OTHER).seq == job.seq
-
-    def test_part_of_a_batch(self, clock) -> None:
+    def test_part_of_a_batch_longer_then_shorter(self, clock) -> None:
         numbers = put(4)
         claim(4)
-        engine.run(engine.extend(numbers[2:], NODE, 90_000))
-        clock.advance(seconds=31)
+        engine.run(engine.extend(numbers[2:], NODE, 600_000))
+        clock.advance(seconds=30, microseconds=1)
         assert seqs(claim(9, node=OTHER)) == numbers[:2]
-        clock.advance(seconds=60)
-        assert seqs(claim(9, node="third")) == numbers
-
-    def test_longer_then_shorter(self, clock) -> None:
-        numbers = put(2)
-        claim(2)
-        engine.run(engine.extend(numbers, NODE, 600_000))
-        clock.advance(seconds=31)
-        assert claim(node=OTHER) == []
-        engine.run(engine.extend(numbers[:1], NODE, 5_000))
-        clock.advance(seconds=6)
-        assert seqs(claim(9, node=OTHER)) == numbers[:1]
+        engine.run(engine.extend(numbers[2:3], NODE, 5_000))
+        clock.advance(seconds=5)
+        assert claim(9, node="third") == []
+        clock.advance(microseconds=1)
+        assert seqs(claim(9, node="third")) == numbers[2:3]
         clock.advance(seconds=600)
-        assert seqs(claim(9, node="third")) == numbers
+        assert seqs(claim(9, node="fourth")) == numbers
 
 
 class TestRelease:
@@ -420,21 +304,14 @@ class TestRelease:
         assert [error["message"] for error in one().errors] == [str(number) for number in range(5, 25)]
 
     def test_unstarted_deliveries_do_not_count(self) -> None:
-        put()
-        for _ in range(5):
-            job = one()
-            assert job.deliveries == 1
-            settled = engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
-            assert settled.released[job.seq].state == "ready"
-        assert last_event(job.seq).detail == {"unstarted": True}
-
-    def test_unstarted_jobs_are_never_dead_lettered(self) -> None:
         make("strict", max_deliveries=1, exhaust_at="release", dead_letter="self")
         put(queue="strict")
         for _ in range(3):
             job = one("strict")
-            engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
-        assert state(job.seq) == "ready"
+            assert job.deliveries == 1
+            settled = engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
+            assert settled.released[job.seq].state == "ready"
+        assert last_event(job.seq).detail == {"unstarted": True}
 
 
 class TestFinish:
@@ -506,16 +383,10 @@ class TestFinish:
 
 
 def test_settling_a_whole_claim_takes_its_row_away(queue: int) -> None:
-    put(3)
-    jobs = claim(3)
-    engine.run(engine.ack(seqs(jobs[:2]), NODE))
-    assert Claim.objects.get().seqs == [jobs[2].seq]
-    engine.run(engine.ack(seqs(jobs[2:]), NODE))
-    assert not Claim.objects.exists()
-
-
-def test_a_thousand_at_once() -> None:
     put(1_000)
     jobs = claim(1_000)
-    assert len(engine.run(engine.ack(seqs(jobs), NODE, tokens=[job.token for job in jobs])).ok) == 1_000
+    assert len(engine.run(engine.ack(seqs(jobs[:-1]), NODE, tokens=[job.token for job in jobs[:-1]])).ok) == 999
+    assert Claim.objects.get().seqs == [jobs[-1].seq]
+    engine.run(engine.ack(seqs(jobs[-1:]), NODE))
+    assert not Claim.objects.exists()
     assert not LiveJob.objects.exists()

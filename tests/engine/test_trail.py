@@ -18,13 +18,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def literal(array: str) -> list[int]:
-    """Return the integers of an array literal."""
     return [int(value) for value in array.strip("{}").split(",") if value]
 
 
 class Counting(ConnectionExecutor):
-    """Notes the statements that it sends."""
-
     def __init__(self, executor: ConnectionExecutor) -> None:
         super().__init__(executor.connection)
         self.sent: list[str] = []
@@ -63,31 +60,34 @@ def test_a_full_claim_lays_it_and_one_statement_is_enough(claimer: Claimer) -> N
     assert look.lows == [numbers[5] + 1]
 
 
-def test_what_is_given_back_below_it_is_found_when_jobs_run_short(claimer: Claimer) -> None:
-    numbers = put(3)
-    claimer.claim()
-    engine.run(engine.nack(numbers[:1], NODE))
-    assert sorted(seqs(claimer.claim())) == [numbers[0], numbers[2]]
-
-
-def test_and_when_it_is_old(claimer: Claimer) -> None:
-    numbers = put(8)
-    claimer.claim()
-    engine.run(engine.nack(numbers[:1], NODE))
-    assert seqs(claimer.claim()) == numbers[2:4]
-    claimer.time = 0.6
-    assert seqs(claimer.claim()) == [numbers[0], numbers[4]]
-
-
-def test_what_is_committed_late_below_it_is_found_when_it_is_old(claimer: Claimer) -> None:
+def test_what_is_given_back_or_committed_late_below_it_is_found_when_it_is_old_or_jobs_run_short(
+    claimer: Claimer,
+) -> None:
     with open_transaction() as slow:
         (late,) = slow.run(engine.enqueue("work", [NewJob()]))
-        numbers = put(8)
+        numbers = put(9)
         claimer.claim()
         slow.connection.commit()
+    engine.run(engine.nack(numbers[:1], NODE))
     assert seqs(claimer.claim()) == numbers[2:4]
     claimer.time = 0.6
-    assert seqs(claimer.claim()) == [late.seq, numbers[4]]
+    assert seqs(claimer.claim()) == [late.seq, numbers[0]]
+    assert seqs(claimer.claim(4)) == numbers[4:8]
+    engine.run(engine.nack(numbers[4:5], NODE))
+    assert sorted(seqs(claimer.claim())) == [numbers[4], numbers[8]]
+    assert claimer.claim() == []
+    assert claimer.trail.looks(["work"]) == [], "a claim that is not full forgets it"
+
+
+def test_a_higher_priority_is_not_behind_it_but_one_that_is_new_until_it_is_old(claimer: Claimer) -> None:
+    (first,) = enqueue(NewJob(priority=8))
+    numbers = put(6)
+    assert seqs(claimer.claim()) == [first.seq, numbers[0]]
+    (urgent,) = enqueue(NewJob(priority=8))
+    assert seqs(claimer.claim()) == [urgent.seq, numbers[1]]
+    (new,) = enqueue(NewJob(priority=9))
+    claimer.time = 0.6
+    assert seqs(claimer.claim())[0] == new.seq
 
 
 def test_what_comes_due_waits_no_longer(clock, claimer: Claimer) -> None:
@@ -115,41 +115,13 @@ def test_claims_of_finished_jobs_cost_a_busy_claimer_nothing(clock, claimer: Cla
         claimer.time += 0.01
 
 
-def test_it_is_forgotten_when_a_claim_is_not_full(claimer: Claimer) -> None:
-    put(1)
-    claimer.claim()
-    assert claimer.trail.looks(["work"]) == []
-
-
-def test_a_higher_priority_is_not_behind_it(claimer: Claimer) -> None:
-    (first,) = enqueue(NewJob(priority=9))
-    numbers = put(4)
-    assert seqs(claimer.claim()) == [first.seq, numbers[0]]
-    (urgent,) = enqueue(NewJob(priority=9))
-    assert seqs(claimer.claim()) == [urgent.seq, numbers[1]]
-
-
-def test_a_priority_that_the_queue_never_had_is_seen_when_it_is_old(claimer: Claimer) -> None:
-    put(4)
-    claimer.claim()
-    (urgent,) = enqueue(NewJob(priority=9))
-    claimer.time = 0.6
-    assert seqs(claimer.claim())[0] == urgent.seq
-
-
-def test_it_is_of_these_queues_alone(claimer: Claimer) -> None:
-    make("second")
-    first, second = put(4), put(2, "second")
-    claimer.claim()
-    assert seqs(claimer.claim(4, ["second", "work"])) == [*second, *first[2:]]
-
-
 def test_each_queue_has_its_own(claimer: Claimer) -> None:
     make("second")
     first, second = put(2), put(4, "second")
     assert seqs(claimer.claim(4, ["work", "second"])) == [*first, *second[:2]]
-    late = put(1)
-    assert seqs(claimer.claim(2, ["work", "second"])) == [*late, second[2]]
+    late = put(2)
+    assert seqs(claimer.claim(2, ["work", "second"])) == late
+    assert seqs(claimer.claim(2, ["second", "work"])) == second[2:]
 
 
 def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
@@ -174,12 +146,6 @@ class TestOwnFloors:
         (floor,) = literal(claimer.trail.parameters()["floors"]) or [0]
         return floor
 
-    def test_they_rise_with_the_claims(self, claimer: Claimer) -> None:
-        numbers = put(800)
-        for _ in range(4):
-            claimer.claim(200)
-        assert numbers[200] <= self.floor(claimer) <= numbers[600]
-
     def test_a_few_positions_are_not_worth_a_transaction_id(self, claimer: Claimer) -> None:
         put(200)
         for _ in range(5):
@@ -190,9 +156,12 @@ class TestOwnFloors:
             claimer.claim()
         assert self.floor(claimer) == before > 0
 
-    def test_they_rise_when_nothing_is_ready(self, claimer: Claimer) -> None:
-        numbers = put(200)
-        for _ in range(5):
+    def test_they_rise_with_the_claims_and_when_nothing_is_ready(self, claimer: Claimer) -> None:
+        numbers = put(800)
+        for _ in range(4):
+            claimer.claim(200)
+        assert numbers[200] <= self.floor(claimer) <= numbers[600]
+        for _ in range(2):
             claimer.claim(200)
         assert self.floor(claimer) > numbers[-1]
 
@@ -217,17 +186,6 @@ class TestOwnFloors:
                 assert self.floor(claimer) <= late.seq
             slow.connection.commit()
         assert seqs(claimer.claim()) == [late.seq]
-
-    def test_they_do_not_outlive_the_connection(self, claimer: Claimer) -> None:
-        """After a crash of the server numbers may be drawn once more."""
-        put(800)
-        for _ in range(3):
-            claimer.claim(200)
-        assert self.floor(claimer)
-        with own_connection() as executor:
-            claimer.executor = Counting(executor)
-            claimer.claim()
-            assert claimer.trail.parameters()["floors"] == "{}"
 
     def test_those_of_another_connection_count_for_nothing(self, claimer: Claimer) -> None:
         (job,) = put(1)

@@ -25,15 +25,14 @@ class TestMessages:
     def test_the_jobs_own_wins_over_the_queues(self, clock, own: int | None, lives_ms: int) -> None:
         enqueue(NewJob(ttl_ms=own))
         assert LiveJob.objects.get().expires_at == clock.now + timedelta(milliseconds=lives_ms)
-
-    def test_no_ttl_is_for_ever(self, clock) -> None:
-        make("endless")
-        numbers = put(queue="endless")
-        assert LiveJob.objects.get().expires_at is None
-        clock.advance(days=10_000)
-        assert seqs(claim(1, "endless")) == numbers
+        one(lease_ms=1_000, grace_ms=1_000)
+        assert LiveJob.objects.get().expires_at == clock.now + timedelta(milliseconds=lives_ms), "never shortened"
 
     def test_a_message_past_its_time_is_never_claimed(self, clock) -> None:
+        (number,) = put()
+        clock.advance(seconds=60, microseconds=-1)
+        assert claim()[0].seq == number
+        engine.run(engine.nack([number], NODE))
         (number,) = put()
         clock.advance(seconds=60)
         fresh = put()
@@ -42,52 +41,18 @@ class TestMessages:
         assert kinds(number) == ["enqueued", "cancelled"]
         assert last_event(number).detail == {"reason": "ttl"}
 
-    def test_a_microsecond_earlier_it_is(self, clock) -> None:
-        numbers = put()
-        clock.advance(seconds=60)
-        clock.advance(microseconds=-1)
-        assert seqs(claim()) == numbers
-
-    def test_the_reaper_removes_what_nobody_asks_for(self, clock) -> None:
-        put(3)
+    def test_the_reaper_removes_what_nobody_asks_for_in_rounds(self, clock) -> None:
+        log = make("records", type="log", ttl_ms=1_000)
+        (record,) = put(queue="records")
+        for _ in range(3):
+            put(1_000)
+        enqueue(NewJob(delay_ms=120_000))
         keep = put(1, ttl_ms=120_000)
         clock.advance(seconds=61)
         assert counts()["ready"] == 1
-        assert self.expire() == 3
-        assert self.expire() == 0
+        assert [self.expire(), self.expire(), engine.run(engine.expire([log]))] == [3_001, 0, 1]
         assert list(StoredJob.objects.values_list("seq", flat=True)) == keep
-
-    def test_many_go_in_rounds(self, clock) -> None:
-        for _ in range(3):
-            put(1_000)
-        clock.advance(seconds=61)
-        assert self.expire() == 3_000
-
-    def test_a_delayed_message_too(self, clock) -> None:
-        enqueue(NewJob(delay_ms=120_000))
-        clock.advance(seconds=61)
-        assert self.expire() == 1
-
-    def test_records_of_a_log_without_events(self, clock) -> None:
-        log = make("records", type="log", ttl_ms=1_000)
-        (record,) = put(queue="records")
-        clock.advance(seconds=1)
-        assert engine.run(engine.expire([log])) == 1
         assert kinds(record) == []
-
-    def test_a_live_claim_protects(self, clock) -> None:
-        put()
-        clock.advance(seconds=50)
-        job = one(lease_ms=30_000)
-        clock.advance(seconds=29)
-        assert self.expire() == 0
-        assert engine.run(engine.ack([job.seq], NODE)).ok == [job.seq]
-
-    def test_a_claim_never_shortens_a_life(self, clock) -> None:
-        enqueue(NewJob(ttl_ms=600_000))
-        before = LiveJob.objects.get().expires_at
-        one(lease_ms=1_000, grace_ms=1_000)
-        assert LiveJob.objects.get().expires_at == before
 
     def test_and_grace_outlives_the_claim(self, clock) -> None:
         put()
@@ -115,58 +80,34 @@ class TestMessages:
     def test_an_extended_lease_protects_longer(self, clock) -> None:
         put()
         clock.advance(seconds=50)
-        job = one(lease_ms=30_000)
-        clock.advance(seconds=20)
-        engine.run(engine.extend([job.seq], NODE, 60_000))
-        clock.advance(seconds=59)
-        assert self.expire() == 0
-        assert engine.run(engine.ack([job.seq], NODE)).ok == [job.seq]
-
-    def test_and_its_grace_still_follows(self, clock) -> None:
-        put()
-        job = one(lease_ms=50_000, grace_ms=25_000)
-        clock.advance(seconds=40)
+        job = one(lease_ms=30_000, grace_ms=25_000)
+        clock.advance(seconds=29)
+        assert self.expire() == 0, "a live claim protects"
         engine.run(engine.extend([job.seq], NODE, 60_000))
         assert LiveJob.objects.get().expires_at == clock.now + timedelta(seconds=85)
+        clock.advance(seconds=59)
+        assert self.expire() == 0
+        engine.run(engine.nack([job.seq], NODE))
+        clock.advance(seconds=25)
+        assert seqs(claim(node=OTHER)) == [job.seq], "a released one keeps the life that its claim gave it"
 
-    def test_a_message_without_ttl_gets_none_from_a_claim(self) -> None:
+    def test_a_message_without_ttl_gets_none_from_a_claim(self, clock) -> None:
         make("endless")
         put(queue="endless")
+        assert LiveJob.objects.get().expires_at is None
+        clock.advance(days=10_000)
         job = one("endless", grace_ms=1_000)
         engine.run(engine.extend([job.seq], NODE, 1_000))
         assert LiveJob.objects.get().expires_at is None
 
-    def test_a_released_message_keeps_the_life_its_claim_gave_it(self, clock) -> None:
-        put()
-        clock.advance(seconds=50)
-        job = one(lease_ms=30_000)
-        engine.run(engine.nack([job.seq], NODE))
-        clock.advance(seconds=29)
-        assert seqs(claim(node=OTHER)) == [job.seq]
 
-
-class TestResults:
-    @pytest.fixture(autouse=True)
-    def _queue(self, clock) -> None:
-        make("work", result_ttl_ms=10_000)
-
-    def finish(self, count: int, **ending) -> None:
-        put(count)
-        engine.run(engine.finish([Ending(job.seq, **ending) for job in claim(count)], NODE))
-
-    def test_go_when_their_time_is_over(self, clock) -> None:
-        self.finish(2)
-        self.finish(1, result_ttl_ms=20_000)
-        clock.advance(seconds=10)
-        clock.advance(microseconds=-1)
-        assert engine.run(engine.expire_results()) == 0
-        clock.advance(microseconds=1)
-        assert engine.run(engine.expire_results()) == 2
-        assert JobResult.objects.count() == 1
-
-    def test_the_oldest_first_and_no_more_than_asked(self, clock) -> None:
-        for ttl in (3_000, 1_000, 2_000):
-            self.finish(1, result_ttl_ms=ttl)
-        clock.advance(seconds=10)
-        assert engine.run(engine.expire_results(2)) == 2
-        assert JobResult.objects.get().expires_at == clock.now - timedelta(seconds=7)
+def test_results_whose_time_is_over_go_the_oldest_first_and_no_more_than_asked(clock) -> None:
+    make("work", result_ttl_ms=10_000)
+    for ttl in (3_000, 1_000, 2_000):
+        put(1)
+        engine.run(engine.finish([Ending(one().seq, result_ttl_ms=ttl)], NODE))
+    clock.advance(seconds=1, microseconds=-1)
+    assert engine.run(engine.expire_results()) == 0
+    clock.advance(seconds=9, microseconds=1)
+    assert engine.run(engine.expire_results(2)) == 2
+    assert JobResult.objects.get().expires_at == clock.now - timedelta(seconds=7)

@@ -27,23 +27,19 @@ def end(**ending: Any) -> int:
     return job.seq
 
 
-def test_until_its_end(queue: int) -> None:
-    first, *_ = ask()
-    assert ask() == (first, "duplicate", "ready")
-    assert end() == first
-    second, status, _ = ask()
-    assert (status, second != first) == ("queued", True)
-
-
-def test_until_its_start(queue: int) -> None:
-    first, *_ = ask(unique_until="start")
-    assert ask(unique_until="start") == (first, "duplicate", "ready")
+@pytest.mark.parametrize("until", ["start", "end"])
+def test_until_its_start_or_end(queue: int, until: str) -> None:
+    first, *_ = ask(unique_until=until)
+    assert ask(unique_until=until) == (first, "duplicate", "ready")
     running = one()
-    second, status, _ = ask(unique_until="start")
+    if until == "end":
+        assert ask(unique_until=until) == (first, "duplicate", "leased")
+        engine.run(engine.ack([running.seq], NODE, tokens=[running.token]))
+    second, status, _ = ask(unique_until=until)
     assert (status, second != first) == ("queued", True)
     # The one that is given back has started: it does not get its key again.
     engine.run(engine.nack([running.seq], NODE, tokens=[running.token]))
-    assert ask(unique_until="start") == (second, "duplicate", "ready")
+    assert ask(unique_until=until) == (second, "duplicate", "ready")
 
 
 def test_for_a_time(clock) -> None:

@@ -21,23 +21,17 @@ def queue(clock: engine_clock.Clock) -> None:
 
 
 class TestOrder:
-    def test_a_chain_runs_one_after_the_other(self) -> None:
-        uid = start(node("a"), node("b", 0), node("c", 1))
-        assert run_all() == [["a"], ["b"], ["c"]]
-        assert status(uid) == ("completed", 0, 3, 0, 0)
-
-    def test_a_diamond_waits_for_all(self) -> None:
-        uid = start(node("a"), node("b", 0), node("c", 0), node("d", 1, 2))
-        assert run_all() == [["a"], ["b", "c"], ["d"]]
-        assert status(uid) == ("completed", 0, 4, 0, 0)
-
-    def test_members_that_end_in_two_claims_start_the_child_once(self) -> None:
-        start(node("a"), node("b"), node("end", 0, 1))
-        (first,), (second,) = claim(1), claim(1)
-        finish([first])
-        assert claim(10) == []
-        finish([second])
-        assert run_all() == [["end"]]
+    @pytest.mark.parametrize(
+        ("nodes", "rounds"),
+        [
+            ([node("a"), node("b", 0), node("c", 1)], [["a"], ["b"], ["c"]]),
+            ([node("a"), node("b", 0), node("c", 0), node("d", 1, 2)], [["a"], ["b", "c"], ["d"]]),
+        ],
+    )
+    def test_a_node_waits_for_all_its_parents(self, nodes: list[Node], rounds: list[list[str]]) -> None:
+        uid = start(*nodes)
+        assert run_all() == rounds
+        assert status(uid) == ("completed", 0, len(nodes), 0, 0)
 
     def test_nodes_of_other_queues(self) -> None:
         make("other")
@@ -48,11 +42,6 @@ class TestOrder:
         finish(jobs)
         claim(10, queue="other")  # takes the turn: whoever works there may do it
         assert run_all() == [["c"]]
-
-    def test_nodes_under_a_limit(self) -> None:
-        one = LimitValues("k", concurrency=1)
-        start(node("a"), *[node(f"b{i}", 0, limit=("x", one)) for i in range(3)], node("c", 1, 2, 3))
-        assert run_all() == [["a"], ["b0"], ["b1"], ["b2"], ["c"]]
 
     def test_a_node_does_not_start_before_its_limit_is_known(self) -> None:
         """Its parent ends, and nobody has looked at the turns of its queue."""

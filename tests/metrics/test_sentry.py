@@ -16,8 +16,6 @@ from tests.tasks import samples
 
 
 class Kept(Transport):
-    """Keeps what would be sent."""
-
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self.events: list[dict[str, Any]] = []

@@ -116,7 +116,7 @@ def run(*command: str, url: str, settings: str | None = None) -> subprocess.Comp
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=False,
     )
 

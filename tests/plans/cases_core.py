@@ -24,49 +24,18 @@ def keys(name: str, first: int, count: int) -> str:
 
 
 def new_jobs(count: int, **given: Any) -> dict[str, Any]:
-    empty = dict.fromkeys(
-        [
-            "keys",
-            "names",
-            "tags",
-            "priorities",
-            "datas",
-            "metas",
-            "bodies",
-            "run_at",
-            "delays",
-            "ttls",
-            "reply_to",
-            "result_ttls",
-            "max_deliveries",
-            "origins",
-            "flows",
-            "id_ends",
-        ],
-        arrays.EMPTY,
+    names = (
+        "keys names tags priorities datas metas bodies run_at delays ttls reply_to result_ttls max_deliveries origins"
     )
-    return {
-        **empty,
-        "project": "",
-        "queue": "busy",
-        "numbers": numbers(1, count),
-        "locked": False,
-        "held": False,
-        **given,
-    }
+    empty = dict.fromkeys([*names.split(), "flows", "id_ends"], arrays.EMPTY)
+    place = {"project": "", "queue": "busy", "numbers": numbers(1, count), "locked": False, "held": False}
+    return {**empty, **place, **given}
 
 
 def settle(seqs: list[int], token: int | None, node: str, **given: Any) -> dict[str, Any]:
     tokens = [token or seq for seq in seqs]
-    return {
-        "project": "",
-        "queue": None,
-        "node": node,
-        "tokens": arrays.integers(sorted(set(tokens))),
-        "seqs": arrays.integers(seqs),
-        "claims": arrays.integers(tokens),
-        **given,
-    }
+    claims = {"tokens": arrays.integers(sorted(set(tokens))), "claims": arrays.integers(tokens)}
+    return {"project": "", "queue": None, "node": node, "seqs": arrays.integers(seqs), **claims, **given}
 
 
 def settled_three_ways(name: str, each: str = "", value: str = "1", **given: Any) -> list[Case]:
@@ -84,29 +53,14 @@ def settled_three_ways(name: str, each: str = "", value: str = "1", **given: Any
 
 
 def removal(queue: str, first: int, count: int, state: int, **given: Any) -> Case:
-    params = {
-        "queue": IDS[queue],
-        "seqs": numbers(first, count),
-        "places": arrays.integers([state]),
-        "reason": "x",
-        "expired": False,
-        "gap": None,
-        **given,
-    }
-    return Case("remove", params, count)
+    params = {"queue": IDS[queue], "seqs": numbers(first, count), "places": arrays.integers([state]), "reason": "x"}
+    return Case("remove", {**params, "expired": False, "gap": None, **given}, count)
 
 
 ENDING = {"bodies": "{}", "tracebacks": "{}"}
 FAILURE = {"error_types": "{}", "errors": "{}", "fingerprints": "{}", "rans": "{}"}
-CLAIM = {
-    "queue": BUSY,
-    "ranks": "{-2,-1,0}",
-    "lows": arrays.integers([FRESH] * 3),
-    "node": "n",
-    "size": 100,
-    "grace_ms": 0,
-    "slots": False,
-}
+CLAIM = {"queue": BUSY, "ranks": "{-2,-1,0}", "lows": arrays.integers([FRESH] * 3), "node": "n", "size": 100}
+CLAIM |= {"grace_ms": 0, "slots": False}
 ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
 
 STEP = {"seq": LEASED, "token": LEASED, "node": "n0", "name": "new", "delivery": 1}
@@ -126,11 +80,7 @@ CASES = [
     Case("unique_look", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50), "free": False}, 50),
     Case("unique_take", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
     Case("unique_take", {"project": "", "queue": "busy", "keys": keys("new", FRESH, 50)}, 50),
-    Case(
-        "step_put",
-        {**STEP, "value": "1"},
-        1,
-    ),
+    Case("step_put", {**STEP, "value": "1"}, 1),
     Case("step_held", {"seq": LEASED, "token": LEASED, "node": "n0"}, 1),
     Case("step_wait", {**STEP, "event": None, "until": None, "delay": 1_000}, 1),
     Case("step_wait", {**STEP, "event": "event 7", "until": None, "delay": 1_000}, 1),
@@ -141,73 +91,20 @@ CASES = [
     Case("event_forget", {"size": 1_000}, 1_000),
     Case("step_list", {"seq": LEASED, "size": 10_000}, 200),
     Case("step_forget", {"after": 0, "size": 1_000}, 1_000),
-    Case(
-        "unique_note",
-        {
-            "queue": BUSY,
-            "keys": keys("busy", FRESH, 50),
-            "seqs": numbers(FRESH, 50),
-            "spans": arrays.integers([1_000, *[None] * 49]),
-            "starts": arrays.integers([0] * 50),
-        },
-        50,
-    ),
+    Case("unique_note", {"queue": BUSY, "keys": keys("busy", FRESH, 50), "seqs": numbers(FRESH, 50),
+        "spans": arrays.integers([1_000, *[None] * 49]), "starts": arrays.integers([0] * 50)}, 50),
     Case("unique_lock", {"queue": BUSY, "seqs": numbers(FRESH, 50)}, 50),
     Case("unique_lock", {"queue": BUSY, "seqs": numbers(LATER, 50)}, 50),
     Case("unique_move", {"seq": FRESH + 7, "run_at": None, "delay": 60_000}, 1),
     Case("unique_move", {"seq": LATER + 7, "run_at": None, "delay": None}, 1),
     Case("bulk_open", {"project": "", "queue": "busy", "size": 200, "held": False}, 200),
-    Case(
-        "bulk_close",
-        {
-            "queue": BUSY,
-            "type": "queue",
-            "seqs": numbers(200_000_000, 200),
-            "ranks": "{}",
-            "dues": "{}",
-            "flags": "{}",
-            "limits": "{}",
-            "expires": "{}",
-            "tags": "{}",
-            "names": "{}",
-            "rank": 0,
-            "name": "x",
-            "log": True,
-            "wake": True,
-            "relax": False,
-            "at": NOW,
-        },
-        200,
-    ),
-    Case(
-        "bulk_close_plain",
-        {
-            "queue": BUSY,
-            "seqs": numbers(200_000_000, 200),
-            "rank": 0,
-            "expire": None,
-            "name": "x",
-            "log": True,
-            "relax": False,
-            "at": NOW,
-        },
-        200,
-    ),
-    Case(
-        "claim_look",
-        {
-            "project": "",
-            "queues": arrays.texts(IDS),
-            "jitter": 5_000,
-            "pid": 0,
-            "started": None,
-            "ids": "{1,2,3}",
-            "places": "{0,0,0}",
-            "floors": "{9,9,9}",
-            "head": 9,
-        },
-        len(IDS),
-    ),
+    Case("bulk_close", {"queue": BUSY, "type": "queue", "seqs": numbers(200_000_000, 200), "ranks": "{}",
+        "dues": "{}", "flags": "{}", "limits": "{}", "expires": "{}", "tags": "{}", "names": "{}", "rank": 0,
+        "name": "x", "log": True, "wake": True, "relax": False, "at": NOW}, 200),
+    Case("bulk_close_plain", {"queue": BUSY, "seqs": numbers(200_000_000, 200), "rank": 0, "expire": None,
+        "name": "x", "log": True, "relax": False, "at": NOW}, 200),
+    Case("claim_look", {"project": "", "queues": arrays.texts(IDS), "jitter": 5_000, "pid": 0, "started": None,
+        "ids": "{1,2,3}", "places": "{0,0,0}", "floors": "{9,9,9}", "head": 9}, len(IDS)),
     Case("claim", CLAIM, 100),
     Case("claim", {**CLAIM, "size": 1}, 1),
     Case("claim", {**CLAIM, "queue": IDS["empty"], "ranks": "{0}", "lows": "{0}"}),
@@ -223,9 +120,8 @@ CASES = [
     Case("finish_one", {**settle([BATCHED], None, "holder-0"), "token": BATCHED, "seq": BATCHED}, 1),
     *settled_three_ways("extend", lease_ms=5_000),
     *settled_three_ways("progress", "values"),
-    *settled_three_ways(
-        "release", **FAILURE, delays="{}", tracebacks="{}", ttls="{}", unstarted=False, suspended=False
-    ),
+    *settled_three_ways("release", **FAILURE, delays="{}", tracebacks="{}", ttls="{}", unstarted=False,
+        suspended=False),
     Case("settle_outcomes", {"project": "", "queue": None, "seqs": arrays.integers([*PART, DONE, FRESH, 7])}, 30),
     Case("sweep", {"queues": EVERY, "size": 10, "jobs": 1_000}, 200),
     Case("sweep", {"queues": arrays.integers([BUSY]), "size": 10, "jobs": 1_000}),
@@ -251,32 +147,12 @@ CASES = [
     removal("stale", STALE, 100, 0, expired=True),
     Case("floor_mend", {}, 3 * (len(IDS) + IDLE)),
     Case("floor", {"ids": "{}", "kinds": "{}", "ranks": "{}", "lows": "{}", "marks": "{}"}, 3 * (len(IDS) + IDLE)),
-    Case(
-        "floor",
-        {
-            "queues": arrays.integers([BUSY]),
-            "ids": arrays.integers([BUSY]),
-            "kinds": "{0}",
-            "ranks": "{-1}",
-            "lows": arrays.integers([FRESH + 2]),
-            "marks": "{3}",
-        },
-        5,
-    ),
+    Case("floor", {"queues": arrays.integers([BUSY]), "ids": arrays.integers([BUSY]), "kinds": "{0}",
+        "ranks": "{-1}", "lows": arrays.integers([FRESH + 2]), "marks": "{3}"}, 5),
     Case("spent", {"queues": arrays.integers([BUSY]), "size": 100}, 600),
     Case("spent", {"queues": arrays.integers([BUSY]), "size": 100, "tags": "{rare}"}, 300),
     Case("spent", {"queues": arrays.integers([BUSY]), "size": 100, "tags": "{rare,tag-1}"}, 600),
     Case("bury", {"queue": IDS["busy"], "seqs": numbers(FRESH, 100)}, 100),
-    Case(
-        "move",
-        {
-            "queue": IDS["graves"],
-            "target": IDS["letters"],
-            "seqs": numbers(GRAVES, 20),
-            "node": "grave-0",
-            "claims": arrays.integers([GRAVES]),
-            "keyed": False,
-        },
-        20,
-    ),
-]
+    Case("move", {"queue": IDS["graves"], "target": IDS["letters"], "seqs": numbers(GRAVES, 20),
+        "node": "grave-0", "claims": arrays.integers([GRAVES]), "keyed": False}, 20),
+]  # fmt: skip

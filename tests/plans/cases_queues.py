@@ -28,38 +28,21 @@ def named(name: str, **given: Any) -> dict[str, Any]:
 
 
 def read(topic: str, after: int, **given: Any) -> Case:
-    params = {
-        **SEALING,
-        "project": "",
-        "topic": topic,
-        "after": after,
-        "size": 100,
-        "take": 200,
-        "look": 200,
-        "nodes": "{}",
-        "bytes": 1 << 24,
-        **given,
-    }
-    return Case("topic_read", params, 100)
+    params = {**SEALING, "project": "", "topic": topic, "after": after, "size": 100, "take": 200, "look": 200}
+    return Case("topic_read", {**params, "nodes": "{}", "bytes": 1 << 24, **given}, 100)
 
 
 #: Every option of a queue.
-CONFIG = json.dumps(
-    {
-        **{field.name: field.get_default() for field in Queue._meta.fields if field.has_default()},
-        "type": "queue",
-        "dead_letter": None,
-    }
-)
+DEFAULTS = {field.name: field.get_default() for field in Queue._meta.fields if field.has_default()}
+CONFIG = json.dumps({**DEFAULTS, "type": "queue", "dead_letter": None})
 MESSAGES = {"queue": IDS["other"], "after": 0, "size": 20, "held": None, "upto": None, "look": 20, "origin": None}
 
 CASES = [
     Case("queue_get", named("busy"), 1),
     Case("queue_by_id", {"queue": BUSY}, 1),
     Case("queue_names", {"queues": EVERY}, len(IDS)),
-    Case(
-        "queue_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "type": None, "size": 50}, 50
-    ),
+    Case("queue_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "type": None,
+        "size": 50}, 50),
     Case("queue_page", {"after": 0, "size": 50}, 50),
     Case("queue_lock", named("busy"), 1),
     Case("queue_hold", named("busy"), 1),
@@ -104,9 +87,8 @@ CASES = [
     Case("claim_seqs", {"queue": BUSY, "claim": BATCHED}, 1),
     Case("claim_renew", {"queue": BUSY, "claim": BATCHED, "ttl_ms": 60_000, "grace_ms": 1_000}, 1),
     Case("work_due", {"queue": BUSY}, 1),
-    Case(
-        "work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED, LEASED + 1])}, 2
-    ),
+    Case("work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED,
+        LEASED + 1])}, 2),
     Case("topic_look", {"project": "", "topic": "letters"}, 1),
     Case("topic_names", {"project": "", "names": arrays.texts(IDS)}, len(IDS)),
     Case("topic_seal", SEALING),
@@ -130,32 +112,15 @@ CASES = [
     Case("idempotency_take", {"queue": BUSY, "key": "idem-new", "window_ms": 1_000}, 1),
     Case("apikey_find", {"prefix": "prefix77", "every": 60.0}, 1),
     Case("apikey_used", {"id": 77, "every": 60.0}, 1),
-    Case(
-        "cohort_join",
-        {"queue": BUSY, "jitter_ms": 100, "nodes": "{a}", "sizes": "{10}", "leases": "{NULL}", "connections": "{NULL}"},
-        1,
-    ),
+    Case("cohort_join", {"queue": BUSY, "jitter_ms": 100, "nodes": "{a}", "sizes": "{10}", "leases": "{NULL}",
+        "connections": "{NULL}"}, 1),
     Case("cohort_open", {"queue": BUSY, "size": 10}, 10),
     Case("cohort_lock", {"queue": BUSY}, 1),
     Case("cohort_take", {"ids": numbers(1, 10)}, 10),
     Case("cohort_leave", {"ids": numbers(1, 10)}, 10),
     Case("cohort_mark", {"ids": numbers(1, 10), "claims": numbers(1, 10), "own": "{1}"}, 10),
-    Case(
-        "deal",
-        of(
-            "other",
-            nodes="{a,b}",
-            sizes="{50,50}",
-            leases="{NULL,NULL}",
-            connections="{NULL,NULL}",
-            shown="{t,t}",
-            force=True,
-            most=100,
-            bytes=1 << 24,
-            all_bytes=1 << 25,
-        ),
-        100,
-    ),
+    Case("deal", of("other", nodes="{a,b}", sizes="{50,50}", leases="{NULL,NULL}", connections="{NULL,NULL}",
+        shown="{t,t}", force=True, most=100, bytes=1 << 24, all_bytes=1 << 25), 100),
     Case("admin/job_steps", {"seq": LEASED, "size": 200, "bytes": 4_096}, 200),
     Case("admin/job", {"seq": FRESH + 7, "bytes": 1_000}, 1),
     Case("admin/job", {"seq": DEAD + 7, "bytes": 1_000}, 1),
@@ -173,4 +138,4 @@ CASES = [
     Case("log_counts", {**HOUR, "since": NOW - timedelta(hours=1), "snapshot": "1900:1900:"}, 2_000, log=True),
     Case("lake_lag", {"size": 20}, 20, log=True),
     Case("admin/worker_stop", {"id": 7}, 1),
-]
+]  # fmt: skip

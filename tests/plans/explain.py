@@ -1,7 +1,6 @@
 """What a statement really does: EXPLAIN ANALYZE of the prepared, generic plan, in numbers that a test can bound."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -19,13 +18,9 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 class Plan:
-    """One executed plan."""
-
     def __init__(self, name: str, root: dict[str, Any]) -> None:
         self.name = name
         self.root = root
-        #: Whether it was made while the tables were empty.
-        self.early = False
 
     def nodes(self, node: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
         node = node or self.root
@@ -45,19 +40,6 @@ class Plan:
             table = node.get("Relation Name", "")
             if node["Node Type"] == "Seq Scan" and LARGE.match(table) and node["Actual Loops"]:
                 found.append(table)
-        return found
-
-    @property
-    def rows(self) -> Counter[str]:
-        """Rows that were looked at, by table or index: those given and those thrown away."""
-        found: Counter[str] = Counter()
-        for node in self.nodes():
-            if "Scan" not in node["Node Type"]:
-                continue
-            where = node.get("Index Name") or node.get("Relation Name") or node.get("CTE Name") or node["Node Type"]
-            given = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
-            given += node.get("Rows Removed by Index Recheck", 0)
-            found[where] += round(given * node["Actual Loops"])
         return found
 
     @property
@@ -98,16 +80,13 @@ class Explaining(ConnectionExecutor):
     The caller has a transaction open and rolls it back.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], *, early: bool = False) -> None:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__(connection)
-        self.early = early
         self.plans: list[Plan] = []
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         given = {"now": clock.current(), "autocommit": False, **params}
-        plan = explain(self.connection, name, given)
-        plan.early = self.early
-        self.plans.append(plan)
+        self.plans.append(explain(self.connection, name, given))
         return super().fetch(name, params)
 
     def plan(self, name: str, index: int = 0) -> Plan:

@@ -9,26 +9,8 @@ import psycopg
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 #: Queues by name.
-IDS = {
-    name: 900_001 + number
-    for number, name in enumerate(
-        (
-            "busy",
-            "other",
-            "later",
-            "due",
-            "over",
-            "letters",
-            "stale",
-            "capped",
-            "graves",
-            "morgue",
-            "annex",
-            "parked",
-            "empty",
-        )
-    )
-}
+NAMES = "busy other later due over letters stale capped graves morgue annex parked empty"
+IDS = {name: 900_001 + number for number, name in enumerate(NAMES.split())}
 #: Queues in which there is nothing.
 IDLE = 300
 RESULTS = 200_000

@@ -32,8 +32,6 @@ class Case:
 
 @dataclass(frozen=True)
 class Measure:
-    """What one run touched."""
-
     case: Case
     regime: str
     rows: int = 0
@@ -79,8 +77,6 @@ def host_connection() -> psycopg.Connection[Any]:
 
 
 class Meter:
-    """Runs cases on one connection."""
-
     def __init__(self, connection: psycopg.Connection[Any], *, host: bool) -> None:
         self.connection = connection
         self.host = host

@@ -1,6 +1,6 @@
 """Under a snapshot that somebody holds, dead index entries stay: the floor saves readers from walking over them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -144,3 +144,23 @@ def test_neither_do_sweep_promote_and_the_reaper(explaining: Explaining) -> None
     fast = look()
     assert min(slow.values()) > 100, slow
     assert max(fast.values()) < 60, fast
+
+
+LOOKS: dict[str, Callable[[Explaining], object]] = {
+    "list_ready": lambda own: own.run(engine.list_jobs("other", "ready")),
+    "list_delayed": lambda own: own.run(engine.list_jobs("other", "delayed")),
+    "list_leased": lambda own: own.run(engine.list_jobs("other", "leased")),
+    "queue_counts": lambda own: own.run(engine.counts("other")),
+    "queue_state": lambda own: own.run(engine.state("other")),
+    "due_leases": lambda own: own.fetch("due_leases", {}),
+    "due_delayed": lambda own: own.fetch("due_delayed", {}),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_nor_does_who_only_looks(explaining: Explaining, name: str) -> None:
+    LOOKS[name](explaining)
+    slow = blocks(explaining, name)
+    raise_floors(explaining)
+    LOOKS[name](explaining)
+    assert slow - blocks(explaining, name) > 100

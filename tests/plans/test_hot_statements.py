@@ -6,36 +6,18 @@ What the statements read is held by ``test_regimes``; here they run through the 
 from collections.abc import Iterator
 from datetime import timedelta
 
-import psycopg
 import pytest
-from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, clock
-from django_leasequeue.engine.runner import STEADY
+from django_leasequeue.engine.topics import messages
 
 from .explain import Explaining, Plan
 from .filling import AGAIN, BATCH, BATCHED, DEAD, FRESH, IDS, NOW, OTHER
-from .regimes import host_connection
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.sample, pytest.mark.django_db]
 
 SIZES = [1, BATCH, 1_000]
-
-
-@pytest.fixture(params=["own", "host"])
-def explaining(
-    request: pytest.FixtureRequest, full_tables: psycopg.Connection, django_db_blocker: DjangoDbBlocker
-) -> Iterator[Explaining]:
-    """An executor that explains; its transaction is rolled back."""
-    with django_db_blocker.unblock(), clock.hold(clock.Clock(NOW)):
-        if request.param == "own":
-            with full_tables.transaction(force_rollback=True):
-                yield Explaining(full_tables)
-            return
-        with host_connection() as connection, connection.transaction(force_rollback=True):
-            connection.execute(STEADY)
-            yield Explaining(connection)
 
 
 def check(plan: Plan, size: int) -> None:
@@ -99,6 +81,18 @@ def test_release_and_extend(explaining: Explaining, size: int) -> None:
         assert sorted(explaining.run(engine.release(releases, node)).ok) == seqs
     for plan in explaining.plans:
         check(plan, size)
+
+
+def test_messages_with_what_is_held(explaining: Explaining) -> None:
+    """No index names the held ones: the live claims of the queue do."""
+    explaining.run(engine.claim("other", "n", 100))
+    page = explaining.run(messages.list_messages(IDS["other"], size=20, leased=True))
+    assert [message.seq for message in page if message.claim] == list(range(OTHER, OTHER + 20))
+    assert explaining.plan("message_list").table_rows() <= 250
+    assert explaining.run(messages.get_ends(IDS["busy"])) is not None
+    assert explaining.plan("message_ends").table_rows() <= 1_010
+    for plan in explaining.plans:
+        check(plan, 100)
 
 
 def test_refusals(explaining: Explaining) -> None:

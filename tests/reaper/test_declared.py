@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from django_leasequeue import engine
 from django_leasequeue.engine.queues import declared
-from django_leasequeue.exceptions import InvalidOption, QueueNotFound
+from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Queue
 from tests.engine.helpers import claim, make, put
 
@@ -34,6 +34,10 @@ def refused(*arguments: str) -> str:
 
 
 def test_missing_queues_are_made_and_named_options_are_set(settings) -> None:
+    declare(settings, mail={"preset": "celery"})
+    with pytest.raises(InvalidOption, match="not a preset"):
+        declared.drift("default")
+    assert "not a preset" in refused("sync")
     declare(settings, mail={"preset": "codeq", "lease_ms": 5_000}, plain={}, old={"max_deliveries": 4})
     make("old", preset="zaqar", lease_ms=70_000)
     found = {str(item) for item in declared.drift("default")}
@@ -44,6 +48,12 @@ def test_missing_queues_are_made_and_named_options_are_set(settings) -> None:
     assert (mail.requeue, mail.lease_ms) == ("back", 5_000)
     assert (plain.dead_letter, plain.lease_ms) == ("self", 60_000), "the default preset"
     assert (old.max_deliveries, old.lease_ms, old.durability) == (4, 70_000, "fsync"), "the rest stays"
+    declare(settings, plain={"type": "log"}, fresh={})
+    (blocked, _) = declared.apply("default")
+    assert blocked.blocked is not None
+    assert Queue.objects.get(name="plain").type == "queue", "a type cannot be changed"
+    assert Queue.objects.filter(name="fresh").exists()
+    assert refused("sync") == "Left as they are: plain."
 
 
 def test_what_a_task_backend_declares(settings) -> None:
@@ -62,31 +72,6 @@ def test_what_a_task_backend_declares(settings) -> None:
     assert [str(item) for item in declared.drift("default")] == ["shop/mail: requeue 'original' -> 'back'"]
     declared.apply("default")
     assert declared.drift("default") == []
-
-
-def test_a_type_cannot_be_changed(settings) -> None:
-    declare(settings, events={"type": "log", "lease_ms": 5_000}, mail={})
-    make("events")
-    (blocked, _) = declared.apply("default")
-    assert blocked.blocked is not None
-    assert Queue.objects.get(name="events").type == "queue"
-    assert Queue.objects.filter(name="mail").exists()
-    assert refused("sync") == "Left as they are: events."
-
-
-def test_declarations_that_are_wrong(settings) -> None:
-    declare(settings, mail={"preset": "celery"})
-    with pytest.raises(InvalidOption, match="not a preset"):
-        declared.drift("default")
-    assert "not a preset" in refused("sync")
-
-
-def test_changing_some_options() -> None:
-    make("work", lease_ms=50_000)
-    info = declared.change("work", {"max_deliveries": 3, "dead_letter": "self"}, "", "default")
-    assert (info.config["lease_ms"], info.config["max_deliveries"]) == (50_000, 3)
-    with pytest.raises(QueueNotFound):
-        declared.change("missing", {"lease_ms": 5_000}, "", "default")
 
 
 def test_sync(settings) -> None:

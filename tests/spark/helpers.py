@@ -32,7 +32,6 @@ def event(connection: psycopg.Connection[Any], **fields: Any) -> None:
 
 
 def batch(connection: psycopg.Connection[Any], **row: Any) -> None:
-    """Write one row of the lease log."""
     if row.get("detail") is not None:
         row["detail"] = json.dumps(row["detail"])
     names = ", ".join(row)

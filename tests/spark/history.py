@@ -29,24 +29,11 @@ class History:
     def event(self, seq: int, event: str, second: float, **fields: Any) -> None:
         number = next(self._ids)
         detail = fields.get("detail")
-        self.rows.append(
-            (
-                number,
-                number,
-                at(second),
-                self.queue,
-                "",
-                seq,
-                None if (waited := fields.get("waited")) is None else int(waited * 1000),
-                fields.get("ran"),
-                at(second + self.lease) if event in {"claimed", "extended"} else None,
-                None,
-                event,
-                fields.get("node"),
-                fields.get("task", "t"),
-                None if detail is None else json.dumps(detail),
-            )
-        )
+        waited = None if fields.get("waited") is None else int(fields["waited"] * 1000)
+        deadline = at(second + self.lease) if event in {"claimed", "extended"} else None
+        detail = None if detail is None else json.dumps(detail)
+        place = (number, number, at(second), self.queue, "", seq, waited, fields.get("ran"), deadline)
+        self.rows.append((*place, None, event, fields.get("node"), fields.get("task", "t"), detail))
 
     def job(
         self, enqueued: float, *tries: tuple[str, float, float, str], task: str = "t", fingerprint: str = "boom"

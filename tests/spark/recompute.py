@@ -15,21 +15,10 @@ import duckdb
 import pyarrow as pa
 
 BEGIN = datetime(2030, 1, 1, 12, tzinfo=UTC)
-COLUMNS = {
-    "id": pa.int64(),
-    "txid": pa.int64(),
-    "occurred_at": pa.timestamp("us", "UTC"),
-    "queue": pa.string(),
-    "project": pa.string(),
-    "seq": pa.int64(),
-    "waited": pa.int32(),
-    "ran": pa.int32(),
-    "deadline": pa.timestamp("us", "UTC"),
-    "event": pa.string(),
-    "node": pa.string(),
-    "name": pa.string(),
-    "detail": pa.string(),
-}
+KINDS = {"id": pa.int64(), "txid": pa.int64(), "seq": pa.int64(), "waited": pa.int32(), "ran": pa.int32()}
+KINDS |= dict.fromkeys(["occurred_at", "deadline"], pa.timestamp("us", "UTC"))
+NAMES = "id txid occurred_at queue project seq waited ran deadline event node name detail"
+COLUMNS = {name: KINDS.get(name, pa.string()) for name in NAMES.split()}
 PLACES = (("", "mail", "send"), ("", "images", "resize"), ("shop", "mail", "send"), ("shop", "alone", "build"))
 
 

@@ -26,7 +26,7 @@ from django_leasequeue.models import JobEvent
 from django_leasequeue.spark.database import address, resolve
 from tests.spark.conftest import Source
 from tests.spark.helpers import many, work
-from tests.spark.servers import SPARK_HOME, connect_server, environment, free_port, started, words
+from tests.spark.servers import SPARK_HOME, environment, free_port, started, words
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -176,20 +176,6 @@ def test_the_pipeline_by_spark_submit(
     command = [str(settings.BASE_DIR / "manage.py"), "leasequeue_lake", "run", "--lake", str(tmp_path / "lake")]
 
     said = submit(cluster, tmp_path, Path(sys.prefix), *command, **given)
-
-    assert f"bronze (events): {JobEvent.objects.count()} in" in said
-    check(tmp_path / "lake")
-
-
-def test_the_pipeline_through_a_server_on_the_cluster(
-    cluster: Cluster, transactional_db: None, subprocess_env: dict[str, str], tmp_path: Path
-) -> None:
-    """The server and its executors have the archive's environment at one path; the site's settings stay here."""
-    work()
-    server = environment(PYSPARK_PYTHON=str(cluster.environment / "bin" / "python"))
-    command = [sys.executable, "manage.py", "leasequeue_lake", "run", "--lake", str(tmp_path / "lake")]
-    with connect_server(tmp_path, server, cluster.master, CONF) as remote:
-        said = output([*command, "--remote", remote], settings.BASE_DIR, subprocess_env)
 
     assert f"bronze (events): {JobEvent.objects.count()} in" in said
     check(tmp_path / "lake")

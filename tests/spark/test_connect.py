@@ -48,7 +48,6 @@ print(json.dumps({
 
 @pytest.fixture
 def remote(tmp_path: Path, subprocess_env: dict[str, str]) -> Iterator[str]:
-    """A Spark Connect server with this package."""
     env = subprocess_env | environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(settings.BASE_DIR))
     with connect_server(tmp_path, env, "local[1]") as address:
         yield address
@@ -62,7 +61,7 @@ def test_the_pipeline_and_the_sink_through_a_server(
     before = JobEvent.objects.count()
     done = subprocess.run(
         [sys.executable, "-c", _CLIENT, remote, str(tmp_path / "lake"), json.dumps(source.options)],
-        env=subprocess_env, capture_output=True, text=True, timeout=240, check=False,
+        env=subprocess_env, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {

@@ -50,7 +50,6 @@ class Both:
 
 
 def one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    """Return the only value of a query."""
     row = connection.execute(sql).fetchone()
     return row[0]
 

@@ -73,17 +73,15 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         for queue in ("mail", "images")
         for n, many in ((0, 10), (1, 20), (167, 30), (168, 40), (335, 5), (336, 1_000))
     ]
+    names = ("node", "rate", "others_rate", "speed", "ill_since", "ill_until")
+
+    def ill(*values: Any) -> dict[str, Any]:
+        return {**node, "verdict": "sick", **dict(zip(names, values, strict=True))}
+
     node = {"n": 900, "unsuccessful": 300, "expired": 20, "first_at": HOUR - timedelta(days=9), "last_at": NOW}
     forecast = [
-        place(
-            "mail",
-            hour_of_week=hour,
-            expected=1000.0 + (hour == 86),
-            run=2.0,
-            workers=4 + (hour == 86),
-            wanted_wait=5.0,
-        )
-        for hour in range(168)
+        place("mail", hour_of_week=hour, expected=1000.0 + peak, run=2.0, workers=4 + peak, wanted_wait=5.0)
+        for hour, peak in ((hour, hour == 86) for hour in range(168))
     ]
     return {
         "run": [{"at": NOW - timedelta(minutes=12)}],
@@ -100,55 +98,16 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         ],
         "weeks": [place("mail", measure="wait", this_n=5, this_p50=1.0, this_p99=9.0, last_p99=3.0)],
         "nodes": [
-            {
-                **node,
-                "node": "web 1/a",
-                "rate": 0.33,
-                "others_rate": 0.004,
-                "speed": 1.1,
-                "verdict": "sick",
-                "ill_since": datetime(2030, 3, 12, 9, 5, tzinfo=UTC),
-                "ill_until": None,
-            },
-            {
-                **node,
-                "node": "mended",
-                "rate": 0.2,
-                "others_rate": 0.01,
-                "speed": 1.0,
-                "verdict": "sick",
-                "ill_since": HOUR - timedelta(days=8),
-                "ill_until": HOUR - timedelta(days=7),
-            },
+            ill("web 1/a", 0.33, 0.004, 1.1, datetime(2030, 3, 12, 9, 5, tzinfo=UTC), None),
+            ill("mended", 0.2, 0.01, 1.0, HOUR - timedelta(days=8), HOUR - timedelta(days=7)),
         ],
         "poison": [
-            place(
-                "images",
-                task="resize",
-                error_type="<Bad>",
-                fingerprint="f1",
-                failures=50,
-                jobs=10,
-                dead=10,
-                nodes=3,
-                one_node=False,
-                first_at=HOUR - timedelta(days=2),
-                last_at=HOUR,
-            )
+            place("images", task="resize", error_type="<Bad>", fingerprint="f1", failures=50, jobs=10, dead=10)
+            | {"nodes": 3, "one_node": False, "first_at": HOUR - timedelta(days=2), "last_at": HOUR}
         ],
         "leases": [
-            place(
-                "mail",
-                node=None,
-                n=1_000,
-                lease=30.0,
-                p99=28.0,
-                near=90,
-                expired=12,
-                extended=0,
-                advice="longer",
-                suggested=84.0,
-            )
+            place("mail", node=None, n=1_000, lease=30.0, p99=28.0, near=90, expired=12, extended=0)
+            | {"advice": "longer", "suggested": 84.0}
         ],
         "workflows": [],
         "critical_paths": [],
@@ -203,9 +162,11 @@ def test_how_fresh_the_figures_are() -> None:
     )
 
 
-def test_a_clock_that_is_behind_makes_no_negative_age() -> None:
-    ahead = {**tables(), "run": [{"at": NOW + timedelta(seconds=40)}]}
-    assert "brought up to date 0 seconds before this report" in html(ahead, now=NOW)
+def test_a_check_that_failed_comes_first_and_a_clock_that_is_behind_makes_no_negative_age() -> None:
+    broken = {"quality": [{"check": "a job has one row", "rows": 9, "violations": 2}]}
+    text = html({**tables(), **broken, "run": [{"at": NOW + timedelta(seconds=40)}]}, now=NOW)
+    assert Page(text).items[0].endswith("checks of the tables failed: a job has one row: not 2 times. ")
+    assert "brought up to date 0 seconds before this report" in text
 
 
 def test_each_colour_has_one_for_a_dark_ground() -> None:
@@ -214,13 +175,6 @@ def test_each_colour_has_one_for_a_dark_ground() -> None:
     for tone in range(8):
         assert f".lq-tone-{tone} {{ --tone: " in light
         assert f".lq-tone-{tone} {{ --tone: " in dark
-
-
-def test_a_check_that_failed_comes_first() -> None:
-    broken = {**tables(), "quality": [{"check": "a job has one row", "rows": 9, "violations": 2}]}
-    assert (
-        Page(html(broken, now=NOW)).items[0].endswith("checks of the tables failed: a job has one row: not 2 times. ")
-    )
 
 
 def test_one_peak_for_each_queue() -> None:
@@ -242,14 +196,8 @@ def test_the_path_of_a_slow_workflow_says_what_would_help() -> None:
 
     def step(number: int, place: int, label: str, queue: str, times: tuple[float, float, float]) -> dict[str, Any]:
         told = dict(zip(("waited", "queued", "ran"), times, strict=True))
-        return {
-            "project": "",
-            "workflow": f"id-{number}",
-            "step": place,
-            "label": label,
-            "task": "t",
-            "queue": queue,
-        } | told
+        found = {"project": "", "workflow": f"id-{number}", "step": place, "label": label, "task": "t"}
+        return {**found, "queue": queue, **told}
 
     late = {
         **tables(),
@@ -303,18 +251,8 @@ def test_a_queue_has_one_colour_in_all_charts() -> None:
 
 def test_words() -> None:
     assert when(NOW) == "Thursday 14 March 2030, 12:20"
-    assert [lasted(seconds) for seconds in (0.25, 42, 90, 3_600, 90_000)] == [
-        "0.25 seconds",
-        "42 seconds",
-        "90 seconds",
-        "1 hour",
-        "1 day 1 hour",
-    ]
-    assert [change(this, last) for this, last in ((5, 0), (0, 5), (1, 1), (3, 4), (9, 3))] == [
-        "new",
-        "-",
-        "as before",
-        "-25 %",
-        "3.0 times",
-    ]
+    words = {0.25: "0.25 seconds", 42: "42 seconds", 90: "90 seconds", 3_600: "1 hour", 90_000: "1 day 1 hour"}
+    assert {seconds: lasted(seconds) for seconds in words} == words
+    changes = {(5, 0): "new", (0, 5): "-", (1, 1): "as before", (3, 4): "-25 %", (9, 3): "3.0 times"}
+    assert {pair: change(*pair) for pair in changes} == changes
     assert DAYS[NOW.weekday()] == "Thursday"

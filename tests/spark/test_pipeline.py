@@ -305,7 +305,9 @@ def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, sou
     assert gap.total_seconds() == pytest.approx(100)
     assert jobs["k1"].meta["m"] == "x"
     assert jobs["k1"].meta["$replayed_from"] == "work"
-    assert JobEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 3
+    replayed = {event.seq: event.detail for event in JobEvent.objects.filter(kind=EventKind.REDRIVEN)}
+    sources = LiveJob.objects.exclude(key="k3").values_list("source_seq", flat=True)
+    assert replayed == {source: {"by": "spark"} for source in sources}
 
 
 def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

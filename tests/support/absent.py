@@ -19,13 +19,7 @@ sys.meta_path.insert(0, Absent())
 
 
 def run_without(absent: Iterable[str], code: str, *, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run code in a process that cannot import some packages, warnings as errors.
-
-    Args:
-        absent: top-level names.
-        code: of Python.
-        directory: where it runs, and what it can import from; by default this directory.
-    """
+    """Run code in a process that cannot import some top-level packages, warnings as errors."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", _HEAD.format(absent=set(absent)) + code],
         cwd=directory,

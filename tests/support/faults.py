@@ -12,12 +12,7 @@ from tests.support.temporary_server import TemporaryServer
 
 
 class Faulty:
-    """The server, the proxy that clients go through, and what can happen to both.
-
-    Args:
-        server: it runs, and its database is migrated.
-        proxy: in front of it.
-    """
+    """A server that runs, its database migrated, the proxy that clients go through, and what can happen to both."""
 
     def __init__(self, server: TemporaryServer, proxy: Proxy) -> None:
         self.server = server

@@ -28,12 +28,7 @@ def reset(connection: socket.socket) -> None:
 
 
 class Proxy:
-    """Listens on a port of its own on 127.0.0.1 and passes everything on to a server.
-
-    Args:
-        host: the server's name or address; or the directory of PostgreSQL's socket, or the path of a socket itself.
-        port: the server's port.
-    """
+    """Listens on a port of its own on 127.0.0.1 and passes everything on to a server, or the path of its socket."""
 
     host = "127.0.0.1"
 

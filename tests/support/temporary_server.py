@@ -38,12 +38,8 @@ class TemporaryServer(Server):
     the operating system lets go of it however the process ends, and the next temporary server finds what is not locked,
     stops that server and deletes its data.
 
-    Use it as a context manager, or call :meth:`start` and :meth:`close`.
-
-    Args:
-        home: where templates and temporary servers live, usually ``<project>/.leasequeue``.
-        migrated: its database has the test project's tables. Migrating is done once for each state of the code.
-        bin_dir: where PostgreSQL's programs are, as for :class:`Server`.
+    Use it as a context manager, or call :meth:`start` and :meth:`close`. ``home`` is where templates and temporary
+    servers live; ``migrated``: its database has the test project's tables, migrated once for each state of the code.
     """
 
     def __init__(self, home: Path | str, *, migrated: bool = False, bin_dir: Path | None = None) -> None:
@@ -153,11 +149,7 @@ def _delete(directory: Path, server: Server) -> None:
 
 
 def _try_exclusive(path: Path) -> int | None:
-    """Take the lock file if it is free.
-
-    Returns:
-        A descriptor that holds the lock until it is closed, or None when another process holds it.
-    """
+    """Take the lock file if it is free: a descriptor that holds it until it is closed; None if another has it."""
     descriptor = open_lock(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,7 +28,7 @@ class ThreadResult:
         self._thread.start()
         return self
 
-    def value(self, seconds: float = 60) -> Any:
+    def value(self, seconds: float = 300) -> Any:
         self._thread.join(seconds)
         assert self._box, "it hangs"
         if isinstance(self._box[0], BaseException):
@@ -36,4 +36,4 @@ class ThreadResult:
         return self._box[0]
 
     def __exit__(self, *exc: object) -> None:
-        self._thread.join(60)
+        self._thread.join(300)

@@ -6,6 +6,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.notify import close_listeners
+from tests.worker.processes import Start, starting
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +20,10 @@ def work(test_dsn: str) -> str:
     """A queue like those of Django tasks, with short retries; its name."""
     engine.run(engine.create("work", preset="django", backoff="fixed", backoff_base_ms=20, max_deliveries=3))
     return "work"
+
+
+@pytest.fixture
+def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
+    """Start worker processes; all are ended afterwards."""
+    with starting(subprocess_env) as function:
+        yield function

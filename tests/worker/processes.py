@@ -15,13 +15,7 @@ import psycopg
 
 
 class WorkerProcess:
-    """``manage.py runworker`` with the script handler.
-
-    Args:
-        env: from the fixture ``subprocess_env``.
-        arguments: of the command line.
-        reaper: whether it also does the reaper's duties.
-    """
+    """``manage.py runworker`` with the script handler, with the reaper's duties or without."""
 
     def __init__(self, env: dict[str, str], *arguments: str, reaper: bool = False) -> None:
         self.log: list[str] = []
@@ -44,7 +38,7 @@ class WorkerProcess:
         for line in self._process.stderr:
             self.log.append(line)
 
-    def says(self, text: str, times: int = 1, seconds: float = 90) -> None:
+    def says(self, text: str, times: int = 1, seconds: float = 300) -> None:
         """Wait until so many lines of the log hold ``text``."""
         end = time.monotonic() + seconds
         while sum(text in line for line in self.log) < times:
@@ -54,25 +48,22 @@ class WorkerProcess:
 
     @property
     def text(self) -> str:
-        """The log."""
         return "".join(self.log)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process alone."""
         self._process.send_signal(number)
 
-    def wait(self, seconds: float = 90) -> int:
+    def wait(self, seconds: float = 300) -> int:
         """Wait for the end; return the exit code."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end:\n{self.text}") from None
-        self._reader.join(5)
+        self._reader.join(60)
         return code
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -80,7 +71,7 @@ class WorkerProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(60)
-        self._reader.join(5)
+        self._reader.join(60)
         self._process.stderr.close()
 
 
@@ -118,11 +109,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs."""
     return Path(f"/proc/{pid}").exists() and b"State:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
 
 
 def fetch(dsn: str, query: str, *args: Any) -> list[tuple[Any, ...]]:
-    """Run a query on a connection of its own."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         return connection.execute(query, args).fetchall()  # type: ignore[arg-type]  # a literal of the test

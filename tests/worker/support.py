@@ -30,7 +30,7 @@ class Threaded:
     def start(self) -> None:
         self._thread.start()
 
-    def join(self, timeout: float = 90) -> ExitCode:
+    def join(self, timeout: float = 300) -> ExitCode:
         self._thread.join(timeout)
         assert self.code is not None, "the worker did not stop"
         return self.code
@@ -73,7 +73,6 @@ def a_job(seq: int = 1, token: int = 1) -> LeasedJob:
 
 
 def ready(queue: str = "work") -> int:
-    """How many jobs are ready."""
     return LiveJob.objects.filter(queue__name=queue, state=0).count()
 
 

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 from django.core.management import call_command
@@ -14,14 +13,8 @@ from django_leasequeue.engine import clock
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.models import Worker
 from tests.support.waiting import eventually
-from tests.worker.processes import Start, starting
+from tests.worker.processes import Start
 from tests.worker.support import enqueue
-
-
-@pytest.fixture
-def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
-    with starting(subprocess_env) as function:
-        yield function
 
 
 def shown() -> list[tuple[str, str, int]]:
@@ -40,8 +33,8 @@ def test_killed(work: str, start: Start) -> None:
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()
     seen = Worker.objects.get().seen_at
-    assert (row.state, shown()) == ("running", [("here", "running", 1)])
     with clock.hold(clock.Clock(seen)) as held:
+        assert (row.state, shown()) == ("running", [("here", "running", 1)])
         held.advance(seconds=WORKER_LEASE - 0.1)
         (alive,) = reading.read_workers()
         assert (alive.state, alive.gone, len(alive.running)) == ("running", False, 1)

@@ -51,18 +51,13 @@ def test_a_delayed_job_starts_when_it_is_due_without_anybody_s_help() -> None:
     assert handler.started["later"] - began >= 0.5
 
 
-def test_a_queue_made_while_the_worker_idles_is_taken() -> None:
-    with working(poll=NEVER):
-        time.sleep(0.2)
-        engine.run(engine.enqueue("brand-new", [engine.NewJob(key="first")]))
-        eventually(lambda: results() == {"first": 1}, "it is done")
-
-
-def test_a_worker_makes_the_queue_it_is_to_take() -> None:
-    """The first job then finds a worker that waits for it."""
-    with working(poll=NEVER, queues=("fresh",)):
-        eventually(lambda: engine.run(engine.get("fresh")), "the queue is there")
-        time.sleep(0.2)
+@pytest.mark.parametrize("queues", [(), ("fresh",)], ids=["all", "one that it makes"])
+def test_a_queue_made_while_the_worker_idles_is_taken(queues: tuple[str, ...]) -> None:
+    assert burst().code is ExitCode.OK, "without jobs it ends at once"
+    with working(poll=NEVER, queues=queues) as threaded:
+        if queues:
+            eventually(lambda: engine.run(engine.get("fresh")), "the queue is there")
+        eventually(lambda: threaded.worker.healthy, "it idles")
         engine.run(engine.enqueue("fresh", [engine.NewJob(key="first")]))
         eventually(lambda: results() == {"first": 1}, "it is done")
 
@@ -88,10 +83,6 @@ def test_a_burst_goes_on_with_jobs_that_jobs_enqueue() -> None:
     engine.run(engine.enqueue("work", [engine.NewJob({"left": 10}, key="10")]))
     assert burst(Breeding()).code is ExitCode.OK
     assert len(results()) == 11
-
-
-def test_a_burst_without_jobs_ends_at_once() -> None:
-    assert burst().code is ExitCode.OK
 
 
 def test_max_jobs_are_run_and_no_more() -> None:

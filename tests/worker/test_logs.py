@@ -5,7 +5,6 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,22 +14,19 @@ from django.utils.log import DEFAULT_LOGGING, AdminEmailHandler
 from django_leasequeue.tasks.api import TASKS_LOGGER
 from django_leasequeue.worker import Worker, load_options, logs
 from tests.tasks import samples
-from tests.worker.processes import Start, starting
+from tests.worker.processes import Start
 from tests.worker.support import burst, enqueue
-
-
-@pytest.fixture
-def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
-    with starting(subprocess_env) as function:
-        yield function
 
 
 def failures(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == "django_leasequeue.jobs"]
 
 
-def test_a_try_that_failed_is_a_warning_and_the_last_one_an_error(work: str, caplog: pytest.LogCaptureFixture) -> None:
-    enqueue({"do": "raise", "message": "no route"}, max_deliveries=2)
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
+def test_a_try_that_failed_is_a_warning_and_the_last_one_an_error(
+    work: str, caplog: pytest.LogCaptureFixture, in_loop: bool
+) -> None:
+    enqueue({"do": "raise", "message": "no route", "async": in_loop}, max_deliveries=2)
     burst()
     while len(failures(caplog)) < 2:
         burst()
@@ -45,14 +41,6 @@ def test_a_try_that_failed_is_a_warning_and_the_last_one_an_error(work: str, cap
         assert "tests/worker/handlers.py" in text
         assert "worker/threads.py" not in text
     assert last.__dict__["error"] == "builtins.ValueError: no route"
-
-
-def test_an_async_failure_has_its_traceback(work: str, caplog: pytest.LogCaptureFixture) -> None:
-    enqueue({"do": "raise", "async": True, "give_up": True})
-    burst()
-    (record,) = failures(caplog)
-    assert record.levelno == logging.ERROR
-    assert record.exc_info[0] is ValueError
 
 
 def test_no_mail_to_admins(work: str, settings: Any, caplog: pytest.LogCaptureFixture) -> None:

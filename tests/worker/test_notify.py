@@ -72,12 +72,6 @@ def listeners(connection: psycopg.Connection[Any]) -> list[int]:
     ]
 
 
-def described(connection: psycopg.Connection[Any], pids: list[int]) -> list[tuple[Any, ...]]:
-    return connection.execute(
-        "SELECT application_name, state, age(backend_start), query FROM pg_stat_activity WHERE pid = ANY (%s)", [pids]
-    ).fetchall()
-
-
 def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Connection[Any], queue_id: int) -> None:
     engine.run(engine.create("idle"))
     idle = engine.run(engine.get("idle"))
@@ -86,19 +80,11 @@ def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Conn
         waiting(get_listener(), queue_id) as second,
         waiting(get_listener(), idle.id) as uninterested,
     ):
+        assert held(other, queue_id)
         enqueue(other)
         assert first.wait(60)
         assert second.wait(60)
         assert not uninterested.wait(0.05)
-
-
-def test_the_lock_is_held_while_any_waiter_is_left_and_given_back_afterwards(
-    other: psycopg.Connection[Any], queue_id: int
-) -> None:
-    with waiting(get_listener(), queue_id):
-        with waiting(get_listener(), queue_id, queue_id):
-            assert held(other, queue_id)
-        assert held(other, queue_id)
     eventually(lambda: not held(other, queue_id), "the lock is given back")
 
 
@@ -140,7 +126,7 @@ def test_a_lost_connection_comes_back_and_wakes_everybody(
     with waiting(listener, queue_id) as waiter:
         assert subscription.wait_ready(60)
         pids = [pid for pid in listeners(other) if pid not in others]
-        assert len(pids) == 1, f"one connection for everything, not {described(other, pids)}"
+        assert len(pids) == 1, "one connection for everything"
         other.execute("SELECT pg_terminate_backend(%s::int)", pids)
         assert heard.get(timeout=60) is None
         assert waiter.wait(60)
@@ -209,32 +195,22 @@ def test_the_connection_closes_when_nobody_waits_and_opens_again(
             enqueue(other)
             assert waiter.wait(60)
         eventually(lambda: listener._thread is None, "the thread ends")
-        assert not (pids := [pid for pid in listeners(other) if pid not in others]), described(other, pids)
+        assert set(listeners(other)) <= set(others)
 
 
-async def test_without_a_connection_one_polls(queue_id: int) -> None:
-    with override_settings(LEASEQUEUE={"LISTEN_DSN": ""}):
-        listener = Listener("default")
-        assert listener.polls
-        async with AsyncWaiter(listener, [queue_id]) as waiter:
-            assert not waiter._watch.live
-            assert not await waiter.wait(3_600), "a poll, far below the time asked for"
-        assert listener._thread is None
-
-
-async def test_an_address_that_does_not_answer_makes_one_poll(queue_id: int) -> None:
-    with override_settings(LEASEQUEUE={"LISTEN_DSN": "postgresql:///nothing?host=/nonexistent"}):
-        listener = Listener("default")
-        async with AsyncWaiter(listener, [queue_id]) as waiter:
-            assert not waiter._watch.live
-            assert not await waiter.wait(3_600)
-        listener.close()
-
-
-def test_a_bad_channel_is_refused() -> None:
+@pytest.mark.parametrize("dsn", ["", "postgresql:///nothing?host=/nonexistent"])
+async def test_without_a_connection_one_polls(queue_id: int, dsn: str) -> None:
     for channel in ("", "x" * 64):
         with pytest.raises(ValueError, match="1 to 63 bytes"):
             get_listener().subscribe(channel, lambda _: None)
+    with override_settings(LEASEQUEUE={"LISTEN_DSN": dsn}):
+        listener = Listener("default")
+        assert dsn or listener.polls
+        async with AsyncWaiter(listener, [queue_id]) as waiter:
+            assert not waiter._watch.live
+            assert not await waiter.wait(3_600), "a poll, far below the time asked for"
+        assert dsn or listener._thread is None
+        listener.close()
 
 
 async def test_coroutines_wait_on_the_same_connection(test_dsn: str, queue_id: int) -> None:
@@ -276,7 +252,7 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
         while found < total:
             with waiting(get_listener(), queue_id) as waiter:
                 while not (jobs := executor.run(engine.claim("mail", "w", 3))):
-                    assert waiter.wait(30), "a wake-up was lost"
+                    assert waiter.wait(300), "a wake-up was lost"
             found += len(jobs)
     for thread in threads:
         thread.join()

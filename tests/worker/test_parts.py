@@ -96,14 +96,6 @@ def test_the_host_s_log_handlers_are_respected(monkeypatch: pytest.MonkeyPatch) 
     assert logger.level == logging.NOTSET
 
 
-def test_a_bell_that_rang_ends_the_next_wait_once() -> None:
-    wakeup = WakeUp()
-    wakeup.wake()
-    wakeup.wake()
-    assert wakeup.wait(0)
-    assert not wakeup.wait(0)
-
-
 def test_the_buffer_loses_no_job_and_no_thread() -> None:
     """Many threads take while one puts, in every rhythm: each job is taken once, and all threads end."""
     buffer, taken = JobBuffer(), []
@@ -141,10 +133,15 @@ def test_the_buffer_loses_no_job_and_no_thread() -> None:
     assert Counter(taken) == Counter(range(20_000))
 
 
-def test_jobs_that_would_start_last_are_taken_back_first() -> None:
+def test_small_things_one_by_one() -> None:
+    wakeup = WakeUp()
+    wakeup.wake()
+    wakeup.wake()
+    assert wakeup.wait(0)
+    assert not wakeup.wait(0), "a bell that rang ends the next wait once"
     buffer = JobBuffer()
     buffer.put([a_job(seq) for seq in range(5)])
-    assert [job.seq for job in buffer.take_back(2)] == [4, 3]
+    assert [job.seq for job in buffer.take_back(2)] == [4, 3], "what would start last is taken back first"
     assert buffer.take_back(-1) == []
     assert len(buffer.take_all()) == 3
 

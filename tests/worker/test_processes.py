@@ -10,13 +10,11 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobEvent, JobResult, LiveJob, Worker
@@ -24,16 +22,10 @@ from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
-from tests.worker.processes import Start, WorkerProcess, alive, children_of, starting
+from tests.worker.processes import Start, alive, children_of, starting
 from tests.worker.support import enqueue, ready, results
 
 pytestmark = [pytest.mark.usefixtures("work"), pytest.mark.chaos]
-
-
-@pytest.fixture
-def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
-    with starting(subprocess_env) as function:
-        yield function
 
 
 @pytest.fixture
@@ -47,14 +39,6 @@ def words(notes: Path, word: str) -> int:
 
 def sleeping(notes: Path, count: int, seconds: float) -> list[int]:
     return enqueue(*({"do": "sleep", "seconds": seconds, "file": str(notes)} for _ in range(count)))
-
-
-@pytest.mark.slow
-def test_burst_runs_everything_and_exits_0(start: Start) -> None:
-    enqueue(*({} for _ in range(500)))
-    assert start("--burst").wait() == 0
-    assert len(results()) == 500
-    assert not Worker.objects.exists()
 
 
 @pytest.mark.slow
@@ -106,31 +90,21 @@ def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.sample
-def test_two_processes_share_the_work_and_end_together(start: Start, notes: Path) -> None:
+def test_processes_share_a_burst_and_a_signal_to_the_whole_group_counts_once(start: Start, notes: Path) -> None:
     sleeping(notes, 60, 0.05)
-    supervisor = start("--processes", "2", "--concurrency", "2")
-    eventually(lambda: len(results()) == 60, "all are done")
-    pids = {pid for *_, pid in lines(notes)}
-    assert pids == set(children_of(supervisor.pid))
-    assert len(pids) == 2
-    supervisor.send(signal.SIGTERM)
-    assert supervisor.wait() == 0
-    assert not any(alive(pid) for pid in pids)
-    assert Worker.objects.count() == 0
-
-
-@pytest.mark.slow
-def test_processes_end_a_burst_and_a_signal_to_the_whole_group_counts_once(start: Start, notes: Path) -> None:
-    sleeping(notes, 20, 0.01)
     assert start("--processes", "2", "--burst").wait() == 0
-    assert len(results()) == 20
+    assert len(results()) == 60
     notes.unlink()
     enqueue(*({"do": "sleep", "seconds": 0.7, "file": str(notes)} for _ in range(4)), queue="more")
     supervisor = start("--processes", "2", "--concurrency", "2")
     eventually(lambda: words(notes, "start") == 4, "four run")
+    pids = {pid for *_, pid in lines(notes)}
+    assert pids <= set(children_of(supervisor.pid))
     os.killpg(supervisor.pid, signal.SIGTERM)
     assert supervisor.wait() == 0
     assert words(notes, "end") == 4
+    assert not any(alive(pid) for pid in pids)
+    assert not Worker.objects.exists()
 
 
 @pytest.mark.slow
@@ -270,23 +244,6 @@ def test_health(start: Start, tmp_path: Path, processes: int) -> None:
 
 
 @pytest.mark.slow
-def test_log_lines_as_json(start: Start) -> None:
-    enqueue({"do": "raise", "message": "two\nlines", "give_up": True})
-    worker = start("--burst", "--json-logs")
-    assert worker.wait() == 0
-    entries = [json.loads(line) for line in worker.log]
-    assert [entry["message"] for entry in entries] == [
-        "Worker started",
-        "Job failed for good",
-        "Worker stops",
-        "Worker stopped",
-    ]
-    assert entries[1]["error"] == "builtins.ValueError: two\nlines"
-    assert entries[1]["level"] == "ERROR"
-    assert entries[-1]["failed"] == 1
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words_said"),
     [
@@ -295,11 +252,16 @@ def test_log_lines_as_json(start: Start) -> None:
         (("--handler", "tests.worker.handlers.note", "--processes", "2"), "unexpected keyword argument 'project'"),
         (("--database", "nowhere"), "'nowhere' is not a PostgreSQL database of DATABASES"),
         (("--health-file", "/nonexistent/file", "--processes", "2"), "/nonexistent"),
+        (("--health-port", "taken"), "Address already in use"),
     ],
 )
 def test_what_cannot_start_says_why_and_exits_1(start: Start, arguments: tuple[str, ...], words_said: str) -> None:
-    worker = start(*arguments)
-    assert worker.wait() == 1
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        worker = start(*(port if argument == "taken" else argument for argument in arguments))
+        assert worker.wait() == 1
     assert words_said in worker.text
     assert "Traceback" not in worker.text
 
@@ -308,18 +270,7 @@ def test_what_cannot_start_says_why_and_exits_1(start: Start, arguments: tuple[s
 def test_the_other_name_of_the_command(subprocess_env: dict[str, str]) -> None:
     command = [sys.executable, "-m", "django", "leasequeue_worker", "--burst", "--no-reaper"]
     handler = ["--handler", "tests.worker.handlers.ScriptHandler"]
-    subprocess.run([*command, *handler], env=subprocess_env, capture_output=True, check=True, timeout=60)
-
-
-@pytest.mark.slow
-def test_a_busy_port_is_said(start: Start) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        worker: WorkerProcess = start("--health-port", str(taken.getsockname()[1]))
-        assert worker.wait() == 1
-    assert "Address already in use" in worker.text
-    connections.close_all()
+    subprocess.run([*command, *handler], env=subprocess_env, capture_output=True, check=True, timeout=500)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from django_leasequeue.worker.journal import Heir, Journal
 from django_leasequeue.worker.link import DatabaseLink
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
-from tests.worker.processes import Start, starting
+from tests.worker.processes import Start
 from tests.worker.support import Threaded, a_job, enqueue, ready, results, working
 
 DEAD = 3
@@ -36,9 +37,19 @@ def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def start(subprocess_env: dict[str, str], tmp_path: Path) -> Iterator[Start]:
-    with starting({**subprocess_env, "TMPDIR": str(tmp_path)}) as function:
-        yield function
+def start(subprocess_env: dict[str, str], tmp_path: Path, start: Start) -> Start:
+    subprocess_env["TMPDIR"] = str(tmp_path)
+    return start
+
+
+@pytest.fixture
+def heir() -> Iterator[Heir]:
+    options = load_options()
+    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
+    heir = Heir(options, link)
+    yield heir
+    heir.close()
+    link.close()
 
 
 @pytest.fixture
@@ -117,28 +128,25 @@ class Recorder(ScriptHandler):
         self.running: set[str] = set()
         self.beside: dict[str, set[str]] = {}
 
-    def run(self, job: LeasedJob, control: JobControl) -> str | None:
+    @contextmanager
+    def noted(self, job: LeasedJob) -> Iterator[None]:
         key = str(job.key)
         self.running.add(key)
-        self.beside[key] = set()
-        for other in list(self.running - {key}):
+        self.beside[key] = self.running - {key}
+        for other in list(self.beside[key]):
             self.beside[other].add(key)
-            self.beside[key].add(other)
         try:
-            return super().run(job, control)
+            yield
         finally:
             self.running.discard(key)
 
+    def run(self, job: LeasedJob, control: JobControl) -> str | None:
+        with self.noted(job):
+            return super().run(job, control)
+
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
-        key = str(job.key)
-        self.running.add(key)
-        self.beside[key] = set(self.running - {key})
-        for other in self.beside[key]:
-            self.beside[other].add(key)
-        try:
+        with self.noted(job):
             return await super().arun(job, control)
-        finally:
-            self.running.discard(key)
 
 
 def make_suspects(count: int, *jobs: dict[str, Any]) -> list[int]:
@@ -191,17 +199,6 @@ def test_a_suspect_that_finds_no_quiet_is_left_to_others(work: str, monkeypatch:
         eventually(lambda: len(results()) == 10, "others run beside the long one")
 
 
-def test_how_long_handlers_ran_is_noted(work: str) -> None:
-    enqueue({"do": "sleep", "seconds": 0.12}, {"do": "sleep", "seconds": 0.12, "async": True}, {"do": "raise"})
-    with working():
-        eventually(lambda: len(results()) == 2, "two are done")
-        eventually(lambda: LiveJob.objects.filter(state=DEAD).exists(), "one is dead")
-    ran = dict(JobEvent.objects.filter(kind=EventKind.ACKED).values_list("seq", "ran"))
-    assert all(ms is not None and 100 <= ms < 60_000 for ms in ran.values())
-    assert len(ran) == 2
-    assert all(ms is not None for ms in JobEvent.objects.filter(kind=EventKind.RELEASED).values_list("ran", flat=True))
-
-
 JOURNAL = """
 import os, signal, sys, django
 django.setup()
@@ -221,16 +218,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.slow
 def test_what_a_killed_worker_held_is_free_at_once(
-    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path
+    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, heir: Heir
 ) -> None:
     seqs = enqueue(*({} for _ in range(6)))
     env = {**subprocess_env, "TMPDIR": str(tmp_path)}
     ended = subprocess.run([sys.executable, "-c", JOURNAL], env=env, check=False, cwd=Path.cwd())
     assert ended.returncode == -signal.SIGKILL
     assert len(journals(tmp_path)) == 1
-    options = load_options()
-    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
-    heir = Heir(options, link)
     assert heir.look()
     assert not heir.look(), "once"
     places = {job.seq: (job.state, job.deliveries) for job in LiveJob.objects.all()}
@@ -241,14 +235,12 @@ def test_what_a_killed_worker_held_is_free_at_once(
     claimed = engine.run(engine.claim("work", "next", 6))
     flags = {job.seq: bool(job.flags & JobFlag.SUSPECT) for job in claimed}
     assert [flags[seq] for seq in seqs] == [True] * 3 + [False] * 3
-    heir.close()
-    link.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noted", [True, False])
 def test_what_another_process_of_that_name_holds_is_not_touched(
-    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, noted: bool
+    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, noted: bool, heir: Heir
 ) -> None:
     """An operator named the worker, and the next one has the same name: only claims that the dead one noted are its."""
     enqueue(*({} for _ in range(6)))
@@ -262,27 +254,19 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
     enqueue_more = engine.enqueue("work", [engine.NewJob({}, key=f"more-{n}") for n in range(3)])
     engine.run(enqueue_more)
     (*_, mine) = engine.run(engine.claim("work", "gone", 3))
-    options = load_options()
-    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
-    heir = Heir(options, link)
     assert heir.look()
     assert set(LiveJob.objects.filter(claim=mine.token).values_list("state", flat=True)) == {2}
     assert LiveJob.objects.filter(state=2).count() == (6 if noted else 9)
-    heir.close()
-    link.close()
 
 
 @pytest.mark.slow
 def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
-    work: str, tmp_path: Path, subprocess_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    work: str, tmp_path: Path, subprocess_env: dict[str, str], heir: Heir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Journal("alive", load_options(), 2, 8)
     code = JOURNAL.replace("load_options()", 'load_options(project="another")')
     subprocess.run([sys.executable, "-c", code], env={**subprocess_env, "TMPDIR": str(tmp_path)}, check=False)
     enqueue({})
-    options = load_options()
-    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
-    heir = Heir(options, link)
     (tmp_path / f"leasequeue-{os.geteuid()}" / "rubbish.journal").write_bytes(b"what is this")
     reads: list[int] = []
     pread = os.pread
@@ -296,7 +280,6 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
     assert reads == [1_024, 1_024]  # the headers: what is noted there, every worker would read every second
     assert len(journals(tmp_path)) >= 2
     own.close(told=True)
-    link.close()
 
 
 def test_a_directory_that_others_can_write_to_is_not_trusted(work: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, connections
 from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import RecurringTask, StoredJob
-from django_leasequeue.reaper import Duty, Reaper, Turn
+from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring import declared
 from django_leasequeue.reaper.recurring.duty import RecurringDuty
 from django_leasequeue.reaper.recurring.enqueue import enqueue_tick
@@ -92,14 +92,9 @@ def test_one_run_per_tick_however_many_look_at_the_same_time(clock) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(look, range(8)))
     assert jobs() == ["report"]
-
-
-def test_who_comes_second_gets_nothing(clock) -> None:
-    row = made()
-    tick, following = NOON, NOON + timedelta(hours=1)
-    assert enqueue_tick("default", row.pk, tick, following)
-    assert not enqueue_tick("default", row.pk, tick, following)
-    assert not enqueue_tick("default", row.pk, tick - timedelta(hours=1), following)
+    row, following = RecurringTask.objects.get(), NOON + timedelta(hours=2)
+    assert not enqueue_tick("default", row.pk, NOON + timedelta(hours=1), following), "who comes second"
+    assert not enqueue_tick("default", row.pk, NOON, following)
     assert enqueue_tick("default", row.pk, following, following + timedelta(hours=1))
     assert jobs() == ["report"] * 2
 
@@ -204,16 +199,9 @@ def test_what_is_disabled_does_not_run_and_makes_nothing_up_for(clock) -> None:
 
 def test_where_and_how_it_is_enqueued(clock) -> None:
     made("plain", "every minute", args=[1, "two"], kwargs={"three": [3]})
-    made("placed", "every minute", task="tests.reaper.recurring.tasks.placed", args=[])
-    made(
-        "moved",
-        "every minute",
-        task="tests.reaper.recurring.tasks.placed",
-        args=[],
-        queue_name="mail",
-        priority=-7,
-        backend="",
-    )
+    placed = {"task": "tests.reaper.recurring.tasks.placed", "args": []}
+    made("placed", "every minute", **placed)
+    made("moved", "every minute", **placed, queue_name="mail", priority=-7, backend="")
     looker = Looker()
     looker.look()
     clock.advance(minutes=1)
@@ -225,18 +213,6 @@ def test_where_and_how_it_is_enqueued(clock) -> None:
         ("mail", "tests.reaper.recurring.tasks.placed", 7),
     }
     assert found["default", REPORT, 0].data == {"args": [1, "two"], "kwargs": {"three": [3]}}
-
-
-def test_zones_and_summer_time(clock) -> None:
-    made("berlin", "30 2 * * *", timezone="Europe/Berlin")
-    clock.now = datetime(2030, 3, 30, 12, tzinfo=UTC)
-    looker = Looker()
-    looker.look()
-    assert next_tick("berlin") == datetime(2030, 3, 31, 1, tzinfo=UTC), "02:30 is left out that day: 03:00"
-    clock.now = datetime(2030, 3, 31, 1, tzinfo=UTC)
-    looker.look()
-    assert next_tick("berlin") == datetime(2030, 4, 1, 0, 30, tzinfo=UTC)
-    assert jobs() == ["berlin"]
 
 
 # Declared in the settings
@@ -252,38 +228,16 @@ def sync() -> declared.Synced:
 
 def test_the_settings_are_carried_over_to_the_table(settings, clock) -> None:
     settings.TIME_ZONE = "Europe/Berlin"
-    declare(
-        settings,
-        a={"task": REPORT, "schedule": "@daily"},
-        b={
-            "task": REPORT,
-            "schedule": timedelta(minutes=5),
-            "timezone": "UTC",
-            "args": ["b"],
-            "kwargs": {"x": 1},
-            "queue_name": "mail",
-            "priority": 3,
-            "backend": "default",
-            "enabled": False,
-        },
-    )
+    fields = {"timezone": "UTC", "args": ["b"], "kwargs": {"x": 1}, "queue_name": "mail", "priority": 3}
+    b = {"task": REPORT, "schedule": timedelta(minutes=5), **fields, "backend": "default", "enabled": False}
+    declare(settings, a={"task": REPORT, "schedule": "@daily"}, b=b)
     assert sync().made == ["a", "b"]
     assert sync() == ([], [], [], [], {})
     first, second = RecurringTask.objects.order_by("name")
-    assert (first.schedule, first.timezone, first.args, first.enabled, first.from_settings) == (
-        "@daily",
-        "Europe/Berlin",
-        [],
-        True,
-        True,
-    )
-    assert (second.schedule, second.kwargs, second.queue_name, second.priority, second.enabled) == (
-        "every 300 seconds",
-        {"x": 1},
-        "mail",
-        3,
-        False,
-    )
+    assert (first.schedule, first.timezone, first.args) == ("@daily", "Europe/Berlin", [])
+    assert (first.enabled, first.from_settings, second.enabled) == (True, True, False)
+    found = (second.schedule, second.kwargs, second.queue_name, second.priority)
+    assert found == ("every 300 seconds", {"x": 1}, "mail", 3)
     declare(settings, b={"task": REPORT, "schedule": "every 10 minutes"})
     outcome = sync()
     assert (outcome.changed, outcome.disabled) == (["b"], ["a"])
@@ -301,19 +255,6 @@ def test_what_was_made_in_the_database_is_left_alone(settings) -> None:
     declare(settings)
     assert sync().disabled == []
     assert RecurringTask.objects.get().enabled
-
-
-def test_a_reaper_carries_them_over_when_it_begins(settings, clock) -> None:
-    declare(settings, tick={"task": REPORT, "schedule": "every 30 seconds", "args": ["tick"]})
-    reaper = Reaper(duties=[Duty("recurring", RecurringDuty(), 1.0)])
-    assert reaper.lead()
-    try:
-        for _ in range(91):
-            reaper.tick()
-            clock.advance(seconds=1)
-        assert jobs() == ["tick"] * 3
-    finally:
-        reaper.resign()
 
 
 def test_migrate_carries_them_over(settings, caplog) -> None:
@@ -335,15 +276,11 @@ def test_migrate_carries_them_over(settings, caplog) -> None:
     declared.on_migrate("another")
 
 
-def test_only_the_reaper_of_one_database_has_the_clock(settings, clock) -> None:
-    declare(settings, tick={"task": REPORT, "schedule": "every 30 seconds"})
-    with connect("default") as own:
-        assert RecurringDuty()(Turn(own, "another")) is False
-    assert not RecurringTask.objects.exists()
-
-
 def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
     declare(settings, bad={"task": REPORT, "schedule": "nonsense"}, good={"task": REPORT, "schedule": "every minute"})
+    with connect("default") as own:
+        assert RecurringDuty()(Turn(own, "another")) is False
+    assert not RecurringTask.objects.exists(), "only the reaper of one database has the clock"
     Looker().look()
     assert [row.name for row in RecurringTask.objects.all()] == ["good"]
     assert "Recurring task bad of the settings is not used" in caplog.text
@@ -378,8 +315,9 @@ def test_what_a_declaration_must_be(settings, given, message) -> None:
 
 
 def test_the_connection_of_django_is_used_for_due_ticks_only(clock) -> None:
-    made()
+    made("berlin", "30 2 * * *", timezone="Europe/Berlin")
     Looker().look()
+    assert next_tick("berlin") == datetime(2030, 1, 2, 1, 30, tzinfo=UTC)
     connection.close()
     with connect("default") as own:
         duty = RecurringDuty()

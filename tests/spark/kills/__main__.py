@@ -64,12 +64,7 @@ def plan(seed: int, kills: int, crashes: int) -> list[Step]:
 
 
 class Kills:
-    """One run.
-
-    Args:
-        directory: where the database, the lake and logs go.
-        rate: jobs that each of two producers adds a second.
-    """
+    """One run: the database, the lake and logs go to a directory, ``rate`` jobs a second come of each producer."""
 
     def __init__(self, directory: Path, seed: int, rate: float) -> None:
         self.directory = directory
@@ -131,7 +126,6 @@ class Kills:
         self._tell("Java's classes are written down")
 
     def _once(self) -> None:
-        """Read all that there is."""
         self._start("once")
         if self._driver.wait(END):
             raise RuntimeError(f"a run that nobody killed failed, see {self._log}")
@@ -222,7 +216,6 @@ def _newest(place: Path) -> int:
 
 
 def table(counts: Counter[str], found: Compared) -> str:
-    """Return the outcome as a table in Markdown."""
     rows = [
         *sorted(counts.items()),
         ("events in the log", found.in_log),
@@ -238,7 +231,6 @@ def table(counts: Counter[str], found: Compared) -> str:
 
 
 def main() -> int:
-    """Run it; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="of the driver, by SIGKILL (default 50)")
     parser.add_argument("--crashes", type=int, default=10, help="of PostgreSQL, by an immediate stop (default 10)")

@@ -30,20 +30,10 @@ SELECT id * 1024 + place - 1 AS id, txid, epoch_us(occurred_at) AS occurred_at, 
 FROM (SELECT *, unnest(range(1, len(seqs) + 1)) AS place FROM read_parquet(?))
 """
 _COLUMNS = {
-    "id": "BIGINT",
-    "txid": "BIGINT",
-    "occurred_at": "BIGINT",
-    "queue_id": "BIGINT",
-    "seq": "BIGINT",
-    "claim": "BIGINT",
-    "deadline": "BIGINT",
-    "deliveries": "INTEGER",
-    "waited": "INTEGER",
-    "ran": "INTEGER",
+    **dict.fromkeys(["id", "txid", "occurred_at", "queue_id", "seq", "claim", "deadline"], "BIGINT"),
+    **dict.fromkeys(["deliveries", "waited", "ran"], "INTEGER"),
     "kind": "SMALLINT",
-    "node": "VARCHAR",
-    "name": "VARCHAR",
-    "detail": "VARCHAR",
+    **dict.fromkeys(["node", "name", "detail"], "VARCHAR"),
 }
 #: The state of a job in silver that its last event tells, others left out.
 _JOBS = """
@@ -79,13 +69,7 @@ class Compared(NamedTuple):
 
 
 def compare(lake: Path, url: str, scratch: Path) -> Compared:
-    """Compare bronze and silver with the log, row by row and column by column.
-
-    Args:
-        lake: its directory.
-        url: of the database; nobody may write events meanwhile.
-        scratch: a directory for a copy of the log.
-    """
+    """Compare bronze and silver with the log, row by row and column by column; nobody may write events meanwhile."""
     copied = scratch / "log.csv"
     with psycopg.connect(url) as connection, copied.open("wb") as file:
         with connection.cursor().copy(_LOG) as copy:

@@ -25,13 +25,7 @@ BEGINS, BROKE_OFF = "begins", "broke off: "
 
 
 def main(path: str, way: str, classes: str) -> None:
-    """Stream (``bronze``) or run the pipeline (``all``) until somebody ends this; ``once``: bronze and silver, once.
-
-    Args:
-        path: of the lake.
-        way: what to do.
-        classes: options of Java that give it its classes sooner.
-    """
+    """Stream (``bronze``) or run the pipeline (``all``) until somebody ends this; ``once``: bronze and silver, once."""
     source = {name: str(value) for name, value in conninfo.conninfo_to_dict(os.environ["DATABASE_URL"]).items()}
     session = spark.session(
         CONSUMER,

@@ -25,13 +25,7 @@ ENDING = 60.0
 
 
 class Writers:
-    """Two workers and two producers, from when they are entered until :meth:`end`.
-
-    Args:
-        directory: where the workers' logs go.
-        seed: of what the producers do.
-        rate: jobs that each producer adds a second.
-    """
+    """Two workers and two producers, from when they are entered until :meth:`end`."""
 
     def __init__(self, directory: Path, seed: int, rate: float) -> None:
         self._directory = directory
@@ -60,11 +54,7 @@ class Writers:
             worker.wait()
 
     def end(self) -> None:
-        """End all of them in order: no event comes after this.
-
-        Raises:
-            RuntimeError: a worker did not last until now.
-        """
+        """End all of them in order: no event comes after this, and all workers have lasted until now."""
         self._over.set()
         for producer in self._producers:
             producer.join()
