@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from ..engine import LeasedJob, codec
 from ..engine.jobs.progress import MAX_PROGRESS_BYTES
 from ..exceptions import InvalidOption, LeaseQueueError, PayloadTooLarge
-from .steps import JobSteps
+from .steps import AtomicStep, JobSteps
 
 #: Why a running job is to stop; "" while it is not.
 Reason = Literal["", "lease_lost", "cancelled", "timeout", "stopping"]
@@ -219,6 +219,23 @@ class JobControl:
         return await self._done.arun(
             name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff
         )
+
+    def atomic_step(self, name: str) -> AtomicStep:
+        """Run a block as an atomic step: ``with current().atomic_step("reserve") as step``.
+
+        The block runs in ``transaction.atomic()`` of the job's database, and ``step.value``, which it sets, is kept in
+        that transaction: see ``step``. Where ``step.done`` is true an earlier delivery has done it and ``step.value``
+        is what it kept; the block is entered all the same, and may not write.
+
+        Args:
+            name: as of ``step``.
+
+        Raises:
+            LeaseLost: at the end of the block: the lease is over, and nothing of it is kept.
+            InvalidOption: an argument is not allowed, the block writes elsewhere or once more, or it is in a coroutine.
+            PayloadTooLarge: the value is too large.
+        """
+        return AtomicStep(name, partial(self._done.block, name))
 
     def step_key(self, name: str) -> str:
         """Return a text that is the same in each delivery of the job, and another for each step and each job.

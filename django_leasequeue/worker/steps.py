@@ -8,9 +8,9 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -34,6 +34,51 @@ _READS = ("select", "with", "show", "savepoint", "release", "rollback", "set")
 
 class _Done(Exception):
     """Somebody has done the step at the same time: this transaction is rolled back, and that one's value counts."""
+
+
+class AtomicStep:
+    """An atomic step that is a block: ``with current().atomic_step(name) as step``.
+
+    Args:
+        name: of the step.
+        block: the transaction in which the block runs.
+    """
+
+    def __init__(self, name: str, block: Callable[[AtomicStep], AbstractContextManager[None]]) -> None:
+        self._name, self._block = name, block
+        #: Whether an earlier delivery has done it: the block then reads ``value``, and a write in it is refused.
+        self.done = False
+        #: What the step returns, as JSON: the block sets it. ``None`` unless it does.
+        self.value: Any = None
+
+    def __enter__(self) -> AtomicStep:
+        if _in_coroutine():
+            raise self._refused()
+        self._running = self._block(self)
+        self._running.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._running.__exit__(*error)
+
+    async def __aenter__(self) -> NoReturn:
+        raise self._refused()
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    def _refused(self) -> InvalidOption:
+        return InvalidOption(
+            f"the atomic step {self._name!r} is a block in a coroutine, and a transaction of Django is sync: write"
+            f" await current().astep({self._name!r}, function, atomic=True)."
+        )
+
+
+def _in_coroutine() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class JobSteps:
@@ -86,6 +131,25 @@ class JobSteps:
                     raise
                 await asyncio.sleep(backoff)
         raise AssertionError
+
+    @contextmanager
+    def block(self, name: str, step: AtomicStep) -> Iterator[None]:
+        """Run a block as an atomic step; see ``JobControl.atomic_step``."""
+        place = self._place(name)
+        known = self._read() if self._known is None else self._known
+        if place in known:
+            step.done, step.value = True, codec.loads(known[place])
+            says = f"the atomic step {place!r} is done: write in its block only if not step.done."
+            with _refusing_writes(lambda alias: says):
+                yield
+            return
+        try:
+            with atomic_run(self._control, f"the atomic step {place!r}"):
+                yield
+                step.value = self._keep(place, step.value)
+        except _Done:
+            step.value = self._theirs(place)
+        self._control.passed(place)
 
     def wait(
         self,
@@ -244,26 +308,29 @@ def _refuse_in_transaction(using: str, place: str) -> None:
 def atomic_run(control: JobControl, what: str) -> Iterator[str]:
     """Run what is inside in one transaction of the job's database, whose alias it yields; refuse writes elsewhere."""
     using = control.using or conf.settings.DATABASE
-    with transaction.atomic(using=using), _nowhere_else(using, what):
-        yield using
 
-
-@contextmanager
-def _nowhere_else(using: str, what: str) -> Iterator[None]:
-    """Refuse writes to other databases, which would not be part of the transaction."""
-
-    def refuse(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-        if str(sql).lstrip().lower().startswith(_READS):
-            return execute(sql, params, many, context)
-        alias = context["connection"].alias
-        raise InvalidOption(
+    def says(alias: str) -> str:
+        return (
             f"{what} writes to the database {alias!r}, and its job is in {using!r}: that is not one transaction. Make"
             " it a plain one that may run again, or keep the jobs beside that data (ROUTER)."
         )
 
+    with transaction.atomic(using=using), _refusing_writes(says, but=using):
+        yield using
+
+
+@contextmanager
+def _refusing_writes(says: Callable[[str], str], but: str | None = None) -> Iterator[None]:
+    """Refuse writes to all databases ``but`` one, with what is said of the alias."""
+
+    def refuse(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if str(sql).lstrip().lower().startswith(_READS):
+            return execute(sql, params, many, context)
+        raise InvalidOption(says(context["connection"].alias))
+
     with ExitStack() as stack:
         for connection in connections.all():
-            if connection.alias != using:
+            if connection.alias != but:
                 stack.enter_context(connection.execute_wrapper(refuse))
         yield
 

@@ -187,6 +187,41 @@ class TestAtomic:
         assert control.step("fan out", fails, atomic=True) == 2
         assert (Group.objects.count(), Job.objects.filter(queue__name="children").count()) == (1, 2)
 
+    def test_as_a_block(self) -> None:
+        job = start()
+        with pytest.raises(RuntimeError), JobControl(job, NODE).atomic_step("reserve") as step:
+            Group.objects.create(name="lost")
+            raise RuntimeError
+        with JobControl(job, NODE).atomic_step("reserve") as step:
+            assert not step.done
+            step.value = (Group.objects.create(name="kept").name,)
+        assert step.value == ["kept"]
+        again_control = JobControl(again(job), NODE)
+        with again_control.atomic_step("reserve") as step:
+            assert (step.done, step.value, Group.objects.count()) == (True, ["kept"], 1)
+            with pytest.raises(InvalidOption, match=r"only if not step\.done"):
+                Group.objects.create(name="twice")
+        with again_control.atomic_step("reserve") as step:  # another one of that name
+            assert (step.done, step.value) == (False, None)
+        found = JobStep.objects.order_by("name").values_list("name", "value")
+        assert list(found) == [("reserve", ["kept"]), ("reserve#2", None)]
+
+    def test_a_block_of_who_has_lost_the_lease_keeps_nothing(self, clock: engine_clock.Clock) -> None:
+        job = start(lease_ms=1_000)
+        clock.advance(seconds=2)
+        one(node="other")
+        with pytest.raises(LeaseLost), JobControl(job, NODE).atomic_step("late"):
+            Group.objects.create(name="late")
+        assert not Group.objects.exists()
+
+    async def test_no_block_in_a_coroutine(self) -> None:
+        job = await sync_to_async(start)()
+        with pytest.raises(InvalidOption, match=r"await current\(\).astep\('a', function, atomic=True\)"):
+            async with JobControl(job, NODE).atomic_step("a"):
+                pass
+        with pytest.raises(InvalidOption, match="block in a coroutine"), JobControl(job, NODE).atomic_step("a"):
+            pass
+
     @pytest.mark.parametrize("atomic", [False, True])
     def test_two_who_do_it_at_the_same_time_get_one_answer(self, atomic: bool) -> None:
         """Who has hung past its lease, where late ones are accepted, and who took over: the second one waits."""
@@ -203,7 +238,14 @@ class TestAtomic:
             Group.objects.create(name="second")
             return "second"
 
-        with ThreadResult(lambda: JobControl(job, NODE).step("reserve", slow, atomic=atomic)) as first:
+        def first_one() -> Any:
+            if not atomic:
+                return JobControl(job, NODE).step("reserve", slow)
+            with JobControl(job, NODE).atomic_step("reserve") as step:
+                step.value = slow()
+            return step.value
+
+        with ThreadResult(first_one) as first:
             assert entered.wait(60)
             assert JobControl(job, NODE).step("reserve", quick, atomic=atomic) == "second"
             go.set()
@@ -224,6 +266,8 @@ def test_what_an_atomic_step_writes_elsewhere_is_refused(
             groups = Group.objects.using("elsewhere")
             with pytest.raises(InvalidOption, match="writes to the database 'elsewhere', and its job is in 'jobs'"):
                 control.step("a", lambda: groups.create(name="x"), atomic=True)
+            with pytest.raises(InvalidOption, match="writes to the database"), control.atomic_step("block"):
+                groups.create(name="x")
             assert control.step("b", groups.filter(name="x").count, atomic=True) == 0
 
 
