@@ -11,6 +11,7 @@ from uuid import UUID
 from .. import engine
 from ..engine import NodeRow, WorkflowStatus, codec
 from ..engine.flow.workflows import MAX_PAGE
+from ..engine.jobs.events import workflow_event
 from ..engine.large import reading
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps as Statements
@@ -217,6 +218,19 @@ class WorkflowResult(Twins, Generic[T]):
         return gone or 0
 
     acancel = twin(cancel)
+
+    def ended_event(self) -> str:
+        """Return the name of the event that the workflow's end is: for a task that waits for it."""
+        return workflow_event(self.id)
+
+    def outcome(self) -> tuple[list[T]] | None:
+        """Return ``results()`` in a tuple; ``None`` if it goes on.
+
+        Raises:
+            JobFailed, JobCancelled: as ``wait``.
+        """
+        found = run(self._look())
+        return None if found is None else (found,)
 
     def _ask(self, operation: engine.Operation[Any]) -> Any:
         return either(engine.run, engine.arun, operation, self._database)

@@ -60,7 +60,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Result(Protocol[T_co]):
-    """The result of another task, as a task waits for it."""
+    """The result of another task or of a workflow, as a task waits for it."""
 
     @property
     def id(self) -> str: ...
@@ -303,14 +303,14 @@ class JobControl:
         raise Suspended
 
     def wait_for_result(self, result: Result[T], timeout: timedelta | float | None = None) -> T:
-        """Give the thread up until another task has ended: see ``sleep``.
+        """Give the thread up until another task or a workflow has ended: see ``sleep``.
 
         Args:
-            result: of the other task.
+            result: of the other task, or of the workflow (``get_workflow_result``).
             timeout: seconds; ``None`` for 100 years.
 
         Returns:
-            What it returned.
+            What it returned; of a workflow its ``results()``.
 
         Raises:
             JobFailed: it has failed. JobCancelled: it is gone, without a result. EventTimeout: it goes on.

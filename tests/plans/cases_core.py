@@ -87,6 +87,7 @@ CASES = [
     Case("step_wake", {"seqs": numbers(LEASED, 100)}, 100),
     Case("step_waiting", {"event": "event 1", "project": "", "seq": 0, "size": 1_000}, 1_000),
     Case("step_results", {"event": "", "project": "", "size": 100}, 100),
+    Case("step_results", {"event": "$w", "project": "", "size": 100}, 100),
     Case("event_emit", {"project": "", "name": "event new", "payload": "1", "keep": 60_000, "size": 10_000}, 1),
     Case("event_forget", {"size": 1_000}, 1_000),
     Case("step_list", {"seq": LEASED, "size": 10_000}, 200),

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import Group
 from django.db import transaction
 
-from django_leasequeue.tasks import Limit, current, step, task
+from django_leasequeue.tasks import Limit, current, get_workflow_result, group, step, task
 from django_leasequeue.worker import JobControl
 
 
@@ -106,6 +106,13 @@ async def async_reader(count: int) -> list[str]:
 def parent(number: int) -> Any:
     child = control().start(doubler.using(max_attempts=1).s(number))
     return control().wait_for_result(child, timeout=60)
+
+
+@task
+def flow_parent(*numbers: int) -> Any:
+    made = group([doubler.using(max_attempts=1).s(number) for number in numbers])
+    id = control().step("flow", lambda: made.enqueue().id, atomic=True)
+    return control().wait_for_result(get_workflow_result(id), timeout=60)
 
 
 @task

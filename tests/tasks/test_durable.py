@@ -338,6 +338,17 @@ class TestOthers:
         assert result.status == TaskResultStatus.FAILED
         assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]
 
+    def test_a_workflow_is_waited_for(self, leasequeue: Harness) -> None:
+        good, bad = tasks.flow_parent.enqueue(1, 2), tasks.flow_parent.using(max_attempts=1).enqueue(3, -1)
+        states(leasequeue)
+        duty(awaited_results)
+        assert sorted(states(leasequeue)) == ["completed", "dead"]
+        good.refresh()
+        bad.refresh()
+        assert good.return_value == [2, 4]
+        assert (bad.status, bad.errors[-1].exception_class) == (TaskResultStatus.FAILED, JobFailed)
+        assert "negative" in bad.errors[-1].traceback
+
     def test_what_is_kept_passes_the_check(self, leasequeue: Harness) -> None:
         tasks.sleeper.enqueue()
         tasks.waiter.enqueue("e")

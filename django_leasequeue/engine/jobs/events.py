@@ -16,8 +16,8 @@ from ..operation import Steps, operation
 MAX_EVENT_NAME = 512
 #: Jobs that one event wakes at once; the reaper wakes the others.
 MAX_WOKEN = 10_000
-#: Names that begin so are ours; the end of a job.
-RESERVED, ENDED = "$", "$result:"
+#: Names that begin so are ours; the end of a job, of a workflow.
+RESERVED, ENDED, WORKFLOW_ENDED = "$", "$result:", "$workflow:"
 ENDED_KEPT_MS = 60_000
 #: For how long an event is kept.
 RETENTION = timedelta(days=7)
@@ -35,6 +35,11 @@ def check_event_name(name: Any) -> str:
 def result_event(seq: int) -> str:
     """Return the name of the event that the end of a job is: the reaper emits it where a job waits for it."""
     return f"{ENDED}{seq}"
+
+
+def workflow_event(uid: str) -> str:
+    """Return the name of the event that the end of a workflow is."""
+    return f"{WORKFLOW_ENDED}{uid}"
 
 
 @operation
@@ -75,7 +80,7 @@ def emit_steps(project: str, name: str, payload: str, keep_ms: int) -> Steps[boo
 
 @operation
 def emit_ended(after: tuple[str, str], size: int) -> Steps[tuple[str, str] | None]:
-    """Emit the ends of jobs that others wait for, a batch of them; return where the next one begins."""
+    """Emit the ends of jobs and workflows that jobs wait for, a batch of them; return where the next one begins."""
     rows = yield "step_results", {"event": after[0], "project": after[1], "size": size}
     for event, project, ended in rows:
         if ended:
