@@ -34,6 +34,12 @@ class Asked(NamedTuple):
     jitter_ms: int
     reason: str
     at: datetime | None
+    from_step: str | None
+
+    @property
+    def step_detail(self) -> dict[str, str]:
+        """The step from which it runs again, for the audit."""
+        return {"from_step": self.from_step} if self.from_step else {}
 
 
 def act(request: HttpRequest, site: AdminSite) -> HttpResponse:
@@ -51,7 +57,7 @@ def act(request: HttpRequest, site: AdminSite) -> HttpResponse:
     if not request.POST.get("confirmed"):
         return _confirm(request, site, asked, [])
     try:
-        check_action(kind, asked.to, asked.reason)
+        check_action(kind, asked.to, asked.reason, asked.from_step)
         rate, jitter_ms = _pace(request)
         asked = asked._replace(rate=rate, jitter_ms=jitter_ms)
         if asked.seqs is not None and len(asked.seqs) == 1:
@@ -83,7 +89,7 @@ def _read(request: HttpRequest, kind: str) -> Asked:
     to = request.POST.get("to", "").strip() or None
     return Asked(
         kind, wanted, seqs, to if kind == REDRIVE else None, None, 0, request.POST.get("reason", "").strip(),
-        moment(request.POST.get("at", ""), "at"),
+        moment(request.POST.get("at", ""), "at"), request.POST.get("from_step", "").strip() or None,
     )  # fmt: skip
 
 
@@ -122,7 +128,9 @@ def _confirm(request: HttpRequest, site: AdminSite, asked: Asked, errors: list[s
         "at": found.at.isoformat(),
         "phrase": phrase(asked.kind, found),
         "targets": names,
-        "values": {name: request.POST.get(name, "") for name in ("to", "rate", "jitter", "reason", "typed")},
+        "values": {
+            name: request.POST.get(name, "") for name in ("to", "rate", "jitter", "reason", "from_step", "typed")
+        },
         "needs_reason": asked.kind == DISCARD,
         "errors": errors,
         "next": filters.safe_next(request, site),
@@ -146,7 +154,15 @@ def _one(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     """Act on one job at once."""
     assert asked.seqs is not None
     (seq,) = asked.seqs
-    acted = act_at_once(asked.kind, [seq], until=asked.at, to=asked.to, reason=asked.reason, jitter_ms=asked.jitter_ms)
+    acted = act_at_once(
+        asked.kind,
+        [seq],
+        until=asked.at,
+        to=asked.to,
+        reason=asked.reason,
+        jitter_ms=asked.jitter_ms,
+        from_step=asked.from_step,
+    )
     with transaction.atomic(using=reading.alias()):
         done = engine.run(acted)
         if not done.conflicts:
@@ -158,7 +174,7 @@ def _one(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
                 seqs=[seq],
                 counts={"done": done.done},
                 reason=asked.reason,
-                detail={"to": asked.to} if asked.to else {},
+                detail={**({"to": asked.to} if asked.to else {}), **asked.step_detail},
             )
     if done.conflicts:
         messages.error(request, f"Job {seq} was left alone: {CONFLICTS[done.conflicts[0][1]]}.")
@@ -190,6 +206,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
         rate=asked.rate,
         jitter_ms=asked.jitter_ms,
         reason=asked.reason,
+        from_step=asked.from_step,
         user_id=str(request.user.pk),
         username=request.user.get_username(),
         expected=found.matches,
@@ -206,7 +223,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
             filters="" if asked.seqs is not None else asked.wanted.frozen(asked.at).query(),
             counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
             reason=asked.reason,
-            detail={"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},
+            detail={"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms, **asked.step_detail},
             operation=number,
         )
     messages.success(request, f"Operation {number} is started.")

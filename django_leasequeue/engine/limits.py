@@ -32,6 +32,12 @@ MAX_TIMEOUT = 86_400.0
 MAX_SPAN_MS = 100 * 366 * 86_400_000
 
 
+#: Steps of one job, characters of a step's name.
+MAX_STEPS, MAX_STEP_NAME = 10_000, 200
+#: Bytes of the name under which a step is kept: a repeated one has its number behind it.
+MAX_KEPT_NAME_BYTES = 4 * MAX_STEP_NAME + len(f"#{MAX_STEPS}")
+
+
 def check_text(value: Any, what: str, high: int, low: int = 1) -> str:
     """Return ``value``, ``low`` to ``high`` bytes of text that PostgreSQL can store.
 

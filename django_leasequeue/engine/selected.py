@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from ..models import Claim, JobQuerySet
 from . import run
@@ -40,20 +41,18 @@ def cancel(jobs: JobQuerySet) -> int:
     )
 
 
-def _act(jobs: JobQuerySet, kind: str, *, to: str | None = None, reason: str = "") -> int:
-    return sum(
-        run(act(kind, seqs, to=to, reason=reason), jobs.db).done for batch in _batches(jobs) for seqs in batch.values()
-    )
+def _act(jobs: JobQuerySet, kind: str, **how: Any) -> int:
+    return sum(run(act(kind, seqs, **how), jobs.db).done for batch in _batches(jobs) for seqs in batch.values())
 
 
-def retry(jobs: JobQuerySet) -> int:
+def retry(jobs: JobQuerySet, from_step: str | None) -> int:
     """Bring dead letters back to the queue that they came from."""
-    return _act(jobs, RETRY)
+    return _act(jobs, RETRY, from_step=from_step)
 
 
-def redrive(jobs: JobQuerySet, queue: str) -> int:
+def redrive(jobs: JobQuerySet, queue: str, from_step: str | None) -> int:
     """Bring dead letters to another queue of their project."""
-    return _act(jobs, REDRIVE, to=queue)
+    return _act(jobs, REDRIVE, to=queue, from_step=from_step)
 
 
 def discard(jobs: JobQuerySet, reason: str) -> int:

@@ -127,6 +127,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("seq", models.BigIntegerField()),
+                ("number", models.IntegerField()),
                 ("name", models.TextField(db_collation="C")),
                 ("value", django_leasequeue.models.fields.PlainJSONField(null=True)),
                 ("done_at", models.DateTimeField()),
@@ -156,6 +157,7 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.AddField("BulkOperation", "from_step", models.TextField(blank=True, null=True)),
         migrations.RunSQL(HOLDS + EMIT + WAKE, DROP),
         migrations.RunSQL(migrations.RunSQL.noop, REFUSE),
     ]

@@ -189,13 +189,16 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         """Take out the jobs that nobody has started; return how many."""
         return int(self.engine.cancel(self))
 
-    def retry(self) -> int:
-        """Bring the dead letters back to the queue that they came from; return how many."""
-        return int(self.engine.retry(self))
+    def retry(self, *, from_step: str | None = None) -> int:
+        """Bring the dead letters back to the queue that they came from; return how many.
 
-    def redrive(self, queue: str) -> int:
-        """Bring the dead letters to another queue of their project; return how many."""
-        return int(self.engine.redrive(self, queue))
+        With ``from_step`` this step and those that were kept after it run again; jobs without it are left alone.
+        """
+        return int(self.engine.retry(self, from_step))
+
+    def redrive(self, queue: str, *, from_step: str | None = None) -> int:
+        """Bring the dead letters to another queue of their project; return how many. See ``retry``."""
+        return int(self.engine.redrive(self, queue, from_step))
 
     def discard(self, reason: str) -> int:
         """Remove the dead letters for good; return how many. The reason is kept in the lease log."""

@@ -21,6 +21,8 @@ class JobStep(ReadOnlyModel):
 
     pk = models.CompositePrimaryKey("seq", "name")
     seq = models.BigIntegerField()
+    #: Its place among the steps of the job, in the order in which they were kept.
+    number = models.IntegerField()
     name = models.TextField(db_collation="C")
     value = PlainJSONField(null=True)
     done_at = models.DateTimeField()

@@ -50,6 +50,8 @@ class BulkOperation(models.Model):
     rate = models.FloatField(null=True, blank=True, help_text="jobs a second; empty: as fast as it goes")
     jitter_ms = models.IntegerField(default=0)
     reason = models.TextField(default="", blank=True)
+    #: Of a retry or redrive: the step that runs again with those after it.
+    from_step = models.TextField(null=True, blank=True)
     user_id = models.CharField(max_length=64, default="", blank=True)
     username = models.CharField(max_length=255, default="", blank=True)
     #: What the confirmation page counted; capped: there may be more.

@@ -152,7 +152,12 @@ class ProducerMethods(Handle):
 
     @sync
     def redrive(
-        self, jobs: Ref | Sequence[Ref], *, to: str | None = None, delay_ms: int | None = None
+        self,
+        jobs: Ref | Sequence[Ref],
+        *,
+        to: str | None = None,
+        delay_ms: int | None = None,
+        from_step: str | None = None,
     ) -> Steps[list[engine.Redriven]]:
         """Bring dead jobs of this queue (or of this dead-letter topic) back; their deliveries start again at 0.
 
@@ -160,9 +165,11 @@ class ProducerMethods(Handle):
             jobs: keys or numbers, at most 1,000.
             to: the queue to put them in; ``None`` for this one.
             delay_ms: not before so many milliseconds from now.
+            from_step: this step and those that were kept after it run again; a job without it is left alone.
 
         Returns:
-            One answer per job, in order: ``state`` is ``ready``, ``delayed``, ``conflict`` or ``not_found``.
+            One answer per job, in order: ``state`` is ``ready``, ``delayed``, ``conflict``, ``no_step`` or
+            ``not_found``.
 
         Raises:
             QueueNotFound, BatchTooLarge, InvalidOption: nothing was redriven.
@@ -177,7 +184,9 @@ class ProducerMethods(Handle):
                 found.setdefault(row.key, row.seq)
         seqs = [found.get(key) if key is not None else seq for key, seq in places]
         known = [seq for seq in seqs if seq is not None]
-        answers = yield from engine.redrive(self.name, known, to=to, delay_ms=delay_ms, project=self.project).steps()
+        answers = yield from engine.redrive(
+            self.name, known, to=to, delay_ms=delay_ms, from_step=from_step, project=self.project
+        ).steps()
         by_seq = {answer.seq: answer for answer in answers}
         missing = engine.Redriven(0, "not_found", None)
         return [missing if seq is None else by_seq[seq] for seq in seqs]

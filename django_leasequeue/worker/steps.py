@@ -18,9 +18,16 @@ from django.db import connections, transaction
 from .. import conf, engine
 from ..engine import codec
 from ..engine.jobs.events import check_event_name
-from ..engine.jobs.steps import MAX_STEP_NAME, MAX_STEPS, keep_step, read_steps, wait_step
-from ..engine.large.writing import result_limit
-from ..engine.limits import MAX_SPAN_MS, check_integer, check_text, seconds_of
+from ..engine.jobs.steps import (
+    KeptStep,
+    keep_step,
+    load_step,
+    read_steps,
+    step_text,
+    wait_step,
+)
+from ..engine.large.reference import is_reference
+from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
 
@@ -91,7 +98,9 @@ class JobSteps:
     def __init__(self, control: JobControl) -> None:
         self._control, self._job, self._node = control, control.job, control.node
         self._using = control.using or conf.settings.DATABASE
-        self._known: dict[str, str] | None = None
+        self._known: dict[str, KeptStep] | None = None
+        #: The place of the last step in their order.
+        self._last = 0
         self._names: Counter[str] = Counter()
 
     def run(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
@@ -99,7 +108,7 @@ class JobSteps:
         place = self._place(name, retries, backoff)
         known = self._read() if self._known is None else self._known
         if place in known:
-            return codec.loads(known[place])
+            return self._value(known[place])
         for left in reversed(range(retries + 1)):
             try:
                 return self._kept(place, self._in_transaction(place, call) if atomic else self._plainly(place, call()))
@@ -115,8 +124,8 @@ class JobSteps:
         """See ``run``; a coroutine that the step's function returns is awaited."""
         place = self._place(name, retries, backoff)
         known = await sync_to_async(self._read)() if self._known is None else self._known
-        if place in known:
-            return codec.loads(known[place])
+        if (done := known.get(place)) is not None:
+            return await sync_to_async(self._value)(done) if is_reference(done.value) else codec.loads(done.value)
         for left in reversed(range(retries + 1)):
             try:
                 if atomic:
@@ -138,7 +147,7 @@ class JobSteps:
         place = self._place(name)
         known = self._read() if self._known is None else self._known
         if place in known:
-            step.done, step.value = True, codec.loads(known[place])
+            step.done, step.value = True, self._value(known[place])
             says = f"the atomic step {place!r} is done: write in its block only if not step.done."
             with _refusing_writes(lambda alias: says):
                 yield
@@ -169,20 +178,20 @@ class JobSteps:
             raise InvalidOption(f"a task sleeps until a datetime with a time zone; it is {until!r}.")
         place = self._place(name)
         known = self._read() if self._known is None else self._known
-        if place not in known:
-            _refuse_in_transaction(self._using, place)
-            job = self._job
-            asked = wait_step(
-                job.seq, job.token, self._node, place, job.deliveries, event=event, delay_ms=milliseconds, until=until
-            )
-            waited = engine.run(asked, self._using)
-            if waited is None:
-                raise LeaseLost(job.key or job.seq)
-            if waited.value is None:
-                self._control.passed(place)
-                self._control.suspend(waited.left_ms, waits=event is not None)
-            known[place] = waited.value
-        return codec.loads(known[place])
+        if place in known:
+            return self._value(known[place])
+        _refuse_in_transaction(self._using, place)
+        job = self._job
+        times: dict[str, Any] = {"event": event, "delay_ms": milliseconds, "until": until}
+        waited = engine.run(
+            wait_step(job.seq, job.token, self._node, place, job.deliveries, self._next(), **times), self._using
+        )
+        if waited is None:
+            raise LeaseLost(job.key or job.seq)
+        if waited.value is None:
+            self._control.passed(place)
+            self._control.suspend(waited.left_ms, waits=event is not None)
+        return codec.loads(waited.value)
 
     def wait_for(self, event: str, timeout: timedelta | float | None) -> Any:
         """See ``JobControl.wait_for``."""
@@ -206,9 +215,9 @@ class JobSteps:
                 self.wait(f"wait {result.id}", event=result.ended_event(), delay=delay)
                 if (ended := _ended(result)) is None:
                     raise EventTimeout(result.ended_event())
-            known[place] = _json(place, ended)
-            self._plainly(place, ended)
-        ended = codec.loads(known[place])
+            ended = self._plainly(place, ended)
+        else:
+            ended = self._value(known[place])
         if "value" not in ended:
             raise JobFailed(result.id, *ended["failed"]) if "failed" in ended else JobCancelled(result.id)
         return ended["value"]
@@ -234,21 +243,28 @@ class JobSteps:
         count = self._names[name]
         return name if count == 1 else f"{name}#{count}"
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> dict[str, KeptStep]:
         fresh = self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED  # no delivery before has done any
         self._known = {} if fresh else engine.run(read_steps(self._job.seq), self._using)
+        self._last = max((step.number for step in self._known.values()), default=0)
         return self._known
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last
+
+    def _value(self, step: KeptStep) -> Any:
+        return codec.loads(engine.run(load_step(step), self._using) if is_reference(step.value) else step.value)
 
     def _keep(self, place: str, value: Any) -> Any:
         """Keep what the step returned, and return it as a later delivery will have it."""
-        job, text = self._job, _json(place, value)
-        held, kept = engine.run(keep_step(job.seq, job.token, self._node, place, text, job.deliveries), self._using)
+        job, text = self._job, step_text(place, value)
+        kept_step = keep_step(job.seq, job.token, self._node, place, text, job.deliveries, self._next())
+        held, kept = engine.run(kept_step, self._using)
         if not held:
             raise LeaseLost(job.key or job.seq)
         if not kept:
             raise _Done
-        if self._known is not None:
-            self._known[place] = text
         return codec.loads(text)
 
     def _kept(self, place: str, value: Any) -> Any:
@@ -263,7 +279,7 @@ class JobSteps:
 
     def _theirs(self, place: str) -> Any:
         """Return what another worker has kept of the step."""
-        return codec.loads(engine.run(read_steps(self._job.seq), self._using)[place])
+        return self._value(engine.run(read_steps(self._job.seq), self._using)[place])
 
     def _in_transaction(self, place: str, call: Callable[[], Any]) -> Any:
         """Run the step and keep what it returned in one transaction: both, or neither."""
@@ -333,12 +349,3 @@ def _refusing_writes(says: Callable[[str], str], but: str | None = None) -> Iter
             if connection.alias != but:
                 stack.enter_context(connection.execute_wrapper(refuse))
         yield
-
-
-def _json(place: str, value: Any) -> str:
-    text = codec.dumps(value, f"what the step {place!r} returned")
-    if len(text.encode()) > (limit := result_limit()):
-        raise PayloadTooLarge(
-            f"the step {place!r} returned more than {limit} bytes of JSON: keep it elsewhere and return a reference."
-        )
-    return text

@@ -63,7 +63,7 @@ CLAIM = {"queue": BUSY, "ranks": "{-2,-1,0}", "lows": arrays.integers([FRESH] * 
 CLAIM |= {"grace_ms": 0, "slots": False}
 ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
 
-STEP = {"seq": LEASED, "token": LEASED, "node": "n0", "name": "new", "delivery": 1}
+STEP = {"seq": LEASED, "token": LEASED, "node": "n0", "name": "new", "number": 1, "delivery": 1}
 
 CASES = [
     Case("enqueue_one", {**ONE, "key": "new"}, 1),
@@ -91,6 +91,8 @@ CASES = [
     Case("event_emit", {"project": "", "name": "event new", "payload": "1", "keep": 60_000, "size": 10_000}, 1),
     Case("event_forget", {"size": 1_000}, 1_000),
     Case("step_list", {"seq": LEASED, "size": 10_000}, 200),
+    Case("step_having", {"seqs": numbers(LEASED, 100), "name": "step 50"}, 100),
+    Case("step_redo", {"seqs": numbers(LEASED, 100), "name": "step 50"}, 5_000),
     Case("step_forget", {"after": 0, "size": 1_000}, 1_000),
     Case("unique_note", {"queue": BUSY, "keys": keys("busy", FRESH, 50), "seqs": numbers(FRESH, 50),
         "spans": arrays.integers([1_000, *[None] * 49]), "starts": arrays.integers([0] * 50)}, 50),

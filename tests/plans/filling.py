@@ -164,10 +164,10 @@ REST = (
     """INSERT INTO leasequeue_idempotencykey (queue_id, key, seqs, created_at, expires_at)
     SELECT 900001, 'idem-' || n, ARRAY[n], %(now)s, %(now)s::timestamptz + interval '1 m' FROM generate_series(1, 10000) AS n""",
     # Every tenth of no job that is there.
-    f"""INSERT INTO leasequeue_jobstep (seq, name, value, done_at, delivery)
-    SELECT {LEASED} + g / 100, 'step ' || g % 100, '1', now(), 1 FROM generate_series(1, 50000) g""",
-    f"""INSERT INTO leasequeue_jobstep (seq, name, done_at, delivery, until, project, event)
-    SELECT {LEASED} + g, 'wait', now(), 1, now() + interval '1 day', '',
+    f"""INSERT INTO leasequeue_jobstep (seq, number, name, value, done_at, delivery)
+    SELECT {LEASED} + g / 100, g % 100, 'step ' || g % 100, '1', now(), 1 FROM generate_series(1, 50000) g""",
+    f"""INSERT INTO leasequeue_jobstep (seq, number, name, done_at, delivery, until, project, event)
+    SELECT {LEASED} + g, 101, 'wait', now(), 1, now() + interval '1 day', '',
         CASE WHEN g % 100 = 0 THEN '$result:' || g WHEN g % 1000 = 1 THEN '$workflow:' || gen_random_uuid()
             ELSE 'event ' || g % 10000 END FROM generate_series(1, 50000) g""",
     """INSERT INTO leasequeue_emittedevent (project, name, payload, emitted_at, expires_at)

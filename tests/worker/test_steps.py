@@ -13,9 +13,10 @@ from pytest_django import DjangoDbBlocker
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LeasedJob, Release
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.dead.action import act
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, PayloadTooLarge, WrittenByEngine
-from django_leasequeue.models import Job, JobStep
+from django_leasequeue.models import DeadLetter, Job, JobStep
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.steps import JobSteps
 from django_leasequeue.testing import Harness
@@ -101,14 +102,28 @@ class TestPlain:
         assert Group.objects.count() == (0 if atomic else 1)
         assert JobControl(taken, "other").step("late", Calls("mine")) == "mine"
 
-    def test_a_dead_letter_that_is_retried_goes_on(self) -> None:
-        job = start(max_deliveries=1, exhaust_at="release", dead_letter="self")
+    @pytest.mark.parametrize("letters", ["self", "log", "queue"])
+    @pytest.mark.parametrize("failure", [Failure("E", "no"), None])
+    def test_a_dead_letter_that_is_retried_goes_on(self, letters: str, failure: Failure | None) -> None:
+        """Wherever it was meanwhile, and also where no attempt has failed."""
+        if letters != "self":
+            make("letters", type=letters)
+        job = start(max_deliveries=1, exhaust_at="release", dead_letter="self" if letters == "self" else "letters")
         done = Calls("done")
-        JobControl(job, NODE).step("a", done)
-        engine.run(engine.release([Release(job.seq, job.token, 0, Failure("E", "no"))], NODE))
-        engine.run(engine.redrive("work", [job.seq]))
-        assert JobControl(one(), NODE).step("a", done) == "done"
-        assert done.count == 1
+        control = JobControl(job, NODE)
+        for name in ("a", "b", "c"):
+            control.step(name, done)
+        engine.run(engine.release([Release(job.seq, job.token, 0, failure)], NODE))
+        dead = DeadLetter.objects.get()
+        assert dead.queue.name == ("work" if letters == "self" else "letters")
+        assert engine.run(engine.redrive(dead.queue.name, [dead.seq], to="work", from_step="x"))[0].state == "no_step"
+        assert engine.run(act("retry", [dead.seq], from_step="x")).conflicts == [(dead.seq, "no_step")]
+        assert engine.run(act("retry", [dead.seq], from_step="b")).done == 1
+        control = JobControl(one(), NODE)
+        for name in ("a", "b", "c"):
+            assert control.step(name, done) == "done"
+        assert done.count == 5
+        assert list(JobStep.objects.order_by("number").values_list("name", flat=True)) == ["a", "b", "c"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -14,7 +14,7 @@ from .. import arrays, codec
 from ..large import reading
 from ..large.reference import Reference
 from ..large.writing import Content, large_parts, link_steps, put_steps
-from ..limits import MAX_QUEUE_BYTES, check_place, check_seqs, check_text
+from ..limits import MAX_KEPT_NAME_BYTES, MAX_QUEUE_BYTES, check_place, check_seqs, check_text
 from ..operation import BEGIN, Steps, operation
 from .deadletter import free_steps, redrive
 from .search import row_steps
@@ -31,7 +31,10 @@ CONFLICTS: Mapping[str, str] = {
     "no_home": "the queue that it came from is gone",
     "no_target": "the target is not there, or is no queue",
     "there_already": "it is in that queue already",
+    "no_step": "it has not done the step from which it was to run again",
 }
+#: The same, by the answers of ``redrive``.
+_LEFT_ALONE = {"conflict": "key_taken", "no_step": "no_step"}
 MAX_REASON = 2_000
 
 
@@ -54,7 +57,14 @@ class Acted(NamedTuple):
 
 
 def act_steps(
-    kind: str, seqs: Sequence[int], *, until: datetime | None, to: str | None, reason: str, jitter_ms: int = 0
+    kind: str,
+    seqs: Sequence[int],
+    *,
+    until: datetime | None,
+    to: str | None,
+    reason: str,
+    jitter_ms: int = 0,
+    from_step: str | None = None,
 ) -> Steps[Acted]:
     """Steps that retry, redrive or discard these dead letters; the caller has begun a transaction."""
     found = [_Locked._make(row) for row in (yield "dead_lock", {"seqs": arrays.integers(seqs), "until": until})]
@@ -81,7 +91,9 @@ def act_steps(
     for (project, queue, target), moving in moves.items():
         delays = [random.randint(0, jitter_ms) for _ in moving] if jitter_ms else None
         try:
-            answers = yield from redrive(queue, moving, to=target, project=project, delay_ms=delays).steps()
+            answers = yield from redrive(
+                queue, moving, to=target, project=project, delay_ms=delays, from_step=from_step
+            ).steps()
         except (QueueNotFound, NotAQueue):
             conflicts += [(seq, "no_target") for seq in moving]
             continue
@@ -89,15 +101,15 @@ def act_steps(
             if answer.state in ("ready", "delayed"):
                 done += 1
             else:
-                conflicts.append((answer.seq, "key_taken" if answer.state == "conflict" else "busy"))
+                conflicts.append((answer.seq, _LEFT_ALONE.get(answer.state, "busy")))
     return Acted(done, conflicts)
 
 
-def check_action(kind: str, to: str | None, reason: str) -> None:
+def check_action(kind: str, to: str | None, reason: str, from_step: str | None = None) -> None:
     """Check what is to be done with dead letters.
 
     Raises:
-        InvalidOption: the kind is none of ``KINDS``, a redrive names no target, or a discard gives no reason.
+        InvalidOption: the kind is none of ``KINDS``, a redrive names no target, or a discard gives no reason or a step.
     """
     if kind not in KINDS:
         raise InvalidOption(f"An action is one of {', '.join(KINDS)}; it is {str(kind)[:40]!r}.")
@@ -105,6 +117,10 @@ def check_action(kind: str, to: str | None, reason: str) -> None:
         raise InvalidOption("A redrive needs the name of the queue to put the jobs in; a retry or a discard has none.")
     if to is not None:
         check_text(to, "the name of the target queue", MAX_QUEUE_BYTES)
+    if from_step is not None:
+        if kind == DISCARD:
+            raise InvalidOption("What is discarded does not run again: from_step is for a retry or a redrive.")
+        check_text(from_step, "from_step", MAX_KEPT_NAME_BYTES)
     check_text(reason, "the reason", MAX_REASON, 0)
     if kind == DISCARD and not reason.strip():
         raise InvalidOption("A discard needs a reason: what is discarded is gone for good.")
@@ -119,6 +135,7 @@ def act(
     to: str | None = None,
     reason: str = "",
     jitter_ms: int = 0,
+    from_step: str | None = None,
 ) -> Steps[Acted]:
     """Retry, redrive or discard at most 1,000 dead letters at once, in one transaction.
 
@@ -131,14 +148,16 @@ def act(
         to: of a redrive, the name of the queue.
         reason: of a discard, why.
         jitter_ms: of a retry or redrive, each job waits a random time up to it.
+        from_step: of a retry or redrive, the step that runs again with those after it; a job without it is left alone.
 
     Raises:
         InvalidOption, BatchTooLarge: nothing was done.
     """
-    check_action(kind, to, reason)
+    check_action(kind, to, reason, from_step)
     wanted = check_seqs(seqs)
     yield BEGIN, {}
-    return (yield from act_steps(kind, wanted, until=until, to=to, reason=reason, jitter_ms=jitter_ms))
+    how: dict[str, Any] = {"until": until, "to": to, "reason": reason, "jitter_ms": jitter_ms, "from_step": from_step}
+    return (yield from act_steps(kind, wanted, **how))
 
 
 class _Tried(NamedTuple):

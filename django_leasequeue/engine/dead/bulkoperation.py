@@ -59,6 +59,7 @@ class TakenOperation(NamedTuple):
     conflict_counts: str
     conflicts_kept: int
     now: datetime
+    from_step: str | None
 
     @property
     def place(self) -> list[int] | None:
@@ -117,6 +118,7 @@ def start_operation(
     rate: float | None = None,
     jitter_ms: int = 0,
     reason: str = "",
+    from_step: str | None = None,
     user_id: str = "",
     username: str = "",
     expected: int | None = None,
@@ -133,6 +135,7 @@ def start_operation(
         rate: jobs a second; ``None`` for as fast as it goes.
         jitter_ms: each job waits a random time up to it before it is ready.
         reason: why; a discard needs one.
+        from_step: of a retry or redrive, the step that runs again with those after it; jobs without it are left alone.
         user_id: who asks, as the audit shall say it.
         username: their name.
         expected: how many the person was told.
@@ -146,7 +149,7 @@ def start_operation(
         QueueNotFound, NotAQueue: the target.
         InvalidOption, BatchTooLarge: something is not allowed.
     """
-    check_action(kind, to, reason)
+    check_action(kind, to, reason, from_step)
     check_integer(jitter_ms, "jitter_ms", 0, MAX_JITTER_MS)
     if rate is not None and not 0 < rate <= MAX_RATE:
         raise InvalidOption(f"A rate is more than 0 and at most {MAX_RATE:,.0f} jobs a second; it is {rate}.")
@@ -172,6 +175,7 @@ def start_operation(
             "rate": rate,
             "jitter_ms": jitter_ms,
             "reason": reason.strip(),
+            "from_step": from_step,
             "user_id": user_id,
             "username": username,
             "expected": expected,
@@ -228,6 +232,7 @@ def run_batch(operation_id: int) -> Steps[bool]:
             to=taken.target,
             reason=taken.reason,
             jitter_ms=taken.jitter_ms,
+            from_step=taken.from_step,
         )
         yield from _note(taken, batch, acted)
     except LeaseQueueError as error:

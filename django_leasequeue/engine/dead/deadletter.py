@@ -14,7 +14,7 @@ from ...exceptions import InvalidOption
 from .. import arrays
 from ..announce import announce
 from ..jobs.keys import DUPLICATE, holder_steps
-from ..limits import check_list, check_place, check_seqs, clamp_delay
+from ..limits import MAX_KEPT_NAME_BYTES, check_list, check_place, check_seqs, check_text, clamp_delay
 from ..operation import BEGIN, Steps, operation
 from ..queues import routing
 from ..queues.definition import Definition
@@ -161,9 +161,10 @@ def free_steps(project: str, queue: str, keys: Sequence[str]) -> Steps[bool]:
 
 
 class Redriven(NamedTuple):
-    """Where a dead letter went: ``state`` is ``ready``, ``delayed``, ``conflict`` (key taken) or ``not_found``.
+    """Where a dead letter went.
 
-    ``new_seq`` is its number in the target queue, the old one if it stayed.
+    ``state`` is ``ready``, ``delayed``, ``conflict`` (key taken), ``no_step`` or ``not_found``; ``new_seq`` is its
+    number in the target queue, the old one if it stayed.
     """
 
     seq: int
@@ -177,6 +178,9 @@ class _Outcome(IntEnum):
     CONFLICT = -1
     READY = 0
     DELAYED = 1
+
+
+_REDRIVEN = ("ready", "delayed")
 
 
 class _Tried(NamedTuple):
@@ -197,6 +201,7 @@ def redrive(
     to: str | None = None,
     project: str = "",
     delay_ms: int | Sequence[int | None] | None = None,
+    from_step: str | None = None,
 ) -> Steps[list[Redriven]]:
     """Bring dead letters back to a live queue; their deliveries start again at 0, at the back of the queue.
 
@@ -206,6 +211,8 @@ def redrive(
         to: name of the queue to put them in; ``None`` for their own queue.
         project: the tenant.
         delay_ms: one delay for all, or one per job (a redrive with a rate).
+        from_step: this step and those that were kept after it are forgotten and run again. A job without it is left
+            alone (``no_step``).
 
     Returns:
         One answer per seq, in order.
@@ -227,6 +234,12 @@ def redrive(
     waits = dict(zip(wanted, [clamp_delay(delay) or 0 for delay in delays], strict=True))
     found: dict[int, Redriven] = {}
     tried = wanted
+    if from_step is not None:
+        check_text(from_step, "from_step", MAX_KEPT_NAME_BYTES)
+        yield BEGIN, {}
+        having = {seq for (seq,) in (yield "step_having", {"seqs": arrays.integers(wanted), "name": from_step})}
+        found = {seq: Redriven(seq, "no_step", None) for seq in wanted if seq not in having}
+        tried = [seq for seq in wanted if seq in having]
     for _ in range(2):
         rows = yield (
             "redrive",
@@ -246,4 +259,7 @@ def redrive(
         tried = list(taken)
         if not tried or not (yield from free_steps(project, target, list(taken.values()))):
             break
+    if from_step is not None:
+        moved = arrays.integers(each.new_seq for each in found.values() if each.new_seq and each.state in _REDRIVEN)
+        yield "step_redo", {"seqs": moved, "name": from_step}
     return [found.get(seq, Redriven(seq, "not_found", None)) for seq in wanted]

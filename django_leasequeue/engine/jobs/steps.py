@@ -4,27 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .. import arrays
+from ...exceptions import PayloadTooLarge
+from .. import arrays, codec
+from ..large import reading
+from ..large.reference import Reference
+from ..large.writing import Content, large_parts, link_steps, put_steps, result_limit
 from ..leases.sweep import promote_steps
-from ..operation import Steps, operation
+from ..limits import MAX_STEPS
+from ..operation import BEGIN, Steps, operation
 
-#: Steps of one job.
-MAX_STEPS = 10_000
-#: Characters of a step's name.
-MAX_STEP_NAME = 200
+#: Where a step's value stands in its row.
+VALUE = reading.Columns("value", None)
+
+
+class KeptStep(NamedTuple):
+    """A step that is done: its value as JSON text (or a reference to it: ``load_step``), its place in their order."""
+
+    name: str
+    value: str
+    number: int
+
+
+def step_text(name: str, value: Any) -> str:
+    """Return what a step has returned as JSON text.
+
+    Raises:
+        InvalidOption: it is no JSON.
+        PayloadTooLarge: it is larger than a result may be.
+    """
+    text = codec.dumps(value, f"what the step {name!r} returned")
+    if len(text.encode()) > (limit := result_limit()):
+        raise PayloadTooLarge(
+            f"the step {name!r} returned more than {limit} bytes of JSON: keep it elsewhere and return a reference."
+        )
+    return text
 
 
 @operation
-def read_steps(seq: int) -> Steps[dict[str, str]]:
-    """Read the steps of a job that are done: their values as JSON text, by name."""
+def read_steps(seq: int) -> Steps[dict[str, KeptStep]]:
+    """Read the steps of a job that are done, by name."""
     rows = yield "step_list", {"seq": seq, "size": MAX_STEPS}
-    return {name: value for name, value in rows if value is not None}
+    return {name: KeptStep(name, value, number) for name, value, number in rows if value is not None}
 
 
 @operation
-def keep_step(seq: int, token: int, node: str, name: str, value: str, delivery: int) -> Steps[tuple[bool, bool]]:
+def load_step(step: KeptStep) -> Steps[str]:
+    """Return the value of a step as JSON text, from the storage of large payloads if it is there.
+
+    Raises:
+        LargeStorageError, LargePayloadLost: it cannot be had.
+    """
+    (loaded,) = yield from reading.steps([step], VALUE)
+    return loaded.value
+
+
+@operation
+def keep_step(
+    seq: int, token: int, node: str, name: str, value: str, delivery: int, number: int
+) -> Steps[tuple[bool, bool]]:
     """Keep what a step has returned, in the caller's transaction if there is one.
 
     Args:
@@ -32,14 +71,26 @@ def keep_step(seq: int, token: int, node: str, name: str, value: str, delivery: 
         token: its lease.
         node: the holder.
         name: the step.
-        value: JSON text.
+        value: JSON text; a large one goes into the storage of large payloads.
         delivery: which one of the job did it.
+        number: its place among the job's steps.
 
     Returns:
         Whether the lease is held, and whether this call kept it; if not, somebody has before.
+
+    Raises:
+        PayloadTooLarge, LargeStorageError: it is not kept.
     """
     place = {"seq": seq, "token": token, "node": node}
-    if (yield "step_put", {**place, "name": name, "value": value, "delivery": delivery}):
+    contents = {seq: Content(value, None)}
+    references: dict[int, Reference] = {}
+    if parts := large_parts(contents):
+        references = yield from put_steps(contents, parts)
+        value = references[seq].text()
+        yield BEGIN, {}
+    kept = {**place, "name": name, "number": number, "value": value, "delivery": delivery}
+    if (yield "step_put", kept):
+        yield from link_steps(references)
         return True, True
     return bool((yield "step_held", place)), False
 
@@ -58,6 +109,7 @@ def wait_step(
     node: str,
     name: str,
     delivery: int,
+    number: int,
     *,
     event: str | None = None,
     delay_ms: int | None = None,
@@ -71,6 +123,7 @@ def wait_step(
         node: the holder.
         name: the step.
         delivery: which one of the job it is.
+        number: its place among the job's steps.
         event: what it waits for; ``None`` for a sleep.
         delay_ms: how long it waits at most.
         until: or until when.
@@ -78,7 +131,7 @@ def wait_step(
     Returns:
         Whether it is over; ``None`` if the lease is not held.
     """
-    place = {"seq": seq, "token": token, "node": node, "name": name, "delivery": delivery}
+    place = {"seq": seq, "token": token, "node": node, "name": name, "number": number, "delivery": delivery}
     rows = yield "step_wait", {**place, "event": event, "until": until, "delay": delay_ms}
     if not rows:
         return None

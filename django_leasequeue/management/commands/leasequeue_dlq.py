@@ -63,6 +63,12 @@ class Command(LeaseQueueCommand):
         how.add_argument("--here", action="store_true", help="do it in this process, whether a reaper runs or not")
         jitter = CommandParser(add_help=False)
         jitter.add_argument("--jitter", type=float, default=0, help="each job waits a random time up to it, in seconds")
+        jitter.add_argument(
+            "--from-step",
+            default=None,
+            metavar="NAME",
+            help="this step and those after it run again; only jobs with it",
+        )
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="|".join(["groups", "list", *KINDS, "export"])
         )
@@ -176,7 +182,8 @@ class Command(LeaseQueueCommand):
 
     def _do(self, kind: str, wanted: DeadFilter, options: dict[str, Any]) -> None:
         to = options["to"] if kind == REDRIVE else None
-        check_action(kind, to, options["reason"])
+        from_step = options.get("from_step")
+        check_action(kind, to, options["reason"], from_step)
         seqs = options["seq"]
         if seqs is not None and len(seqs) > MAX_SELECTION:
             raise CommandError(f"At most {MAX_SELECTION:,} jobs can be named by --seq.")
@@ -199,6 +206,7 @@ class Command(LeaseQueueCommand):
                     rate=options["rate"],
                     jitter_ms=0 if kind == DISCARD else round(options["jitter"] * 1_000),
                     reason=options["reason"],
+                    from_step=from_step,
                     username=user.username,
                     expected=found.matches,
                     expected_capped=found.capped,
@@ -213,7 +221,7 @@ class Command(LeaseQueueCommand):
                 filters="" if seqs else wanted.frozen(found.at).query(),
                 counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
                 reason=options["reason"],
-                detail={"to": to, "rate": options["rate"]},
+                detail={"to": to, "rate": options["rate"], **({"from_step": from_step} if from_step else {})},
                 operation=number,
             )
         self._follow(number, options)

@@ -6,4 +6,4 @@
 --   bytes of the value.
 SELECT s.name, s.done_at, s.delivery, s.until, s.event, s.value IS NOT NULL,
     CASE WHEN octet_length(s.value::text) <= %(bytes)s::int THEN s.value::text END, octet_length(s.value::text)
-FROM leasequeue_jobstep s WHERE s.seq = %(seq)s::bigint ORDER BY s.done_at, s.name LIMIT %(size)s::int
+FROM leasequeue_jobstep s WHERE s.seq = %(seq)s::bigint ORDER BY s.number, s.name LIMIT %(size)s::int

@@ -7,7 +7,7 @@
 --   the target has it: else it goes without one); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_claim_pkey, leasequeue_claim_deadline from the
 --   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place,
---   leasequeue_largeobject_seq; of members leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. Waits for
+--   leasequeue_largeobject_seq, leasequeue_jobstep_pkey; of members leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. Waits for
 --   the claims of a holder; what else somebody has locked is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 78 a row
@@ -54,7 +54,8 @@ WITH q AS MATERIALIZED (
         CASE WHEN s.expired THEN 'LEASE_EXPIRED' ELSE COALESCE(a.error_type, 'MAX_ATTEMPTS') END AS error_type,
         CASE WHEN s.expired THEN 'the lease expired: the worker died, hung or lost its database' ELSE a.message END AS error,
         CASE WHEN s.expired THEN 'lease_expired' ELSE COALESCE(a.fingerprint, '') END AS fingerprint,
-        a.id IS NOT NULL OR s.expired AS failed, json_strip_nulls(json_build_object('$dead_letter_from', q.name,
+        a.id IS NOT NULL OR s.expired
+            OR EXISTS (SELECT FROM leasequeue_jobstep p WHERE p.seq = s.seq OFFSET 0) AS failed, json_strip_nulls(json_build_object('$dead_letter_from', q.name,
             '$dead_letter_deliveries', s.deliveries, '$dead_letter_src_seq', s.seq,
             '$limit', CASE WHEN f.workflow IS NULL AND f.limit_name IS NOT NULL THEN json_build_array(f.limit_name, f.limit_key) END)) AS stamp
     FROM target, q, (SELECT *, token IS NOT NULL AND %(node)s::text IS NULL AS expired FROM s) s
@@ -85,6 +86,10 @@ WITH q AS MATERIALIZED (
     SELECT n.* FROM n WHERE n.new_seq = ANY (ARRAY(SELECT seq FROM made))
 ), objects AS (
     UPDATE leasequeue_largeobject SET
+        seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+), steps AS (
+    UPDATE leasequeue_jobstep SET
         seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
     WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), ready AS (

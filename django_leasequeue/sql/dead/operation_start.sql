@@ -1,6 +1,6 @@
 -- Purpose: ask for a bulk operation, unless one of its kind is active on the queue (or on all queues, or this is for all).
 -- Parameters: kind, project, queue (null: all), filters, seqs (null: by filter), frozen_at, target, rate, jitter_ms, reason,
---   user_id, username, expected, expected_capped, now.
+--   from_step (null: none), user_id, username, expected, expected_capped, now.
 -- Index: leasequeue_operation_active. The caller holds operation_lock.
 -- Pages: 40
 -- Returns: id of the new operation, or null and the id of the one in its way.
@@ -14,10 +14,10 @@ WITH t AS MATERIALIZED (
     ORDER BY o.id LIMIT 1
 ), new AS (
     INSERT INTO leasequeue_bulkoperation (kind, state, project, queue, filters, seqs, frozen_at, target, rate, jitter_ms, reason,
-        user_id, username, expected, expected_capped, looked_at, done, conflicts, conflict_counts, conflict_sample, created_at,
+        from_step, user_id, username, expected, expected_capped, looked_at, done, conflicts, conflict_counts, conflict_sample, created_at,
         changed_at, error)
     SELECT %(kind)s::text, 'pending', %(project)s::text, %(queue)s::text, %(filters)s::text, %(seqs)s::bigint[],
-        LEAST(%(frozen_at)s::timestamptz, t.now), %(target)s::text, %(rate)s::float8, %(jitter_ms)s::int, %(reason)s::text, %(user_id)s::text,
+        LEAST(%(frozen_at)s::timestamptz, t.now), %(target)s::text, %(rate)s::float8, %(jitter_ms)s::int, %(reason)s::text, %(from_step)s::text, %(user_id)s::text,
         %(username)s::text, %(expected)s::bigint, %(expected_capped)s::bool, 0, 0, 0, '{}', '[]', t.now, t.now, ''
     FROM t WHERE NOT EXISTS (SELECT FROM there)
     RETURNING id

@@ -4,7 +4,7 @@
 -- Parameters: project, queue (name of the dead letters' topic), target (name), seqs (at most 1,000), delays (ms, or empty); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place,
---   leasequeue_largeobject_seq, leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. A dead letter that somebody else has locked is passed over.
+--   leasequeue_largeobject_seq, leasequeue_jobstep_pkey, leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. A dead letter that somebody else has locked is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 99 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
@@ -39,7 +39,8 @@ WITH q AS MATERIALIZED (
         f.limit_name, f.limit_key, f.node,
         CASE WHEN s.delay > 0 OR f.member THEN target.now + s.delay * interval '1 ms' END AS due,
         (j.queue_id = target.id AND j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
-            + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0))::int + 128 * f.member::int AS flags
+            + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0)
+                OR EXISTS (SELECT FROM leasequeue_jobstep p WHERE p.seq = s.seq OFFSET 0))::int + 128 * f.member::int AS flags
     FROM target, s CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
     -- A dead letter of another topic has left its place in a workflow under its old number, and a note of its limit.
     LEFT JOIN LATERAL (SELECT m.seq, m.key, m.workflow, m.state FROM leasequeue_member m
@@ -71,6 +72,11 @@ WITH q AS MATERIALIZED (
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE stays))
 ), objects AS (
     UPDATE leasequeue_largeobject SET
+        seq = (ARRAY(SELECT new_seq FROM m WHERE NOT stays ORDER BY seq))[
+            width_bucket(seq, ARRAY(SELECT seq FROM m WHERE NOT stays ORDER BY seq))]
+    WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
+), steps AS (
+    UPDATE leasequeue_jobstep SET
         seq = (ARRAY(SELECT new_seq FROM m WHERE NOT stays ORDER BY seq))[
             width_bucket(seq, ARRAY(SELECT seq FROM m WHERE NOT stays ORDER BY seq))]
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))

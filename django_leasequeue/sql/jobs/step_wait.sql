@@ -1,6 +1,6 @@
 -- Purpose: keep until when a step of a leased job sleeps, or for which event it waits, and say whether that is over. What is kept stays:
 --   a later delivery waits for the rest.
--- Parameters: seq, token, node, name, event (null: sleep), until (null: delay), delay (ms), delivery; now, autocommit.
+-- Parameters: seq, token, node, name, number (its place in their order), event (null: sleep), until (null: delay), delay (ms), delivery; now, autocommit.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_emittedevent_pkey, leasequeue_jobstep_pkey. Always on disk: nothing asks for less.
 -- Pages: 60
 -- Returns: what it has waited for (JSON text; null: it waits), ms that are left; no row: the lease is not held.
@@ -15,8 +15,8 @@ WITH k AS MATERIALIZED (
         WHERE e.project = k.project AND e.name = %(event)s::text AND (e.expires_at > k.now) IS TRUE) AS value
     FROM k
 ), kept AS (
-    INSERT INTO leasequeue_jobstep AS s (seq, name, value, done_at, delivery, until, project, event)
-    SELECT %(seq)s::bigint, %(name)s::text, v.value, f.now, %(delivery)s::int, f.until, CASE WHEN v.value IS NULL THEN f.project END,
+    INSERT INTO leasequeue_jobstep AS s (seq, number, name, value, done_at, delivery, until, project, event)
+    SELECT %(seq)s::bigint, %(number)s::int, %(name)s::text, v.value, f.now, %(delivery)s::int, f.until, CASE WHEN v.value IS NULL THEN f.project END,
         CASE WHEN v.value IS NULL THEN %(event)s::text END
     FROM f CROSS JOIN LATERAL (SELECT COALESCE(f.value,
         CASE WHEN f.until <= f.now THEN json_build_object('event', %(event)s::text, 'until', f.until) END) AS value) v
