@@ -65,6 +65,12 @@ def swallower() -> None:
 
 
 @task
+def late_failure() -> None:
+    control().sleep("deep", hours=1)
+    raise ValueError("late")
+
+
+@task
 def sleeper_in_a_transaction() -> None:
     with transaction.atomic():
         control().sleep("deep", hours=1)

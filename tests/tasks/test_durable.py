@@ -17,7 +17,8 @@ from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep
 from django_leasequeue.reaper.duty import Turn
-from django_leasequeue.reaper.steps import MissedEvents, forget_events
+from django_leasequeue.reaper.steps import JobSteps, MissedEvents, awaited_results, forget_events
+from django_leasequeue.reaper.upkeep import Expiry
 from django_leasequeue.tasks import aemit, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
@@ -127,6 +128,17 @@ class TestSleep:
         states(leasequeue)
         assert Job.objects.all().cancel() == 1
         assert states(leasequeue, advance=True) == []
+
+    def test_one_that_dies_after_its_sleep_does_not_sleep_again(self, leasequeue: Harness) -> None:
+        clock = leasequeue.freeze()
+        tasks.late_failure.using(max_attempts=1).enqueue()
+        assert states(leasequeue, advance=True) == ["suspended", "dead"]
+        Job.objects.all().retry()
+        woken = clock.now
+        assert states(leasequeue, advance=True) == ["dead"]
+        assert clock.now == woken
+        Job.objects.all().retry(from_step="deep")
+        assert states(leasequeue, advance=True) == ["suspended", "dead"]
 
     def test_one_that_sleeps_may_be_woken(self, leasequeue: Harness) -> None:
         tasks.swallower.enqueue()
@@ -305,6 +317,19 @@ class TestMeetings:
         suspend(job, control)
         duty(MissedEvents())
         assert JobControl(one(), NODE).wait_for("packed") == 3
+
+    def test_one_that_sleeps_expires_like_a_delayed_one(self, clock: engine_clock.Clock) -> None:
+        make("work", ttl_ms=3_600_000)
+        put(1)
+        control = JobControl(job := one(), NODE)
+        with pytest.raises(Suspended):
+            control.sleep("deep", hours=2)
+        suspend(job, control)
+        clock.advance(hours=1)
+        duty(Expiry())
+        assert not Job.objects.exists()
+        duty(JobSteps())
+        assert not JobStep.objects.exists()
 
     def test_the_reaper_forgets_events(self, clock: engine_clock.Clock) -> None:
         emit("a", retention=10)
