@@ -10,7 +10,9 @@ try:
 except ImportError as error:
     raise ImportError("django_leasequeue.client needs httpx: pip install 'django-leasequeue[client]'") from error
 
+from ..exceptions import EventTimeout
 from .client import AsyncClient, Client
+from .durable import AsyncJobSteps, JobSteps, Suspended
 from .errors import (
     ApiError,
     BadAnswer,
@@ -18,6 +20,7 @@ from .errors import (
     ConnectionFailed,
     Forbidden,
     InvalidRequest,
+    LeaseLost,
     LogTruncated,
     NotAQueue,
     ServerUnavailable,
@@ -27,7 +30,7 @@ from .errors import (
     TopicNotFound,
     Unauthorized,
 )
-from .messages import ClientJob, Page, Record, Settled, Written
+from .messages import ClientJob, Page, Record, Settled, Suspension, Written
 from .retries import NEVER, Retry
 from .worker import Again, Worker
 
@@ -36,13 +39,17 @@ __all__ = [
     "Again",
     "ApiError",
     "AsyncClient",
+    "AsyncJobSteps",
     "BadAnswer",
     "Client",
     "ClientError",
     "ClientJob",
     "ConnectionFailed",
+    "EventTimeout",
     "Forbidden",
     "InvalidRequest",
+    "JobSteps",
+    "LeaseLost",
     "LogTruncated",
     "NotAQueue",
     "Page",
@@ -50,6 +57,8 @@ __all__ = [
     "Retry",
     "ServerUnavailable",
     "Settled",
+    "Suspended",
+    "Suspension",
     "Throttled",
     "TopicConflict",
     "TopicFull",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from ..twins import sync
-from .messages import ClientJob, Page, Record, Settled, Written, moment
+from .messages import ClientJob, Page, Record, Settled, Suspension, Written, moment
 from .steps import Plan, Request, T
 
 
@@ -140,6 +141,95 @@ class Calls(ABC):
         return (yield from _settle(topic, "/extend", "extended", node, jobs, lease_ms=lease_ms))
 
     @sync
+    def read_steps(self, node: str, job: ClientJob) -> Plan[dict[str, Any]]:
+        """Return what the steps of a leased job have returned, by name, in their order.
+
+        Args:
+            node: who holds the job.
+            job: as a claim gave it.
+
+        Raises:
+            LeaseLost: its lease is over.
+        """
+        found: dict[str, Any] = {}
+        query = {"node": node, "lease_id": job.lease_id}
+        while True:
+            answer, _ = yield Request("GET", _address_of(job, "/steps"), query=query)
+            found |= {step["name"]: step["value"] for step in answer["steps"]}
+            if "next" not in answer:
+                return found
+            query = {**query, "after": str(answer["next"])}
+
+    @sync
+    def record_step(self, node: str, job: ClientJob, name: str, value: Any) -> Plan[Any]:
+        """Keep what a step of a leased job has returned, unless it is kept already; return what is kept.
+
+        Args:
+            node: who holds the job.
+            job: as a claim gave it.
+            name: 1 to 200 characters; of a repeated step with its number: ``page#2``.
+            value: any JSON.
+
+        Raises:
+            LeaseLost: its lease is over, and the step is not kept.
+        """
+        body = {"node": node, "lease_id": job.lease_id, "value": value}
+        answer, _ = yield Request("PUT", _address_of(job, f"/steps/{quote(name, safe='')}"), body)
+        return answer["value"]
+
+    @sync
+    def suspend(
+        self,
+        node: str,
+        job: ClientJob,
+        *,
+        name: str | None = None,
+        sleep_ms: int | None = None,
+        until: datetime | None = None,
+        event: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Plan[Suspension]:
+        """Give a leased job back until its time or its event has come; say whether that is over.
+
+        Args:
+            node: who holds the job.
+            job: as a claim gave it.
+            name: of the sleep or wait, as of a step; needed for a sleep.
+            sleep_ms: for how long.
+            until: or until when.
+            event: or what it waits for.
+            timeout_ms: of a wait; ``None`` for 100 years.
+
+        Raises:
+            LeaseLost: its lease is over.
+        """
+        body: dict[str, Any] = {"node": node, "lease_id": job.lease_id, "name": name, "sleep_ms": sleep_ms}
+        body |= {"event": event, "timeout_ms": timeout_ms}
+        body["until"] = None if until is None else round(until.timestamp() * 1_000)
+        given = {key: value for key, value in body.items() if value is not None}
+        answer, _ = yield Request("POST", _address_of(job, "/suspend"), given)
+        timed_out = bool(answer.get("timed_out"))
+        return Suspension(answer["suspended"], answer.get("left_ms", 0), answer.get("payload"), timed_out)
+
+    @sync
+    def emit(self, event: str, payload: Any = None, *, retention_ms: int | None = None) -> Plan[bool]:
+        """Say that an event has happened: jobs of the key's project that wait for it go on.
+
+        Args:
+            event: its name, 1 to 512 bytes.
+            payload: any JSON.
+            retention_ms: how long it is kept for those that wait later; by default seven days.
+
+        Returns:
+            Whether it is the first of its name: else nothing has changed.
+        """
+        body: dict[str, Any] = {"payload": payload}
+        if retention_ms is not None:
+            body["retention_ms"] = retention_ms
+        answer, _ = yield Request("POST", f"events/{quote(event, safe='')}", body)
+        return bool(answer["first"])
+
+    @sync
     def read(
         self,
         topic: str,
@@ -185,6 +275,10 @@ class Calls(ABC):
         body = {name: value for name, value in {"before_seq": before_seq, "match": match}.items() if value is not None}
         answer, _ = yield Request("POST", address(topic, "/delete"), body)
         return int(answer["deleted"])
+
+
+def _address_of(job: ClientJob, end: str) -> str:
+    return address(job.topic, f"/jobs/{job.seq}{end}")
 
 
 def claim_jobs(topic: str, node: str, max: int, lease_ms: int | None) -> Plan[list[ClientJob]]:

@@ -74,6 +74,10 @@ class _Base:
             self.address, timeout=self.timeout, retry=retry or self.retry, headers=self._headers, **self._options
         )
 
+    def synchronous(self) -> Client:
+        """Return a client for threads for the same server, with connections of its own."""
+        return Client(self.address, timeout=self.timeout, retry=self.retry, headers=self._headers, **self._options)
+
 
 class Client(_Base, Calls):
     """Speaks to the HTTP door from threads; any number of threads may use one.
@@ -147,6 +151,10 @@ class AsyncClient(_Base):
     ack = twin(Calls.ack, "ack")
     nack = twin(Calls.nack, "nack")
     extend = twin(Calls.extend, "extend")
+    read_steps = twin(Calls.read_steps, "read_steps")
+    record_step = twin(Calls.record_step, "record_step")
+    suspend = twin(Calls.suspend, "suspend")
+    emit = twin(Calls.emit, "emit")
 
     def claims(
         self,

@@ -77,6 +77,10 @@ class LogTruncated(TopicConflict):
     """409: a failover may have lost what was read; ``detail["next_from_seq"]`` is where to read on."""
 
 
+class LeaseLost(TopicConflict):
+    """409: the job's lease is over, or another's: what was to be kept is not."""
+
+
 class TopicFull(ApiError):
     """422: the topic is at its cap and refuses more."""
 
@@ -92,6 +96,7 @@ class ServerUnavailable(ApiError):
 _BY_CODE: dict[str, type[ApiError]] = {
     "not_a_queue": NotAQueue,
     "log_truncated": LogTruncated,
+    "lease_lost": LeaseLost,
     "topic_not_found": TopicNotFound,
 }
 _BY_STATUS: dict[int, type[ApiError]] = {

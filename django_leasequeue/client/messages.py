@@ -76,6 +76,8 @@ class ClientJob:
     tag: str | None = None
     meta: Mapping[str, Any] | None = None
     lost: bool = False
+    #: In a handler of ``Worker``: ``JobSteps`` in a function, ``AsyncJobSteps`` in a coroutine function.
+    steps: Any = field(default=None, repr=False)
     _on_lost: Callable[[], object] | None = field(default=None, repr=False)
 
     @classmethod
@@ -118,6 +120,20 @@ class Settled:
     repeated: bool = False
     #: After an extend: the new ends of the leases, by seq.
     deadlines: Mapping[int, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """What became of a sleep or a wait.
+
+    ``suspended``: the job was given back, and comes again within ``left_ms``. Else it is over: ``payload`` is what the
+    event brought, unless it ``timed_out``.
+    """
+
+    suspended: bool
+    left_ms: int
+    payload: Any
+    timed_out: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 from ..exceptions import InvalidOption
 from .batching import MAX_BATCH, Batcher
 from .client import AsyncClient, Client
+from .durable import AsyncJobSteps, JobSteps, Suspended
 from .leases import Leases
 from .messages import ClientJob
 from .retries import NEVER
@@ -104,6 +105,8 @@ class Worker:
         self._stopped_early = False
         self._running: dict[ClientJob, asyncio.Task[None]] = {}
         self._free = asyncio.Event()
+        #: For the steps of functions; made when the first job of one begins.
+        self._synchronous: Client | None = None
 
     def run(self, *, signals: bool = True) -> None:
         """Work until ``stop`` is called, or SIGTERM or SIGINT comes.
@@ -133,10 +136,13 @@ class Worker:
             with self._signals(signals):
                 # Heartbeats have a connection of their own, which waits for nobody, and are not tried again.
                 async with self._template.asynchronous() as client, self._template.asynchronous(retry=NEVER) as beating:
+                    self._client = client
                     self._leases = Leases(beating, self.topic, self.node, self._lease_ms)
                     await self._work(client, threads)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
+            if self._synchronous is not None:
+                self._synchronous.close()
 
     @contextmanager
     def _signals(self, wanted: bool) -> Iterator[None]:
@@ -245,9 +251,14 @@ class Worker:
             if not await self._leases.may_start(job):
                 return
             if self._is_async:
+                job.steps = AsyncJobSteps(self._client, self.node, job)
                 await self._handler(job)
             else:
+                self._synchronous = self._synchronous or self._template.synchronous()
+                job.steps = JobSteps(self._synchronous, self.node, job)
                 await asyncio.get_running_loop().run_in_executor(threads, self._handler, job)
+        except Suspended:
+            return
         except Again as again:
             delay_ms = round(again.delay * 1000)
         except asyncio.CancelledError:

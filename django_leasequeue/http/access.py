@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..models.apikey import ApiScope
 
-READ, WRITE, DELETE, ADMIN, PROJECTS = (str(scope) for scope in ApiScope.values)
+READ, WRITE, DELETE, ADMIN, PROJECTS, EMIT = (str(scope) for scope in ApiScope.values)
 ALL_SCOPES: frozenset[str] = frozenset(ApiScope.values)
 
 

@@ -15,7 +15,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from .. import conf, engine
-from .access import ADMIN, ALL_SCOPES, DELETE, OPEN, READ, WRITE, Access
+from .access import ADMIN, ALL_SCOPES, DELETE, EMIT, OPEN, READ, WRITE, Access
 from .errors import ApiError
 from .guesses import looking_up
 from .keys import find, ring, split_token
@@ -150,6 +150,7 @@ PERMISSIONS = {
     WRITE: "leasequeue.add_job",
     DELETE: "leasequeue.delete_queue",
     ADMIN: "leasequeue.change_queue",
+    EMIT: "leasequeue.emit_event",
 }
 
 
@@ -157,7 +158,7 @@ def default_grants(request: Request) -> Access:
     """Return the rights of a request that the host authenticated.
 
     OAuth scopes named ``leasequeue:read`` and so on, where the host's token has scopes; the user's Django permissions
-    otherwise (``view_queue``, ``add_job``, ``delete_queue``, ``change_queue``).
+    otherwise (``PERMISSIONS``).
     """
     who = f"user:{getattr(request.user, 'pk', None)}"
     given = getattr(request.auth, "scopes", None) or getattr(request.auth, "scope", None)

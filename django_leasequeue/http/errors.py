@@ -61,6 +61,7 @@ _ENGINE: list[tuple[type[Exception], int, str]] = [
     (ours.QueueNotFound, 404, "topic_not_found"),
     (ours.NotAQueue, 409, "not_a_queue"),
     (ours.LogTruncated, 409, "log_truncated"),
+    (ours.LeaseLost, 409, "lease_lost"),
     (ours.QueueConflict, 409, "topic_exists_incompatible"),
     (ours.QueueFull, 422, "topic_full"),
     (ours.InvalidOption, 400, "invalid_request"),

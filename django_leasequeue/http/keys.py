@@ -54,7 +54,8 @@ def create_key(
 
     Args:
         name: who uses it, and for what.
-        scopes: ``read``, ``write``, ``delete``, ``admin``, ``projects`` (to act for every project; not with topics).
+        scopes: ``read``, ``write``, ``delete``, ``admin``, ``emit``, ``projects`` (for every project; not with
+            topics).
         topics: only topics whose names begin so; none given means all.
         project: the tenant it belongs to.
         expires_at: when it ends, aware; ``None`` for never.

@@ -889,6 +889,7 @@ class Migration(migrations.Migration):
                                 ("delete", "delete: topics and records"),
                                 ("admin", "admin: create and configure topics"),
                                 ("projects", "projects: act for every project (X-Project-Id)"),
+                                ("emit", "emit: events that jobs wait for"),
                             ],
                             max_length=16,
                         ),
@@ -922,7 +923,9 @@ class Migration(migrations.Migration):
                 "verbose_name": "API key",
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(("scopes__contained_by", ["read", "write", "delete", "admin", "projects"])),
+                        condition=models.Q(
+                            ("scopes__contained_by", ["read", "write", "delete", "admin", "projects", "emit"])
+                        ),
                         name="leasequeue_apikey_scopes",
                     ),
                     models.CheckConstraint(

@@ -114,6 +114,7 @@ class Migration(migrations.Migration):
                 ("expires_at", models.DateTimeField()),
             ],
             options={
+                "permissions": (("emit_event", "Can emit events"),),
                 "indexes": [models.Index(fields=["expires_at"], name="leasequeue_emittedevent_expiry")],
             },
         ),

@@ -16,6 +16,7 @@ class ApiScope(models.TextChoices):
     DELETE = "delete", "delete: topics and records"
     ADMIN = "admin", "admin: create and configure topics"
     PROJECTS = "projects", "projects: act for every project (X-Project-Id)"
+    EMIT = "emit", "emit: events that jobs wait for"
 
 
 class ApiKey(models.Model):
@@ -46,7 +47,7 @@ class ApiKey(models.Model):
         verbose_name = "API key"
         constraints = [
             models.CheckConstraint(
-                condition=Q(scopes__contained_by=["read", "write", "delete", "admin", "projects"]),
+                condition=Q(scopes__contained_by=["read", "write", "delete", "admin", "projects", "emit"]),
                 name="leasequeue_apikey_scopes",
             ),
             models.CheckConstraint(

@@ -25,6 +25,7 @@ class EmittedEvent(ReadOnlyModel):
     objects = ReadOnlyManager["EmittedEvent"]()
 
     class Meta:
+        permissions = (("emit_event", "Can emit events"),)
         indexes = (models.Index(fields=["expires_at"], name="leasequeue_emittedevent_expiry"),)
 
     def __str__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from ..engine import codec
 from ..engine.jobs.events import check_event_name
 from ..engine.jobs.steps import (
     KeptStep,
+    event_step,
     keep_step,
     load_step,
     read_steps,
@@ -197,7 +197,7 @@ class JobSteps:
         """See ``JobControl.wait_for``."""
         check_event_name(event)
         found = self.wait(
-            _event_place(event),
+            event_step(event),
             event=event,
             delay=MAX_SPAN_MS / 1_000 if timeout is None else timeout,
         )
@@ -303,12 +303,6 @@ def _ended(result: Result[Any]) -> dict[str, Any] | None:
     except JobCancelled:
         return {"cancelled": True}
     return None if found is None else {"value": found[0]}
-
-
-def _event_place(event: str) -> str:
-    """Return the name of the step that waits for an event."""
-    shown = f"event {event}".replace("#", "%23")
-    return shown if len(shown) <= MAX_STEP_NAME else f"event {hashlib.sha256(event.encode()).hexdigest()}"
 
 
 def _refuse_in_transaction(using: str, place: str) -> None:

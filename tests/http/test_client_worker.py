@@ -10,14 +10,25 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from django_leasequeue.client import Again, Client, ClientJob, Record, TopicNotFound, Worker, leases
-from django_leasequeue.models import LiveJob
+from django_leasequeue.client import (
+    Again,
+    Client,
+    ClientJob,
+    EventTimeout,
+    JobSteps,
+    LeaseLost,
+    Record,
+    TopicNotFound,
+    Worker,
+    leases,
+)  # fmt: skip
+from django_leasequeue.models import JobStep, LiveJob
 from tests.http.relay import Relay
 from tests.http.servers import Server, serving
 from tests.support.environment import child_environment
@@ -366,3 +377,58 @@ print("done", flush=True)
     assert lines[-1] == "done"
     # Whatever began was acked; the rest is ready for others at once.
     assert counters(client, queue) == {"ready": 50 - len(lines), "in_flight": 0, "dead_lettered": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_steps_sleeps_and_events(client: Client, queue: str, kind: str) -> None:
+    """A handler that sleeps and waits gives its job back, and goes on behind what it has done."""
+    done: list[str] = []
+    event = f"packed {queue}"
+
+    def charge(order: int) -> dict[str, int]:
+        done.append("charge")
+        return {"payment": order}
+
+    def function(job: ClientJob) -> None:
+        payment = job.steps.step("charge", charge, job.data)
+        job.steps.sleep("cool off", seconds=0.2)
+        parcel = job.steps.wait_for(event, timeout=60)
+        with suppress(EventTimeout):
+            job.steps.wait_for("never", timeout=0.1)
+        for _ in range(2):
+            job.steps.step("mail", done.append, f"{payment} {parcel}")
+
+    async def coroutine(job: ClientJob) -> None:
+        async def acharge() -> dict[str, int]:
+            return charge(job.data)
+
+        payment = await job.steps.step("charge", acharge)
+        await job.steps.sleep("cool off", seconds=0.2)
+        parcel = await job.steps.wait_for(event, timeout=60)
+        with suppress(EventTimeout):
+            await job.steps.wait_for("never", timeout=0.1)
+        for _ in range(2):
+            await job.steps.step("mail", done.append, f"{payment} {parcel}")
+
+    handler: Callable[[ClientJob], Any] = function if kind == "function" else coroutine
+    (seq,) = client.produce(queue, [Record(7)]).seqs
+    with running(Worker(client, queue, handler, stream=False, poll_seconds=0.1)):
+        eventually(lambda: JobStep.objects.filter(seq=seq, event=event).exists(), "it waits")
+        assert client.emit(event, "box 3")
+        assert not client.emit(event, "box 4")
+        eventually(lambda: len(done) == 3, "it goes on")
+        eventually(lambda: counters(client, queue) == {"ready": 0, "in_flight": 0, "dead_lettered": 0}, "it is done")
+    assert done == ["charge", *["{'payment': 7} box 3"] * 2]
+    names = set(JobStep.objects.filter(seq=seq).values_list("name", flat=True))
+    assert names == {"charge", "cool off", f"event {event}", "event never", "mail", "mail#2"}
+
+
+def test_without_its_lease_nothing_is_kept(client: Client, queue: str) -> None:
+    client.produce(queue, [Record(7)])
+    (job,) = client.claim(queue, "w")
+    client.nack(queue, "w", [job])
+    steps = JobSteps(client, "w", job)
+    with pytest.raises(LeaseLost):
+        steps.step("a", str)
+    assert job.lost

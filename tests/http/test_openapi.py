@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,7 @@ def test_every_address_and_method_is_described() -> None:
         view = getattr(pattern.callback, "cls", None)
         if view is None:
             continue
-        address = "/v0/" + str(pattern.pattern).replace("<str:", "{").replace(">", "}")
+        address = "/v0/" + re.sub(r"<\w+:(\w+)>", r"{\1}", str(pattern.pattern))
         methods = [name for name in ("get", "post", "put", "delete") if hasattr(view, name)]
         served |= {(address, name) for name in methods if name in view.http_method_names}
     assert described == served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,11 +13,17 @@ from ..large import reading
 from ..large.reference import Reference
 from ..large.writing import Content, large_parts, link_steps, put_steps, result_limit
 from ..leases.sweep import promote_steps
-from ..limits import MAX_STEPS
+from ..limits import MAX_STEP_NAME, MAX_STEPS
 from ..operation import BEGIN, Steps, operation
 
 #: Where a step's value stands in its row.
 VALUE = reading.Columns("value", None)
+
+
+def event_step(event: str) -> str:
+    """Return the name of the step that waits for an event."""
+    shown = f"event {event}".replace("#", "%23")
+    return shown if len(shown) <= MAX_STEP_NAME else f"event {hashlib.sha256(event.encode()).hexdigest()}"
 
 
 class KeptStep(NamedTuple):

@@ -113,19 +113,29 @@ class LeaseIds(Field):
             raise invalid("lease_ids must be a list with one for each of the seqs.")
         if len(data) > MAX_BATCH:
             raise invalid(f"lease_ids: at most {MAX_BATCH} at a time, there are {len(data)}.", "batch_too_large")
-        return [_lease(lease_id) for lease_id in data]
+        return [parse_lease(lease_id) for lease_id in data]
 
 
-def _lease(lease_id: Any) -> tuple[int, int]:
+def parse_lease(lease_id: Any) -> tuple[int, int]:
+    """Return the token and the job of a lease id; no token where it is of no lease.
+
+    Raises:
+        rest_framework.exceptions.ValidationError: it is none.
+    """
     if not isinstance(lease_id, str) or not _LEASE_ID.match(lease_id):
-        raise invalid(
-            f"lease_ids: each is 'lease_' and hex digits, as a claim gave it; there is {str(lease_id)[:80]!r}."
-        )
+        raise invalid(f"A lease id is 'lease_' and hex digits, as a claim gave it; there is {str(lease_id)[:80]!r}.")
     try:
         token, seq = parse_lease_id(lease_id)
     except InvalidOption:  # well formed, but nothing that we ever gave: no lease has it
         return NO_TOKEN, NO_TOKEN
     return (token, seq) if token <= MAX_SEQ else (NO_TOKEN, seq)
+
+
+class LeaseId(Field):
+    """One lease id, as (token, seq)."""
+
+    def to_internal_value(self, data: Any) -> tuple[int, int]:
+        return parse_lease(data)
 
 
 class Results(Field):
@@ -208,15 +218,9 @@ describe_field(
     lambda field: {"type": "array", "minItems": 1, "maxItems": conf.settings.MAX_ENQUEUE, "items": _RECORD},
 )
 describe_field(Seqs, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _SEQ})
-describe_field(
-    LeaseIds,
-    lambda field: {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": MAX_BATCH,
-        "items": {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"},
-    },
-)
+LEASE_ID = {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"}
+describe_field(LeaseIds, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": LEASE_ID})
+describe_field(LeaseId, lambda field: LEASE_ID)
 describe_field(
     Results,
     lambda field: {

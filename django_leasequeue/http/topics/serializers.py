@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import conf
+from ...engine.jobs.events import MAX_EVENT_NAME
 from ...engine.limits import (
     MAX_BATCH,
     MAX_DELAY_MS,
+    MAX_KEPT_NAME_BYTES,
     MAX_KEY_BYTES,
     MAX_LEASE_MS,
     MAX_SPAN_MS,
@@ -19,13 +21,15 @@ from ...engine.queues import presets
 from ...engine.topics.log import MAX_TIMELINE
 from ...enums import Discard, Durability, PriorityOrder, QueueType
 from ...exceptions import InvalidOption
-from ..fields import Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
+from ..fields import Anything, Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
 from ..schema import describe_field
 from .config import check_name
-from .fields import NO_TOKEN, RECORD_FIELDS, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
+from .fields import NO_TOKEN, RECORD_FIELDS, LeaseId, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
 
 #: The longest wait of a long-poll.
 MAX_WAIT_MS = 30_000
+#: The year 9999.
+MAX_TIME_MS = 253_402_300_799_999
 #: Records of one read, where MAX_PAGE allows so many.
 MAX_READ = 1_000
 
@@ -195,6 +199,51 @@ class ExtendBody(SettleBody):
     """The leases to extend."""
 
     lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, help_text="From now on.")
+
+
+class StepBody(Body):
+    """What a step has returned, and the lease under which it ran."""
+
+    node = NodeName()
+    lease_id = LeaseId(help_text="As the claim gave it.")
+    value = Anything(help_text="Any JSON, as large as a result may be; null is a value.")
+
+    nulls = frozenset({"value"})
+
+
+class SuspendBody(Body):
+    """How long a job sleeps, or what it waits for; and its lease."""
+
+    node = NodeName()
+    lease_id = LeaseId(help_text="As the claim gave it.")
+    name = Text(
+        high=MAX_KEPT_NAME_BYTES,
+        help_text="Of the sleep or the wait, as of a step. Default: of its event.",
+        **_OPTIONAL,
+    )
+    sleep_ms = Integer(high=MAX_SPAN_MS, help_text="It sleeps so long.", **_OPTIONAL)
+    until = Integer(high=MAX_TIME_MS, help_text="Or until this time, milliseconds since the epoch.", **_OPTIONAL)
+    event = Text(high=MAX_EVENT_NAME, help_text="Or it waits for this event.", **_OPTIONAL)
+    timeout_ms = Integer(high=MAX_SPAN_MS, help_text="So long at most. Default: 100 years.", **_OPTIONAL)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        given = [name for name in ("sleep_ms", "until", "event") if attrs.get(name) is not None]
+        if len(given) != 1:
+            raise invalid("Say how long the job sleeps, or what it waits for: one of sleep_ms, until and event.")
+        if given != ["event"] and attrs.get("timeout_ms") is not None:
+            raise invalid("timeout_ms: only a wait for an event has one.")
+        if given != ["event"] and attrs.get("name") is None:
+            raise invalid("name: a sleep needs one, so that a later delivery knows that it is over.")
+        return attrs
+
+
+class EmitBody(Body):
+    """What the event brings to the jobs that wait for it."""
+
+    payload = Anything(required=False, default=None, help_text="Any JSON, as large as a job's payload may be.")
+    retention_ms = Integer(low=1, high=MAX_SPAN_MS, default=604_800_000, help_text="So long it is kept.")
+
+    nulls = frozenset({"payload"})
 
 
 class WatchBody(Body):

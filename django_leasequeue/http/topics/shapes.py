@@ -229,6 +229,53 @@ class Extended(Shape):
     )
 
 
+_NAME: Json = {"type": "string", "description": "Of a repeated step with its number: `page`, `page#2`."}
+_VALUE: Json = {"description": "What it returned: any JSON."}
+
+
+class JobSteps(Shape):
+    """What the steps of a job have returned, in their order."""
+
+    shape = _answer(
+        {
+            "topic": _TEXT,
+            "seq": _COUNT,
+            "steps": {"type": "array", "maxItems": 1000, "items": _object({"name": _NAME, "value": _VALUE})},
+        },
+        {"next": {**_COUNT, "description": "There may be more: ask again with `after`."}},
+    )
+
+
+class StepRecorded(Shape):
+    """What is kept of the step: the value of the first one who did it."""
+
+    shape = _answer({"topic": _TEXT, "seq": _COUNT, "name": _NAME, "value": _VALUE})
+
+
+class JobSuspended(Shape):
+    """Whether the job was given back, or goes on."""
+
+    shape = _answer(
+        {
+            "topic": _TEXT,
+            "seq": _COUNT,
+            "name": _NAME,
+            "suspended": {**_BOOLEAN, "description": "It was given back. Else what it waited for is over: go on."},
+        },
+        {
+            "left_ms": {**_COUNT, "description": "Of a suspended one: for so long, at most."},
+            "payload": {"description": "Of an event that has come."},
+            "timed_out": {**_BOOLEAN, "description": "Of a wait for an event that is over: whether it did not come."},
+        },
+    )
+
+
+class EventEmitted(Shape):
+    """Whether it is the first event of its name."""
+
+    shape = _answer({"event": _TEXT, "first": {**_BOOLEAN, "description": "Else nothing has changed."}})
+
+
 class WatchCreated(Shape):
     """Where the event stream is."""
 

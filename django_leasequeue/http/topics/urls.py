@@ -12,6 +12,7 @@ from ..views import not_found
 from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView
 from .records import DiffView, DropView, TopicAddressView
+from .steps import EventView, StepsView, StepView, SuspendView
 from .watch import WatchesView, WatchStreamView
 from .work import WorkView
 
@@ -31,6 +32,10 @@ urlpatterns = [
     path("topics/<str:topic>/nack", NackView.as_view(), name="nack"),
     path("topics/<str:topic>/extend", ExtendView.as_view(), name="extend"),
     path("topics/<str:topic>/work", WorkView.as_view(), name="work"),
+    path("topics/<str:topic>/jobs/<int:seq>/steps", StepsView.as_view(), name="steps"),
+    path("topics/<str:topic>/jobs/<int:seq>/steps/<path:name>", StepView.as_view(), name="step"),
+    path("topics/<str:topic>/jobs/<int:seq>/suspend", SuspendView.as_view(), name="suspend"),
+    path("events/<path:event>", EventView.as_view(), name="event"),
     path("watch", WatchesView.as_view(), name="watch"),
     path("watch/<str:wid>", WatchStreamView.as_view(), name="watch-stream"),
     path("", not_found),

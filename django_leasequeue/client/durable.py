@@ -1,0 +1,167 @@
+"""Steps, sleeps and waits of a job: done once over its deliveries. ``job.steps`` in a handler of ``Worker``."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..exceptions import EventTimeout, InvalidOption
+from .errors import LeaseLost
+from .messages import ClientJob, Suspension
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .client import AsyncClient, Client
+
+#: Characters of a step's name.
+MAX_NAME = 200
+
+
+class Suspended(BaseException):
+    """The job was given back until its time or its event has come. Raised in its handler; neither ack nor nack it."""
+
+
+class _Steps:
+    """What the steps of functions and of coroutines share: their names, and what is known of them."""
+
+    _job: ClientJob
+
+    def __init__(self) -> None:
+        self._names: Counter[str] = Counter()
+        self._known: dict[str, Any] | None = None
+
+    def step_key(self, name: str) -> str:
+        """Return a text that is the same in each delivery of the job, and another for each step and job."""
+        return f"{self._job.topic}:{self._job.seq}:{name}"
+
+    def _place(self, name: str) -> str:
+        if "#" in name:
+            raise InvalidOption(f"the name of a step has no '#'; it is {name!r}.")
+        self._names[name] += 1
+        return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
+
+    @contextmanager
+    def _under_lease(self) -> Iterator[None]:
+        try:
+            yield
+        except LeaseLost:
+            self._job.lose()
+            raise
+
+    def _wait(self, event: str, timeout: timedelta | float | None) -> dict[str, Any]:
+        """Return what ``suspend`` is asked for a wait."""
+        shown = f"event {event}".replace("#", "%23")
+        # As the server names it where none is sent: a repeated one has its number.
+        shown = shown if len(shown) <= MAX_NAME else f"event {hashlib.sha256(event.encode()).hexdigest()}"
+        asked: dict[str, Any] = {"event": event, "name": self._place(shown)}
+        if timeout is not None:
+            span = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+            asked["timeout_ms"] = round(span * 1_000)
+        return asked
+
+    @staticmethod
+    def _over(waited: Suspension, event: str | None = None) -> Any:
+        if waited.suspended:
+            raise Suspended
+        if waited.timed_out:
+            raise EventTimeout(event or "")
+        return waited.payload
+
+
+class JobSteps(_Steps):
+    """The steps of a job in a function.
+
+    Args:
+        client: the server and the key.
+        node: who holds the job.
+        job: as a claim gave it.
+    """
+
+    def __init__(self, client: Client, node: str, job: ClientJob) -> None:
+        super().__init__()
+        self._client, self._node, self._job = client, node, job
+
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a part of the job once: a later delivery gets what it returned, and does not run it again.
+
+        A worker that dies between its end and its record runs it again: give the other side ``step_key``.
+
+        Args:
+            name: 1 to 200 characters, without ``#``; the same name again in one run is another step (``name#2``).
+            function: what to run. It returns JSON.
+            *args: its arguments.
+            **kwargs: its keyword arguments.
+
+        Raises:
+            LeaseLost: the lease is over, and the step is not kept.
+        """
+        place = self._place(name)
+        with self._under_lease():
+            if self._known is None:
+                self._known = self._client.read_steps(self._node, self._job)
+            if place in self._known:
+                return self._known[place]
+            return self._client.record_step(self._node, self._job, place, function(*args, **kwargs))
+
+    def sleep(self, name: str, **units: float) -> None:
+        """Give the job back for a time, in the units of ``timedelta``; it comes again, and this returns then."""
+        milliseconds = round(timedelta(**units).total_seconds() * 1_000)
+        with self._under_lease():
+            self._over(self._client.suspend(self._node, self._job, name=self._place(name), sleep_ms=milliseconds))
+
+    def sleep_until(self, name: str, when: datetime) -> None:
+        """Give the job back until a time: see ``sleep``."""
+        with self._under_lease():
+            self._over(self._client.suspend(self._node, self._job, name=self._place(name), until=when))
+
+    def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:
+        """Give the job back until an event has been emitted; return its payload.
+
+        Raises:
+            EventTimeout: it did not come in time.
+        """
+        with self._under_lease():
+            return self._over(self._client.suspend(self._node, self._job, **self._wait(event, timeout)), event)
+
+
+class AsyncJobSteps(_Steps):
+    """The steps of a job in a coroutine function: see ``JobSteps``."""
+
+    def __init__(self, client: AsyncClient, node: str, job: ClientJob) -> None:
+        super().__init__()
+        self._client, self._node, self._job = client, node, job
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """See ``JobSteps.step``; the function may be a coroutine function."""
+        place = self._place(name)
+        with self._under_lease():
+            if self._known is None:
+                self._known = await self._client.read_steps(self._node, self._job)
+            if place in self._known:
+                return self._known[place]
+            value = function(*args, **kwargs)
+            value = await value if inspect.isawaitable(value) else value
+            return await self._client.record_step(self._node, self._job, place, value)
+
+    async def sleep(self, name: str, **units: float) -> None:
+        """See ``JobSteps.sleep``."""
+        milliseconds = round(timedelta(**units).total_seconds() * 1_000)
+        with self._under_lease():
+            self._over(await self._client.suspend(self._node, self._job, name=self._place(name), sleep_ms=milliseconds))
+
+    async def sleep_until(self, name: str, when: datetime) -> None:
+        """See ``JobSteps.sleep_until``."""
+        with self._under_lease():
+            self._over(await self._client.suspend(self._node, self._job, name=self._place(name), until=when))
+
+    async def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109
+        """See ``JobSteps.wait_for``."""
+        with self._under_lease():
+            waited = await self._client.suspend(self._node, self._job, **self._wait(event, timeout))
+            return self._over(waited, event)
