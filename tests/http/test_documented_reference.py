@@ -48,8 +48,7 @@ class Reader:
 
     def address(self, path: str) -> str:
         for written, found in self.known.items():
-            if isinstance(written, str):
-                path = path.replace(written, found)
+            path = path.replace(str(written), str(found))
         return path
 
     def compare(self, written: Any, found: Any, place: str) -> None:
@@ -106,8 +105,10 @@ def test_the_examples(server: Server) -> None:
 def blind(request: Block) -> str:
     """The address of a request, as the OpenAPI document has it."""
     path = request.text.split("\n", 1)[0].split(" ")[1].split("?")[0].split("/")
-    if len(path) > 3:
-        path[3] = "{topic}" if path[2] == "topics" else "{wid}"
+    names = {"topics": "{topic}", "watch": "{wid}", "jobs": "{seq}", "steps": "{name}", "events": "{event}"}
+    for place, word in enumerate(path[:-1]):
+        if place % 2 == 0:
+            path[place + 1] = names.get(word, path[place + 1])
     return "/".join(path)
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from django_leasequeue.client import Client, Record
+from django_leasequeue.models import JobStep
 from tests.http.servers import Server, committed_key, serving
 from tests.support.documents import blocks
 from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
-PAGE = "how-to/external-workers.md"
+PAGE, DURABLE = "how-to/external-workers.md", "how-to/durable-tasks-http.md"
 TOPIC = "thumbnails"
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
@@ -64,10 +65,10 @@ def need(*programs: str) -> None:
 
 @contextmanager
 def worker(
-    name: str, env: dict[str, str], tmp_path: Path, *command: str
+    name: str, env: dict[str, str], tmp_path: Path, *command: str, page: str = PAGE
 ) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """Run a worker of the page in a process group of its own; yields it, and the file with what it prints."""
-    (program,) = [block for block in blocks(PAGE) if block.word == f"file={name}"]
+    (program,) = [block for block in blocks(page) if block.word == f"file={name}"]
     (tmp_path / name).write_text(program.text, encoding="utf-8")
     printed = tmp_path / "printed"
     with printed.open("w") as out:
@@ -150,3 +151,27 @@ def test_the_single_calls(boss: Client, queue: None, env: dict[str, str]) -> Non
     done = subprocess.run([sys.executable, "-c", program.text], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("job ")
     assert boss.get_topic(TOPIC)["queue"] == {"ready": 1, "in_flight": 0, "dead_lettered": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "command"), [("orders.sh", "sh"), ("orders.py", sys.executable)])
+def test_durable_jobs(boss: Client, env: dict[str, str], tmp_path: Path, name: str, command: str) -> None:
+    """The worker is killed while its job waits; another one goes on, and mails once."""
+    if command == "sh":
+        need("curl", "jq")
+    env = {**env, "LEASEQUEUE_TOKEN": committed_key("read", "write", "emit")}
+    order = 42 if command == "sh" else 43
+    boss.put_topic("orders", type="queue")
+    (seq,) = boss.produce("orders", [Record({"order": order})]).seqs
+    with worker(name, env, tmp_path, command, page=DURABLE):
+        eventually(lambda: JobStep.objects.filter(seq=seq, event=f"packed:{order}").exists(), "it waits")
+        eventually(lambda: boss.get_topic("orders")["queue"]["in_flight"] == 0, "it was given back")
+    (emit,) = [block for block in blocks(DURABLE) if block.language == "sh" and not block.word]
+    subprocess.run(["sh", "-ec", emit.text.replace("packed:42", f"packed:{order}")], env=env, check=True)
+    with worker(name, env, tmp_path, command, page=DURABLE) as (_, printed):
+        eventually(lambda: boss.get_topic("orders")["count"] == 0, "it is done")
+    (line,) = [line for line in printed.read_text().splitlines() if line.startswith("order ")]
+    assert f"p-{order}" in line
+    assert "parcel" in line
+    names = set(JobStep.objects.filter(seq=seq).values_list("name", flat=True))
+    assert names == {"charge", f"event packed:{order}", "cool off", "mail"}
