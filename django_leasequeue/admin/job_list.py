@@ -18,6 +18,7 @@ from ..exceptions import InvalidOption, LeaseQueueError
 from ..models import Queue
 from . import job_search, pages, rates, reading
 from .reading import capped
+from .suspended import SUSPENDED, page_of
 
 #: Jobs of one page.
 PAGE = 50
@@ -32,6 +33,14 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
         return _jump(request, site, number)
     queue, unknown = _queue(request.GET.get("queue", "").strip())
     context: dict[str, Any] = {"queue": queue}
+    state = request.GET.get("state", "")
+    if state in SUSPENDED and not unknown:
+        try:
+            context.update(page_of(request, queue, state))
+        except LeaseQueueError as error:
+            messages.error(request, str(error))
+        nothing = job_search.from_request({"task": request.GET.getlist("task")}, None)
+        return _page(request, site, {**_form(request, nothing, queue), **context})
     try:
         if unknown:
             raise InvalidOption(f"There is no queue {unknown}.")
@@ -41,7 +50,6 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
     except InvalidOption as error:
         messages.error(request, str(error))
         wanted = job_search.JobFilter(DeadFilter(), None if queue is None else queue.pk)
-    state = request.GET.get("state", "")
     live = {each.label for each in JobState}
     if queue is not None and wanted.empty and (not state or state in live):
         context.update(_by_index(request, queue, state))
@@ -78,7 +86,7 @@ def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | Non
         "queue_label": "" if queue is None else f"{queue.project}/{queue.name}" if queue.project else queue.name,
         "tasks": [task.name for task in tasks if task.name],
         "task": wanted.rest.task or "",
-        "states": list(job_search.STATES),
+        "states": [*job_search.STATES, *SUSPENDED],
         "state": request.GET.get("state", ""),
         "given": given,
         "rare": bool(given["until"] or given["payload"]),

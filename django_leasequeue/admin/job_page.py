@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from .. import engine
 from ..engine import clock
 from ..engine.dead.redaction import readable, redact
+from ..engine.jobs.events import RESERVED
 from ..enums import EventKind
 from ..models import Worker
 from . import pages, reading
@@ -51,6 +52,7 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     workers = reading.read_workers(nodes) if nodes else []
     member = reading.read(engine.member(seq)) if job is not None else None
     values = pages.allowed(request, "view_payload")
+    steps = reading.read(reading.read_steps(seq)) if job is not None else []
     running = job is not None and job.live
     return pages.page(
         request,
@@ -74,8 +76,9 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
             "capped": len(events) == reading.MAX_EVENTS,
             "parts": _parts(job, values) if job else [],
             "values": values,
-            "steps": [_step(job, step, values) for step in reading.read(reading.read_steps(seq))] if job else [],
+            "steps": [_step(job, step, values) for step in steps] if job else [],
             "most_steps": reading.MAX_STEPS,
+            **_suspension(request, job, steps),
             "links": _links(request, site, job, events, workers),
             **_buttons(request, site, job),
             "every": 5 if running else 0,
@@ -116,6 +119,21 @@ class StepLine(NamedTuple):
     what: str
     tree: SafeString | None
     note: str
+
+
+def _suspension(
+    request: HttpRequest, job: reading.JobFacts | None, steps: Sequence[reading.StepFacts]
+) -> dict[str, Any]:
+    """What this user can do with a job that sleeps or waits."""
+    open_steps = [step for step in steps if not step.over]
+    if job is None or job.state != "delayed" or not open_steps:
+        return {}
+    events = [step.event for step in open_steps if step.event is not None and not step.event.startswith(RESERVED)]
+    return {
+        "can_wake": pages.allowed(request, "change_job"),
+        "sleeps": all(step.event is None for step in open_steps),
+        "events": events if pages.allowed(request, "emit_event") else [],
+    }
 
 
 def _step(job: reading.JobFacts, step: reading.StepFacts, values: bool) -> StepLine:

@@ -8,6 +8,9 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
+from ..engine import codec
+from ..engine.jobs.events import emit
+from ..engine.jobs.steps import rouse_job
 from ..engine.limits import MAX_SEQ
 from ..exceptions import LeaseQueueError
 from ..models import Job
@@ -19,7 +22,14 @@ from .job_list import job_list
 from .job_page import describe, job_page
 
 #: What is done to a job, and the permission that it needs.
-_ACTIONS = {"cancel": "cancel_job", "release": "release_job", "run": "change_job", "copy": "add_job"}
+_ACTIONS = {
+    "cancel": "cancel_job",
+    "release": "release_job",
+    "run": "change_job",
+    "copy": "add_job",
+    "wake": "change_job",
+    "emit": "emit_event",
+}
 
 
 @admin.register(Job)
@@ -57,7 +67,8 @@ class JobAdmin(PageAdmin[Job]):
                     done, text, *made = self._do(request, action, job)
                     to = made[0] if made else seq
                     if done:
-                        _record(request, action, job)
+                        more = {"event": request.POST.get("event", "")} if action == "emit" else {}
+                        _record(request, action, job, more)
             except LeaseQueueError as error:
                 done, text = False, str(error)
             messages.add_message(request, messages.SUCCESS if done else messages.ERROR, text)
@@ -68,6 +79,10 @@ class JobAdmin(PageAdmin[Job]):
             return self._copy(request, job)
         if action == "run":
             return self._run(job)
+        if action == "wake":
+            return self._wake(job)
+        if action == "emit":
+            return self._emit(request, job)
         return self._cancel(job) if action == "cancel" else self._release(job, request.POST.get("claim"))
 
     def _copy(self, request: HttpRequest, job: reading.JobFacts) -> tuple[bool, str] | tuple[bool, str, int]:
@@ -80,6 +95,22 @@ class JobAdmin(PageAdmin[Job]):
         if Job.objects.using(reading.alias()).filter(pk=job.seq).run_now():
             return True, f"{describe(job)} is ready now."
         return False, f"{describe(job)} is not delayed any more."
+
+    def _wake(self, job: reading.JobFacts) -> tuple[bool, str]:
+        over = engine.run(rouse_job(job.seq), using=reading.alias())
+        if over:
+            return True, f"{describe(job)} goes on: {', '.join(name for name, _ in over)} is over."
+        return False, f"{describe(job)} neither sleeps nor waits any more."
+
+    def _emit(self, request: HttpRequest, job: reading.JobFacts) -> tuple[bool, str]:
+        event, text = request.POST.get("event", ""), request.POST.get("payload", "").strip()
+        try:
+            payload = None if not text else codec.loads(text)
+        except ValueError as error:
+            return False, f"The payload of the event is not JSON: {error}."
+        if engine.run(emit(event, payload, project=job.project or ""), using=reading.alias()):
+            return True, f"The event {event} was emitted: jobs that wait for it go on."
+        return False, f"The event {event} had been emitted before: its first payload stays."
 
     def _cancel(self, job: reading.JobFacts) -> tuple[bool, str]:
         gone = engine.run(engine.cancel(job.queue or "", seqs=[job.seq], project=job.project or ""))
@@ -97,10 +128,10 @@ class JobAdmin(PageAdmin[Job]):
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."
 
 
-def _record(request: HttpRequest, action: str, job: reading.JobFacts) -> None:
+def _record(request: HttpRequest, action: str, job: reading.JobFacts, more: dict[str, str]) -> None:
     """Write what was done to the audit."""
     place = {"project": job.project or "", "queue": job.queue or ""}
-    detail = {"state": job.state, "node": job.node, "claim": job.claim}
+    detail = {"state": job.state, "node": job.node, "claim": job.claim, **more}
     record(request, action, obj=Job(seq=job.seq), **place, seqs=[job.seq], counts={"done": 1}, detail=detail)
 
 

@@ -18,6 +18,8 @@ from ..reaper.leader import LOCK
 BOUNDS = (10, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
 #: Jobs of a queue and a state that are counted for one look; beyond it the newest sample tells.
 COUNTED = 1_000
+#: Suspended jobs of a kind that are counted.
+SUSPENDED = 10_000
 #: Workers that are looked at.
 WORKERS = 1_000
 #: Consumers of the lease log that are looked at.
@@ -89,6 +91,14 @@ class Lag(NamedTuple):
     given_up: bool
 
 
+class SuspendedJobs(NamedTuple):
+    """The jobs that sleep, or that wait for an event (``kind``): how many, and seconds of the oldest."""
+
+    kind: str
+    jobs: int
+    oldest: float | None
+
+
 class DatabaseLook(NamedTuple):
     """One look at a database.
 
@@ -104,6 +114,7 @@ class DatabaseLook(NamedTuple):
     leader: bool
     horizon: float
     lags: Sequence[Lag]
+    suspended: Sequence[SuspendedJobs]
 
 
 @operation
@@ -134,6 +145,7 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
         bool(leaders),
         max(horizon or 0.0, 0.0),
         lags,
+        [SuspendedJobs._make(row) for row in (yield "suspended", {"size": SUSPENDED})],
     )
 
 

@@ -191,6 +191,18 @@ def _database(look: DatabaseLook) -> Iterator[Metric]:
         "Age of the oldest transaction that keeps PostgreSQL from cleaning up behind the queues.",
         value=look.horizon,
     )
+    suspended = GaugeMetricFamily(
+        "leasequeue_suspended_jobs", "Jobs that sleep or wait for an event, at most 10,000 of a kind.", labels=["kind"]
+    )
+    oldest = GaugeMetricFamily(
+        "leasequeue_suspended_age_seconds",
+        "For how long the job has slept or waited that does so for the longest time.",
+        labels=["kind"],
+    )
+    for each in look.suspended:
+        suspended.add_metric([each.kind], each.jobs)
+        oldest.add_metric([each.kind], each.oldest or 0)
+    yield from (suspended, oldest)
     for name, text, figure in (
         ("lag_seconds", "Age of the first event that a registered consumer of the lease log has not read.", "seconds"),
         ("lag_transactions", "Transactions of the cluster since what a registered consumer has read.", "transactions"),

@@ -155,6 +155,11 @@ class Migration(migrations.Migration):
                         fields=["seq"],
                         name="leasequeue_jobstep_waiting",
                     ),
+                    models.Index(
+                        condition=models.Q(("event__isnull", True), ("value__isnull", True)),
+                        fields=["done_at", "seq"],
+                        name="leasequeue_jobstep_asleep",
+                    ),
                 ],
             },
         ),

@@ -46,6 +46,12 @@ class JobStep(ReadOnlyModel):
                 condition=models.Q(event__isnull=False),
             ),
             models.Index(fields=["seq"], name="leasequeue_jobstep_waiting", condition=models.Q(event__isnull=False)),
+            # What sleeps, the oldest first: for people and figures.
+            models.Index(
+                fields=["done_at", "seq"],
+                name="leasequeue_jobstep_asleep",
+                condition=models.Q(value__isnull=True, event__isnull=True),
+            ),
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What people do with the steps of jobs: run again from one."""
+"""What people do with the steps of jobs: run again from one, wake a sleeper, emit what is waited for, list them."""
 
 from typing import Any
 
@@ -8,12 +8,17 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.bulkoperation import run_batch
-from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import BulkOperation, JobStep, OperatorAction
+from django_leasequeue.exceptions import EventTimeout, InvalidOption
+from django_leasequeue.metrics.figures import look
+from django_leasequeue.metrics.prometheus import exposition, families
+from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.control import Suspended
 from tests.admin.letters import NODE, bury, graves, start, states
 from tests.admin.people import signed_in
+from tests.engine.helpers import make
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +43,9 @@ def kept(seq: int) -> list[str]:
 
 @pytest.fixture
 def boss() -> Client:
-    return signed_in("view_job", "retry_job", "view_bulkoperation", "change_job", "view_payload", name="boss")
+    return signed_in(
+        "view_job", "retry_job", "view_bulkoperation", "change_job", "emit_event", "view_payload", name="boss"
+    )
 
 
 def url(name: str, *args: Any) -> str:
@@ -88,3 +95,111 @@ def test_what_is_refused(kind: str, name: Any) -> None:
     dead()
     with pytest.raises(InvalidOption):
         start(kind, reason="why", from_step=name)
+
+
+def suspended(*, event: str | None = None, queue: str = "work") -> int:
+    """A job that sleeps, or waits, for an hour."""
+    make(queue)
+    (answer,) = engine.run(engine.enqueue(queue, [engine.NewJob(name="shop.pay")]))
+    (job,) = engine.run(engine.claim(queue, NODE))
+    control = JobControl(job, NODE)
+    with pytest.raises(Suspended):
+        if event is None:
+            control.sleep("nap", hours=1)
+        else:
+            control.wait_for(event, timeout=3_600)
+    assert control.suspension is not None
+    back = [engine.Release(job.seq, job.token, control.suspension.delay_ms)]
+    engine.run(engine.release(back, NODE, suspended=True))
+    return answer.seq
+
+
+def act(boss: Client, seq: int, **data: str) -> str:
+    answer = boss.post(url("job_act", seq), data, follow=True)
+    return " ".join(str(message) for message in answer.context["messages"])
+
+
+def again(queue: str = "work") -> JobControl:
+    (job,) = engine.run(engine.claim(queue, NODE))
+    return JobControl(job, NODE)
+
+
+def test_a_sleeper_is_woken(boss: Client, clock: Clock) -> None:
+    seq = suspended()
+    assert "Wake now" in boss.get(url("job_change", seq)).content.decode()
+    assert "nap is over" in act(boss, seq, action="wake")
+    again().sleep("nap", hours=1)
+    line = OperatorAction.objects.get()
+    assert (line.action, line.username, line.seqs) == ("wake", "boss", [seq])
+    assert "neither sleeps nor waits" in act(boss, seq, action="wake")
+    assert "Wake now" not in boss.get(url("job_change", seq)).content.decode()
+
+
+def test_a_wait_is_timed_out(boss: Client, clock: Clock) -> None:
+    seq = suspended(event="packed")
+    assert "Time out now" in boss.get(url("job_change", seq)).content.decode()
+    act(boss, seq, action="wake")
+    with pytest.raises(EventTimeout):
+        again().wait_for("packed")
+
+
+def test_what_it_waits_for_is_emitted(boss: Client, clock: Clock) -> None:
+    seq = suspended(event="packed <7>")
+    assert "Payload of packed &lt;7&gt;" in boss.get(url("job_change", seq)).content.decode()
+    assert "not JSON" in act(boss, seq, action="emit", event="packed <7>", payload="{")
+    assert "reserved" in act(boss, seq, action="emit", event="$result:1")
+    assert not OperatorAction.objects.exists()
+    assert "was emitted" in act(boss, seq, action="emit", event="packed <7>", payload='{"parcel": 3}')
+    assert "emitted before" in act(boss, seq, action="emit", event="packed <7>")
+    line = OperatorAction.objects.get()
+    assert (line.action, line.username, line.detail["event"]) == ("emit", "boss", "packed <7>")
+    assert again().wait_for("packed <7>") == {"parcel": 3}
+
+
+def test_each_deed_needs_its_permission(clock: Clock) -> None:
+    seq = suspended(event="packed")
+    guest = signed_in("view_job")
+    page = guest.get(url("job_change", seq)).content.decode()
+    assert "Time out now" not in page
+    assert "Emit event" not in page
+    for action in ("wake", "emit"):
+        assert guest.post(url("job_act", seq), {"action": action, "event": "packed"}).status_code == 403
+
+
+def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps = []
+    for queue in ("work", "other", "other"):
+        naps.append(suspended(queue=queue))
+        clock.advance(seconds=1)
+    waiter = suspended(event="packed")
+    monkeypatch.setattr("django_leasequeue.admin.suspended.LOOK", 2)
+
+    def listed(**query: str) -> list[int]:
+        answer = boss.get(url("job_changelist"), query)
+        assert answer.status_code == 200
+        found = [job.seq for job in answer.context["suspended"]]
+        if answer.context["next"]:
+            following = boss.get(url("job_changelist") + answer.context["next"])
+            found += [job.seq for job in following.context["suspended"]]
+        return found
+
+    assert listed(state="sleeping") == naps
+    assert listed(state="sleeping", queue="other") == naps[1:]
+    assert listed(state="sleeping", task="none") == []
+    assert listed(state="waiting for an event") == [waiter]
+    assert "packed" in boss.get(url("job_changelist"), {"state": "waiting for an event"}).content.decode()
+    Job.objects.filter(pk=naps[0]).cancel()
+    assert listed(state="sleeping") == naps[1:]
+
+
+def test_the_figures(clock: Clock) -> None:
+    assert engine.run(look(None, 10)).suspended == [("event", 0, None), ("sleep", 0, None)]
+    suspended()
+    clock.advance(seconds=5)
+    suspended()
+    suspended(event="packed")
+    found = engine.run(look(None, 10))
+    assert found.suspended == [("event", 1, 0), ("sleep", 2, 5)]
+    text = exposition(families(found), "text/plain")[0].decode()
+    assert 'leasequeue_suspended_jobs{kind="sleep"} 2.0' in text
+    assert 'leasequeue_suspended_age_seconds{kind="sleep"} 5.0' in text

@@ -170,6 +170,8 @@ REST = (
     SELECT {LEASED} + g, 101, 'wait', now(), 1, now() + interval '1 day', '',
         CASE WHEN g % 100 = 0 THEN '$result:' || g WHEN g % 1000 = 1 THEN '$workflow:' || gen_random_uuid()
             ELSE 'event ' || g % 10000 END FROM generate_series(1, 50000) g""",
+    f"""INSERT INTO leasequeue_jobstep (seq, number, name, done_at, delivery, until)
+    SELECT {LATER} + g, 1, 'nap', now(), 1, now() + interval '1 day' FROM generate_series(1, 20000) g""",
     """INSERT INTO leasequeue_emittedevent (project, name, payload, emitted_at, expires_at)
     SELECT '', 'old ' || n, '1', %(now)s, %(now)s::timestamptz + n * interval '1 s' - interval '1 h'
     FROM generate_series(1, 20000) AS n""",

@@ -147,6 +147,22 @@ def wait_step(
 
 
 @operation
+def rouse_job(seq: int) -> Steps[list[tuple[str, str | None]]]:
+    """End the sleep or the wait of a suspended job now, as if its time had come; it is ready.
+
+    Returns:
+        The names of the steps, and the events they have waited for (``None``: a sleep); none: it is not suspended.
+    """
+    yield BEGIN, {}
+    queues = yield "admin/run_now", {"seq": seq}
+    if not queues:
+        return []
+    over = yield "step_rouse", {"seq": seq}
+    yield from promote_steps(sorted(queue for (queue,) in queues), 1)
+    return [(name, event) for name, event in over]
+
+
+@operation
 def wake_waiting(seqs: Sequence[int]) -> Steps[None]:
     """Make jobs due whose event was emitted while they went to wait for it."""
     queues = [queue for (queue,) in (yield "step_wake", {"seqs": arrays.integers(seqs)})]
